@@ -1,0 +1,152 @@
+# The two images of HorovodJob:
+#   docker build --target operator -t horovodjob-operator .
+#   docker build --target trainer  -t horovodjob-trainer  .
+# Every Python package comes from uv.lock. The layers are ordered by how seldom they change: Debian's
+# packages, the locked packages, this project's own files (well under a megabyte, and the only layer that an
+# edit of the sources touches).
+
+# Any Debian 12: a mirror of it, a hardened variant, or one that was made without a registry.
+ARG BASE_IMAGE=docker.io/library/debian:bookworm-slim
+
+
+# ---- Debian with its Python and the user that everything runs as ------------------------------------------
+FROM ${BASE_IMAGE} AS python
+
+ENV DEBIAN_FRONTEND=noninteractive
+# The standard library's bytecode is made again without time stamps in it: it stays valid wherever a builder
+# rewrites the files' times, and a read-only root could not repair it.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
+ && python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3.11 /usr/lib/python3 \
+ && groupadd --gid 1000 horovod \
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash horovod
+ENV DEBIAN_FRONTEND= \
+    PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+
+# ---- uv, and the locked versions without the parts of pyproject.toml that only linters read ---------------
+FROM python AS uv
+
+ARG UV_VERSION=0.13.9
+# The certificates that downloads are checked with: a network that inspects TLS has others than Debian.
+ARG CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+ENV SSL_CERT_FILE=${CA_BUNDLE} \
+    PIP_CERT=${CA_BUNDLE} \
+    UV_PROJECT_ENVIRONMENT=/opt/venv \
+    UV_PYTHON=/usr/bin/python3.11 \
+    UV_PYTHON_DOWNLOADS=never \
+    UV_LINK_MODE=copy \
+    SOURCE_DATE_EPOCH=0
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates python3-venv \
+ && python3 -m venv /opt/uv \
+ && /opt/uv/bin/pip install --no-cache-dir --disable-pip-version-check uv==${UV_VERSION} \
+ && ln -s /opt/uv/bin/uv /usr/local/bin/uv
+WORKDIR /src
+COPY pyproject.toml uv.lock /tmp/lock/
+RUN awk '/^\[/ { keep = !/^\[+tool\.(ruff|mypy|pytest|importlinter)/ } keep' \
+      /tmp/lock/pyproject.toml > pyproject.toml \
+ && cp /tmp/lock/uv.lock .
+
+
+# ---- the operator's packages ------------------------------------------------------------------------------
+FROM uv AS operator-packages
+
+COPY --from=uv /src/ ./
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    uv sync --frozen --no-dev --no-install-project --extra operator \
+ && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
+ && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib
+
+
+# ---- the trainer's packages: Horovod is compiled here, against exactly the locked TensorFlow --------------
+FROM uv AS trainer-packages
+
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ cmake make libopenmpi-dev openmpi-bin python3-dev
+COPY --from=uv /src/ ./
+# What no training run opens goes: headers, static libraries, the packages' own tests, and libclang, which
+# TensorFlow's wheel requires but nothing in it imports.
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    uv sync --frozen --no-dev --no-install-project --extra trainer \
+ && cd /opt/venv/lib/python3.11/site-packages \
+ && rm -rf tensorflow/include clang/native \
+ && find . -type d -name tests -prune -exec rm -rf {} + \
+ && find . -name '*.a' -delete \
+ && find horovod -name '*.so' -exec strip --strip-unneeded {} + \
+ && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash .
+
+
+# ---- this project, built once for each image from the sources that the image has --------------------------
+FROM uv AS operator-project
+
+COPY LICENSE ./
+COPY operator ./operator
+# The README is not part of an image, so that an edit of it is no reason for a new one.
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    touch README.md \
+ && uv build --wheel --out-dir /tmp/wheel \
+ && uv venv /opt/venv \
+ && uv pip install --python /opt/venv --no-deps --no-index /tmp/wheel/*.whl \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
+ && mkdir -p /out/bin /out/lib/python3.11/site-packages \
+ && cp -a /opt/venv/bin/horovodjob-operator /out/bin/ \
+ && cp -a /opt/venv/lib/python3.11/site-packages/horovodjob* /out/lib/python3.11/site-packages/
+
+FROM uv AS trainer-project
+
+COPY LICENSE ./
+COPY trainer ./trainer
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    touch README.md \
+ && uv build --wheel --out-dir /tmp/wheel \
+ && uv venv /opt/venv \
+ && uv pip install --python /opt/venv --no-deps --no-index /tmp/wheel/*.whl \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
+ && mkdir -p /out/bin /out/lib/python3.11/site-packages \
+ && cp -a /opt/venv/bin/horovodjob-trainer /out/bin/ \
+ && cp -a /opt/venv/lib/python3.11/site-packages/horovodjob* /out/lib/python3.11/site-packages/
+
+
+# ---- operator ---------------------------------------------------------------------------------------------
+FROM python AS operator
+
+LABEL org.opencontainers.image.title="HorovodJob operator" \
+      org.opencontainers.image.description="Runs HorovodJobs: distributed Keras/Horovod training on Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=operator-packages /opt/venv /opt/venv
+COPY --from=operator-project /out/ /opt/venv/
+# The root file system may be read-only: nothing is written, bytecode included.
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /home/horovod
+USER 1000:1000
+ENTRYPOINT ["python", "-m", "horovodjob_operator"]
+
+
+# ---- trainer ----------------------------------------------------------------------------------------------
+FROM python AS trainer
+
+LABEL org.opencontainers.image.title="HorovodJob trainer" \
+      org.opencontainers.image.description="TensorFlow, Keras, Horovod, Open MPI and sshd for HorovodJobs, with a ready-made trainer" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# Host keys that many clusters share would be no secret: a job brings its own.
+# /run/sshd is for jobs that run as root; sshd of another user does not use it.
+RUN export DEBIAN_FRONTEND=noninteractive \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates openmpi-bin openssh-client openssh-server \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* /etc/ssh/ssh_host_* \
+ && mkdir -p /run/sshd \
+ && install -d -o 1000 -g 1000 /workspace \
+ # mpirun reaches a rank by ssh, which knows nothing of this image's PATH. A link would lose the environment.
+ && for name in python python3; do \
+      printf '#!/bin/sh\nexec /opt/venv/bin/%s "$@"\n' "$name" > "/usr/local/bin/$name"; \
+      chmod 0755 "/usr/local/bin/$name"; \
+    done
+COPY --from=trainer-packages /opt/venv /opt/venv
+COPY --from=trainer-project /out/ /opt/venv/
+ENV HOME=/home/horovod
+WORKDIR /workspace
+USER 1000:1000
+CMD ["python", "-m", "horovodjob_trainer", "--help"]
