@@ -1,0 +1,92 @@
+"""The cgroup that holds all pods of a cluster: made before the kubelet starts, emptied and removed at the end.
+
+Tested with cgroup v1 (each controller mounted by itself). The branches for cgroup v2 follow the kernel's
+documentation and have not been run on such a machine.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from cluster.errors import ClusterError
+from cluster.settings import Cluster
+
+ROOT = Path("/sys/fs/cgroup")
+CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
+REMOVAL_SECONDS = 10
+
+
+def is_unified() -> bool:
+    """Whether this machine has cgroup v2 only."""
+    return (ROOT / "cgroup.controllers").exists()
+
+
+def hierarchies() -> list[Path]:
+    """Roots of all hierarchies that pods are put into."""
+    if is_unified():
+        return [ROOT]
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    return [Path(mount[1]) for mount in mounts if mount[2] == "cgroup"]
+
+
+def missing_controllers() -> list[str]:
+    """Controllers that the kubelet needs and this machine lacks."""
+    if is_unified():
+        present = set((ROOT / "cgroup.controllers").read_text().split())
+    else:
+        lines = Path("/proc/cgroups").read_text().splitlines()[1:]
+        active = {line.split()[0] for line in lines if line.split()[3] == "1"}
+        present = active & {name for root in hierarchies() for name in root.name.split(",")}
+    return [name for name in CONTROLLERS if name not in present]
+
+
+def ensure_cgroup(cluster: Cluster) -> None:
+    """The kubelet wants its root cgroup to be there, with all controllers."""
+    if is_unified():
+        enabled = " ".join(f"+{name}" for name in CONTROLLERS)
+        (ROOT / "cgroup.subtree_control").write_text(enabled)
+    for root in hierarchies():
+        group = root / cluster.interface
+        group.mkdir(exist_ok=True)
+        if is_unified():
+            (group / "cgroup.subtree_control").write_text(enabled)
+        for name in ("cpuset.cpus", "cpuset.mems"):  # in v1 a new cpuset is empty, and nothing can run in it
+            if (group / name).exists() and not is_unified() and not (group / name).read_text().strip():
+                (group / name).write_text((root / name).read_text())
+
+
+def kill_pods(cluster: Cluster) -> None:
+    """KILL everything in the cluster's cgroup until it is empty."""
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    while pids := pod_processes(cluster):
+        if time.monotonic() > deadline:
+            raise ClusterError(f"processes {sorted(pids)} of the cluster {cluster.name!r} do not end")
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def pod_processes(cluster: Cluster) -> set[int]:
+    """All processes of the cluster's pods."""
+    found: set[int] = set()
+    for root in hierarchies():
+        for file in (root / cluster.interface).rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):  # the group may go while we read
+                found.update(int(line) for line in file.read_text().split())
+    return found - {0}
+
+
+def remove_cgroup(cluster: Cluster) -> None:
+    """Remove the cluster's cgroup from all hierarchies."""
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    while left := [root / cluster.interface for root in hierarchies() if (root / cluster.interface).exists()]:
+        for group in left:
+            for directory, _, _ in os.walk(group, topdown=False):
+                with contextlib.suppress(OSError):  # still busy: the next round
+                    os.rmdir(directory)
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the cgroup {left[0]} cannot be removed")
+        time.sleep(0.02)

@@ -1,0 +1,64 @@
+"""The few requests that bringing up a cluster needs, without the half second that each kubectl costs."""
+
+import contextlib
+import http.client
+import json
+import ssl
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import ClusterError
+
+TIMEOUT_SECONDS = 10
+
+
+class Client:
+    """Talks to the API server as the administrator."""
+
+    def __init__(self, address: str, port: int, pki: Path) -> None:
+        self.address, self.port = address, port
+        self.tls = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        self.tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+
+    def is_ready(self) -> bool:
+        """Whether the API server answers and says that it is ready."""
+        with contextlib.suppress(ClusterError):
+            return self._request("GET", "/readyz", None, "")[0] == http.HTTPStatus.OK
+        return False
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """The object at `path`, or nothing where there is none."""
+        status, body = self._request("GET", path, None, "")
+        if status == http.HTTPStatus.NOT_FOUND:
+            return None
+        return self._object(path, status, body)
+
+    def apply(self, path: str, wanted: dict[str, Any]) -> None:
+        """Server-side apply: creates or updates, and writes nothing if all is as wanted."""
+        query = "?fieldManager=local-cluster&force=true"
+        body = json.dumps(wanted)
+        self._object(path, *self._request("PATCH", path + query, body, "application/apply-patch+yaml"))
+
+    def merge(self, path: str, change: dict[str, Any]) -> None:
+        """Change the fields in `change`; null removes one."""
+        body = json.dumps(change)
+        self._object(path, *self._request("PATCH", path, body, "application/merge-patch+json"))
+
+    def _object(self, path: str, status: int, body: bytes) -> dict[str, Any]:
+        if status >= http.HTTPStatus.BAD_REQUEST:
+            raise ClusterError(f"the API server answered {status} to {path}: {body.decode(errors='replace')[:500]}")
+        answer: dict[str, Any] = json.loads(body)
+        return answer
+
+    def _request(self, method: str, path: str, body: str | None, content_type: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection(
+            self.address, self.port, timeout=TIMEOUT_SECONDS, context=self.tls
+        )
+        try:
+            connection.request(method, path, body, {"Content-Type": content_type} if body else {})
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ClusterError(f"no answer from the API server at {self.address}:{self.port}: {error}") from error
+        finally:
+            connection.close()

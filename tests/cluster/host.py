@@ -1,0 +1,94 @@
+"""What a node changes outside its own directories on the machine, and how that is undone."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+from cluster.network import mount_points, run
+from cluster.settings import RUN_ROOT, Cluster
+
+RECORD = RUN_ROOT / "host.json"
+# The kubelet sets these kernel parameters; watches of many pods need the last one.
+PARAMETERS = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+    "fs/inotify/max_user_instances",
+)
+INOTIFY_INSTANCES = 1024
+# Paths that the kubelet, containerd and CNI have compiled in, whatever their configuration says.
+COMPILED_IN = (
+    "/var/lib/kubelet",
+    "/var/lib/cni",
+    "/var/log/containers",
+    "/run/containerd",
+    "/opt/containerd",
+)
+
+
+def prepare_host() -> None:
+    """Remember how this machine was before its first cluster."""
+    if not RECORD.exists():
+        parameters = {name: (Path("/proc/sys") / name).read_text().strip() for name in PARAMETERS}
+        absent = [path for path in COMPILED_IN if not Path(path).exists()]
+        fresh = RECORD.with_suffix(".fresh")
+        fresh.write_text(json.dumps({"parameters": parameters, "absent": absent}))
+        fresh.rename(RECORD)
+    instances = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(instances.read_text()) < INOTIFY_INSTANCES:
+        instances.write_text(str(INOTIFY_INSTANCES))
+
+
+def restore_host() -> None:
+    """Undo what the clusters changed on this machine, after the last one has gone."""
+    if not RECORD.exists():
+        return
+    before = json.loads(RECORD.read_text())
+    for name, value in before["parameters"].items():
+        path = Path("/proc/sys") / name
+        if path.read_text().strip() != value:
+            path.write_text(value)
+    for path in map(Path, before["absent"]):
+        if not mount_points(path):
+            shutil.rmtree(path, ignore_errors=True)
+    RECORD.unlink()
+
+
+def make_shared_mount(directory: Path) -> None:
+    """Make `directory` a mount of its own, whose mounts containers can see appear."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if directory not in mount_points(directory):
+        run("mount", "--bind", str(directory), str(directory))
+    run("mount", "--make-rshared", str(directory))
+
+
+def unmount_all(*directories: Path) -> None:
+    """Unmount everything at and below `directories`."""
+    for directory in directories:
+        if points := mount_points(directory):
+            run("umount", "--lazy", *map(str, points))
+
+
+def remove_runtime_traces(cluster: Cluster) -> None:
+    """Remove this cluster's entries from directories that it may share with other container runtimes."""
+    for result in Path("/var/lib/cni/results").glob(f"{cluster.interface}-*"):
+        result.unlink()
+    for link in Path("/var/log/containers").glob("*.log"):
+        if link.is_symlink() and link.readlink().is_relative_to(cluster.log):
+            link.unlink()
+    for bundle in (cluster.run / "containerd").glob("io.containerd.runtime.v2.task/*/*"):
+        for socket in shim_sockets(bundle):
+            socket.unlink(missing_ok=True)
+
+
+def shim_sockets(bundle: Path) -> list[Path]:
+    """The sockets of the shim that runs the container in `bundle`."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError, ValueError):
+        address = json.loads((bundle / "bootstrap.json").read_text()).get("address", "")
+        found.append(Path(address.removeprefix("unix://")))
+    return [path for path in found if path.is_relative_to("/run/containerd")]

@@ -1,0 +1,289 @@
+"""Up, down, status: the whole cluster, from whatever state an earlier run has left behind."""
+
+import contextlib
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cluster import dns, node
+from cluster.binaries import Binaries
+from cluster.cgroups import ensure_cgroup, kill_pods, remove_cgroup
+from cluster.client import Client
+from cluster.controlplane import (
+    ControlPlaneSettings,
+    apiserver_command,
+    controller_manager_command,
+    etcd_command,
+    scheduler_command,
+    write_configuration,
+)
+from cluster.errors import ClusterError, MachineUnfit
+from cluster.host import (
+    make_shared_mount,
+    prepare_host,
+    remove_runtime_traces,
+    restore_host,
+    unmount_all,
+)
+from cluster.imagestore import ImageStore
+from cluster.network import ensure_network, missing_routes, mount_points, remove_network
+from cluster.pki import control_plane_certificates, ensure_certificates, node_certificates, write_kubeconfig
+from cluster.processes import Component, Processes
+from cluster.progress import Progress, wait_until
+from cluster.settings import API_PORT, NODE_NAME, RUN_ROOT, Cluster
+
+COMPONENTS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "containerd",
+    "kubelet",
+    "kube-proxy",
+)
+IMAGES = ("pause", "coredns")
+GPU = "nvidia.com/gpu"
+NODE = f"/api/v1/nodes/{NODE_NAME}"
+READY_SECONDS = 90
+
+
+class LocalCluster:
+    """One cluster on this machine."""
+
+    def __init__(self, cluster: Cluster, progress: Progress) -> None:
+        self.cluster, self.progress = cluster, progress
+        self.binaries = Binaries(cluster.cache)
+        self.processes = Processes(cluster)
+        self.images = ImageStore(cluster, self.binaries)
+        self.settings = ControlPlaneSettings(
+            directory=cluster.state,
+            address=cluster.node_address,
+            bind_address="0.0.0.0",
+            secure_port=API_PORT,
+            etcd_client_port=2379,
+            etcd_peer_port=2380,
+            service_cidr=cluster.service_cidr,
+            pod_cidr=cluster.pod_cidr,
+        )
+
+    @property
+    def client(self) -> Client:
+        return Client(self.cluster.node_address, API_PORT, self.cluster.pki)
+
+    def up(self) -> None:
+        """A running cluster, whatever was there before; changes nothing if it runs already."""
+        with lock(self.cluster, self.progress):
+            self._take_over()
+            try:
+                self._bring_up()
+            except MachineUnfit:
+                raise
+            except ClusterError as error:
+                self.progress.step(f"{error}")
+                self.progress.step("that does not heal; starting again from nothing")
+                self._take_down()
+                self._bring_up()
+
+    def down(self, *, purge: bool = False) -> None:
+        """Nothing left of the cluster but its logs and its imported images; not even those with `purge`."""
+        with lock(self.cluster, self.progress):
+            self._take_down()
+            if purge:
+                shutil.rmtree(self.cluster.state, ignore_errors=True)
+            self.progress.step(f"cluster {self.cluster.name!r} is down")
+        lock_file(self.cluster).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            RUN_ROOT.rmdir()
+
+    def load(self, archives: list[Path]) -> None:
+        """Import image archives; those whose content is there already cost nothing."""
+        self._insist_on_being_up()
+        for archive in archives:
+            began = time.monotonic()
+            names, imported = self.images.load(archive)
+            seconds = time.monotonic() - began
+            verb = f"imported in {seconds:.1f} s" if imported else "already there"
+            self.progress.step(f"{archive.name}: {', '.join(names)} {verb}")
+
+    def advertise_gpus(self, count: int) -> None:
+        """Let the node claim `count` GPUs; the kubelet keeps resources that it does not know."""
+        self._insist_on_being_up()
+        self.cluster.gpu_count_file.write_text(str(count))
+        self._claim_gpus(count)
+        self.progress.step(f"{NODE_NAME} advertises {count} {GPU}")
+
+    def problems(self) -> list[str]:
+        """What keeps the cluster from being healthy, one sentence each."""
+        found = [f"{name} does not run" for name in COMPONENTS if self.processes.pid(name) is None]
+        found += [f"no route leads to {cidr}" for cidr in missing_routes(self.cluster)]
+        if not self.cluster.kubeconfig.exists():
+            return [*found, f"there is no {self.cluster.kubeconfig}"]
+        if found:
+            return found
+        try:
+            client = self.client
+            if not client.is_ready():
+                return ["the API server is not ready"]
+            if not is_node_ready(client):
+                found.append(f"node {NODE_NAME} is not Ready")
+            if not dns.is_available(client):
+                found.append("the DNS is not available")
+        except ClusterError as error:
+            found.append(str(error))
+        return found
+
+    def _insist_on_being_up(self) -> None:
+        if missing := [name for name in ("kube-apiserver", "containerd") if self.processes.pid(name) is None]:
+            raise ClusterError(f"{missing[0]} does not run; start the cluster with `python3 tests/cluster up`")
+
+    def _take_over(self) -> None:
+        """Refuse a cluster of the same name that runs from another cache; remove what it left if it is dead."""
+        owner = self.cluster.run / "state"
+        if not owner.exists() or owner.read_text() == str(self.cluster.state):
+            return
+        if self.processes.all():
+            raise ClusterError(
+                f"a cluster {self.cluster.name!r} with its state in {owner.read_text()} runs already; "
+                "end it with `down` and its HOROVODJOB_CACHE, or choose another --name"
+            )
+        self._take_down()
+
+    def _bring_up(self) -> None:
+        cluster = self.cluster
+        cluster.run.mkdir(parents=True, exist_ok=True)
+        (cluster.run / "state").write_text(str(cluster.state))
+        prepare_host()
+        if ensure_network(cluster):
+            self._end_processes()  # those of an earlier namespace are cut off
+        self._ensure_certificates()
+        ensure_cgroup(cluster)
+        make_shared_mount(cluster.kubelet_root)
+        self.progress.step("network, certificates and cgroups are there")
+        self._start_control_plane()
+        self._start_node()
+        self._wait_until_usable()
+
+    def _ensure_certificates(self) -> None:
+        cluster = self.cluster
+        certificates = (
+            *control_plane_certificates((cluster.node_address, cluster.api_service_address)),
+            *node_certificates(NODE_NAME, cluster.node_address),
+        )
+        if ensure_certificates(cluster.pki, certificates):
+            self._end_processes()
+            shutil.rmtree(self.settings.etcd_data, ignore_errors=True)  # its tokens were signed with the old key
+        clients = ("kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
+        write_configuration(self.settings, clients)
+        name = f"horovodjob-{cluster.name}"
+        write_kubeconfig(
+            cluster.kubeconfig, cluster.pki, user="admin", server=self.settings.server, name=name
+        )
+
+    def _start_control_plane(self) -> None:
+        plan, binaries = self.settings, self.binaries
+        self._ensure(Component("etcd", tuple(etcd_command(binaries, plan))))
+        self._ensure(Component("kube-apiserver", tuple(apiserver_command(binaries, plan)), (plan.audit_policy,)))
+        self._ensure(node.containerd(self.cluster, binaries))
+        self._wait("containerd", self.images.is_answering, "containerd")
+        for image in IMAGES:
+            self.images.load(binaries.image(image))
+        client = self.client
+        self._wait("the API server", client.is_ready, "etcd", "kube-apiserver")
+        self.progress.step("the API server is ready")
+        manager = controller_manager_command(binaries, plan, secure_port=10257)
+        self._ensure(Component("kube-controller-manager", tuple(manager)))
+        self._ensure(Component("kube-scheduler", tuple(scheduler_command(binaries, plan, secure_port=10259))))
+
+    def _start_node(self) -> None:
+        self._ensure(node.kubelet(self.cluster, self.binaries))
+        self._ensure(node.kube_proxy(self.cluster, self.binaries))
+        dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
+
+    def _wait_until_usable(self) -> None:
+        client = self.client
+        self._wait(f"node {NODE_NAME}", lambda: is_node_ready(client), *COMPONENTS)
+        self.progress.step(f"node {NODE_NAME} is Ready")
+        if self.cluster.gpu_count_file.exists():
+            self._claim_gpus(int(self.cluster.gpu_count_file.read_text()))
+        self._wait("the DNS", lambda: dns.is_available(client), *COMPONENTS)
+        self.progress.step("the DNS is available")
+
+    def _ensure(self, component: Component) -> None:
+        if self.processes.ensure(component, self.binaries):
+            self.progress.step(f"started {component.name}")
+
+    def _wait(self, what: str, condition: Callable[[], bool], *needed: str) -> None:
+        def explain() -> str:
+            self.processes.insist_on(*needed)
+            return ""
+
+        wait_until(what, condition, seconds=READY_SECONDS, explain=explain)
+
+    def _claim_gpus(self, count: int) -> None:
+        amount = str(count) if count else None
+        self.client.merge(f"{NODE}/status", {"status": {"capacity": {GPU: amount}, "allocatable": {GPU: amount}}})
+
+    def _end_processes(self) -> None:
+        """End all components and pods; what they have stored stays."""
+        self.processes.stop("kubelet", "kube-scheduler", "kube-controller-manager", "kube-proxy", grace_seconds=1)
+        kill_pods(self.cluster)
+        self.processes.stop(*set(self.processes.all().values()), grace_seconds=2)
+
+    def _take_down(self) -> None:
+        cluster = self.cluster
+        cluster.kubeconfig.unlink(missing_ok=True)
+        # Nothing that these components would still write is kept, so they need no time to say goodbye.
+        self.processes.stop("kubelet", "kube-scheduler", "kube-controller-manager", "kube-proxy", grace_seconds=0)
+        kill_pods(cluster)
+        if self.processes.pid("containerd") is not None:
+            with contextlib.suppress(ClusterError):  # the kubelet of the next cluster removes them, only later
+                self.images.remove_containers()
+        self.progress.step("all pods have ended")
+        self.processes.stop("kube-apiserver", "etcd", grace_seconds=0)
+        self.processes.stop(*set(self.processes.all().values()), grace_seconds=3)
+        remove_runtime_traces(cluster)
+        unmount_all(cluster.kubelet_root, cluster.run / "containerd", cluster.run / "runc")
+        remove_cgroup(cluster)
+        remove_network(cluster)
+        if left := [*mount_points(cluster.state), *mount_points(cluster.run)]:
+            raise ClusterError(f"{left[0]} is still mounted; nothing below it was removed")
+        for path in (cluster.run, cluster.kubelet_root, cluster.etc, cluster.pki, self.settings.etcd_data):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(cluster.log / "pods", ignore_errors=True)
+        cluster.gpu_count_file.unlink(missing_ok=True)
+        if not others(cluster):
+            restore_host()
+
+
+def others(cluster: Cluster) -> list[str]:
+    """Other local clusters that are up on this machine."""
+    return [entry.name for entry in RUN_ROOT.iterdir() if entry.is_dir() and entry.name != cluster.name]
+
+
+def is_node_ready(client: Client) -> bool:
+    """Whether the node is Ready, and pods may be put on it."""
+    found = client.get(NODE)
+    if found is None or found["spec"].get("taints"):
+        return False
+    conditions = found.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def lock_file(cluster: Cluster) -> Path:
+    return RUN_ROOT / f"{cluster.name}.lock"
+
+
+@contextlib.contextmanager
+def lock(cluster: Cluster, progress: Progress) -> Iterator[None]:
+    """Only one command at a time changes a cluster."""
+    path = lock_file(cluster)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.step("another command is changing this cluster; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,121 @@
+"""Names, addresses and paths of one local cluster. Pure: computed from its name and the cache's path."""
+
+import os
+import re
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster.errors import ClusterError
+
+DEFAULT_NAME = "main"
+NODE_NAME = "node1"
+RUN_ROOT = Path("/run/horovodjob")
+API_PORT = 6443
+
+
+def cache_directory() -> Path:
+    """Where builds and state live, outside the source tree: $HOROVODJOB_CACHE or ~/.cache/horovodjob."""
+    configured = os.environ.get("HOROVODJOB_CACHE")
+    return Path(configured).absolute() if configured else Path.home() / ".cache" / "horovodjob"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One local cluster. Clusters of different names can run side by side."""
+
+    name: str = DEFAULT_NAME
+    cache: Path = field(default_factory=cache_directory)
+
+    def __post_init__(self) -> None:
+        # The name becomes part of an interface name, and those have at most 15 characters.
+        if not re.fullmatch(r"[a-z][a-z0-9]{0,7}", self.name):
+            raise ClusterError(f"cluster name {self.name!r} must be 1 to 8 lower-case letters or digits")
+
+    @property
+    def slot(self) -> int:
+        """Which of ten sets of address ranges this cluster uses; the default cluster has the first."""
+        return 0 if self.name == DEFAULT_NAME else 1 + zlib.crc32(self.name.encode()) % 9
+
+    def _block(self, offset: int) -> str:
+        return f"10.{80 + 16 * self.slot + offset}"
+
+    @property
+    def pod_cidr(self) -> str:
+        return f"{self._block(8)}.0.0/16"
+
+    @property
+    def node_cidr(self) -> str:
+        return f"{self._block(9)}.0.0/24"
+
+    @property
+    def service_cidr(self) -> str:
+        return f"{self._block(16)}.0.0/16"
+
+    @property
+    def host_address(self) -> str:
+        return f"{self._block(9)}.0.1"
+
+    @property
+    def node_address(self) -> str:
+        return f"{self._block(9)}.0.2"
+
+    @property
+    def api_service_address(self) -> str:
+        return f"{self._block(16)}.0.1"
+
+    @property
+    def dns_address(self) -> str:
+        return f"{self._block(16)}.0.10"
+
+    @property
+    def interface(self) -> str:
+        """Name of the network interface that leads to the node; also of its cgroup and CNI network."""
+        return f"hvj-{self.name}"
+
+    @property
+    def state(self) -> Path:
+        """What outlives a process: certificates, configuration, logs, etcd's data, images."""
+        return self.cache / ("cluster" if self.name == DEFAULT_NAME else f"cluster-{self.name}")
+
+    @property
+    def run(self) -> Path:
+        """What dies with the cluster: process ids, sockets, the network namespace. Short, for socket paths."""
+        return RUN_ROOT / self.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state / "kubeconfig"
+
+    @property
+    def pki(self) -> Path:
+        return self.state / "pki"
+
+    @property
+    def etc(self) -> Path:
+        return self.state / "etc"
+
+    @property
+    def log(self) -> Path:
+        return self.state / "log"
+
+    @property
+    def netns(self) -> Path:
+        return self.run / "netns"
+
+    @property
+    def kubelet_root(self) -> Path:
+        return self.state / "kubelet"
+
+    @property
+    def image_store(self) -> Path:
+        return self.state / "containerd"
+
+    @property
+    def containerd_socket(self) -> Path:
+        return self.run / "containerd.sock"
+
+    @property
+    def gpu_count_file(self) -> Path:
+        """How many GPUs the node is to pretend, so that a restart can say so again."""
+        return self.state / "gpus"
