@@ -1,108 +1,13 @@
-"""`python3 tests/cluster COMMAND`: the local cluster's command line."""
+"""Entry point of `python3 tests/cluster COMMAND`."""
 
-import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 
-# Run as a directory, Python looks for modules in it instead of beside it.
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
-
-from cluster.binaries import Binaries
-from cluster.errors import ClusterError
-from cluster.lifecycle import COMPONENTS, LocalCluster
-from cluster.machine import check_machine
-from cluster.progress import Progress
-from cluster.settings import DEFAULT_NAME, NODE_NAME, Cluster
-
-
-def main() -> int:
-    """Run one command; the exit code is 0 only if it did what it says."""
-    arguments = parser().parse_args()
-    progress = Progress()
-    try:
-        cluster = Cluster(arguments.name)
-        return run(arguments, cluster, progress)
-    except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; `up` and `down` continue from here", file=sys.stderr)
-        return 130
-
-
-def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> int:
-    match arguments.command:
-        case "check":
-            check_machine(cluster, progress)
-            progress.step("this machine has all that is needed")
-        case "build":
-            check_machine(cluster, progress)
-            Binaries(cluster.cache).ensure(progress)
-            progress.step(f"all binaries are in {cluster.cache}/bin")
-        case "up":
-            check_machine(cluster, progress)
-            Binaries(cluster.cache).ensure(progress)
-            LocalCluster(cluster, progress).up()
-            print(f"KUBECONFIG={cluster.kubeconfig}")
-        case "down":
-            LocalCluster(cluster, progress).down(purge=arguments.purge)
-        case "status":
-            return status(LocalCluster(cluster, progress))
-        case "load-image":
-            LocalCluster(cluster, progress).load(arguments.archives)
-        case "logs":
-            return logs(cluster, arguments.component, follow=arguments.follow)
-        case "gpus":
-            LocalCluster(cluster, progress).advertise_gpus(arguments.count)
-    return 0
-
-
-def status(local: LocalCluster) -> int:
-    """Print what runs and what is missing; 0 if nothing is."""
-    for name in COMPONENTS:
-        pid = local.processes.pid(name)
-        print(f"{name:<26}{f'runs (process {pid})' if pid else 'does not run'}")
-    problems = local.problems()
-    if problems:
-        print(f"cluster {local.cluster.name!r} is not healthy:", *problems, sep="\n- ")
-        return 1
-    print(f"cluster {local.cluster.name!r} is healthy: node {NODE_NAME} is Ready, the DNS is available")
-    print(f"KUBECONFIG={local.cluster.kubeconfig}")
-    return 0
-
-
-def logs(cluster: Cluster, component: str | None, *, follow: bool) -> int:
-    """Show the end of the logs of one component, or of all."""
-    names = [component] if component else [name for name in COMPONENTS if (cluster.log / f"{name}.log").exists()]
-    if not names or not (cluster.log / f"{names[0]}.log").exists():
-        raise ClusterError(f"there are no logs in {cluster.log}")
-    lines = "-n100" if component else "-n10"
-    command = ["tail", lines, *(["-F"] if follow else []), *(str(cluster.log / f"{name}.log") for name in names)]
-    return subprocess.run(command, check=False).returncode
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 tests/cluster", description="A real Kubernetes on this machine.")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="which cluster; several can run side by side")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("check", help="say what this machine lacks, and install missing Debian packages")
-    commands.add_parser("build", help="build the binaries that the cache does not have yet")
-    commands.add_parser("up", help="start the cluster, or heal it")
-    down = commands.add_parser("down", help="end the cluster; images and logs stay in the cache")
-    down.add_argument("--purge", action="store_true", help="remove images and logs as well")
-    commands.add_parser("status", help="say what runs; exit code 0 if the cluster is healthy")
-    load = commands.add_parser("load-image", help="import docker-archives or OCI archives")
-    load.add_argument("archives", nargs="+", type=Path, metavar="TAR")
-    shown = commands.add_parser("logs", help="show the end of the components' logs")
-    shown.add_argument("component", nargs="?", choices=COMPONENTS)
-    shown.add_argument("-f", "--follow", action="store_true")
-    gpus = commands.add_parser("gpus", help="let the node advertise N GPUs that it does not have")
-    gpus.add_argument("count", type=int, metavar="N")
-    return parser
-
-
 if __name__ == "__main__":
+    # Run as a directory, Python looks for modules inside it instead of beside it.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    from cluster.command_line import main
+
     os.umask(0o022)
     sys.exit(main())

@@ -257,7 +257,7 @@ def is_new_enough(go: str, minimum: str) -> bool:
     except (OSError, subprocess.CalledProcessError):
         return False
     found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", answer.strip())
-    return bool(found) and numbers(".".join(part or "0" for part in found.groups())) >= numbers(minimum)
+    return found is not None and numbers(".".join(part or "0" for part in found.groups())) >= numbers(minimum)
 
 
 def numbers(version: str) -> tuple[int, ...]:

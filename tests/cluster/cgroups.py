@@ -24,11 +24,9 @@ def is_unified() -> bool:
 
 
 def hierarchies() -> list[Path]:
-    """Roots of all hierarchies that pods are put into."""
-    if is_unified():
-        return [ROOT]
+    """Roots of all hierarchies that pods are put into; beside those of v1 there may be an empty one of v2."""
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
-    return [Path(mount[1]) for mount in mounts if mount[2] == "cgroup"]
+    return [Path(mount[1]) for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
 
 
 def missing_controllers() -> list[str]:

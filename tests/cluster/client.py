@@ -51,9 +51,7 @@ class Client:
         return answer
 
     def _request(self, method: str, path: str, body: str | None, content_type: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(
-            self.address, self.port, timeout=TIMEOUT_SECONDS, context=self.tls
-        )
+        connection = http.client.HTTPSConnection(self.address, self.port, timeout=TIMEOUT_SECONDS, context=self.tls)
         try:
             connection.request(method, path, body, {"Content-Type": content_type} if body else {})
             response = connection.getresponse()

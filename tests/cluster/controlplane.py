@@ -145,9 +145,7 @@ def apiserver_command(binaries: Binaries, settings: ControlPlaneSettings) -> lis
     ]
 
 
-def controller_manager_command(
-    binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int
-) -> list[str]:
+def controller_manager_command(binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int) -> list[str]:
     """A `secure_port` of 0 serves nothing: no health, no metrics."""
     pki, kubeconfig = settings.pki, settings.component_kubeconfig("kube-controller-manager")
     return [

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -93,9 +94,7 @@ class LocalCluster:
             if purge:
                 shutil.rmtree(self.cluster.state, ignore_errors=True)
             self.progress.step(f"cluster {self.cluster.name!r} is down")
-        lock_file(self.cluster).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            RUN_ROOT.rmdir()
+            lock_file(self.cluster).unlink()
 
     def load(self, archives: list[Path]) -> None:
         """Import image archives; those whose content is there already cost nothing."""
@@ -177,9 +176,7 @@ class LocalCluster:
         clients = ("kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
         write_configuration(self.settings, clients)
         name = f"horovodjob-{cluster.name}"
-        write_kubeconfig(
-            cluster.kubeconfig, cluster.pki, user="admin", server=self.settings.server, name=name
-        )
+        write_kubeconfig(cluster.kubeconfig, cluster.pki, user="admin", server=self.settings.server, name=name)
 
     def _start_control_plane(self) -> None:
         plan, binaries = self.settings, self.binaries
@@ -280,10 +277,14 @@ def lock(cluster: Cluster, progress: Progress) -> Iterator[None]:
     """Only one command at a time changes a cluster."""
     path = lock_file(cluster)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress.step("another command is changing this cluster; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                progress.step("another command is changing this cluster; waiting for it")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # `down` removes the file: a lock on a removed file excludes nobody.
+            if path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                yield
+                return

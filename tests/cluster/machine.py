@@ -92,9 +92,7 @@ def probe(commands: str, sentence: str) -> Callable[[Cluster], str]:
     """A check that runs `commands` in a network namespace of its own, which vanishes with them."""
 
     def check(_: Cluster) -> str:
-        done = subprocess.run(
-            ["unshare", "--net", "sh", "-ec", commands], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["unshare", "--net", "sh", "-ec", commands], capture_output=True, text=True, check=False)
         return f"{sentence} ({done.stderr.strip()})" if done.returncode else ""
 
     return check

@@ -98,9 +98,7 @@ def cni_configuration(cluster: Cluster) -> dict[str, Any]:
 def kubelet(cluster: Cluster, binaries: Binaries) -> Component:
     """The kubelet, with all that it writes below the cluster's state."""
     write(cluster.etc / "resolv.conf", "")  # pods must not inherit this machine's resolver
-    configuration = write(
-        cluster.etc / "kubelet.json", json.dumps(kubelet_configuration(cluster), indent=2)
-    )
+    configuration = write(cluster.etc / "kubelet.json", json.dumps(kubelet_configuration(cluster), indent=2))
     command = (
         str(binaries.path("kubelet")),
         f"--config={configuration}",

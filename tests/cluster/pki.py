@@ -68,9 +68,7 @@ def node_certificates(node: str, address: str) -> tuple[Certificate, ...]:
         # system:node-proxier is bound to this user by the API server itself.
         Certificate("kube-proxy", "/CN=system:kube-proxy"),
         Certificate("kubelet", identity),
-        Certificate(
-            "kubelet-serving", identity, server=True, client=False, addresses=(f"DNS:{node}", f"IP:{address}")
-        ),
+        Certificate("kubelet-serving", identity, server=True, client=False, addresses=(f"DNS:{node}", f"IP:{address}")),
     )
 
 
