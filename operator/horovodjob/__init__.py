@@ -1,0 +1,1 @@
+"""HorovodJob: distributed Keras/TensorFlow training with Horovod on Kubernetes."""

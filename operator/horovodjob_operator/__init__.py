@@ -1,0 +1,1 @@
+"""The operator of HorovodJob: pure decisions in `domain`, effects in `cluster`, one pass in `reconcile`."""

@@ -1,0 +1,1 @@
+"""The HorovodJob resource: its vocabulary, its models and the CRD generated from them."""

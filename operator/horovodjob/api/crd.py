@@ -1,0 +1,175 @@
+"""The CustomResourceDefinition, generated from the models: `python -m horovodjob.api.crd [FILE]`."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from horovodjob.api.spec import HorovodJobSpec, frozen_rules
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob.api.vocabulary import GROUP, KIND, PLURAL, VERSION
+
+KEPT = (
+    "type",
+    "description",
+    "format",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+)
+NAME_RULES = (
+    {
+        "rule": "!self.metadata.name.contains('.')",
+        "message": "metadata.name must not contain dots, because the pods' names and labels are made from it",
+        "fieldPath": ".metadata.name",
+    },
+    {
+        "rule": "size(self.metadata.name) + 8 + size(string(self.spec.worker.replicas - 1)) <= 63",
+        "messageExpression": "'metadata.name is too long: the last worker would be ' + self.metadata.name + '-worker-' "
+        "+ string(self.spec.worker.replicas - 1) + ', and a pod name here may have 63 characters'",
+    },
+)
+COLUMNS = (
+    ("Phase", "string", ".status.phase", 0, "Where the job stands."),
+    ("Workers", "string", ".status.workersReady", 0, "Ready workers of all."),
+    ("Restarts", "integer", ".status.restarts", 0, "Restarts after failures."),
+    ("Age", "date", ".metadata.creationTimestamp", 0, "Time since creation."),
+    ("Pool", "string", ".spec.pool", 1, "AKS node pool."),
+    ("GPUs", "integer", ".spec.worker.gpus", 1, "GPUs per worker."),
+    ("Exit code", "integer", ".status.exitCode", 1, "Exit code of mpirun."),
+    ("Start", "date", ".status.startTime", 1, "When the job was admitted."),
+    ("Finished", "date", ".status.completionTime", 1, "When the job ended."),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Why it stands there."),
+)
+
+
+def _nullable(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema without pydantic's `or null`: an absent field is absent, the API server drops nulls."""
+    options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
+    if len(options) != 1:
+        return schema
+    return {**options[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
+
+
+def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """A structural schema (API page: extend-kubernetes, CRDs) from pydantic's JSON schema."""
+    schema = _nullable(schema)
+    if "$ref" in schema:
+        target = definitions[schema["$ref"].rpartition("/")[2]]
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+    out: dict[str, Any] = {key: schema[key] for key in KEPT if key in schema}
+    out |= {key: value for key, value in schema.items() if key.startswith("x-kubernetes-")}
+    if out.get("x-kubernetes-int-or-string"):
+        out["anyOf"] = schema["anyOf"]
+    if schema.get("default") is not None:
+        # An object's own fields have the defaults, so the object's default is empty: they are written once.
+        out["default"] = {} if schema.get("type") == "object" else schema["default"]
+    if "items" in schema:
+        out["items"] = structural(schema["items"], definitions)
+    if isinstance(schema.get("additionalProperties"), dict):
+        out["additionalProperties"] = structural(schema["additionalProperties"], definitions)
+    if "properties" in schema:
+        out["properties"] = {name: structural(field, definitions) for name, field in schema["properties"].items()}
+        required = [name for name in schema.get("required", ()) if "default" not in schema["properties"][name]]
+        if required:
+            out["required"] = required
+    return out
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The model's structural schema."""
+    schema = model.model_json_schema(by_alias=True)
+    return structural(schema, schema.get("$defs", {}))
+
+
+def status_schema() -> dict[str, Any]:
+    """Schema of the status; a job nobody has looked at has observedGeneration -1, so that tools wait for it."""
+    schema = schema_of(HorovodJobStatus)
+
+    def strip(node: dict[str, Any]) -> None:
+        node.pop("default", None)
+        for child in (*node.get("properties", {}).values(), node.get("items")):
+            if isinstance(child, dict):
+                strip(child)
+
+    strip(schema)
+    schema["default"] = {"observedGeneration": -1}
+    schema["description"] = "What the operator reports about the job."
+    return schema
+
+
+def custom_resource_definition() -> dict[str, Any]:
+    """The CRD as the API server takes it."""
+    spec = schema_of(HorovodJobSpec)
+    spec["x-kubernetes-validations"] = [*spec["x-kubernetes-validations"], *frozen_rules()]
+    columns = [
+        {"name": name, "type": type_, "jsonPath": path, "priority": priority, "description": description}
+        for name, type_, path, priority, description in COLUMNS
+    ]
+    schema = {
+        "type": "object",
+        "description": "HorovodJob runs a distributed training program under mpirun on launcher and worker pods.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": "Version of the schema of this object."},
+            "kind": {"type": "string", "description": "HorovodJob."},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status_schema(),
+        },
+        "x-kubernetes-validations": list(NAME_RULES),
+    }
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": columns,
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.worker.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["hvj", "hvjob"],
+                "categories": ["training"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def crd_yaml() -> str:
+    """The CRD as the text that is shipped."""
+    return yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(crd_yaml())
+    else:
+        sys.stdout.write(crd_yaml())

@@ -1,0 +1,45 @@
+"""A HorovodJob as the API server stores it."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from horovodjob.api.model import Model
+from horovodjob.api.spec import HorovodJobSpec
+from horovodjob.api.status import HorovodJobStatus
+
+
+class Metadata(Model):
+    """The part of ObjectMeta that decisions depend on."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int = 1
+    resource_version: str = "0"
+    creation_timestamp: datetime
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class HorovodJob(Model):
+    """A distributed training job."""
+
+    metadata: Metadata
+    spec: HorovodJobSpec
+    status: HorovodJobStatus = HorovodJobStatus()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.metadata.namespace, self.metadata.name
+
+
+def parse_status(stored: Any) -> HorovodJobStatus:
+    """The stored status, or the status of a job never seen where somebody wrote nonsense into it."""
+    try:
+        return HorovodJobStatus.model_validate(stored or {})
+    except ValueError:
+        return HorovodJobStatus()

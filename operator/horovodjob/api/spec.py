@@ -1,0 +1,279 @@
+"""What a user asks for: `spec` of a HorovodJob. Each field's description is what `kubectl explain` shows."""
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from horovodjob.api.model import LabelValue, Model, Name, OpenObject, Quantity, Text, list_map
+from horovodjob.api.vocabulary import CleanPodPolicy, PodSecurity
+
+
+def _validated(*rules: tuple[str, str]) -> ConfigDict:
+    validations: list[Any] = [{"rule": rule, "message": message} for rule, message in rules]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": validations})
+
+
+class EnvVar(Model):
+    """One variable, as in a container."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
+        description="Name of the variable: letters, digits and underscores, not beginning with a digit."
+    )
+    value: Text | None = Field(None, description="Its value; $(NAME) refers to a variable defined before it.")
+    value_from: OpenObject | None = Field(
+        None, description="Where the value comes from instead: secretKeyRef, configMapKeyRef, fieldRef."
+    )
+
+
+class LocalObjectReference(Model):
+    """An object of the job's namespace, by name."""
+
+    name: Name = Field(description="Name of the object.")
+
+
+class Resources(Model):
+    """ResourceRequirements of a container."""
+
+    requests: dict[str, Quantity] | None = Field(
+        None, description="What the scheduler sets aside.", json_schema_extra={"maxProperties": 64}
+    )
+    limits: dict[str, Quantity] | None = Field(
+        None, description="What the container can use at most.", json_schema_extra={"maxProperties": 64}
+    )
+
+
+class Toleration(Model):
+    """A taint that the job's pods accept."""
+
+    key: Annotated[str, StringConstraints(max_length=317)] | None = Field(
+        None, description="Key of the taint; empty with operator Exists: every taint."
+    )
+    operator: Annotated[str, StringConstraints(pattern="^(Exists|Equal|Lt|Gt)$", max_length=6)] | None = Field(
+        None, description="Exists or Equal (the default); Lt and Gt where the cluster has them."
+    )
+    value: Annotated[str, StringConstraints(max_length=63)] | None = Field(
+        None, description="Value of the taint, with operator Equal."
+    )
+    effect: (
+        Annotated[str, StringConstraints(pattern="^(NoSchedule|PreferNoSchedule|NoExecute)?$", max_length=16)] | None
+    ) = Field(None, description="NoSchedule, PreferNoSchedule or NoExecute; empty: all of them.")
+    toleration_seconds: int | None = Field(None, description="How long a NoExecute taint is accepted.")
+
+
+class VolumeMount(Model):
+    """Where a volume appears in the containers; the other fields are those of a container's volumeMounts."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    name: Name = Field(description="Name of the volume.")
+    mount_path: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
+        description="Absolute path in the containers."
+    )
+
+
+class Volume(Model):
+    """A volume of the pods; its source is one of those that a pod can have."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    name: Annotated[str, StringConstraints(min_length=1, max_length=63)] = Field(description="Name of the volume.")
+
+
+class Script(Model):
+    """A program file that every rank runs as `interpreter path args`."""
+
+    path: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
+        description="Path of the script in the containers; $(VAR) is replaced, so "
+        "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py works."
+    )
+    interpreter: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
+        "python3", description="Program that runs the script."
+    )
+    args: tuple[Text, ...] = Field(
+        (), description="Arguments of the script, each passed as it stands.", max_length=4096
+    )
+
+
+class RolePods(Model):
+    """What launcher and workers have in common."""
+
+    resources: Resources | None = Field(None, description="Requests and limits of the container.")
+    template: OpenObject | None = Field(
+        None,
+        description="A PodTemplate (metadata.labels, metadata.annotations, spec) laid over the generated pod: lists of "
+        "containers, volumes, env, mounts and tolerations are merged by name or key, null removes a field. The "
+        "operator keeps the start command and restartPolicy for itself.",
+    )
+
+
+class Worker(RolePods):
+    """The pods that run ranks."""
+
+    replicas: int = Field(1, ge=1, le=10000, description="Number of worker pods.")
+    gpus: int = Field(1, ge=0, description="GPUs (nvidia.com/gpu) per worker; 0 for CPU only.")
+    slots: int | None = Field(
+        None, ge=1, le=256, description="Processes (ranks) per worker; default one per GPU, at least one."
+    )
+
+
+class Launcher(RolePods):
+    """The pod that runs mpirun; by default it requests 100m CPU and 256Mi memory."""
+
+
+class Logs(Model):
+    """Files that the job writes while it runs."""
+
+    model_config = _validated(
+        (
+            "self.pathPrefix.startsWith('/') || self.pathPrefix.startsWith('$(')",
+            "must be an absolute path on a mounted volume, such as /data/logs or $(AZ_BATCHAI_JOB_MOUNT_ROOT)/share",
+        )
+    )
+    path_prefix: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
+        description="Directory on a mounted volume; files appear in "
+        "<pathPrefix>/<status.outputPathSegment>/stdouterr/: stdout.txt, stderr.txt, execution-<pod>.log."
+    )
+
+
+class RunPolicy(Model):
+    """How the job starts, restarts and ends."""
+
+    suspend: bool = Field(False, description="No pods while true; false starts the program again from its beginning.")
+    clean_pod_policy: CleanPodPolicy = Field(
+        CleanPodPolicy.RUNNING,
+        description="Which pods are deleted at the end: Running (workers; the launcher keeps its log), All or None.",
+    )
+    backoff_limit: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="Restarts after a failure before the job fails; delays grow from 10 s to 6 min.",
+    )
+    active_deadline_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=2147483647,
+        description="Seconds from startTime, all attempts counted, after which the job fails.",
+    )
+
+
+class HorovodJobSpec(Model):
+    """The wish: a program, its processes and how they run."""
+
+    model_config = _validated(
+        ("has(self.script) != has(self.command)", "set exactly one of script and command"),
+        (
+            "!has(self.env) || self.env.all(e, !e.name.startsWith('HOROVODJOB_') && !e.name.startsWith('AZ_BATCHAI_'))",
+            "env: names that begin with HOROVODJOB_ or AZ_BATCHAI_ are set by the operator, choose another name",
+        ),
+        (
+            "!has(self.env) || self.env.all(e, !has(e.value) || !has(e.valueFrom))",
+            "env: a variable has either a value or a valueFrom, not both",
+        ),
+        (
+            "!has(self.volumes) || self.volumes.all(v, !v.name.startsWith('horovodjob-'))",
+            "volumes: names that begin with horovodjob- belong to the operator, choose another name",
+        ),
+        (
+            "!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes) && "
+            "self.volumes.exists(v, v.name == m.name))",
+            "volumeMounts: each name must be that of an entry of spec.volumes",
+        ),
+    )
+    image: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")] = Field(
+        description="Container image of launcher and workers; it needs an ssh server and client and mpirun."
+    )
+    image_pull_policy: (
+        Annotated[str, StringConstraints(pattern="^(Always|IfNotPresent|Never)$", max_length=12)] | None
+    ) = Field(None, description="Always, IfNotPresent or Never; default as in a pod.")
+    image_pull_secrets: tuple[LocalObjectReference, ...] | None = Field(
+        None,
+        description="Secrets with credentials of the registry.",
+        max_length=16,
+        json_schema_extra=list_map("name"),
+    )
+    script: Script | None = Field(None, description="A script that every rank runs. Exactly one of script and command.")
+    command: tuple[Text, ...] | None = Field(
+        None,
+        description="A command that every rank runs, each argument as it stands.",
+        min_length=1,
+        max_length=4096,
+    )
+    env: tuple[EnvVar, ...] | None = Field(
+        None,
+        description="Environment variables of every rank.",
+        max_length=1000,
+        json_schema_extra=list_map("name"),
+    )
+    env_from: tuple[OpenObject, ...] | None = Field(
+        None, description="ConfigMaps and Secrets whose keys become variables of every rank.", max_length=100
+    )
+    worker: Worker = Field(Worker(), description="The workers, which run the ranks.")
+    launcher: Launcher = Field(Launcher(), description="The launcher, which runs mpirun.")
+    pool: LabelValue | None = Field(
+        None, description="AKS node pool: a node selector on kubernetes.azure.com/agentpool.", min_length=1
+    )
+    node_selector: dict[str, LabelValue] | None = Field(
+        None,
+        description="Labels that the nodes of launcher and workers must have.",
+        json_schema_extra={"maxProperties": 64},
+    )
+    tolerations: tuple[Toleration, ...] | None = Field(
+        None,
+        description="Taints that launcher and workers accept; workers with GPUs always accept those of GPU nodes, "
+        "sku=gpu and nvidia.com/gpu.",
+        max_length=64,
+    )
+    service_account_name: Name | None = Field(
+        None, description="Service account of the pods; without it they get no token."
+    )
+    pod_security: PodSecurity = Field(
+        PodSecurity.RESTRICTED,
+        description="Pod Security level of the pods: Restricted (not root, no capabilities), or Baseline for images "
+        "that need root.",
+    )
+    volumes: tuple[Volume, ...] | None = Field(
+        None,
+        description="Volumes of launcher and workers.",
+        max_length=100,
+        json_schema_extra=list_map("name"),
+    )
+    volume_mounts: tuple[VolumeMount, ...] | None = Field(
+        None,
+        description="Where the volumes appear in launcher and workers.",
+        max_length=200,
+        json_schema_extra=list_map("mountPath"),
+    )
+    shm_size: Quantity | None = Field(None, description="Size of a memory-backed /dev/shm, such as 2Gi.")
+    logs: Logs | None = Field(None, description="Files with the job's output on a mounted volume.")
+    run_policy: RunPolicy = Field(RunPolicy(), description="How the job starts, restarts and ends.")
+
+    @property
+    def slots(self) -> int:
+        """Processes per worker."""
+        return self.worker.slots or max(self.worker.gpus, 1)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """What each rank executes."""
+        if self.script is not None:
+            return (self.script.interpreter, self.script.path, *self.script.args)
+        return self.command or ()
+
+
+def frozen_rules() -> list[dict[str, Any]]:
+    """Transition rules of the spec: one a field, so that the message names the field that was changed."""
+    suspended = "self.runPolicy.suspend || oldSelf.runPolicy.suspend"
+    paths = [to_camel(name) for name in HorovodJobSpec.model_fields if name != "run_policy"]
+    paths += [f"runPolicy.{to_camel(name)}" for name in RunPolicy.model_fields if name != "suspend"]
+    rules = []
+    for path in paths:
+        parent, _, field = path.rpartition(".")
+        new, old = (f"{root}.{parent}.?{field}" if parent else f"{root}.?{field}" for root in ("self", "oldSelf"))
+        rules.append(
+            {
+                "rule": f"{suspended} || {new} == {old}",
+                "message": f"{path} can change only while the job is suspended: set runPolicy.suspend to true first, "
+                "or delete the job and create it anew",
+            }
+        )
+    return rules

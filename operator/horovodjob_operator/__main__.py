@@ -1,0 +1,168 @@
+"""The operator process: `python -m horovodjob_operator`."""
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import kopf
+import uvloop
+from pythonjsonlogger.json import JsonFormatter
+
+from horovodjob_operator.cluster.caches import Caches
+from horovodjob_operator.cluster.connection import Connection, login
+from horovodjob_operator.cluster.lease import Lease
+from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.cluster.watch import PodWatch
+from horovodjob_operator.endpoints import serve
+from horovodjob_operator.errors import OperatorError
+from horovodjob_operator.handlers import Events, JobWatchSigns, Passes, kopf_settings, now, register
+from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, JobPhases
+from horovodjob_operator.reconcile import Reconciler
+from horovodjob_operator.settings import Settings
+
+DEAD_WATCH_SECONDS = 600
+log = logging.getLogger("horovodjob")
+
+
+class Process:
+    """Wires the parts together and runs them until a signal or a failure ends the process."""
+
+    def __init__(self, settings: Settings, connection: Connection) -> None:
+        self.settings, self.connection = settings, connection
+        self.caches = Caches()
+        reconciler = Reconciler(self.caches, Objects(connection, settings.identity), now)
+        self.passes = Passes(self.caches, reconciler)
+        self.events = Events(self.caches, self.passes)
+        self.job_watch = JobWatchSigns()
+        self.pods_listed = asyncio.Event()
+        self.jobs_watched = asyncio.Event()
+        self.pod_watch = PodWatch(
+            connection,
+            seen=self.events.pod_seen,
+            gone=self.events.pod_gone,
+            listed=self._listed,
+            timeout_seconds=settings.watch_timeout_seconds,
+        )
+        self.lease = Lease(connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
+        REGISTRY.register(JobPhases(self.caches.all_jobs))
+        WATCH_AGE.labels("pods").set_function(lambda: time.monotonic() - self.pod_watch.alive_at)
+        WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_watch.alive_at)
+        LEADER.set_function(lambda: float(self.lease.held.is_set()))
+
+    def _listed(self, uids: set[str]) -> None:
+        for key in self.caches.pods_listed(uids):
+            self.passes.kick(key)
+        self.pods_listed.set()
+
+    def unhealthy(self) -> str:
+        """What is wrong with the process, or nothing."""
+        age = time.monotonic() - self.pod_watch.alive_at
+        return f"the watch of the pods has been silent for {age:.0f} s" if age > DEAD_WATCH_SECONDS else ""
+
+    def unready(self) -> str:
+        """Why the process cannot do its work yet, or nothing."""
+        if not self.pods_listed.is_set():
+            return "the pods have not been listed yet"
+        return "" if self.jobs_watched.is_set() else "the HorovodJobs are not watched yet"
+
+    async def run(self) -> None:
+        """Runs until kopf is told to stop by a signal, or a part fails. Raises OperatorError in that case."""
+        runner = await serve(self.settings.http_port, healthy=self.unhealthy, ready=self.unready, registry=REGISTRY)
+        # Kopf cancels all tasks that were made after its start, so ours are made before.
+        parts = [asyncio.create_task(part, name=name) for name, part in self._parts()]
+        watching = asyncio.create_task(self._watch_jobs(), name="the watch of the jobs")
+        try:
+            done, _ = await asyncio.wait([*parts, watching], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task
+                if task is not watching:
+                    raise OperatorError(f"{task.get_name()} has ended")
+        finally:
+            await self.passes.close()
+            for task in [*parts, watching]:
+                task.cancel()
+            await asyncio.gather(*parts, watching, return_exceptions=True)
+            await self.lease.release()
+            await runner.cleanup()
+
+    def _parts(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        parts: list[tuple[str, Coroutine[Any, Any, None]]] = [
+            ("the watch of the pods", self.pod_watch.run()),
+            ("the passes", self._lead()),
+        ]
+        if self.settings.lease_namespace:
+            parts.append(("the lease", self.lease.run()))
+        else:
+            self.lease.held.set()
+        return parts
+
+    async def _lead(self) -> None:
+        """Opens the passes when this process may act; a look at every job now and then mends what lost events cost."""
+        await self.pods_listed.wait()
+        await self.lease.held.wait()
+        self.passes.open()
+        while True:
+            await asyncio.sleep(self.settings.resync_seconds)
+            self.passes.kick_all()
+
+    async def _watch_jobs(self) -> None:
+        registry = kopf.OperatorRegistry()
+        register(registry, self.events, self.job_watch)
+
+        @kopf.on.login(registry=registry)
+        def connect(**_: object) -> kopf.AiohttpSession:
+            return kopf.AiohttpSession(server=self.connection.server, aiohttp_session=self.connection.new_session())
+
+        @kopf.on.startup(registry=registry)
+        async def watching(**_: object) -> None:
+            self.jobs_watched.set()
+
+        await kopf.operator(
+            registry=registry,
+            settings=kopf_settings(self.settings.watch_timeout_seconds),
+            standalone=True,
+            clusterwide=True,
+        )
+
+
+def _log_json(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    fields = {"asctime": "time", "levelname": "level", "name": "logger"}
+    handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=fields))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("horovodjob").setLevel(level)
+
+
+async def _operate(settings: Settings) -> None:
+    connection = Connection(login(), limit=settings.concurrent_writes)
+    try:
+        await Process(settings, connection).run()
+    finally:
+        await connection.close()
+
+
+def main() -> int:
+    """Exit code of the process: 0 after a signal, 1 with one sentence in the log after a failure."""
+    try:
+        settings = Settings.from_environment(os.environ)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    _log_json(settings.log_level)
+    log.info("the operator starts as %s", settings.identity)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_operate(settings))
+    except (OperatorError, OSError) as error:
+        log.error("the operator ends: %s", error)
+        return 1
+    log.info("the operator has stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

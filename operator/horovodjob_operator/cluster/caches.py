@@ -1,0 +1,95 @@
+"""What the watches have shown, slim: jobs and the facts of their pods. Written by events and by answers to writes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owned_pod
+
+Key = tuple[str, str]
+SECRET = "secret"
+
+
+@dataclass(slots=True)
+class Record:
+    """What the process knows about one job."""
+
+    job: HorovodJob
+    version: int
+    """Newest resource version known; older events are echoes."""
+    refusal: Refusal | None = None
+    refused: str = ""
+    """Name of the pod that was refused, or SECRET."""
+    refusals: int = 0
+    secret_is_ours: bool = False
+    """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""
+    written_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Caches:
+    """Jobs by key, pods by the key of their job."""
+
+    jobs: dict[Key, Record] = field(default_factory=dict)
+    pods: dict[Key, dict[str, Pod]] = field(default_factory=dict)
+
+    def observed(self, record: Record) -> Observed:
+        """The pods of this very job, and the names that an earlier one still occupies."""
+        pods, uid = self.pods.get(record.job.key, {}).values(), record.job.metadata.uid
+        return Observed(
+            pods=tuple(pod for pod in pods if pod.owner_uid == uid),
+            strangers=frozenset(pod.name for pod in pods if pod.owner_uid and pod.owner_uid != uid),
+            refusal=record.refusal,
+        )
+
+    def pod_seen(self, raw: Mapping[str, Any]) -> Key | None:
+        """Takes in a pod as the API server shows it; the key of its job where that is news."""
+        owned = owned_pod(raw)
+        return owned.key if owned and self.keep(owned) else None
+
+    def keep(self, owned: OwnedPod) -> bool:
+        """Takes in the facts of a pod, unless newer ones are known; whether they were news."""
+        pods = self.pods.setdefault(owned.key, {})
+        known = pods.get(owned.pod.name)
+        if known and known.uid == owned.pod.uid and known.version >= owned.pod.version:
+            return False
+        pods[owned.pod.name] = owned.pod
+        return known is None or replace(known, version=owned.pod.version) != owned.pod
+
+    def pod_gone(self, raw: Mapping[str, Any]) -> Key | None:
+        """Forgets a pod; the key of its job."""
+        owned = owned_pod(raw)
+        if owned is None:
+            return None
+        pods = self.pods.get(owned.key, {})
+        known = pods.get(owned.pod.name)
+        if known is None or known.uid != owned.pod.uid:
+            return None
+        self._forget(owned.key, known)
+        return owned.key
+
+    def pods_listed(self, uids: set[str]) -> list[Key]:
+        """Forgets the pods that a list did not have; the keys of their jobs."""
+        lost = [(key, pod) for key, pods in self.pods.items() for pod in pods.values() if pod.uid not in uids]
+        for key, pod in lost:
+            self._forget(key, pod)
+        return [key for key, _ in lost]
+
+    def _forget(self, key: Key, pod: Pod) -> None:
+        pods = self.pods[key]
+        del pods[pod.name]
+        if not pods:
+            del self.pods[key]
+
+    def mark(self, job: HorovodJob, pods: Iterable[Pod], **facts: Any) -> None:
+        """Notes what a write has just made true, before the watch says so."""
+        known = self.pods.get(job.key, {})
+        for pod in pods:
+            if pod.name in known and known[pod.name].uid == pod.uid:
+                known[pod.name] = replace(known[pod.name], **facts)
+
+    def all_jobs(self) -> Iterator[HorovodJob]:
+        """Every job that is known."""
+        return (record.job for record in tuple(self.jobs.values()))

@@ -1,0 +1,150 @@
+"""The connection to the API server: one connector, plain dicts, own errors, every request counted."""
+
+import json
+import logging
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import kopf
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+
+from horovodjob_operator.errors import Gone, NameTaken, OperatorError, Refused, Unavailable
+from horovodjob_operator.metrics import API_REQUESTS
+
+TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+TOKEN_SECONDS = 60
+USER_AGENT = "horovodjob-operator"
+# Answers to writes are needed for their metadata only.
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+PATH = re.compile(
+    r"^/apis?/(?:[^/]+/)?v[^/]+(?:/namespaces/[^/]+)?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>.+))?$"
+)
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
+
+
+def _verb_and_resource(request: ClientRequest) -> tuple[str, str]:
+    match = PATH.match(request.url.path)
+    if not match:
+        return request.method.lower(), "other"
+    resource, name, sub = match["resource"], match["name"], match["sub"]
+    verb = VERBS.get(request.method, request.method.lower())
+    if not name and verb == "get":
+        verb = "watch" if "watch" in request.url.query else "list"
+    elif not name and verb == "delete":
+        verb = "deletecollection"
+    return verb, f"{resource}/{sub}" if sub else resource
+
+
+class Authentication:
+    """Client middleware: the service account's token, read again each minute because it is rotated; counts requests."""
+
+    def __init__(self, scheme: str, token: str | None) -> None:
+        self._scheme, self._token, self._read_at = scheme, token, 0.0
+
+    def _header(self) -> str | None:
+        if TOKEN_FILE.exists() and time.monotonic() - self._read_at > TOKEN_SECONDS:
+            self._token, self._read_at = TOKEN_FILE.read_text().strip(), time.monotonic()
+        return f"{self._scheme} {self._token}" if self._token else None
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request."""
+        if header := self._header():
+            request.headers["Authorization"] = header
+        verb, resource = _verb_and_resource(request)
+        try:
+            response = await handler(request)
+        except aiohttp.ClientError:
+            API_REQUESTS.labels(verb, resource, "error").inc()
+            raise
+        API_REQUESTS.labels(verb, resource, str(response.status)).inc()
+        return response
+
+
+class Connection:
+    """Requests to the API server; raises the errors of `errors.py`."""
+
+    def __init__(self, info: kopf.ConnectionInfo, *, limit: int) -> None:
+        context = info.as_ssl_context()
+        self.server = info.server
+        self._connector = aiohttp.TCPConnector(
+            ssl=context if isinstance(context, ssl.SSLContext) else True, limit=limit
+        )
+        self._authentication = Authentication(info.scheme or "Bearer", info.token)
+        self.session = self.new_session()
+
+    def new_session(self) -> aiohttp.ClientSession:
+        """A session on the shared connector; kopf gets its own, because it closes a session it mistrusts."""
+        return aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            middlewares=(self._authentication,),
+            headers={"User-Agent": USER_AGENT},
+            timeout=aiohttp.ClientTimeout(total=60),
+            read_bufsize=2**20,
+        )
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self.session.close()
+        await self._connector.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> dict[str, Any]:
+        """The answer's object. Raises Refused, NameTaken, Gone or Unavailable."""
+        headers = {"Accept": accept, "Content-Type": content_type}
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        try:
+            async with self.session.request(
+                method, self.server + path, data=data, params=params, headers=headers
+            ) as response:
+                text = await response.text()
+                status, retry_after = response.status, response.headers.get("Retry-After")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
+        if status < 400:
+            answer: dict[str, Any] = json.loads(text)
+            return answer
+        raise _error(status, text, retry_after, f"{method} {path}")
+
+
+def _error(status: int, text: str, retry_after: str | None, request: str) -> OperatorError:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = {}
+    message = answer.get("message") or text[:300] or f"HTTP {status}"
+    if status == 409:
+        return NameTaken(message)
+    if status == 404:
+        return Gone(message)
+    if status in (400, 403, 405, 413, 415, 422):
+        terminating = answer.get("reason") == "Forbidden" and "because it is being terminated" in message
+        if terminating:
+            return Gone(message)
+        return Refused(message, over_quota=status == 403 and "exceeded quota" in message)
+    return Unavailable(f"{request}: {status} {message}" + (f", retry after {retry_after} s" if retry_after else ""))
+
+
+def login() -> kopf.ConnectionInfo:
+    """Credentials of the pod's service account, else those of the kubeconfig."""
+    logger, settings = logging.getLogger("horovodjob.login"), kopf.OperatorSettings()
+    info = kopf.login_with_service_account(logger=logger, settings=settings)
+    info = info or kopf.login_with_kubeconfig(logger=logger, settings=settings)
+    if info is None:
+        raise OperatorError(
+            "no way to the API server: run in a pod with a service account, or set KUBECONFIG to a kubeconfig file"
+        )
+    return info

@@ -1,0 +1,93 @@
+"""Leader election by a Lease (coordination.k8s.io): one process acts, another may stand by with warm caches."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from horovodjob_operator.cluster.connection import Connection
+from horovodjob_operator.errors import ClusterError, Gone
+
+LEASE_SECONDS = 10
+RENEW_SECONDS = 3
+log = logging.getLogger("horovodjob.lease")
+
+
+class Lease:
+    """Holds the Lease, or waits for it. `held` is set while this process is the leader."""
+
+    def __init__(
+        self, connection: Connection, namespace: str, name: str, identity: str, clock: Callable[[], datetime]
+    ) -> None:
+        self._connection, self._identity, self._clock = connection, identity, clock
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._lease: dict[str, Any] = {}
+        self._seen: tuple[Any, float] = (None, 0.0)
+        self._renewed_at = 0.0
+        self.held = asyncio.Event()
+
+    async def run(self) -> None:
+        """Gets the Lease and keeps it; returns when it is lost, because another process may be acting already."""
+        while True:
+            try:
+                await self._step()
+            except ClusterError as error:
+                log.warning("lease: %s", error)
+                self._lease = {} if self.held.is_set() is False else self._lease
+            if self.held.is_set() and time.monotonic() - self._renewed_at > LEASE_SECONDS - RENEW_SECONDS:
+                self.held.clear()
+                log.error("lease: lost, because it could not be renewed for %d s", LEASE_SECONDS - RENEW_SECONDS)
+                return
+            await asyncio.sleep(RENEW_SECONDS if self.held.is_set() else 1)
+
+    async def _step(self) -> None:
+        if not self.held.is_set() or not self._lease:
+            try:
+                self._lease = await self._connection.request("GET", f"{self._collection}/{self._name}")
+            except Gone:
+                body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
+                self._lease = await self._connection.request("POST", self._collection, {**body, "spec": self._spec()})
+                self._acquired()
+                return
+            if not self._free():
+                return
+        started = time.monotonic()
+        body = {**self._lease, "spec": {**self._lease.get("spec", {}), **self._spec()}}
+        self._lease = await self._connection.request("PUT", f"{self._collection}/{self._name}", body)
+        self._renewed_at = started
+        if not self.held.is_set():
+            self._acquired()
+
+    def _free(self) -> bool:
+        """Whether nobody renews it: the holder let go, is us, or has been silent for its time by our own clock."""
+        spec = self._lease.get("spec", {})
+        if spec.get("holderIdentity") in (None, "", self._identity):
+            return True
+        sign = (spec.get("holderIdentity"), spec.get("renewTime"))
+        if sign != self._seen[0]:
+            self._seen = (sign, time.monotonic())
+        return time.monotonic() - self._seen[1] > float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+
+    def _spec(self) -> dict[str, Any]:
+        now = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        fresh = {} if self.held.is_set() else {"acquireTime": now}
+        return {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now, **fresh}
+
+    def _acquired(self) -> None:
+        self._renewed_at = time.monotonic()
+        self.held.set()
+        log.info("lease: %s is the leader", self._identity)
+
+    async def release(self) -> None:
+        """Lets go, so that another process takes over at once."""
+        if not self.held.is_set():
+            return
+        self.held.clear()
+        body = {**self._lease, "spec": {**self._lease.get("spec", {}), "holderIdentity": "", "leaseDurationSeconds": 1}}
+        try:
+            await self._connection.request("PUT", f"{self._collection}/{self._name}", body)
+        except ClusterError as error:
+            log.warning("lease: could not be released: %s", error)

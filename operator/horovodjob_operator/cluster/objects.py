@@ -1,0 +1,120 @@
+"""Writes to the API server: the few that the operator makes, each one request."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob.api.vocabulary import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, PLURAL, VERSION, Role
+from horovodjob_operator.cluster.connection import METADATA_ONLY, USER_AGENT, Connection
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.reporting import Event
+
+MERGE_PATCH = "application/merge-patch+json"
+DRY_RUN = {"dryRun": "All"}
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7386) from `old` to `new`."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            if nested := merge_patch(before, value):
+                patch[key] = nested
+        elif key not in old or before != value:
+            patch[key] = value
+    return patch
+
+
+def status_dict(status: HorovodJobStatus) -> dict[str, Any]:
+    """The status as it is stored."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Objects:
+    """The objects of jobs in the cluster."""
+
+    def __init__(self, connection: Connection, identity: str) -> None:
+        self._connection, self._identity = connection, identity
+
+    async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
+        """Stores the status; the resource version that the job has now. Raises Gone where the job is deleted."""
+        namespace, name = job.key
+        # The uid makes sure that a job deleted and made anew under the same name does not get this status.
+        body = {
+            "metadata": {"uid": job.metadata.uid},
+            "status": merge_patch(status_dict(job.status), status_dict(status)),
+        }
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}/status"
+        answer = await self._connection.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+        return int(answer["metadata"]["resourceVersion"])
+
+    async def create_secret(self, secret: Mapping[str, Any], *, dry_run: bool = False) -> None:
+        """Creates the Secret of a job. Raises NameTaken, Refused."""
+        path = f"/api/v1/namespaces/{secret['metadata']['namespace']}/secrets"
+        await self._connection.request("POST", path, secret, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
+
+    async def create_pod(self, pod: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Creates a pod; its metadata. Raises NameTaken, Refused."""
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        return await self._connection.request(
+            "POST", path, pod, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY
+        )
+
+    async def pod_metadata(self, namespace: str, name: str) -> dict[str, Any]:
+        """Metadata of the pod with this name, whosever it is. Raises Gone."""
+        answer = await self._connection.request(
+            "GET", f"/api/v1/namespaces/{namespace}/pods/{name}", accept=METADATA_ONLY
+        )
+        metadata: dict[str, Any] = answer["metadata"]
+        return metadata
+
+    async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
+        """Tells the launcher its hosts. Raises Gone."""
+        await self._patch_launcher(job, {"metadata": {"annotations": {ANNOTATION_HOSTS: hosts}}})
+
+    async def end_launcher(self, job: HorovodJob) -> None:
+        """Ends the launcher's containers and keeps the pod with its log: the only way the API has for that."""
+        await self._patch_launcher(job, {"spec": {"activeDeadlineSeconds": 1}})
+
+    async def _patch_launcher(self, job: HorovodJob, body: Mapping[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{job.metadata.namespace}/pods/{names.launcher_name(job)}"
+        await self._connection.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes this very pod. Raises Gone where it is gone, NameTaken where another has its name."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self._connection.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body)
+
+    async def delete_pods(self, job: HorovodJob, role: Role | None = None) -> None:
+        """Deletes the job's pods, or those with one role, in one request."""
+        params = {"labelSelector": names.own_pods_selector(job, role)}
+        await self._connection.request("DELETE", f"/api/v1/namespaces/{job.metadata.namespace}/pods", params=params)
+
+    async def post_event(self, job: HorovodJob, event: Event, now: datetime, serial: int) -> None:
+        """Records an event about the job."""
+        namespace, name = job.key
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.{job.metadata.uid[:8]}.{serial:x}", "namespace": namespace},
+            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": f"{GROUP}/{USER_AGENT}",
+            "reportingInstance": self._identity[:128],
+            "action": event.reason,
+            "reason": event.reason,
+            "type": "Warning" if event.warning else "Normal",
+            "note": event.note[:1000],
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": namespace,
+                "name": name,
+                "uid": job.metadata.uid,
+                "resourceVersion": job.metadata.resource_version,
+            },
+        }
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        await self._connection.request("POST", path, body, accept=METADATA_ONLY)

@@ -1,0 +1,273 @@
+"""The objects of a job, as values: its Secret, its workers, its launcher."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.model import Model
+from horovodjob.api.spec import RolePods
+from horovodjob.api.vocabulary import (
+    AKS_POOL_LABEL,
+    ANNOTATION_HOSTS,
+    API_VERSION,
+    GPU_RESOURCE,
+    KIND,
+    KUEUE_PREFIX,
+    PodSecurity,
+    Role,
+)
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.overlay import overlaid
+from horovodjob_operator.errors import InvalidJob
+
+SSH_TIMEOUT_SECONDS = 300
+GPU_TOLERATIONS = (
+    {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
+    {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
+)
+LAUNCHER_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+
+
+def owner_reference(job: HorovodJob) -> dict[str, Any]:
+    """Ownership that lets Kubernetes delete the object with its job, and never holds the job's deletion up."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def secret(job: HorovodJob, contents: Mapping[str, str]) -> dict[str, Any]:
+    """The job's keys and start scripts, immutable."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": names.secret_name(job),
+            "namespace": job.metadata.namespace,
+            "labels": names.object_labels(job),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "type": "Opaque",
+        "immutable": True,
+        "data": {key: base64.b64encode(text.encode()).decode() for key, text in contents.items()},
+    }
+
+
+def worker_pod(job: HorovodJob, index: int, attempt: int) -> dict[str, Any]:
+    """The worker with this index: an ssh server in whose sessions ranks run.
+
+    Raises InvalidJob for a template that has not the shape of a pod.
+    """
+    container = _container(job, Role.WORKER) | {
+        "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/worker.sh"],
+        "ports": [{"name": "ssh", "containerPort": names.SSH_PORT, "protocol": "TCP"}],
+        "startupProbe": {
+            "tcpSocket": {"port": names.SSH_PORT},
+            "periodSeconds": 1,
+            "failureThreshold": 2147483647,
+        },
+        "resources": _worker_resources(job),
+    }
+    pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt)
+    if job.spec.worker.gpus:
+        pod["spec"]["tolerations"] += [dict(toleration) for toleration in GPU_TOLERATIONS]
+    return _with_template(pod, job.spec.worker, Role.WORKER)
+
+
+def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
+    """The launcher of this attempt: it waits until `hosts` is not empty, then runs mpirun.
+
+    Raises InvalidJob for a template that has not the shape of a pod.
+    """
+    # Ready means that mpirun runs; the kubelet asks each second until it does, and never again.
+    probe = {"exec": {"command": ["/bin/sh", "-c", f"[ -e {names.RUN_DIRECTORY}/started ]"]}}
+    container = _container(job, Role.LAUNCHER) | {
+        "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/launcher.sh"],
+        "args": list(job.spec.argv),
+        "startupProbe": probe | {"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 2147483647},
+        "resources": _dumped(job.spec.launcher.resources) or LAUNCHER_REQUESTS,
+    }
+    container["volumeMounts"].append(_mount("horovodjob-hosts", names.HOSTS_DIRECTORY, read_only=True))
+    pod = _pod(job, Role.LAUNCHER, names.launcher_name(job), container, 0, attempt)
+    pod["metadata"]["annotations"][ANNOTATION_HOSTS] = hosts
+    field = {"path": "hosts", "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_HOSTS}']"}}
+    pod["spec"]["volumes"].append({"name": "horovodjob-hosts", "downwardAPI": {"items": [field]}})
+    return _with_template(pod, job.spec.launcher, Role.LAUNCHER)
+
+
+def _dumped(model: Model | None) -> dict[str, Any]:
+    return model.model_dump(by_alias=True, exclude_none=True) if model else {}
+
+
+def _worker_resources(job: HorovodJob) -> dict[str, Any]:
+    resources = _dumped(job.spec.worker.resources)
+    if job.spec.worker.gpus:
+        gpus = {GPU_RESOURCE: job.spec.worker.gpus}
+        resources["limits"] = gpus | resources.get("limits", {})
+    return resources
+
+
+def _mount(name: str, path: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
+
+
+def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
+    """Generated variables first, so that the user's values can refer to them."""
+    segment = names.output_path_segment(job)
+    logs = f"{job.spec.logs.path_prefix.rstrip('/')}/{segment}/stdouterr" if job.spec.logs else ""
+    values = {
+        "AZ_BATCHAI_JOB_MOUNT_ROOT": names.MOUNT_ROOT,
+        "AZ_BATCHAI_JOB_TEMP": names.JOB_TEMP,
+        "AZ_BATCHAI_STDOUTERR_DIR": logs or f"{names.JOB_TEMP}/stdouterr",
+        "AZ_BATCHAI_MPI_HOST_FILE": names.HOSTFILE,
+        "AZ_BATCHAI_NUM_GPUS": str(job.spec.worker.gpus),
+        "HOROVODJOB_NAME": job.metadata.name,
+        "HOROVODJOB_NAMESPACE": job.metadata.namespace,
+        "HOROVODJOB_HOSTFILE": names.HOSTFILE,
+        "HOROVODJOB_SLOTS": str(job.spec.slots),
+        "HOROVODJOB_SSH_PORT": str(names.SSH_PORT),
+        "HOROVODJOB_SSH_TIMEOUT": str(SSH_TIMEOUT_SECONDS),
+    }
+    if logs:
+        values["HOROVODJOB_LOGS"] = logs
+    if job.spec.script is not None:
+        values["HOROVODJOB_SCRIPT"] = job.spec.script.path
+    if role is Role.LAUNCHER and job.spec.worker.gpus:
+        # An image whose runtime shows all GPUs by default would show the launcher GPUs that are others'.
+        values["NVIDIA_VISIBLE_DEVICES"] = "void"
+    generated: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
+    generated += [
+        {"name": "HOROVODJOB_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {
+            "name": "HOROVODJOB_ATTEMPT",
+            "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['horovodjob.dev/attempt']"}},
+        },
+    ]
+    return generated + [_dumped(variable) for variable in job.spec.env or ()]
+
+
+def _container(job: HorovodJob, role: Role) -> dict[str, Any]:
+    spec = job.spec
+    mounts = [
+        _mount("horovodjob-mpi", names.SECRET_DIRECTORY, read_only=True),
+        _mount("horovodjob-run", names.RUN_DIRECTORY),
+        _mount("horovodjob-temp", names.JOB_TEMP),
+        *([_mount("horovodjob-shm", "/dev/shm")] if spec.shm_size is not None else []),
+        *(_dumped(mount) for mount in spec.volume_mounts or ()),
+    ]
+    container: dict[str, Any] = {
+        "name": role.value,
+        "image": spec.image,
+        "env": _environment(job, role),
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if spec.image_pull_policy:
+        container["imagePullPolicy"] = spec.image_pull_policy
+    if spec.env_from:
+        container["envFrom"] = list(spec.env_from)
+    if spec.pod_security is PodSecurity.RESTRICTED:
+        container["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    return container
+
+
+def _volumes(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
+    source: dict[str, Any] = {"secretName": names.secret_name(job), "defaultMode": 0o444}
+    if role is Role.WORKER:
+        # Workers answer ssh and never call: the private key stays with the launcher.
+        served = ("environment.sh", "worker.sh", "session.sh", "ssh_host_ed25519_key", "authorized_keys")
+        source["items"] = [{"key": key, "path": key} for key in served]
+    volumes = [
+        {"name": "horovodjob-mpi", "secret": source},
+        {"name": "horovodjob-run", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
+        {"name": "horovodjob-temp", "emptyDir": {}},
+    ]
+    if job.spec.shm_size is not None:
+        volumes.append({"name": "horovodjob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": job.spec.shm_size}})
+    return volumes + [_dumped(volume) for volume in job.spec.volumes or ()]
+
+
+def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], index: int, attempt: int) -> dict[str, Any]:
+    spec = job.spec
+    queue_labels, queue_annotations = (
+        {key: value for key, value in mapping.items() if key.startswith(KUEUE_PREFIX)}
+        for mapping in (job.metadata.labels, job.metadata.annotations)
+    )
+    pod_spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": spec.service_account_name is not None,
+        "enableServiceLinks": False,
+        "containers": [container],
+        "volumes": _volumes(job, role),
+        "tolerations": [_dumped(toleration) for toleration in spec.tolerations or ()],
+        "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
+    }
+    if spec.service_account_name:
+        pod_spec["serviceAccountName"] = spec.service_account_name
+    if spec.image_pull_secrets:
+        pod_spec["imagePullSecrets"] = [_dumped(reference) for reference in spec.image_pull_secrets]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": job.metadata.namespace,
+            "labels": queue_labels | names.labels(job, role, index, attempt),
+            "annotations": queue_annotations
+            | {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "sidecar.istio.io/inject": "false"},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": pod_spec,
+    }
+
+
+def _with_template(pod: dict[str, Any], pods: RolePods, role: Role) -> dict[str, Any]:
+    """The pod with the user's template over it; what the operator lives on stays its own."""
+    if not pods.template:
+        return pod
+    where = f"spec.{role.value}.template"
+    template = {key: value for key, value in pods.template.items() if key in ("metadata", "spec")}
+    unknown = sorted(set(pods.template) - set(template) - {"apiVersion", "kind"})
+    if unknown:
+        raise InvalidJob(f"{where} has the field {unknown[0]}; a pod template has metadata and spec")
+    metadata = template.get("metadata") or {}
+    if isinstance(metadata, Mapping):
+        own = sorted(set(metadata) - {"labels", "annotations", "creationTimestamp"})
+        if own:
+            raise InvalidJob(
+                f"{where}.metadata.{own[0]} cannot be set: of the metadata only labels and annotations can"
+            )
+        template["metadata"] = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+    merged = overlaid(pod, template, where)
+    _guard(merged, pod, where, role)
+    return merged
+
+
+def _guard(merged: dict[str, Any], pod: dict[str, Any], where: str, role: Role) -> None:
+    """Raises InvalidJob where the template changed what the job needs to start, to be found and to be counted."""
+    metadata, spec = merged.get("metadata"), merged.get("spec")
+    if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
+        raise InvalidJob(f"{where}.spec and {where}.metadata must be objects")
+    for key, value in pod["metadata"]["labels"].items():
+        if (metadata.get("labels") or {}).get(key) != value:
+            raise InvalidJob(f"{where}.metadata.labels: the label {key} is the operator's, remove it")
+    if spec.get("restartPolicy") != "Never":
+        raise InvalidJob(f"{where}.spec.restartPolicy must not be set: the operator restarts the whole job")
+    containers = spec.get("containers") or ()
+    own: Mapping[str, Any] = next((c for c in containers if c.get("name") == role.value), {})
+    for field in ("command", "args"):
+        if own.get(field) != pod["spec"]["containers"][0].get(field):
+            raise InvalidJob(
+                f"{where}.spec.containers[name={role.value}].{field} must not be set: spec.script or spec.command "
+                "says what the ranks run"
+            )

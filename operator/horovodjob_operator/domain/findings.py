@@ -1,0 +1,373 @@
+"""What a look at a job finds: an ordered table of small checks, the first that applies decides.
+
+      suspend                       suspend = false
+Queued <------ any, no pods ------> Suspended
+  | all pods have a node
+  v            mpirun runs           launcher ended with 0
+Starting ----------------> Running -----------------------> Succeeded
+  |  ^                        |
+  |  | all pods have a node   | a pod failed or was lost
+  +--+------ Restarting <-----+          deadline
+                 | no restarts left      any ---> Terminating ---> Failed
+                 +---------------------------------------------------^
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.vocabulary import ConditionType, Phase, Reason, Role
+from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason
+
+RETRY_FIRST_SECONDS = 10
+RETRY_LONGEST_SECONDS = 360
+# mpirun may notice a worker's death before the kubelet reports it; the worker's own evidence is worth the wait.
+EVIDENCE_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the present attempt cannot go on."""
+
+    reason: Reason
+    message: str
+    pod: Pod | None = None
+    pod_name: str = ""
+    taken: bool = False
+    """The platform took a pod: this does not count against backoffLimit."""
+    exit_code: int | None = None
+    """Exit code of mpirun, where it ended by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The state that a look at the job has found."""
+
+    phase: Phase
+    reason: Reason
+    message: str
+    stalled: bool = False
+    failure: Failure | None = None
+    exit_code: int | None = None
+    look_again_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that a check may look at."""
+
+    job: HorovodJob
+    observed: Observed
+    now: datetime
+
+    @property
+    def launcher(self) -> Pod | None:
+        """The launcher of the present attempt."""
+        launcher = self.observed.launcher
+        return launcher if launcher and launcher.attempt == self.job.status.attempt else None
+
+    @property
+    def workers(self) -> dict[int, Pod]:
+        """The workers by index."""
+        return self.observed.workers(self.job.spec.worker.replicas)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the job has had its time."""
+        seconds, start = self.job.spec.run_policy.active_deadline_seconds, self.job.status.start_time
+        return start + timedelta(seconds=seconds) if seconds and start else None
+
+    @property
+    def placed(self) -> bool:
+        """Whether all pods of the attempt exist and have a node."""
+        pods = [self.launcher, *self.workers.values()]
+        return len(pods) == self.job.spec.worker.replicas + 1 and all(
+            pod and pod.node and pod.alive and not pod.deleting for pod in pods
+        )
+
+
+def retry_delay(times: int) -> timedelta:
+    """Delay before the next attempt: 10 s, 20 s, 40 s ... 6 min."""
+    return timedelta(seconds=min(RETRY_FIRST_SECONDS * 2 ** min(max(times - 1, 0), 10), RETRY_LONGEST_SECONDS))
+
+
+def retry_at(job: HorovodJob) -> datetime | None:
+    """When the attempt being set up may start, counted from the error that ended the one before.
+
+    A lost pod costs the shortest delay: a drained node takes pods one after the other, and they make one restart.
+    """
+    errors = job.status.errors
+    if job.status.phase is not Phase.RESTARTING or not errors or errors[-1].attempt != job.status.attempt - 1:
+        return None
+    return errors[-1].time + retry_delay(job.status.restarts)
+
+
+def launcher_succeeded(look: Look) -> Finding | None:
+    """The program has ended with success, whatever else is wished or true by now."""
+    if look.launcher and look.launcher.phase == "Succeeded":
+        return Finding(Phase.SUCCEEDED, Reason.ALL_RANKS_SUCCEEDED, "all ranks ended with exit code 0", exit_code=0)
+    return None
+
+
+def terminating(look: Look) -> Finding | None:
+    """The job has been told to end: it has, when none of its pods is alive."""
+    if look.job.status.phase is not Phase.TERMINATING:
+        return None
+    message = _deadline_message(look)
+    if any(pod.alive for pod in look.observed.pods):
+        return Finding(Phase.TERMINATING, Reason.DEADLINE_EXCEEDED, message)
+    launcher = look.launcher
+    return Finding(
+        Phase.FAILED,
+        Reason.DEADLINE_EXCEEDED,
+        message,
+        exit_code=launcher.end.exit_code if launcher and launcher.end else None,
+    )
+
+
+def _deadline_message(look: Look) -> str:
+    seconds = look.job.spec.run_policy.active_deadline_seconds
+    return f"the job ran for longer than runPolicy.activeDeadlineSeconds: {seconds} s"
+
+
+def deadline_exceeded(look: Look) -> Finding | None:
+    """The job has had its time, all attempts counted; a suspended job's clock does not run."""
+    if look.deadline is None or look.now < look.deadline or look.job.spec.run_policy.suspend:
+        return None
+    message = _deadline_message(look)
+    return Finding(Phase.TERMINATING, Reason.DEADLINE_EXCEEDED, message)
+
+
+def suspended(look: Look) -> Finding | None:
+    """The user, or a queue, wants no pods."""
+    if look.job.spec.run_policy.suspend:
+        return Finding(
+            Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, "runPolicy.suspend is true: no pods until it is false"
+        )
+    return None
+
+
+def attempt_failed(look: Look) -> Finding | None:
+    """The present attempt cannot go on: another one, or the end."""
+    failure = next((found for check in FAILURES for found in check(look)), None)
+    if failure is None:
+        return None
+    status, limit = look.job.status, look.job.spec.run_policy.backoff_limit
+    if not failure.taken and status.restarts >= limit:
+        message = f"{failure.reason}: {failure.message} (attempt {status.attempt}; runPolicy.backoffLimit is {limit})"
+        return Finding(
+            Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, message, failure=failure, exit_code=failure.exit_code
+        )
+    delay = retry_delay(status.restarts + (not failure.taken))
+    message = (
+        f"attempt {status.attempt} ended, {failure.reason}: {failure.message}; "
+        f"attempt {status.attempt + 1} starts at {look.now + delay:%H:%M:%SZ}"
+    )
+    return Finding(Phase.RESTARTING, failure.reason, message, failure=failure, exit_code=failure.exit_code)
+
+
+def evidence_missing(look: Look) -> Finding | None:
+    """The launcher has failed a moment ago; a worker may be about to tell why."""
+    launcher, status = look.launcher, look.job.status
+    ready = status.condition(ConditionType.READY)
+    if launcher is None or launcher.phase != "Failed" or status.phase is None or ready is None:
+        return None
+    return Finding(
+        status.phase,
+        Reason(ready.reason),
+        ready.message,
+        look_again_at=_failed_at(launcher, look.now) + timedelta(seconds=EVIDENCE_SECONDS),
+    )
+
+
+def refused(look: Look) -> Finding | None:
+    """Objects of the job cannot be made as they are asked for."""
+    refusal = look.observed.refusal
+    if refusal is None:
+        return None
+    return Finding(
+        _before_starting(look),
+        refusal.reason,
+        refusal.message,
+        stalled=refusal.stalled,
+        look_again_at=refusal.retry_at,
+    )
+
+
+def waiting_for_retry(look: Look) -> Finding | None:
+    """An attempt has failed and the next one has to wait."""
+    at = retry_at(look.job)
+    if at is None or look.now >= at or look.launcher:
+        return None
+    # What the failed attempt left as reason and message still says it best.
+    ready = look.job.status.condition(ConditionType.READY)
+    reason, message = (Reason(ready.reason), ready.message) if ready else (Reason.RANK_FAILED, "")
+    return Finding(Phase.RESTARTING, reason, message, look_again_at=at)
+
+
+def ranks_running(look: Look) -> Finding | None:
+    """mpirun runs: its start script has made the launcher ready."""
+    launcher = look.launcher
+    if launcher and launcher.alive and (launcher.ready or look.job.status.phase is Phase.RUNNING):
+        ranks = look.job.spec.worker.replicas * look.job.spec.slots
+        return Finding(
+            Phase.RUNNING,
+            Reason.RANKS_RUNNING,
+            f"mpirun runs {ranks} ranks on {look.job.spec.worker.replicas} workers",
+        )
+    return None
+
+
+def container_cannot_start(look: Look) -> Finding | None:
+    """The kubelet has a pod and cannot start its container."""
+    stuck = sorted((pod for pod in look.observed.pods if pod.waiting), key=lambda pod: pod.name)
+    if not stuck or stuck[0].waiting is None:
+        return None
+    phase = Phase.STARTING if look.placed else _before_starting(look)
+    waiting = stuck[0].waiting
+    if waiting.for_image:
+        message = f"pod {stuck[0].name} cannot get image {look.job.spec.image}: {waiting.message or waiting.reason}"
+        return Finding(phase, Reason.IMAGE_PULL_FAILED, message)
+    return Finding(phase, Reason.INVALID_SPEC, _configuration_message(stuck[0], waiting), stalled=True)
+
+
+def all_placed(look: Look) -> Finding | None:
+    """All pods have a node: images, ssh."""
+    if look.placed:
+        return Finding(Phase.STARTING, Reason.WAITING_FOR_WORKERS, "all pods have a node; the workers start")
+    return None
+
+
+def waiting_for_nodes(look: Look) -> Finding:
+    """Some pods have no node yet."""
+    words = next((pod.unschedulable for pod in look.observed.pods if pod.unschedulable), "")
+    message = f"waiting for nodes: {words}" if words else "the pods are being created and placed"
+    return Finding(_before_starting(look), Reason.WAITING_FOR_NODES, message)
+
+
+def _before_starting(look: Look) -> Phase:
+    return Phase.RESTARTING if look.job.status.phase is Phase.RESTARTING else Phase.QUEUED
+
+
+def _configuration_message(pod: Pod, waiting: Waiting) -> str:
+    message = f"pod {pod.name}: {waiting.message or waiting.reason}"
+    if "runAsNonRoot" in waiting.message:
+        message += "; the image runs as root or does not say as whom: give it a numeric USER, "
+        message += "or set spec.podSecurity to Baseline"
+    return message
+
+
+def _failed_at(launcher: Pod, now: datetime) -> datetime:
+    return (launcher.end.finished_at if launcher.end else None) or now - timedelta(seconds=EVIDENCE_SECONDS)
+
+
+def worker_failed(look: Look) -> Iterable[Failure]:
+    """A worker's container has ended, and workers never end by themselves."""
+    started = look.job.status.phase in (Phase.STARTING, Phase.RUNNING)
+    for index, pod in sorted(look.workers.items()):
+        if not pod.alive and (started or pod.attempt == look.job.status.attempt):
+            yield _worker_failure(pod, index)
+
+
+def _worker_failure(pod: Pod, index: int) -> Failure:
+    if pod.out_of_memory:
+        return Failure(Reason.WORKER_OUT_OF_MEMORY, f"worker {index} was killed: its memory limit is reached", pod)
+    if pod.taken:
+        words = pod.message or pod.disruption or pod.reason
+        return Failure(Reason.EVICTED, f"worker {index} was evicted: {words}", pod, taken=True)
+    if pod.end is None:
+        return Failure(
+            Reason.WORKER_LOST,
+            f"worker {index} failed: {pod.message or pod.reason or 'no reason given'}",
+            pod,
+        )
+    told = told_reason(pod.end)
+    words = told[1] if told else f"its container ended with exit code {pod.end.exit_code}"
+    return Failure(Reason.WORKER_LOST, f"worker {index} was lost: {words}", pod)
+
+
+def worker_lost(look: Look) -> Iterable[Failure]:
+    """A worker of the attempt is gone, or going: once the hosts are published nobody can take its place."""
+    if look.launcher is None or not look.launcher.hosts:
+        return
+    for index in range(look.job.spec.worker.replicas):
+        pod = look.workers.get(index)
+        if pod is None or pod.deleting:
+            reason = Reason.EVICTED if pod and pod.disruption else Reason.WORKER_LOST
+            words = f"was evicted: {pod.disruption}" if pod and pod.disruption else "was deleted"
+            name = pod.name if pod else f"{look.job.metadata.name}-worker-{index}"
+            yield Failure(reason, f"worker {index} {words}", pod, name, taken=True)
+
+
+def launcher_lost(look: Look) -> Iterable[Failure]:
+    """The launcher was there, and is gone or going."""
+    pod = look.launcher
+    if look.job.status.phase not in (Phase.STARTING, Phase.RUNNING) or (pod and not pod.deleting):
+        return
+    reason = Reason.EVICTED if pod and pod.disruption else Reason.LAUNCHER_FAILED
+    words = f"was evicted: {pod.disruption}" if pod and pod.disruption else "was deleted"
+    yield Failure(reason, f"the launcher {words}", pod, f"{look.job.metadata.name}-{Role.LAUNCHER}", taken=True)
+
+
+def launcher_failed(look: Look) -> Iterable[Failure]:
+    """The launcher has ended, and not with success."""
+    pod = look.launcher
+    if pod is None or pod.phase != "Failed":
+        return
+    if not pod.taken and (look.now - _failed_at(pod, look.now)).total_seconds() < EVIDENCE_SECONDS:
+        return
+    if pod.taken:
+        yield Failure(
+            Reason.EVICTED,
+            f"the launcher was evicted: {pod.message or pod.disruption or pod.reason}",
+            pod,
+            taken=True,
+        )
+    elif pod.end is None:
+        yield Failure(
+            Reason.LAUNCHER_FAILED,
+            f"the launcher failed: {pod.message or pod.reason or 'no reason given'}",
+            pod,
+        )
+    elif pod.out_of_memory:
+        yield Failure(Reason.LAUNCHER_FAILED, "the launcher was killed: its memory limit is reached", pod)
+    elif told := told_reason(pod.end):
+        yield Failure(*told, pod, exit_code=pod.end.exit_code)
+    elif pod.end.container != Role.LAUNCHER or pod.end.reason not in ("Error", "Completed"):
+        words = (
+            f"container {pod.end.container} ended with {pod.end.reason or 'an error'}, exit code {pod.end.exit_code}"
+        )
+        yield Failure(Reason.LAUNCHER_FAILED, words, pod)
+    else:
+        code = pod.end.exit_code
+        yield Failure(Reason.RANK_FAILED, f"mpirun ended with exit code {code}", pod, exit_code=code)
+
+
+FAILURES: tuple[Callable[[Look], Iterable[Failure]], ...] = (
+    worker_failed,
+    worker_lost,
+    launcher_lost,
+    launcher_failed,
+)
+
+CHECKS: tuple[Callable[[Look], Finding | None], ...] = (
+    launcher_succeeded,
+    terminating,
+    deadline_exceeded,
+    suspended,
+    attempt_failed,
+    evidence_missing,
+    refused,
+    waiting_for_retry,
+    ranks_running,
+    container_cannot_start,
+    all_placed,
+    waiting_for_nodes,
+)
+
+
+def find(job: HorovodJob, observed: Observed, *, now: datetime) -> Finding:
+    """What this look at the cluster says about the job."""
+    look = Look(job, observed, now)
+    return next(found for check in CHECKS if (found := check(look)))

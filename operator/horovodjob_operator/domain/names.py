@@ -1,0 +1,76 @@
+"""Names, labels, paths and ports of a job's objects: each is made here and nowhere else."""
+
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.vocabulary import (
+    LABEL_ATTEMPT,
+    LABEL_EXPERIMENT,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_REPLICA_INDEX,
+    LABEL_ROLE,
+    Role,
+)
+
+SSH_PORT = 2222
+MOUNT_ROOT = "/mnt/batchai/mounts"
+JOB_TEMP = "/mnt/batchai/temp"
+RUN_DIRECTORY = "/run/horovodjob"
+HOSTFILE = f"{RUN_DIRECTORY}/hostfile"
+SECRET_DIRECTORY = "/etc/horovodjob/mpi"
+HOSTS_DIRECTORY = "/etc/horovodjob/hosts"
+PRIVATE_KEY = "id_ed25519"
+DEFAULT_EXPERIMENT = "default"
+
+
+def secret_name(job: HorovodJob) -> str:
+    """Name of the Secret with the job's keys and start scripts."""
+    return f"{job.metadata.name}-mpi"
+
+
+def launcher_name(job: HorovodJob) -> str:
+    """Name of the launcher pod, the same in every attempt."""
+    return f"{job.metadata.name}-launcher"
+
+
+def worker_name(job: HorovodJob, index: int) -> str:
+    """Name of a worker pod, the same in every attempt."""
+    return f"{job.metadata.name}-worker-{index}"
+
+
+def labels(job: HorovodJob, role: Role, index: int = 0, attempt: int = 0) -> dict[str, str]:
+    """Labels of a pod of the job."""
+    return {
+        **object_labels(job),
+        LABEL_JOB_UID: job.metadata.uid,
+        "app.kubernetes.io/component": role.value,
+        LABEL_ROLE: role.value,
+        LABEL_REPLICA_INDEX: str(index),
+        LABEL_ATTEMPT: str(attempt),
+    }
+
+
+def object_labels(job: HorovodJob) -> dict[str, str]:
+    """Labels of every object of the job."""
+    return {
+        "app.kubernetes.io/name": "horovodjob",
+        "app.kubernetes.io/instance": job.metadata.name,
+        "app.kubernetes.io/managed-by": "horovodjob-operator",
+        LABEL_JOB: job.metadata.name,
+    }
+
+
+def selector(job: HorovodJob, role: Role | None = None) -> str:
+    """Label selector of the job's pods, or of those with one role."""
+    selected = f"{LABEL_JOB}={job.metadata.name}"
+    return f"{selected},{LABEL_ROLE}={role.value}" if role else selected
+
+
+def own_pods_selector(job: HorovodJob, role: Role | None = None) -> str:
+    """Label selector that no pod matches but those that the operator made for this very job."""
+    return f"{selector(job, role)},{LABEL_JOB_UID}={job.metadata.uid}"
+
+
+def output_path_segment(job: HorovodJob) -> str:
+    """Path below the user's log directory that no other job has."""
+    experiment = job.metadata.labels.get(LABEL_EXPERIMENT, DEFAULT_EXPERIMENT)
+    return f"{job.metadata.namespace}/experiments/{experiment}/jobs/{job.metadata.name}/{job.metadata.uid}"

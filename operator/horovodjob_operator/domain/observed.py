@@ -1,0 +1,219 @@
+"""What was seen of a job's pods: the few facts that decisions need, not the objects."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from horovodjob.api.vocabulary import (
+    ANNOTATION_HOSTS,
+    KIND,
+    LABEL_ATTEMPT,
+    LABEL_JOB,
+    LABEL_REPLICA_INDEX,
+    LABEL_ROLE,
+    Reason,
+    Role,
+)
+
+IMAGE_REASONS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+CONFIGURATION_REASONS = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the container of a pod ended."""
+
+    container: str
+    exit_code: int
+    reason: str
+    message: str
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a container of a pod cannot start."""
+
+    container: str
+    reason: str
+    message: str
+
+    @property
+    def for_image(self) -> bool:
+        """Whether its image is the trouble."""
+        return self.reason in IMAGE_REASONS
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of a job."""
+
+    name: str
+    uid: str
+    role: Role
+    index: int = 0
+    attempt: int = 0
+    owner_uid: str = ""
+    version: int = 0
+    phase: str = "Pending"
+    node: str = ""
+    address: str = ""
+    hosts: str = ""
+    ready: bool = False
+    deleting: bool = False
+    end: End | None = None
+    waiting: Waiting | None = None
+    unschedulable: str = ""
+    reason: str = ""
+    message: str = ""
+    disruption: str = ""
+    ending: bool = False
+    """Its containers have been told to end, while the pod is kept."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its containers run or may yet run."""
+        return self.phase not in ("Succeeded", "Failed")
+
+    @property
+    def taken(self) -> bool:
+        """Whether the platform ended it: eviction, preemption, a lost node, a deletion; not its own program."""
+        return (
+            self.deleting or bool(self.disruption) or self.reason in ("Evicted", "NodeLost", "Preempting", "Shutdown")
+        )
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it was killed for using more memory than its limit."""
+        return self.end is not None and self.end.reason == "OOMKilled"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API server, or the job itself, does not allow; looked at again at `retry_at`."""
+
+    reason: Reason
+    message: str
+    retry_at: datetime
+    stalled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The cluster as far as one job is concerned."""
+
+    pods: tuple[Pod, ...] = ()
+    strangers: frozenset[str] = field(default_factory=frozenset)
+    """Names of pods of an earlier job with the same name, on their way out."""
+    refusal: Refusal | None = None
+
+    @property
+    def launcher(self) -> Pod | None:
+        """The launcher pod, of whatever attempt."""
+        return next((pod for pod in self.pods if pod.role is Role.LAUNCHER), None)
+
+    def workers(self, replicas: int) -> dict[int, Pod]:
+        """Worker pods by index, those of the job's present size."""
+        return {pod.index: pod for pod in self.pods if pod.role is Role.WORKER and pod.index < replicas}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPod:
+    """A pod with the job that it belongs to by label and by ownership."""
+
+    key: tuple[str, str]
+    pod: Pod
+
+
+def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
+    """The facts of a pod as the API server shows it; None where its labels are not those of a job's pod."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    try:
+        role = Role(labels[LABEL_ROLE])
+        index, attempt = int(labels[LABEL_REPLICA_INDEX]), int(labels[LABEL_ATTEMPT])
+        key = (metadata["namespace"], labels[LABEL_JOB])
+    except (KeyError, ValueError):
+        return None
+    status = raw.get("status") or {}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    scheduled, disrupted = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
+    containers = status.get("containerStatuses") or ()
+    pod = Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        role=role,
+        index=index,
+        attempt=attempt,
+        owner_uid=owner_uid(metadata),
+        version=int(metadata.get("resourceVersion") or 0),
+        phase=status.get("phase") or "Pending",
+        node=(raw.get("spec") or {}).get("nodeName") or "",
+        address=status.get("podIP") or "",
+        hosts=(metadata.get("annotations") or {}).get(ANNOTATION_HOSTS) or "",
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        end=_end(containers, role),
+        waiting=_waiting((*(status.get("initContainerStatuses") or ()), *containers)),
+        unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
+        reason=status.get("reason") or "",
+        message=status.get("message") or "",
+        ending=(raw.get("spec") or {}).get("activeDeadlineSeconds") == 1,
+        disruption=(disrupted.get("reason") or "Disrupted") if disrupted.get("status") == "True" else "",
+    )
+    return OwnedPod(key, pod)
+
+
+def owner_uid(metadata: Mapping[str, Any]) -> str:
+    """Uid of the HorovodJob that controls the object, or nothing."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("kind") == KIND:
+            return str(reference["uid"])
+    return ""
+
+
+def _end(containers: Any, role: Role) -> End | None:
+    """The end of the role's own container, else of one that failed."""
+    ended = [(c["name"], c["state"]["terminated"]) for c in containers if "terminated" in (c.get("state") or {})]
+    ended.sort(key=lambda item: (item[0] != role.value, item[1].get("exitCode", 0) == 0))
+    if not ended or (ended[0][0] != role.value and ended[0][1].get("exitCode", 0) == 0):
+        return None
+    name, end = ended[0]
+    finished = end.get("finishedAt")
+    return End(
+        container=name,
+        exit_code=int(end.get("exitCode", 0)),
+        reason=end.get("reason") or "",
+        message=end.get("message") or "",
+        finished_at=datetime.fromisoformat(finished) if finished else None,
+    )
+
+
+def _waiting(containers: Any) -> Waiting | None:
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in IMAGE_REASONS | CONFIGURATION_REASONS:
+            return Waiting(container["name"], waiting["reason"], waiting.get("message") or "")
+    return None
+
+
+def told_reason(end: End) -> tuple[Reason, str] | None:
+    """Reason and sentence that a start script left as its termination message, None for a program's own output."""
+    try:
+        told = json.loads(end.message)
+        return Reason(told["reason"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        return None

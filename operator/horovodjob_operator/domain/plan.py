@@ -1,0 +1,130 @@
+"""What to do about a job, as values: which objects to create, to change, to delete, and when to look again."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.vocabulary import CleanPodPolicy, Phase, Role
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.findings import Finding, Look, retry_at
+from horovodjob_operator.domain.observed import Observed, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Effects on the cluster; each is idempotent, so a pass that dies half way is completed by the next."""
+
+    create_secret: bool = False
+    create_workers: tuple[int, ...] = ()
+    create_launcher: bool = False
+    hosts: str = ""
+    """Hosts of the launcher that is created, or of the one that is there if `publish_hosts`."""
+    publish_hosts: bool = False
+    delete_all_pods: bool = False
+    delete_workers: bool = False
+    delete_pods: tuple[str, ...] = ()
+    end_launcher: bool = False
+    """Ends the launcher's containers and keeps the pod, whose log may be wanted."""
+    probe: bool = False
+    """Asks the API server, without effect, whether what it refused is acceptable by now."""
+    look_again_at: datetime | None = None
+
+    @property
+    def attempt_starts(self) -> bool:
+        """Whether pods are created."""
+        return self.create_launcher or bool(self.create_workers)
+
+
+NOTHING = Plan()
+
+
+def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, now: datetime) -> Plan:
+    """What to do, given the status that has just been written and what it was derived from."""
+    if job.status.finished or finding is None:
+        return _clean_up(job, observed)
+    look = Look(job, observed, now)
+    again = min((at for at in (finding.look_again_at, look.deadline) if at and at > now), default=None)
+    match finding.phase:
+        case Phase.SUSPENDED:
+            return Plan(delete_all_pods=_any_undeleted(observed.pods))
+        case Phase.TERMINATING:
+            return _end(observed)
+        case _ if observed.refusal:
+            return Plan(
+                delete_all_pods=_any_undeleted(observed.pods),
+                probe=now >= observed.refusal.retry_at,
+                look_again_at=again,
+            )
+        case _ if finding.failure:
+            return Plan(look_again_at=now)
+        case _:
+            return _attempt(look, again)
+
+
+def _any_undeleted(pods: tuple[Pod, ...]) -> bool:
+    return any(not pod.deleting for pod in pods)
+
+
+def _end(observed: Observed) -> Plan:
+    """The job is told to end: workers go, the launcher is ended and kept with its log."""
+    launcher = observed.launcher
+    live = launcher is not None and launcher.alive and not launcher.deleting
+    return Plan(
+        delete_workers=any(pod.role is Role.WORKER and not pod.deleting for pod in observed.pods),
+        end_launcher=bool(live and launcher and launcher.node and not launcher.ending),
+        delete_pods=(launcher.name,) if live and launcher and not launcher.node else (),
+    )
+
+
+def _clean_up(job: HorovodJob, observed: Observed) -> Plan:
+    """What runPolicy.cleanPodPolicy says; a launcher that still runs is ended in any case."""
+    policy = job.spec.run_policy.clean_pod_policy
+    if policy is CleanPodPolicy.ALL:
+        return Plan(delete_all_pods=_any_undeleted(observed.pods))
+    if policy is CleanPodPolicy.RUNNING:
+        return _end(observed)
+    return Plan(end_launcher=_end(observed).end_launcher)
+
+
+def _attempt(look: Look, again: datetime | None) -> Plan:
+    """The present attempt's pods: what is missing is made, what is in the way or spent goes."""
+    job, observed = look.job, look.observed
+    attempt, replicas = job.status.attempt, job.spec.worker.replicas
+    leaving = observed.launcher
+    stale = [pod.name for pod in (leaving,) if pod and pod.attempt != attempt and not pod.deleting]
+    # Workers that a failure left behind; one of this very attempt would be a failure of it, found before.
+    stale += [
+        pod.name for pod in look.workers.values() if not pod.alive and not pod.deleting and pod.attempt != attempt
+    ]
+    started = job.status.phase is Phase.RUNNING
+    wait = retry_at(job)
+    if started or (wait and look.now < wait and look.launcher is None):
+        return Plan(delete_pods=tuple(stale), look_again_at=again)
+    missing = tuple(
+        index
+        for index in range(replicas)
+        if index not in look.workers and names.worker_name(job, index) not in observed.strangers
+    )
+    hosts = _hosts(look)
+    create_launcher = leaving is None and names.launcher_name(job) not in observed.strangers
+    publish = bool(hosts and look.launcher and not look.launcher.hosts and not look.launcher.deleting)
+    return Plan(
+        create_secret=create_launcher or (bool(missing) and not observed.pods),
+        create_workers=missing,
+        create_launcher=create_launcher,
+        hosts=hosts,
+        publish_hosts=publish,
+        delete_pods=tuple(stale),
+        look_again_at=again,
+    )
+
+
+def _hosts(look: Look) -> str:
+    """The hostfile, one line a worker in the order of their indices; empty until every worker has its address."""
+    workers = look.workers
+    if len(workers) < look.job.spec.worker.replicas:
+        return ""
+    pods = [workers[index] for index in sorted(workers)]
+    if not all(pod.address and pod.alive and not pod.deleting for pod in pods):
+        return ""
+    return "".join(f"{pod.address} slots={look.job.spec.slots}\n" for pod in pods)

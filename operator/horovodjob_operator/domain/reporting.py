@@ -1,0 +1,250 @@
+"""The status to report, and the events between two statuses."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.status import (
+    NEWEST_ERRORS,
+    Condition,
+    HorovodJobStatus,
+    JobError,
+    ReplicaStatus,
+    ReplicaStatuses,
+)
+from horovodjob.api.vocabulary import (
+    CleanPodPolicy,
+    ConditionType,
+    EventReason,
+    ExecutionState,
+    Phase,
+    Reason,
+    Role,
+)
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.findings import Failure, Finding, find
+from horovodjob_operator.domain.observed import Observed, Pod
+
+MESSAGE_CHARACTERS = 2048
+
+EXECUTION_STATES = {
+    Phase.QUEUED: ExecutionState.QUEUED,
+    Phase.STARTING: ExecutionState.RUNNING,
+    Phase.RUNNING: ExecutionState.RUNNING,
+    Phase.RESTARTING: ExecutionState.QUEUED,
+    Phase.SUSPENDED: ExecutionState.QUEUED,
+    Phase.TERMINATING: ExecutionState.TERMINATING,
+    Phase.SUCCEEDED: ExecutionState.SUCCEEDED,
+    Phase.FAILED: ExecutionState.FAILED,
+}
+
+# Which conditions are True in a phase; Prepared depends on the workers, Stalled also on the finding.
+TRUE_IN_PHASE = {
+    Phase.QUEUED: {ConditionType.QUEUED, ConditionType.RECONCILING},
+    Phase.STARTING: {ConditionType.RECONCILING},
+    Phase.RUNNING: {ConditionType.RUNNING, ConditionType.READY},
+    Phase.RESTARTING: {ConditionType.RECONCILING},
+    Phase.SUSPENDED: {ConditionType.SUSPENDED, ConditionType.READY},
+    Phase.TERMINATING: {ConditionType.RECONCILING},
+    Phase.SUCCEEDED: {ConditionType.SUCCEEDED, ConditionType.READY},
+    Phase.FAILED: {ConditionType.FAILED, ConditionType.STALLED},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to tell in `kubectl describe`."""
+
+    reason: EventReason
+    note: str
+    warning: bool = False
+
+
+def next_status(job: HorovodJob, observed: Observed, *, now: datetime) -> tuple[HorovodJobStatus, Finding | None]:
+    """Status to report after this look at the cluster, and what was found.
+
+    A finished job keeps its status for ever: its pods may already be gone, and their absence says nothing.
+    Without news the result equals `job.status`, so writing on inequality is enough.
+    """
+    if job.status.finished:
+        return job.status, None
+    finding = find(job, observed, now=now)
+    return _status(job, observed, finding, now.replace(microsecond=0)), finding
+
+
+def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime) -> HorovodJobStatus:
+    old, phase = job.status, finding.phase
+    counts = _replica_statuses(job, observed, phase)
+    failure = finding.failure
+    retried = failure is not None and phase is Phase.RESTARTING
+    resumes = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED
+    suspends = phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED
+    started = phase is not Phase.SUSPENDED
+    fresh = retried or (suspends and bool(observed.pods))
+    running_time = (old.running_time or now) if phase is Phase.RUNNING else old.running_time
+    return HorovodJobStatus(
+        observed_generation=job.metadata.generation,
+        phase=phase,
+        execution_state=EXECUTION_STATES[phase],
+        conditions=_conditions(job, finding, prepared=_prepared(job, observed, phase), now=now),
+        start_time=(now if resumes else old.start_time or now) if started else None,
+        running_time=None if fresh else running_time,
+        completion_time=now if phase.finished else None,
+        # Pods carry the attempt they were made for, so those that are on their way out are never mistaken for new ones.
+        attempt=max(old.attempt, 1) + (1 if fresh else 0),
+        restarts=old.restarts + (1 if failure and retried and not failure.taken else 0),
+        preemptions=old.preemptions + (1 if failure and retried and failure.taken else 0),
+        exit_code=old.exit_code if finding.exit_code is None else finding.exit_code,
+        replicas=counts.worker.active,
+        selector=names.selector(job, Role.WORKER),
+        replica_statuses=counts,
+        workers_ready=f"{counts.worker.ready}/{job.spec.worker.replicas}",
+        output_path_segment=names.output_path_segment(job),
+        errors=_errors(job, finding, now),
+    )
+
+
+def _errors(job: HorovodJob, finding: Finding, now: datetime) -> tuple[JobError, ...]:
+    errors = job.status.errors
+    if finding.failure:
+        errors = (*errors, _error(job, finding.failure, now))
+    elif finding.reason is Reason.IMAGE_PULL_FAILED and not any(
+        error.reason == finding.reason and error.attempt == job.status.attempt for error in errors
+    ):
+        errors = (
+            *errors,
+            JobError(time=now, attempt=job.status.attempt, reason=finding.reason, message=finding.message),
+        )
+    return errors[-NEWEST_ERRORS:]
+
+
+def _error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
+    pod, end = failure.pod, failure.pod.end if failure.pod else None
+    message = failure.message
+    if end and end.message and not end.message.startswith("{"):
+        message = end.message
+    return JobError(
+        time=now,
+        attempt=job.status.attempt,
+        pod=pod.name if pod else failure.pod_name,
+        node=pod.node if pod else "",
+        container=end.container if end else "",
+        reason=failure.reason,
+        exit_code=end.exit_code if end else None,
+        message=message[-MESSAGE_CHARACTERS:],
+    )
+
+
+def _prepared(job: HorovodJob, observed: Observed, phase: Phase) -> bool:
+    if phase is Phase.RUNNING:
+        return True
+    workers = observed.workers(job.spec.worker.replicas).values()
+    ready = sum(pod.ready and not pod.deleting for pod in workers)
+    return phase is Phase.STARTING and ready == job.spec.worker.replicas
+
+
+def _conditions(job: HorovodJob, finding: Finding, *, prepared: bool, now: datetime) -> tuple[Condition, ...]:
+    true = set(TRUE_IN_PHASE[finding.phase])
+    if prepared:
+        true.add(ConditionType.PREPARED)
+    if finding.stalled:
+        true = (true | {ConditionType.STALLED}) - {ConditionType.RECONCILING}
+
+    def condition(type_: ConditionType) -> Condition:
+        old = job.status.condition(type_)
+        status = "True" if type_ in true else "False"
+        unchanged = old is not None and old.status == status
+        return Condition(
+            type=type_,
+            status=status,
+            observed_generation=job.metadata.generation,
+            last_transition_time=old.last_transition_time if old and unchanged else now,
+            reason=finding.reason,
+            message=finding.message if type_ in true or type_ is ConditionType.READY else "",
+        )
+
+    return tuple(condition(type_) for type_ in ConditionType)
+
+
+def _count(pods: Iterable[Pod]) -> ReplicaStatus:
+    pods = tuple(pods)
+    return ReplicaStatus(
+        active=sum(pod.alive for pod in pods),
+        ready=sum(pod.alive and pod.ready and not pod.deleting for pod in pods),
+        succeeded=sum(pod.phase == "Succeeded" for pod in pods),
+        failed=sum(pod.phase == "Failed" for pod in pods),
+    )
+
+
+def _replica_statuses(job: HorovodJob, observed: Observed, phase: Phase) -> ReplicaStatuses:
+    """Pods by role and state; for a finished job as they are when its pods have been cleaned up."""
+    launcher = _count(pod for pod in observed.pods if pod.role is Role.LAUNCHER)
+    worker = _count(pod for pod in observed.pods if pod.role is Role.WORKER)
+    if phase.finished and job.spec.run_policy.clean_pod_policy is not CleanPodPolicy.NONE:
+        worker = worker.model_copy(update={"active": 0, "ready": 0})
+        launcher = launcher.model_copy(update={"active": 0, "ready": 0, "failed": launcher.failed + launcher.active})
+    return ReplicaStatuses(launcher=launcher, worker=worker)
+
+
+def significant(old: HorovodJobStatus, new: HorovodJobStatus) -> bool:
+    """Whether the change is worth a write at once; mere counts and words may wait for the next one."""
+
+    def essence(status: HorovodJobStatus) -> tuple[object, ...]:
+        active = status.replica_statuses.worker.active + status.replica_statuses.launcher.active
+        conditions = {(c.type, c.status, c.reason) for c in status.conditions if c.type is not ConditionType.PREPARED}
+        return (
+            status.phase,
+            status.observed_generation,
+            status.attempt,
+            len(status.errors),
+            conditions,
+            status.phase is Phase.SUSPENDED and active == 0,
+        )
+
+    return essence(old) != essence(new)
+
+
+def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> tuple[Event, ...]:
+    """What to tell about the change of status: each event once per transition."""
+    ready = new.condition(ConditionType.READY)
+    message = ready.message if ready else ""
+    ranks = f"{job.spec.worker.replicas} workers with {job.spec.slots} slots each"
+    events: list[Event] = []
+    if new.phase is not old.phase and old.phase is Phase.SUSPENDED:
+        events.append(Event(EventReason.RESUMED, f"the job is resumed: attempt {new.attempt}"))
+    if old.phase is None and new.phase is not Phase.SUSPENDED:
+        events.append(Event(EventReason.CREATED, f"creating the launcher and {ranks}"))
+    if new.phase is Phase.STARTING and old.phase is not Phase.STARTING:
+        events.append(Event(EventReason.ADMITTED, f"all pods of attempt {new.attempt} have a node"))
+    if (
+        new.phase in (Phase.STARTING, Phase.RUNNING)
+        and _is_true(new, ConditionType.PREPARED)
+        and not _is_true(old, ConditionType.PREPARED)
+    ):
+        events.append(Event(EventReason.WORKERS_READY, f"all {job.spec.worker.replicas} workers answer"))
+    if new.phase is not old.phase:
+        events += _phase_events(old, new, message)
+    return tuple(events)
+
+
+def _is_true(status: HorovodJobStatus, type_: ConditionType) -> bool:
+    condition = status.condition(type_)
+    return condition is not None and condition.status == "True"
+
+
+def _phase_events(old: HorovodJobStatus, new: HorovodJobStatus, message: str) -> list[Event]:
+    match new.phase:
+        case Phase.RUNNING:
+            return [Event(EventReason.STARTED, message)]
+        case Phase.RESTARTING:
+            taken = new.preemptions > old.preemptions
+            return [Event(EventReason.PREEMPTED if taken else EventReason.RESTARTING, message, warning=True)]
+        case Phase.SUSPENDED:
+            return [Event(EventReason.SUSPENDED, message)]
+        case Phase.SUCCEEDED:
+            return [Event(EventReason.SUCCEEDED, message)]
+        case Phase.FAILED:
+            return [Event(EventReason.FAILED, message, warning=True)]
+        case _:
+            return []

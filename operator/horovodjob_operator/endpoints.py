@@ -1,0 +1,31 @@
+"""What the process answers over HTTP: /healthz, /readyz, /metrics."""
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+
+async def serve(
+    port: int, *, healthy: Callable[[], str], ready: Callable[[], str], registry: CollectorRegistry
+) -> web.AppRunner:
+    """Starts the server; `healthy` and `ready` give a sentence on what is wrong, or nothing."""
+
+    def check(trouble: Callable[[], str]) -> Callable[[web.Request], object]:
+        async def answer(_: web.Request) -> web.Response:
+            sentence = trouble()
+            return web.Response(text=f"{sentence or 'ok'}\n", status=503 if sentence else 200)
+
+        return answer
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    application = web.Application()
+    application.router.add_get("/healthz", check(healthy))  # type: ignore[arg-type]
+    application.router.add_get("/readyz", check(ready))  # type: ignore[arg-type]
+    application.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, port=port).start()
+    return runner

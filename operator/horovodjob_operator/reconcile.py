@@ -1,0 +1,251 @@
+"""One pass over one job: look, decide, write the status, act."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob.api.vocabulary import Reason, Role
+from horovodjob_operator.cluster.caches import SECRET, Caches, Record
+from horovodjob_operator.cluster.keys import secret_contents
+from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.domain import children, names
+from horovodjob_operator.domain.findings import Finding
+from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owner_uid
+from horovodjob_operator.domain.plan import Plan, plan_for
+from horovodjob_operator.domain.reporting import events_between, next_status, significant
+from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, Refused, Unavailable
+from horovodjob_operator.metrics import count_transition
+
+# Counts and words alone are written at most this often: a start has four status writes, whatever its size.
+UNHURRIED_SECONDS = 10
+REFUSAL_FIRST_SECONDS = 5
+REFUSAL_LONGEST_SECONDS = 300
+# Objects of a deleted job of the same name are garbage collected within this time, or they are somebody else's.
+GARBAGE_SECONDS = 10
+log = logging.getLogger("horovodjob.reconcile")
+
+
+class Reconciler:
+    """Carries a job from what is to what is wished; a pass that dies at any write is completed by the next."""
+
+    def __init__(self, caches: Caches, objects: Objects, clock: Callable[[], datetime]) -> None:
+        self._caches, self._objects, self._clock = caches, objects, clock
+
+    async def reconcile(self, record: Record) -> datetime | None:
+        """One pass; when to look again without an event. Raises Gone, Unavailable."""
+        finding, deferred = await self._report(record)
+        observed = self._caches.observed(record)
+        now = self._clock()
+        plan = plan_for(record.job, observed, finding, now=now)
+        again = await self._act(record, observed, plan, now)
+        moments = [at for at in (plan.look_again_at, deferred, again) if at]
+        return min(moments, default=None)
+
+    async def _report(self, record: Record) -> tuple[Finding | None, datetime | None]:
+        """Writes the status until a look adds nothing to it; the last finding, and when a deferred write is due."""
+        while True:
+            now = self._clock()
+            job, observed = record.job, self._caches.observed(record)
+            status, finding = next_status(job, observed, now=now)
+            if status == job.status:
+                return finding, None
+            if record.written_at and not significant(job.status, status):
+                due = record.written_at + timedelta(seconds=UNHURRIED_SECONDS)
+                if now < due:
+                    return finding, due
+            await self._write(record, status, now)
+
+    async def _write(self, record: Record, status: HorovodJobStatus, now: datetime) -> None:
+        job, old = record.job, record.job.status
+        record.version = max(record.version, await self._objects.write_status(job, status))
+        record.job = job.model_copy(update={"status": status})
+        record.written_at = now
+        count_transition(job, old, status)
+        if status.phase is not old.phase:
+            _tell(job, f"phase {old.phase or 'new'} -> {status.phase}: {_ready_message(status)}")
+        serial = int(now.timestamp() * 1_000_000)
+        for number, event in enumerate(events_between(job, old, status)):
+            try:
+                await self._objects.post_event(job, event, now, serial + number)
+            except ClusterError as error:
+                log.warning("%s/%s event %s was not recorded: %s", *job.key, event.reason, error)
+
+    async def _act(self, record: Record, observed: Observed, plan: Plan, now: datetime) -> datetime | None:
+        job = record.job
+        await self._delete(job, observed, plan)
+        if plan.probe:
+            return await self._probe(record, now)
+        if plan.attempt_starts:
+            try:
+                await self._create(record, observed, plan)
+            except InvalidJob as error:
+                return self._refuse(record, "", Reason.INVALID_SPEC, str(error), now)
+            except _RefusedObject as error:
+                return self._refuse(record, error.name, error.reason, str(error), now, stalled=error.stalled)
+        if plan.publish_hosts and observed.launcher:
+            await self._objects.publish_hosts(job, plan.hosts)
+            self._caches.mark(job, [observed.launcher], hosts=plan.hosts)
+            _tell(job, f"published {job.spec.worker.replicas} hosts to the launcher of attempt {job.status.attempt}")
+        return None
+
+    async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
+        if plan.delete_all_pods or plan.delete_workers:
+            role = None if plan.delete_all_pods else Role.WORKER
+            await self._objects.delete_pods(job, role)
+            self._caches.mark(job, (pod for pod in observed.pods if role in (None, pod.role)), deleting=True)
+            _tell(job, "deleted its pods" if role is None else "deleted its workers")
+        for pod in observed.pods:
+            if pod.name in plan.delete_pods:
+                await self._delete_pod(job, pod)
+        if plan.end_launcher and observed.launcher:
+            await self._objects.end_launcher(job)
+            self._caches.mark(job, [observed.launcher], ending=True)
+            _tell(job, "ended the launcher, its pod stays with its log")
+
+    async def _delete_pod(self, job: HorovodJob, pod: Pod) -> None:
+        try:
+            await self._objects.delete_pod(job.metadata.namespace, pod.name, pod.uid)
+            _tell(job, f"deleted pod {pod.name} of attempt {pod.attempt}")
+        except (Gone, NameTaken):
+            pass
+        self._caches.mark(job, [pod], deleting=True)
+
+    async def _create(self, record: Record, observed: Observed, plan: Plan) -> None:
+        """Creates what the plan says. Everything is built first, so that a job that cannot be built leaves nothing."""
+        job, attempt = record.job, record.job.status.attempt
+        pods = [(Role.WORKER, index, children.worker_pod(job, index, attempt)) for index in plan.create_workers]
+        if plan.create_launcher:
+            pods.insert(0, (Role.LAUNCHER, 0, children.launcher_pod(job, attempt, plan.hosts)))
+        if plan.create_secret and not await self._ensure_secret(record, observed):
+            return
+        # Launcher and first worker go ahead: where the API server refuses one of them, the others are not made.
+        for batch in (pods[:2], pods[2:]):
+            results = await asyncio.gather(
+                *(self._create_pod(job, role, index, pod, plan.hosts) for role, index, pod in batch),
+                return_exceptions=True,
+            )
+            errors = [result for result in results if isinstance(result, BaseException)]
+            for error in sorted(errors, key=lambda error: not isinstance(error, _RefusedObject)):
+                raise error
+        if pods:
+            launcher = "the launcher and " if plan.create_launcher else ""
+            _tell(job, f"created {launcher}{len(plan.create_workers)} workers, attempt {attempt}")
+
+    async def _create_pod(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], hosts: str) -> None:
+        name = pod["metadata"]["name"]
+        try:
+            metadata = (await self._objects.create_pod(pod))["metadata"]
+        except NameTaken:
+            metadata = await self._existing(job, name)
+        except Refused as error:
+            raise _RefusedObject(name, error) from error
+        facts = Pod(
+            name=name,
+            uid=metadata["uid"],
+            role=role,
+            index=index,
+            attempt=job.status.attempt,
+            owner_uid=job.metadata.uid,
+            version=int(metadata["resourceVersion"]),
+            hosts=hosts if role is Role.LAUNCHER else "",
+        )
+        self._caches.keep(OwnedPod(job.key, facts))
+
+    async def _existing(self, job: HorovodJob, name: str) -> dict[str, Any]:
+        """Metadata of the pod that has the name, if it is this job's: the watch has not shown it yet."""
+        try:
+            metadata = await self._objects.pod_metadata(job.metadata.namespace, name)
+        except Gone as error:
+            raise Unavailable(f"pod {name} has just gone") from error
+        if owner_uid(metadata) == job.metadata.uid:
+            return metadata
+        if owner_uid(metadata):
+            raise Unavailable(f"pod {name} of an earlier job of the same name has still to go")
+        raise _RefusedObject(name, _conflict(f"pod {name}"), Reason.NAME_CONFLICT)
+
+    async def _ensure_secret(self, record: Record, observed: Observed) -> bool:
+        """Makes the Secret unless it is there; False where workers had to go because they hold other keys."""
+        job = record.job
+        secret = children.secret(job, secret_contents())
+        try:
+            await self._objects.create_secret(secret)
+        except NameTaken as error:
+            self._accept_secret(record, error)
+            return True
+        except Refused as error:
+            raise _RefusedObject(SECRET, error) from error
+        record.secret_is_ours = True
+        if not observed.pods:
+            return True
+        await self._objects.delete_pods(job)
+        self._caches.mark(job, observed.pods, deleting=True)
+        _tell(job, "made its Secret anew and deleted the pods that hold the keys of the lost one")
+        return False
+
+    def _accept_secret(self, record: Record, error: NameTaken) -> None:
+        """The operator has no right to read Secrets, so it reasons: could a Secret of this name be the job's?"""
+        if record.secret_is_ours:
+            return
+        name = names.secret_name(record.job)
+        if self._clock() - record.job.metadata.creation_timestamp < timedelta(seconds=GARBAGE_SECONDS):
+            raise Unavailable(f"Secret {name} exists, perhaps of an earlier job of the same name") from error
+        raise _RefusedObject(SECRET, _conflict(f"Secret {name}"), Reason.NAME_CONFLICT)
+
+    async def _probe(self, record: Record, now: datetime) -> datetime | None:
+        """Looks, without effect, whether what was refused is acceptable by now."""
+        job = record.job
+        try:
+            if record.refused == SECRET:
+                await self._objects.create_secret(children.secret(job, secret_contents()), dry_run=True)
+            elif record.refused.endswith(f"-{Role.LAUNCHER}"):
+                await self._objects.create_pod(children.launcher_pod(job, job.status.attempt, ""), dry_run=True)
+            else:
+                index = int(record.refused.rpartition("-")[2] or 0)
+                await self._objects.create_pod(children.worker_pod(job, index, job.status.attempt), dry_run=True)
+        except NameTaken:
+            refusal = record.refusal
+            return self._refuse(record, record.refused, Reason.NAME_CONFLICT, refusal.message if refusal else "", now)
+        except Refused as error:
+            refused = _RefusedObject(record.refused, error)
+            return self._refuse(record, record.refused, refused.reason, str(refused), now, stalled=refused.stalled)
+        except InvalidJob as error:
+            return self._refuse(record, record.refused, Reason.INVALID_SPEC, str(error), now)
+        record.refusal = None
+        return now
+
+    def _refuse(
+        self, record: Record, refused: str, reason: Reason, message: str, now: datetime, *, stalled: bool = True
+    ) -> datetime:
+        delay = min(REFUSAL_FIRST_SECONDS * 2 ** min(record.refusals, 10), REFUSAL_LONGEST_SECONDS)
+        again = record.refusal
+        record.refusals, record.refused = record.refusals + 1, refused
+        record.refusal = Refusal(reason, message, now + timedelta(seconds=delay), stalled)
+        if again is None or again.message != message:
+            _tell(record.job, f"{reason}: {message}")
+            return now
+        return record.refusal.retry_at
+
+
+class _RefusedObject(Exception):
+    """An object of the job that cannot be made as it is."""
+
+    def __init__(self, name: str, error: Refused, reason: Reason | None = None) -> None:
+        super().__init__(f"{error} (tried again until it is possible)" if error.over_quota else str(error))
+        self.name, self.stalled = name, not error.over_quota
+        self.reason = reason or (Reason.WAITING_FOR_NODES if error.over_quota else Reason.INVALID_SPEC)
+
+
+def _conflict(what: str) -> Refused:
+    return Refused(f"{what} exists and is not this job's: delete or rename it, or give the job another name")
+
+
+def _ready_message(status: HorovodJobStatus) -> str:
+    return next((c.message for c in status.conditions if c.type == "Ready"), "")
+
+
+def _tell(job: HorovodJob, what: str) -> None:
+    log.info("%s/%s %s", *job.key, what, extra={"namespace": job.metadata.namespace, "job": job.metadata.name})

@@ -1,0 +1,67 @@
+# shellcheck shell=sh
+# Sourced by launcher.sh and worker.sh: where things are, and a home and working directory that can be written.
+
+# shellcheck disable=SC2034 # for the scripts that source this
+etc=/etc/horovodjob/mpi
+run=/run/horovodjob
+umask 077
+# The shell is the container's first process, and the kernel gives those no default action for TERM.
+trap 'exit 143' TERM INT
+
+# say TEXT...: one line with the time, for the container's log and, with spec.logs, for execution-<pod>.log.
+say() {
+    line="$(date -u +%Y-%m-%dT%H:%M:%SZ) horovodjob: $*"
+    printf '%s\n' "$line" >&2
+    if [ -n "${execution_log:-}" ]; then printf '%s\n' "$line" >>"$execution_log" 2>/dev/null || execution_log=; fi
+}
+
+# give_up REASON TEXT...: ends the container; the operator reads reason and sentence from the termination message.
+# Quotes, backslashes and control characters of the sentence are replaced: it has to fit into a JSON string.
+give_up() {
+    reason=$1
+    shift
+    say "$*"
+    printf '{"reason":"%s","message":"%s"}' "$reason" \
+        "$(printf '%s' "$*" | tr '"\\\n\t\r' "'/   " | tr -d '\000-\037')" >/dev/termination-log || :
+    exit 1
+}
+
+prepare_home() {
+    if [ -z "${HOME:-}" ] || [ ! -w "$HOME" ]; then
+        HOME=$AZ_BATCHAI_JOB_TEMP/home
+        mkdir -p "$HOME"
+        export HOME
+    fi
+    # The image's WORKDIR where it can be written, so that relative paths in the image work.
+    if [ ! -w . ]; then cd "$AZ_BATCHAI_JOB_TEMP" || exit 1; fi
+    HOROVODJOB_WORKDIR=$(pwd)
+    export HOROVODJOB_WORKDIR
+}
+
+# Output goes where spec.logs says; a share that cannot be written never stops a job, it is said once.
+prepare_logs() {
+    execution_log=
+    if [ -n "${HOROVODJOB_LOGS:-}" ]; then
+        if (umask 000 && mkdir -p "$HOROVODJOB_LOGS"); then
+            umask 022
+            execution_log=$HOROVODJOB_LOGS/execution-${HOROVODJOB_POD}.log
+            if ! : >>"$execution_log"; then execution_log=; fi
+            umask 077
+        fi
+        if [ -z "$execution_log" ]; then
+            say "cannot write to $HOROVODJOB_LOGS, so the job goes on without log files"
+            HOROVODJOB_LOGS=
+        fi
+    else
+        mkdir -p "$AZ_BATCHAI_STDOUTERR_DIR"
+    fi
+}
+
+# The whole environment in a form that the shell reads back byte for byte; ssh sessions would not have it otherwise.
+save_environment() {
+    export -p >"$run/environment"
+}
+
+require_user() {
+    id -un >/dev/null 2>&1 || give_up "$1" "user id $(id -u) has no entry in /etc/passwd of the image, and ssh needs one"
+}

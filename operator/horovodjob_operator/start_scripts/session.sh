@@ -1,0 +1,37 @@
+#!/bin/sh
+# What every ssh session of a worker runs (ForceCommand): the container's environment, then what the launcher asked for.
+attempt=${HOROVODJOB_ATTEMPT:-}
+request=${SSH_ORIGINAL_COMMAND:-}
+run=/run/horovodjob
+# shellcheck disable=SC1091
+. "$run/environment"
+HOROVODJOB_ATTEMPT=$attempt
+HOROVODJOB_SESSION=1
+export HOROVODJOB_ATTEMPT HOROVODJOB_SESSION
+cd "$HOROVODJOB_WORKDIR" || exit 1
+
+# Processes that an ssh session of an earlier attempt left behind carry HOROVODJOB_SESSION and another attempt.
+end_earlier_attempts() {
+    for environ in /proc/[0-9]*/environ; do
+        if grep -qz '^HOROVODJOB_SESSION=1$' "$environ" && ! grep -qzx "HOROVODJOB_ATTEMPT=$attempt" "$environ"; then
+            pid=${environ#/proc/}
+            kill -KILL "${pid%/environ}"
+        fi
+    done 2>/dev/null
+}
+
+case $request in
+horovodjob-join)
+    # The launcher calls: a clean worker answers, with the hostfile of this attempt on its disk.
+    end_earlier_attempts
+    umask 022
+    cat >"$run/hostfile.new" && mv "$run/hostfile.new" "$run/hostfile" || exit 1
+    if [ -n "${HOROVODJOB_SCRIPT:-}" ] && [ ! -e "$HOROVODJOB_SCRIPT" ]; then
+        echo "there is no file $HOROVODJOB_SCRIPT on this worker"
+        exit 66
+    fi
+    ;;
+*)
+    exec /bin/sh -c "$request"
+    ;;
+esac
