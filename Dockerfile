@@ -12,17 +12,16 @@ ARG BASE_IMAGE=docker.io/library/debian:bookworm-slim
 # ---- Debian with its Python and the user that everything runs as ------------------------------------------
 FROM ${BASE_IMAGE} AS python
 
-ENV DEBIAN_FRONTEND=noninteractive
 # The standard library's bytecode is made again without time stamps in it: it stays valid wherever a builder
 # rewrites the files' times, and a read-only root could not repair it.
-RUN apt-get update \
+RUN export DEBIAN_FRONTEND=noninteractive \
+ && apt-get update \
  && apt-get install -y --no-install-recommends python3 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
  && python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3.11 /usr/lib/python3 \
  && groupadd --gid 1000 horovod \
  && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash horovod
-ENV DEBIAN_FRONTEND= \
-    PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 
 # ---- uv, and the locked versions without the parts of pyproject.toml that only linters read ---------------
@@ -31,7 +30,8 @@ FROM python AS uv
 ARG UV_VERSION=0.13.9
 # The certificates that downloads are checked with: a network that inspects TLS has others than Debian.
 ARG CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
-ENV SSL_CERT_FILE=${CA_BUNDLE} \
+ENV DEBIAN_FRONTEND=noninteractive \
+    SSL_CERT_FILE=${CA_BUNDLE} \
     PIP_CERT=${CA_BUNDLE} \
     UV_PROJECT_ENVIRONMENT=/opt/venv \
     UV_PYTHON=/usr/bin/python3.11 \
@@ -132,18 +132,13 @@ LABEL org.opencontainers.image.title="HorovodJob trainer" \
       org.opencontainers.image.description="TensorFlow, Keras, Horovod, Open MPI and sshd for HorovodJobs, with a ready-made trainer" \
       org.opencontainers.image.licenses="Apache-2.0"
 # Host keys that many clusters share would be no secret: a job brings its own.
-# /run/sshd is for jobs that run as root; sshd of another user does not use it.
+# /run/sshd is for jobs that run as root: the sshd of another user has no use for it.
 RUN export DEBIAN_FRONTEND=noninteractive \
  && apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates openmpi-bin openssh-client openssh-server \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* /etc/ssh/ssh_host_* \
  && mkdir -p /run/sshd \
- && install -d -o 1000 -g 1000 /workspace \
- # mpirun reaches a rank by ssh, which knows nothing of this image's PATH. A link would lose the environment.
- && for name in python python3; do \
-      printf '#!/bin/sh\nexec /opt/venv/bin/%s "$@"\n' "$name" > "/usr/local/bin/$name"; \
-      chmod 0755 "/usr/local/bin/$name"; \
-    done
+ && install -d -o 1000 -g 1000 /workspace
 COPY --from=trainer-packages /opt/venv /opt/venv
 COPY --from=trainer-project /out/ /opt/venv/
 ENV HOME=/home/horovod

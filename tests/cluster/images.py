@@ -272,7 +272,7 @@ class Buildah:
             [*self.command, "build", *fixed, *options, "--tag", name, str(context)],
             log,
             env=self.env,
-            shown=r"STEP \d+|^ *(Building|Built) |^Installed ",
+            shown=r"STEP \d+|^ +(Building|Built) |^Installed ",
         )
 
     def export(self, name: str, archive: Path) -> None:

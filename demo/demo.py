@@ -1,0 +1,386 @@
+"""A distributed training job from nothing: cluster, images, operator, job, and what became of it.
+
+Without KUBECONFIG everything happens on the local cluster, which is started when it is not running. With
+KUBECONFIG set it happens on that cluster, with images from IMAGE_REGISTRY. Each step looks at what is there
+first, so running it again is quick, and a run that was interrupted needs no cleaning up.
+Standard library only: it runs before anything of the project is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob").absolute()
+CLUSTER = ROOT / "tests" / "cluster"
+EXAMPLE = ROOT / "manifests" / "examples" / "digits.yaml"
+NAMESPACE = "horovodjob-demo"
+JOB = "digits"
+CLAIM = "digits-data"
+MODEL = "saved_models/keras_cifar10_trained_model.h5"
+# The user that the trainer image runs as; a directory of the host gets no fsGroup.
+IMAGE_UID = 1000
+TRAINING_SECONDS = 1800
+POLL_SECONDS = 0.5
+# TensorFlow's remarks about the processor, which nobody at a demo needs.
+NOISE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] |^To enable the following instructions")
+ACCURACY = re.compile(r"Test accuracy: ([\d.]+)")
+STARTED = time.monotonic()
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message is one sentence for the person who watches."""
+
+
+def say(message: str = "") -> None:
+    """One line, with the seconds since the start."""
+    print(f"{time.monotonic() - STARTED:7.1f}s  {message}".rstrip(), flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster that the demo runs on."""
+
+    kubeconfig: str
+    kubectl_program: str
+    local: bool
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        """What kubectl prints. Raises DemoError with kubectl's own words."""
+        done = subprocess.run(
+            self.command(*arguments), input=given, env=self.env, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            words = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+            raise DemoError(f"kubectl {' '.join(arguments[:3])}: {words[-1]}")
+        return done.stdout
+
+    def command(self, *arguments: str) -> list[str]:
+        """A kubectl command line."""
+        return [self.kubectl_program, *arguments]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "KUBECONFIG": self.kubeconfig}
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Applies objects."""
+        self.kubectl("apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def get(self, *arguments: str) -> dict[str, Any] | None:
+        """An object or a list, or nothing where there is none."""
+        text = self.kubectl("get", *arguments, "--ignore-not-found", "-o", "json")
+        found: dict[str, Any] | None = json.loads(text) if text.strip() else None
+        return found
+
+
+def target() -> Target:
+    """Where the demo runs, with what it needs there checked."""
+    own = str(CACHE / "cluster" / "kubeconfig")
+    given = os.environ.get("KUBECONFIG", "")
+    if given == own:  # what an earlier run told to export
+        given = ""
+    if given and not os.environ.get("IMAGE_REGISTRY"):
+        raise DemoError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with operator and trainer image")
+    if not given:
+        run_step("what this machine needs", [sys.executable, str(CLUSTER), "check"])
+        run_step("local cluster", [sys.executable, str(CLUSTER), "up"])
+    built = CACHE / "bin" / "kubectl"
+    program = str(built) if built.exists() else shutil.which("kubectl")
+    if not program:
+        raise DemoError("there is no kubectl on PATH")
+    return Target(given or own, program, local=not given)
+
+
+def run_step(what: str, command: list[str]) -> None:
+    """Runs one of the project's own programs, which shows its progress itself."""
+    say(f"== {what}")
+    if subprocess.run(command, check=False).returncode:
+        raise DemoError(f"{what}: it did not work, the lines above say why")
+
+
+def images(on: Target) -> dict[str, str]:
+    """References of the two images, built and in the cluster's store where it is local."""
+    program = str(CLUSTER / "images.py")
+    if on.local:
+        run_step("images", [sys.executable, program, "build"])
+    told = json.loads(subprocess.run([sys.executable, program, "names"], capture_output=True, check=True).stdout)
+    if on.local:
+        there = loaded_images(on)
+        for role, entry in told.items():
+            if entry["image"] not in there:
+                run_step(
+                    f"{role} image into the cluster", [sys.executable, str(CLUSTER), "load-image", entry["archive"]]
+                )
+    return {role: entry["image"] for role, entry in told.items()}
+
+
+def loaded_images(on: Target) -> set[str]:
+    """Images that the nodes have, as far as they say."""
+    nodes = on.get("nodes") or {"items": []}
+    return {
+        name
+        for node in nodes["items"]
+        for entry in node["status"].get("images") or ()
+        for name in entry.get("names") or ()
+    }
+
+
+def install_operator(on: Target, image: str) -> None:
+    """Applies the manifests with this image and waits until the operator is ready."""
+    say(f"== operator {image}")
+    rendered = on.kubectl("kustomize", str(ROOT / "manifests" / "base"))
+    rendered = re.sub(r"(?m)^(\s*(?:- )?image:) .*operator.*$", rf"\1 {image}", rendered)
+    on.kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=demo", "-f", "-", given=rendered)
+    on.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/horovodjobs.horovodjob.dev")
+    deployments = on.get("deployments", "-A", "-l", "app.kubernetes.io/name=horovodjob-operator") or {"items": []}
+    if not deployments["items"]:
+        raise DemoError("manifests/base has no Deployment labelled app.kubernetes.io/name=horovodjob-operator")
+    for deployment in deployments["items"]:
+        name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
+        on.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=180s")
+        say(f"operator ready: {namespace}/{name}")
+
+
+def prepare_namespace(on: Target) -> Path | None:
+    """Makes the namespace and the volume; gives the volume's directory where that is on this machine."""
+    say(f"== namespace {NAMESPACE}, Pod Security restricted")
+    wait_while_terminating(on)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    on.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    old = on.get("-n", NAMESPACE, "horovodjob", JOB)
+    if old:
+        say(f"deleting the {JOB} of an earlier run")
+        on.kubectl("-n", NAMESPACE, "delete", "horovodjob", JOB, "--wait=true", "--timeout=120s", "--ignore-not-found")
+    on.kubectl("-n", NAMESPACE, "wait", "pods", "--for=delete", "--timeout=120s", "-l", f"horovodjob.dev/job={JOB}")
+    if on.local:
+        return local_volume(on)
+    on.apply(claim(storage_class(on), volume=None))
+    return None
+
+
+def wait_while_terminating(on: Target) -> None:
+    """Lets an earlier deletion of the namespace come to its end."""
+    if (on.get("namespace", NAMESPACE) or {}).get("status", {}).get("phase") == "Terminating":
+        say("waiting until the namespace's earlier deletion is done")
+        on.kubectl("wait", f"namespace/{NAMESPACE}", "--for=delete", "--timeout=180s")
+
+
+def local_volume(on: Target) -> Path:
+    """A directory of this machine as a volume that many pods may write.
+
+    A cluster administrator makes it: Pod Security restricted forbids a pod to name a directory of the node itself.
+    """
+    directory = CACHE / "demo" / "data"
+    directory.mkdir(parents=True, exist_ok=True)
+    os.chown(directory, IMAGE_UID, IMAGE_UID)
+    name = f"{NAMESPACE}-{CLAIM}"
+    bound_claim = on.get("-n", NAMESPACE, "pvc", CLAIM)
+    if bound_claim and bound_claim["status"].get("phase") == "Lost":
+        on.kubectl("-n", NAMESPACE, "delete", "pvc", CLAIM)
+        bound_claim = None
+    if not bound_claim:  # a volume remembers the claim that it belonged to, even if that is gone
+        on.kubectl("delete", "pv", name, "--ignore-not-found", "--timeout=60s")
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "hostPath": {"path": str(directory)},
+            "claimRef": {"namespace": NAMESPACE, "name": CLAIM},
+        },
+    }
+    on.apply(volume, claim("", volume=name))
+    return directory
+
+
+def claim(storage_class: str | None, *, volume: str | None) -> dict[str, Any]:
+    """The claim that the example job mounts; no storage class means the cluster's default."""
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    if storage_class is not None:
+        spec["storageClassName"] = storage_class
+    if volume is not None:
+        spec["volumeName"] = volume
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": CLAIM, "namespace": NAMESPACE},
+        "spec": spec,
+    }
+
+
+def storage_class(on: Target) -> str | None:
+    """A class whose volumes many pods can write: STORAGE_CLASS, Azure Files, or the cluster's default."""
+    if given := os.environ.get("STORAGE_CLASS"):
+        return given
+    classes = on.get("storageclasses") or {"items": []}
+    files = [one["metadata"]["name"] for one in classes["items"] if one["provisioner"] == "file.csi.azure.com"]
+    return min(files, key=len) if files else None
+
+
+def submit(on: Target, image: str) -> None:
+    """Applies the example with this image."""
+    say(f"== HorovodJob {JOB}: {EXAMPLE.relative_to(ROOT)}")
+    text = re.sub(r"(?m)^  image: .*$", f"  image: {image}", EXAMPLE.read_text())
+    on.kubectl("-n", NAMESPACE, "apply", "-f", "-", given=text)
+
+
+class LauncherLog(threading.Thread):
+    """Follows the launcher's log, attempt after attempt, and remembers the accuracy."""
+
+    def __init__(self, on: Target) -> None:
+        super().__init__(daemon=True)
+        self.on = on
+        self.pod = f"{JOB}-launcher"
+        self.accuracy: float | None = None
+        self.process: subprocess.Popen[str] | None = None
+        self.uid = ""
+
+    def run(self) -> None:
+        """Prints the log's lines until the pod ends."""
+        command = self.on.command("-n", NAMESPACE, "logs", "--follow", self.pod)
+        with subprocess.Popen(
+            command, env=self.on.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+        ) as self.process:
+            for line in self.process.stdout or ():
+                self.show(line.rstrip().rpartition("\r")[2])
+
+    def show(self, line: str) -> None:
+        """Prints a line worth reading."""
+        if match := ACCURACY.search(line):
+            self.accuracy = float(match[1])
+        if line and not NOISE.search(line):
+            say(f"  | {line[:140]}")
+
+
+def pods_line(pods: list[dict[str, Any]]) -> str:
+    """All pods of the job in one line."""
+    return "  ".join(f"{pod['metadata']['name']} {pod_state(pod)}" for pod in pods) or "no pods yet"
+
+
+def pod_state(pod: dict[str, Any]) -> str:
+    """A pod's state as kubectl would put it."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    for status in pod["status"].get("containerStatuses") or ():
+        if waiting := status["state"].get("waiting"):
+            return str(waiting.get("reason", "Waiting"))
+        if status.get("ready"):
+            return "Ready"
+    return str(pod["status"].get("phase", "Unknown"))
+
+
+def job_line(job: dict[str, Any]) -> str:
+    """Where the job stands, and why."""
+    status = job.get("status", {})
+    phase = status.get("phase", "not seen by the operator yet")
+    ready: dict[str, Any] = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+    why = " ".join(part for part in (ready.get("reason", ""), ready.get("message", "")) if part)
+    return f"{phase}  workers {status.get('workersReady') or '-'}  {why}".rstrip()
+
+
+def watch(on: Target) -> tuple[dict[str, Any], float | None]:
+    """Shows the job until it ends; gives the job and the accuracy that it printed."""
+    log: LauncherLog | None = None
+    shown: tuple[str, str] = ("", "")
+    deadline = time.monotonic() + TRAINING_SECONDS
+    accuracy = None
+    while time.monotonic() < deadline:
+        job = on.get("-n", NAMESPACE, "horovodjob", JOB)
+        if job is None:
+            raise DemoError(f"the HorovodJob {JOB} was deleted while it ran")
+        pods = (on.get("-n", NAMESPACE, "pods", "-l", f"horovodjob.dev/job={JOB}") or {"items": []})["items"]
+        lines = (job_line(job), pods_line(pods))
+        if lines[0] != shown[0]:
+            say(f"{JOB}: {lines[0]}")
+        if lines[1] != shown[1]:
+            say(f"  pods: {lines[1]}")
+        shown = lines
+        log = followed(on, log, pods)
+        if job.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            if log:
+                log.join(timeout=10)
+                accuracy = log.accuracy
+            return job, accuracy
+        time.sleep(POLL_SECONDS)
+    raise DemoError(f"the HorovodJob {JOB} has not ended within {TRAINING_SECONDS // 60} minutes")
+
+
+def followed(on: Target, log: LauncherLog | None, pods: list[dict[str, Any]]) -> LauncherLog | None:
+    """The log of the launcher that runs now; each attempt has a launcher of its own."""
+    for pod in pods:
+        started = pod["status"].get("phase") in ("Running", "Succeeded", "Failed")
+        if pod["metadata"]["name"] == f"{JOB}-launcher" and started:
+            uid = pod["metadata"]["uid"]
+            if log is None or (log.uid != uid and not log.is_alive()):
+                log = LauncherLog(on)
+                log.uid = uid
+                log.start()
+    return log
+
+
+def conclude(on: Target, job: dict[str, Any], accuracy: float | None, directory: Path | None) -> None:
+    """Says what came out and what to do next."""
+    status = job["status"]
+    if status["phase"] != "Succeeded":
+        errors = status.get("errors") or [{}]
+        last = " ".join(str(errors[-1].get("message", "")).split())[-300:]
+        raise DemoError(f"the job failed: {job_line(job)}{': ' + last if last else ''}")
+    if directory and not (directory / MODEL).is_file():
+        raise DemoError(f"the job succeeded but there is no model at {directory / MODEL}")
+    print(f"\nTrained by {job['spec']['worker']['replicas']} workers with synchronised gradients.")
+    print(f"  validation accuracy  {accuracy:.4f}" if accuracy is not None else "  (no accuracy in the log)")
+    print(f"  model on the volume  /data/{MODEL}  (claim {NAMESPACE}/{CLAIM})")
+    if directory:
+        print(f"  model on this host   {directory / MODEL}")
+    kubectl = on.kubectl_program if on.local else "kubectl"
+    print("\nWhat to try next:")
+    print(f"  export KUBECONFIG={on.kubeconfig}")
+    print(f"  {kubectl} get hvj -n {NAMESPACE} -o wide")
+    print(f"  {kubectl} describe hvj {JOB} -n {NAMESPACE}")
+    print(f"  {kubectl} logs {JOB}-launcher -n {NAMESPACE}")
+    print(f"  {kubectl} explain hvj.spec")
+    print(f"  {kubectl} delete hvj {JOB} -n {NAMESPACE}")
+    if on.local:
+        print("  make cluster-down")
+
+
+def main() -> int:
+    """The whole demo; the exit status says whether a model was trained."""
+    try:
+        on = target()
+        names = images(on)
+        install_operator(on, names["operator"])
+        directory = prepare_namespace(on)
+        submit(on, names["trainer"])
+        applied = time.monotonic()
+        job, accuracy = watch(on)
+        trained = time.monotonic() - applied
+        conclude(on, job, accuracy, directory)
+        total = time.monotonic() - STARTED
+        print(f"\n{total:.0f} s in all, {trained:.0f} s of them from `kubectl apply` to {job['status']['phase']}.")
+    except (DemoError, subprocess.CalledProcessError) as error:
+        print(f"\ndemo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted; `make demo` goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
