@@ -30,12 +30,11 @@ NAME_RULES = (
     {
         "rule": "!self.metadata.name.contains('.')",
         "message": "metadata.name must not contain dots, because the pods' names and labels are made from it",
-        "fieldPath": ".metadata.name",
     },
     {
         "rule": "size(self.metadata.name) + 8 + size(string(self.spec.worker.replicas - 1)) <= 63",
-        "messageExpression": "'metadata.name is too long: the last worker would be ' + self.metadata.name + '-worker-' "
-        "+ string(self.spec.worker.replicas - 1) + ', and a pod name here may have 63 characters'",
+        "message": "metadata.name is too long for the pods that are named after it: <name>-worker-<last index> may have "
+        "63 characters",
     },
 )
 COLUMNS = (

@@ -267,11 +267,10 @@ def frozen_rules() -> list[dict[str, Any]]:
     paths += [f"runPolicy.{to_camel(name)}" for name in RunPolicy.model_fields if name != "suspend"]
     rules = []
     for path in paths:
-        parent, _, field = path.rpartition(".")
-        new, old = (f"{root}.{parent}.?{field}" if parent else f"{root}.?{field}" for root in ("self", "oldSelf"))
+        new, old = f"self.{path}", f"oldSelf.{path}"
         rules.append(
             {
-                "rule": f"{suspended} || {new} == {old}",
+                "rule": f"{suspended} || has({new}) == has({old}) && (!has({new}) || {new} == {old})",
                 "message": f"{path} can change only while the job is suspended: set runPolicy.suspend to true first, "
                 "or delete the job and create it anew",
             }

@@ -42,10 +42,12 @@ class Objects:
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
         """Stores the status; the resource version that the job has now. Raises Gone where the job is deleted."""
         namespace, name = job.key
+        # A status never written by us has defaults in memory that are not in store: all of it is sent then.
+        stored = status_dict(job.status) if job.status.phase else {}
         # The uid makes sure that a job deleted and made anew under the same name does not get this status.
         body = {
             "metadata": {"uid": job.metadata.uid},
-            "status": merge_patch(status_dict(job.status), status_dict(status)),
+            "status": merge_patch(stored, status_dict(status)),
         }
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}/status"
         answer = await self._connection.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA_ONLY)
