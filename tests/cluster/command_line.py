@@ -67,7 +67,7 @@ def status(local: LocalCluster) -> int:
     if problems:
         print(f"cluster {local.cluster.name!r} is not healthy:", *problems, sep="\n- ")
         return 1
-    print(f"cluster {local.cluster.name!r} is healthy: node {NODE_NAME} is Ready, the DNS is available")
+    print(f"cluster {local.cluster.name!r} is healthy: node {NODE_NAME} is Ready, the DNS answers")
     print(f"KUBECONFIG={local.cluster.kubeconfig}")
     return 0
 

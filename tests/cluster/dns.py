@@ -1,5 +1,7 @@
 """The cluster's DNS: CoreDNS as a Deployment of one pod."""
 
+import socket
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +10,9 @@ from cluster.settings import NODE_NAME, Cluster
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
 LABELS = {"k8s-app": "kube-dns"}  # the label that network policies select the DNS by
+QUERY_HEADER = struct.pack(">HHHHHH", 1, 0x0100, 1, 0, 0, 0)  # one question
+TYPE_A, CLASS_IN = 1, 1
+QUERY_SECONDS = 0.3
 # CoreDNS asks its plugins in a compiled order, not in the order of this file: NXDOMAIN for all other names
 # needs a block of its own, or it would answer before the plugin `kubernetes` does.
 COREFILE = """\
@@ -38,9 +43,19 @@ def apply_dns(client: Client, cluster: Cluster, image: str) -> None:
         client.apply(path, wanted)
 
 
-def is_available(client: Client) -> bool:
-    deployment = client.get(DEPLOYMENT) or {}
-    return bool(deployment.get("status", {}).get("availableReplicas"))
+def answers(cluster: Cluster) -> bool:
+    """Whether a question to the DNS is answered: that takes CoreDNS, kube-proxy and the routes."""
+    labels = ("kubernetes", "default", "svc", "cluster", "local")
+    name = b"".join(bytes([len(label)]) + label.encode() for label in labels) + b"\0"
+    question = QUERY_HEADER + name + struct.pack(">HH", TYPE_A, CLASS_IN)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(QUERY_SECONDS)
+        try:
+            asking.sendto(question, (cluster.dns_address, 53))
+            answer = asking.recv(512)
+        except OSError:
+            return False
+    return answer.endswith(socket.inet_aton(cluster.api_service_address))
 
 
 def objects(cluster: Cluster, image: str) -> Iterator[tuple[str, dict[str, Any]]]:

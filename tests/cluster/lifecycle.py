@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cluster import dns, node
@@ -47,6 +48,8 @@ COMPONENTS = (
 IMAGES = ("pause", "coredns")
 GPU = "nvidia.com/gpu"
 NODE = f"/api/v1/nodes/{NODE_NAME}"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}"
+LEASE_SECONDS = timedelta(seconds=40)  # as long as Kubernetes itself believes a node that has gone silent
 READY_SECONDS = 90
 
 
@@ -125,10 +128,10 @@ class LocalCluster:
             client = self.client
             if not client.is_ready():
                 return ["the API server is not ready"]
-            if not is_node_ready(client):
+            if not is_node_ready(client, now() - LEASE_SECONDS):
                 found.append(f"node {NODE_NAME} is not Ready")
-            if not dns.is_available(client):
-                found.append("the DNS is not available")
+            if not dns.answers(self.cluster):
+                found.append("the DNS does not answer")
         except ClusterError as error:
             found.append(str(error))
         return found
@@ -161,8 +164,7 @@ class LocalCluster:
         make_shared_mount(cluster.kubelet_root)
         self.progress.step("network, certificates and cgroups are there")
         self._start_control_plane()
-        self._start_node()
-        self._wait_until_usable()
+        self._wait_until_usable(since=self._start_node())
 
     def _ensure_certificates(self) -> None:
         cluster = self.cluster
@@ -193,23 +195,28 @@ class LocalCluster:
         self._ensure(Component("kube-controller-manager", tuple(manager)))
         self._ensure(Component("kube-scheduler", tuple(scheduler_command(binaries, plan, secure_port=10259))))
 
-    def _start_node(self) -> None:
-        self._ensure(node.kubelet(self.cluster, self.binaries))
+    def _start_node(self) -> datetime:
+        """Start what is missing of the node. Its reports are to be believed if they are newer than the result."""
+        began = now()
+        if not self._ensure(node.kubelet(self.cluster, self.binaries)):
+            began -= LEASE_SECONDS
         self._ensure(node.kube_proxy(self.cluster, self.binaries))
         dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
+        return began
 
-    def _wait_until_usable(self) -> None:
+    def _wait_until_usable(self, *, since: datetime) -> None:
         client = self.client
-        self._wait(f"node {NODE_NAME}", lambda: is_node_ready(client), *COMPONENTS)
+        self._wait(f"node {NODE_NAME}", lambda: is_node_ready(client, since), *COMPONENTS)
         self.progress.step(f"node {NODE_NAME} is Ready")
         if self.cluster.gpu_count_file.exists():
             self._claim_gpus(int(self.cluster.gpu_count_file.read_text()))
-        self._wait("the DNS", lambda: dns.is_available(client), *COMPONENTS)
-        self.progress.step("the DNS is available")
+        self._wait("the DNS", lambda: dns.answers(self.cluster), *COMPONENTS)
+        self.progress.step("the DNS answers")
 
-    def _ensure(self, component: Component) -> None:
-        if self.processes.ensure(component, self.binaries):
+    def _ensure(self, component: Component) -> bool:
+        if started := self.processes.ensure(component, self.binaries):
             self.progress.step(f"started {component.name}")
+        return started
 
     def _wait(self, what: str, condition: Callable[[], bool], *needed: str) -> None:
         def explain() -> str:
@@ -259,13 +266,18 @@ def others(cluster: Cluster) -> list[str]:
     return [entry.name for entry in RUN_ROOT.iterdir() if entry.is_dir() and entry.name != cluster.name]
 
 
-def is_node_ready(client: Client) -> bool:
-    """Whether the node is Ready, and pods may be put on it."""
-    found = client.get(NODE)
-    if found is None or found["spec"].get("taints"):
+def is_node_ready(client: Client, since: datetime) -> bool:
+    """Whether pods can be put on the node, and its kubelet has reported after `since`."""
+    found, lease = client.get(NODE), client.get(LEASE)
+    if found is None or lease is None or found["spec"].get("taints"):
         return False
+    reported = datetime.fromisoformat(lease["spec"]["renewTime"])
     conditions = found.get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return reported >= since and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
 
 
 def lock_file(cluster: Cluster) -> Path:

@@ -191,6 +191,8 @@ def kube_proxy(cluster: Cluster, binaries: Binaries) -> Component:
 
 
 def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    """Let `path` have this text. Untouched if it has: kube-proxy ends when its file is written to."""
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     return path
