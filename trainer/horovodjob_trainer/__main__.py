@@ -1,5 +1,6 @@
 """`python -m horovodjob_trainer`: one rank of a training job."""
 
+import io
 import os
 import signal
 import sys
@@ -7,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from typing import NoReturn
 
 from horovodjob_trainer.configuration import Configuration, configuration
@@ -23,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _end_on_sigterm()
     launch = Launch.from_environment(os.environ)
     try:
-        run = configuration(sys.argv[1:] if arguments is None else arguments, world_size=launch.size)
+        with nullcontext() if launch.rank == 0 else redirect_stdout(io.StringIO()):  # one --help is enough
+            run = configuration(sys.argv[1:] if arguments is None else arguments, world_size=launch.size)
     except UsageError as error:
         if launch.rank == 0:
             _complain(str(error))

@@ -1,0 +1,163 @@
+"""What the trainer's tests share: real ranks started by mpirun, and archives of CIFAR-10's layout."""
+
+import hashlib
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+TIMEOUT_SECONDS = 240
+LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "XDG_CACHE_HOME")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that has ended: mpirun's exit code and what all ranks wrote."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def complaints(self) -> list[str]:
+        return [line for line in self.stderr.splitlines() if line.startswith("horovodjob_trainer: ")]
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)}
+    return clean | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> Callable[[int, Sequence[str]], list[str]]:
+    def command(ranks: int, program: Sequence[str]) -> list[str]:
+        options = ["--oversubscribe", "--bind-to", "none", "-mca", "mpi_yield_when_idle", "1"]
+        network = ["-mca", "btl", "self,tcp", "-mca", "btl_tcp_if_include", "lo", "-mca", "oob_tcp_if_include", "lo"]
+        return ["mpirun", "-np", str(ranks), *options, *network, *program]
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def run(mpirun: Callable[[int, Sequence[str]], list[str]], environment: dict[str, str]) -> Callable[..., Ended]:
+    """Runs a program to its end in so many ranks."""
+
+    def ended(ranks: int, program: Sequence[str], extra: Mapping[str, str] | None = None) -> Ended:
+        done = subprocess.run(
+            mpirun(ranks, program),
+            env=environment | dict(extra or {}),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return ended
+
+
+@pytest.fixture(scope="session")
+def trainer() -> Callable[..., list[str]]:
+    """The command line of the trainer."""
+
+    def command(*flags: object) -> list[str]:
+        return [sys.executable, "-m", "horovodjob_trainer", *map(str, flags)]
+
+    return command
+
+
+class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
+    """Writes what Python 2 and numpy 1 wrote into the official archive."""
+
+    def save_bytes(self, value: bytes) -> None:
+        if len(value) < 256:
+            self.write(pickle.SHORT_BINSTRING + bytes([len(value)]) + value)
+        else:
+            self.write(pickle.BINSTRING + len(value).to_bytes(4, "little") + value)
+        self.memoize(value)
+
+    def save_global(self, value: Any, name: str | None = None) -> None:
+        names = {"_reconstruct": "numpy.core.multiarray", "ndarray": "numpy", "dtype": "numpy"}
+        self.write(f"c{names[value.__name__]}\n{value.__name__}\n".encode())
+        self.memoize(value)
+
+    def save_type(self, value: type) -> None:
+        self.save_global(value)
+
+    dispatch = pickle._Pickler.dispatch | {  # type: ignore[attr-defined]
+        bytes: save_bytes,
+        type(len): save_global,
+        type: save_type,
+    }
+
+
+def python2_pickle(value: object) -> bytes:
+    file = io.BytesIO()
+    _Python2Pickler(file, protocol=2).dump(value)
+    return file.getvalue()
+
+
+def cifar_images(count: int, seed: int) -> tuple[np.ndarray, list[int]]:
+    """Images of ten kinds that are easy to tell apart, flattened as in the official archive."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 10, count)
+    images = random.integers(0, 60, (count, 3, 32, 32))
+    for image, label in zip(images, labels, strict=True):
+        image[label % 3, 3 * label : 3 * label + 4, :] += 190
+    return images.reshape(count, -1).astype(np.uint8), [int(label) for label in labels]
+
+
+def write_archive(path: Path, members: Mapping[str, bytes]) -> str:
+    """Writes a .tar.gz of these members and gives its SHA-256."""
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def cifar_members(rows: int) -> dict[str, bytes]:
+    """The members of an archive with `rows` images in each of its six batches."""
+    members = {"cifar-10-batches-py/batches.meta": python2_pickle({b"num_vis": 3072})}
+    for seed, name in enumerate([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]):
+        data, labels = cifar_images(rows, seed)
+        batch = {b"batch_label": name.encode(), b"data": data, b"labels": labels}
+        members[f"cifar-10-batches-py/{name}"] = python2_pickle(batch)
+    return members
+
+
+@pytest.fixture(scope="session")
+def make_archive() -> Callable[..., str]:
+    """Writes an archive of CIFAR-10's layout and gives its SHA-256; members can be replaced or, by None, left out."""
+
+    def archive(path: Path, rows: int = 4, **replaced: bytes | None) -> str:
+        members = cifar_members(rows)
+        members |= {f"cifar-10-batches-py/{name}": content for name, content in replaced.items() if content}
+        for name, content in replaced.items():
+            if content is None:
+                del members[f"cifar-10-batches-py/{name}"]
+        return write_archive(path, members)
+
+    return archive
+
+
+@pytest.fixture(scope="session")
+def cifar_rows() -> Callable[[int, int], tuple[np.ndarray, list[int]]]:
+    return cifar_images
+
+
+@pytest.fixture(scope="session")
+def python2() -> Callable[[object], bytes]:
+    return python2_pickle
