@@ -31,6 +31,7 @@ MODEL = "saved_models/keras_cifar10_trained_model.h5"
 # The user that the trainer image runs as; a directory of the host gets no fsGroup.
 IMAGE_UID = 1000
 TRAINING_SECONDS = 1800
+STALLED_SECONDS = 60
 POLL_SECONDS = 0.5
 # TensorFlow's remarks about the processor, which nobody at a demo needs.
 NOISE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] |^To enable the following instructions")
@@ -113,34 +114,16 @@ def images(on: Target) -> dict[str, str]:
     """References of the two images, built and in the cluster's store where it is local."""
     program = str(CLUSTER / "images.py")
     if on.local:
-        run_step("images", [sys.executable, program, "build"])
+        run_step("images", [sys.executable, program, "load"])
     told = json.loads(subprocess.run([sys.executable, program, "names"], capture_output=True, check=True).stdout)
-    if on.local:
-        there = loaded_images(on)
-        for role, entry in told.items():
-            if entry["image"] not in there:
-                run_step(
-                    f"{role} image into the cluster", [sys.executable, str(CLUSTER), "load-image", entry["archive"]]
-                )
     return {role: entry["image"] for role, entry in told.items()}
-
-
-def loaded_images(on: Target) -> set[str]:
-    """Images that the nodes have, as far as they say."""
-    nodes = on.get("nodes") or {"items": []}
-    return {
-        name
-        for node in nodes["items"]
-        for entry in node["status"].get("images") or ()
-        for name in entry.get("names") or ()
-    }
 
 
 def install_operator(on: Target, image: str) -> None:
     """Applies the manifests with this image and waits until the operator is ready."""
     say(f"== operator {image}")
     rendered = on.kubectl("kustomize", str(ROOT / "manifests" / "base"))
-    rendered = re.sub(r"(?m)^(\s*(?:- )?image:) .*operator.*$", rf"\1 {image}", rendered)
+    rendered = re.sub(r"(?m)^(\s*(?:- )?image:) horovodjob/operator\S*$", rf"\1 {image}", rendered)
     on.kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=demo", "-f", "-", given=rendered)
     on.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/horovodjobs.horovodjob.dev")
     deployments = on.get("deployments", "-A", "-l", "app.kubernetes.io/name=horovodjob-operator") or {"items": []}
@@ -165,7 +148,8 @@ def prepare_namespace(on: Target) -> Path | None:
     on.kubectl("-n", NAMESPACE, "wait", "pods", "--for=delete", "--timeout=120s", "-l", f"horovodjob.dev/job={JOB}")
     if on.local:
         return local_volume(on)
-    on.apply(claim(storage_class(on), volume=None))
+    if not on.get("-n", NAMESPACE, "pvc", CLAIM):
+        on.apply(claim(storage_class(on), volume=None))
     return None
 
 
@@ -240,31 +224,23 @@ def submit(on: Target, image: str) -> None:
 
 
 class LauncherLog(threading.Thread):
-    """Follows the launcher's log, attempt after attempt, and remembers the accuracy."""
+    """Follows the log of one launcher pod."""
 
-    def __init__(self, on: Target) -> None:
+    def __init__(self, on: Target, uid: str) -> None:
         super().__init__(daemon=True)
         self.on = on
-        self.pod = f"{JOB}-launcher"
-        self.accuracy: float | None = None
-        self.process: subprocess.Popen[str] | None = None
-        self.uid = ""
+        self.uid = uid
 
     def run(self) -> None:
-        """Prints the log's lines until the pod ends."""
-        command = self.on.command("-n", NAMESPACE, "logs", "--follow", self.pod)
+        """Prints the lines worth reading until the pod ends."""
+        command = self.on.command("-n", NAMESPACE, "logs", "--follow", f"{JOB}-launcher")
         with subprocess.Popen(
             command, env=self.on.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
-        ) as self.process:
-            for line in self.process.stdout or ():
-                self.show(line.rstrip().rpartition("\r")[2])
-
-    def show(self, line: str) -> None:
-        """Prints a line worth reading."""
-        if match := ACCURACY.search(line):
-            self.accuracy = float(match[1])
-        if line and not NOISE.search(line):
-            say(f"  | {line[:140]}")
+        ) as process:
+            for line in process.stdout or ():
+                text = line.rstrip().rpartition("\r")[2]
+                if text and not NOISE.search(text):
+                    say(f"  | {text[:140]}")
 
 
 def pods_line(pods: list[dict[str, Any]]) -> str:
@@ -288,18 +264,23 @@ def job_line(job: dict[str, Any]) -> str:
     """Where the job stands, and why."""
     status = job.get("status", {})
     phase = status.get("phase", "not seen by the operator yet")
-    ready: dict[str, Any] = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+    ready = condition(job, "Ready")
     why = " ".join(part for part in (ready.get("reason", ""), ready.get("message", "")) if part)
     return f"{phase}  workers {status.get('workersReady') or '-'}  {why}".rstrip()
 
 
-def watch(on: Target) -> tuple[dict[str, Any], float | None]:
-    """Shows the job until it ends; gives the job and the accuracy that it printed."""
+def condition(job: dict[str, Any], wanted: str) -> dict[str, Any]:
+    """A condition of the job, or an empty one."""
+    conditions: list[dict[str, Any]] = job.get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == wanted), {})
+
+
+def watch(on: Target) -> dict[str, Any]:
+    """Shows the job until it ends, and gives it."""
     log: LauncherLog | None = None
     shown: tuple[str, str] = ("", "")
-    deadline = time.monotonic() + TRAINING_SECONDS
-    accuracy = None
-    while time.monotonic() < deadline:
+    began = last_well = time.monotonic()
+    while time.monotonic() < began + TRAINING_SECONDS:
         job = on.get("-n", NAMESPACE, "horovodjob", JOB)
         if job is None:
             raise DemoError(f"the HorovodJob {JOB} was deleted while it ran")
@@ -314,8 +295,11 @@ def watch(on: Target) -> tuple[dict[str, Any], float | None]:
         if job.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             if log:
                 log.join(timeout=10)
-                accuracy = log.accuracy
-            return job, accuracy
+            return job
+        if condition(job, "Stalled").get("status") != "True":
+            last_well = time.monotonic()
+        elif time.monotonic() > last_well + STALLED_SECONDS:
+            raise DemoError(f"the job does not get on: {lines[0]}")
         time.sleep(POLL_SECONDS)
     raise DemoError(f"the HorovodJob {JOB} has not ended within {TRAINING_SECONDS // 60} minutes")
 
@@ -327,23 +311,25 @@ def followed(on: Target, log: LauncherLog | None, pods: list[dict[str, Any]]) ->
         if pod["metadata"]["name"] == f"{JOB}-launcher" and started:
             uid = pod["metadata"]["uid"]
             if log is None or (log.uid != uid and not log.is_alive()):
-                log = LauncherLog(on)
-                log.uid = uid
+                log = LauncherLog(on, uid)
                 log.start()
     return log
 
 
-def conclude(on: Target, job: dict[str, Any], accuracy: float | None, directory: Path | None) -> None:
+def conclude(on: Target, job: dict[str, Any], directory: Path | None, *, applied: float) -> None:
     """Says what came out and what to do next."""
     status = job["status"]
     if status["phase"] != "Succeeded":
         errors = status.get("errors") or [{}]
         last = " ".join(str(errors[-1].get("message", "")).split())[-300:]
         raise DemoError(f"the job failed: {job_line(job)}{': ' + last if last else ''}")
-    if directory and not (directory / MODEL).is_file():
-        raise DemoError(f"the job succeeded but there is no model at {directory / MODEL}")
+    if directory:
+        model = directory / MODEL
+        if not model.is_file() or model.stat().st_mtime < applied:
+            raise DemoError(f"the job succeeded but wrote no model to {model}")
+    accuracy = ACCURACY.findall(on.kubectl("-n", NAMESPACE, "logs", f"{JOB}-launcher"))
     print(f"\nTrained by {job['spec']['worker']['replicas']} workers with synchronised gradients.")
-    print(f"  validation accuracy  {accuracy:.4f}" if accuracy is not None else "  (no accuracy in the log)")
+    print(f"  validation accuracy  {accuracy[-1] if accuracy else 'is not in the log'}")
     print(f"  model on the volume  /data/{MODEL}  (claim {NAMESPACE}/{CLAIM})")
     if directory:
         print(f"  model on this host   {directory / MODEL}")
@@ -366,11 +352,11 @@ def main() -> int:
         names = images(on)
         install_operator(on, names["operator"])
         directory = prepare_namespace(on)
+        applied = time.time()
         submit(on, names["trainer"])
-        applied = time.monotonic()
-        job, accuracy = watch(on)
-        trained = time.monotonic() - applied
-        conclude(on, job, accuracy, directory)
+        job = watch(on)
+        trained = time.time() - applied
+        conclude(on, job, directory, applied=applied)
         total = time.monotonic() - STARTED
         print(f"\n{total:.0f} s in all, {trained:.0f} s of them from `kubectl apply` to {job['status']['phase']}.")
     except (DemoError, subprocess.CalledProcessError) as error:
