@@ -71,9 +71,9 @@ def pod_processes(cluster: Cluster) -> set[int]:
     """All processes of the cluster's pods."""
     found: set[int] = set()
     for root in hierarchies():
-        for file in (root / cluster.interface).rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):  # the group may go while we read
-                found.update(int(line) for line in file.read_text().split())
+        for directory, _, _ in os.walk(root / cluster.interface):  # skips groups that go while we look
+            with contextlib.suppress(OSError):
+                found.update(int(line) for line in (Path(directory) / "cgroup.procs").read_text().split())
     return found - {0}
 
 

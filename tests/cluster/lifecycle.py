@@ -49,7 +49,7 @@ IMAGES = ("pause", "coredns")
 GPU = "nvidia.com/gpu"
 NODE = f"/api/v1/nodes/{NODE_NAME}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}"
-LEASE_SECONDS = timedelta(seconds=40)  # as long as Kubernetes itself believes a node that has gone silent
+LEASE_DURATION = timedelta(seconds=40)  # as long as Kubernetes itself believes a node that has gone silent
 READY_SECONDS = 90
 
 
@@ -128,7 +128,7 @@ class LocalCluster:
             client = self.client
             if not client.is_ready():
                 return ["the API server is not ready"]
-            if not is_node_ready(client, now() - LEASE_SECONDS):
+            if not is_node_ready(client):
                 found.append(f"node {NODE_NAME} is not Ready")
             if not dns.answers(self.cluster):
                 found.append("the DNS does not answer")
@@ -195,16 +195,15 @@ class LocalCluster:
         self._ensure(Component("kube-controller-manager", tuple(manager)))
         self._ensure(Component("kube-scheduler", tuple(scheduler_command(binaries, plan, secure_port=10259))))
 
-    def _start_node(self) -> datetime:
-        """Start what is missing of the node. Its reports are to be believed if they are newer than the result."""
-        began = now()
-        if not self._ensure(node.kubelet(self.cluster, self.binaries)):
-            began -= LEASE_SECONDS
+    def _start_node(self) -> datetime | None:
+        """Start what is missing of the node; since when its kubelet runs, if it had to be started."""
+        began = datetime.now(UTC).replace(microsecond=0)
+        started = self._ensure(node.kubelet(self.cluster, self.binaries))
         self._ensure(node.kube_proxy(self.cluster, self.binaries))
         dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
-        return began
+        return began if started else None
 
-    def _wait_until_usable(self, *, since: datetime) -> None:
+    def _wait_until_usable(self, *, since: datetime | None) -> None:
         client = self.client
         self._wait(f"node {NODE_NAME}", lambda: is_node_ready(client, since), *COMPONENTS)
         self.progress.step(f"node {NODE_NAME} is Ready")
@@ -266,18 +265,18 @@ def others(cluster: Cluster) -> list[str]:
     return [entry.name for entry in RUN_ROOT.iterdir() if entry.is_dir() and entry.name != cluster.name]
 
 
-def is_node_ready(client: Client, since: datetime) -> bool:
-    """Whether pods can be put on the node, and its kubelet has reported after `since`."""
+def is_node_ready(client: Client, since: datetime | None = None) -> bool:
+    """Whether pods can be put on the node, which is alive and has told its status after `since`."""
     found, lease = client.get(NODE), client.get(LEASE)
     if found is None or lease is None or found["spec"].get("taints"):
         return False
-    reported = datetime.fromisoformat(lease["spec"]["renewTime"])
-    conditions = found.get("status", {}).get("conditions", [])
-    return reported >= since and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
+    if datetime.fromisoformat(lease["spec"]["renewTime"]) < datetime.now(UTC) - LEASE_DURATION:
+        return False
+    ready = [c for c in found.get("status", {}).get("conditions", []) if c["type"] == "Ready"]
+    return any(
+        c["status"] == "True" and (since is None or datetime.fromisoformat(c["lastHeartbeatTime"]) >= since)
+        for c in ready
+    )
 
 
 def lock_file(cluster: Cluster) -> Path:

@@ -1,0 +1,250 @@
+"""What a user of the local cluster can rely on, proved on a second cluster beside the default one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.binaries import Binaries
+from cluster.lifecycle import COMPONENTS
+from cluster.settings import Cluster
+from cluster.static_image import write_static_image
+
+pytestmark = pytest.mark.e2e
+
+CLUSTER = Cluster("test")
+COMMAND = [sys.executable, str(Path(__file__).parent), "--name", CLUSTER.name]
+CGROUP_ROOTS = ("", "*/")
+
+
+def command(*arguments: str) -> str:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def kubectl(*arguments: str, stdin: str = "", check: bool = True) -> str:
+    kubectl = Binaries(CLUSTER.cache).path("kubectl")
+    done = subprocess.run(
+        [str(kubectl), f"--kubeconfig={CLUSTER.kubeconfig}", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 or not check, done.stderr
+    return done.stdout + done.stderr
+
+
+def eventually(condition: Callable[[], bool], *, seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def pod(name: str, **container: Any) -> str:
+    image = Binaries(CLUSTER.cache).image_reference("pause")
+    containers = [{"name": "main", "image": image, "imagePullPolicy": "Never", **container}]
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"containers": containers, "terminationGracePeriodSeconds": 0},
+        }
+    )
+
+
+def is_running(name: str) -> bool:
+    return kubectl("get", "pod", name, "--output=jsonpath={.status.phase}") == "Running"
+
+
+def process_ids() -> dict[str, int]:
+    return {name: int((CLUSTER.run / f"{name}.pid").read_text().split()[0]) for name in COMPONENTS}
+
+
+def kill(*components: str) -> None:
+    pids = process_ids()
+    for name in components:
+        os.kill(pids[name], signal.SIGKILL)
+
+
+def output(*arguments: str) -> list[str]:
+    return sorted(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.splitlines())
+
+
+def processes_of_the_cluster() -> list[str]:
+    """Command lines that name one of the cluster's directories, and whatever runs in its namespace."""
+    directories = (str(CLUSTER.run) + "/", str(CLUSTER.state) + "/")
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if any(directory in line for directory in directories):
+            found.append(line)
+    return found
+
+
+def traces() -> dict[str, list[str]]:
+    """Everything of the cluster that somebody could stumble over on this machine."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {
+        "processes": processes_of_the_cluster(),
+        "mounts": [line for line in mounts if f"{CLUSTER.run}/" in line or f"{CLUSTER.state}/" in line],
+        "interfaces": [line for line in output("ip", "-brief", "link") if CLUSTER.interface in line],
+        "routes": [line for line in output("ip", "route") if f"10.{80 + 16 * CLUSTER.slot + 8}." in line],
+        "packet filter": [line for line in output("nft", "list", "ruleset") if "KUBE" in line or "kube-" in line],
+        "cgroups": [
+            str(path) for root in CGROUP_ROOTS for path in Path("/sys/fs/cgroup").glob(root + CLUSTER.interface)
+        ],
+        "run directory": [str(path) for path in CLUSTER.run.parent.glob(f"{CLUSTER.name}*")],
+        "addresses of pods": [str(path) for path in Path("/var/lib/cni").rglob(f"{CLUSTER.interface}*")],
+        "links to logs": [
+            str(link) for link in Path("/var/log/containers").glob("*") if str(CLUSTER.state) in str(link.readlink())
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def _machine() -> Iterator[None]:
+    command("down", "--purge")
+    yield
+    command("down", "--purge")
+
+
+@pytest.fixture
+def cluster(_machine: None) -> Cluster:
+    """A healthy cluster; the one of the test before, if that is still there."""
+    command("up")
+    command("status")
+    return CLUSTER
+
+
+def test_a_second_up_is_quick_and_changes_nothing(cluster: Cluster) -> None:
+    def everything() -> str:
+        return kubectl("get", "deployments,configmaps,services,clusterroles", "-A", "--output=json")
+
+    before, pids = everything(), process_ids()
+    began = time.monotonic()
+    command("up")
+    assert time.monotonic() - began < 5
+    assert process_ids() == pids
+    assert everything() == before
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [("kubelet",), ("containerd", "kube-proxy"), ("etcd", "kube-apiserver"), COMPONENTS],
+    ids=lambda victims: "+".join(victims) if len(victims) < len(COMPONENTS) else "everything",
+)
+def test_up_heals_killed_components_and_keeps_the_objects(cluster: Cluster, victims: tuple[str, ...]) -> None:
+    kubectl("create", "configmap", "kept")
+    kill(*victims)
+    command("up")
+    command("status")
+    kubectl("delete", "configmap", "kept")
+
+
+def test_status_fails_while_a_component_is_missing(cluster: Cluster) -> None:
+    kill("kube-scheduler")
+    done = subprocess.run([*COMMAND, "status"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "- kube-scheduler does not run" in done.stdout
+
+
+def test_up_heals_an_interface_and_routes_that_somebody_removed(cluster: Cluster) -> None:
+    subprocess.run(["ip", "link", "delete", cluster.interface], check=True)
+    command("up")
+    command("status")
+
+
+def test_up_starts_again_from_nothing_where_the_state_is_broken(cluster: Cluster) -> None:
+    kill(*COMPONENTS)
+    for file in (cluster.state / "etcd").rglob("*.wal"):
+        file.write_bytes(b"broken" * 1000)
+    (cluster.run / "kubelet.pid").write_text("1")  # a process that is not ours must survive this
+    command("up")
+    command("status")
+
+
+def test_up_goes_on_where_an_interrupted_up_ended(cluster: Cluster) -> None:
+    command("down")
+    interrupted = subprocess.Popen([*COMMAND, "up"], stdout=subprocess.DEVNULL)
+    assert eventually((cluster.run / "kube-apiserver.pid").exists)
+    interrupted.kill()
+    interrupted.wait()
+    command("up")
+    command("status")
+
+
+def test_pod_security_restricted_rejects_a_pod_that_may_be_root(cluster: Cluster) -> None:
+    kubectl("create", "namespace", "restricted")
+    kubectl("label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted")
+    answer = kubectl("--namespace=restricted", "create", "--filename=-", stdin=pod("root"), check=False)
+    assert 'violates PodSecurity "restricted:latest"' in answer
+
+
+def test_a_pod_that_wants_a_gpu_runs_only_where_the_node_advertises_one(cluster: Cluster) -> None:
+    kubectl("create", "--filename=-", stdin=pod("gpu", resources={"limits": {"nvidia.com/gpu": "2"}}))
+    reason = "--output=jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}"
+    assert eventually(lambda: "Insufficient nvidia.com/gpu" in kubectl("get", "pod", "gpu", reason))
+    command("gpus", "2")
+    assert eventually(lambda: is_running("gpu"))
+    kubectl("delete", "pod", "gpu")
+
+
+def test_the_node_keeps_its_gpus_when_the_kubelet_reports_or_starts_anew(cluster: Cluster, tmp_path: Path) -> None:
+    def node(path: str) -> str:
+        return kubectl("get", "node", "node1", f"--output=jsonpath={{.status.{path}}}")
+
+    command("gpus", "3")
+    kill("kubelet")
+    command("up")
+    # A new image makes the kubelet report the node's status soon.
+    write_static_image(Binaries(cluster.cache).path("pause"), "example.test/new:1", tmp_path / "new.tar")
+    command("load-image", str(tmp_path / "new.tar"))
+    assert eventually(lambda: "example.test/new:1" in node("images"))
+    assert node("allocatable.nvidia\\.com/gpu") == "3"
+    command("gpus", "0")
+    assert node("capacity.nvidia\\.com/gpu") == ""
+
+
+def test_an_image_is_imported_once_for_the_same_content(cluster: Cluster) -> None:
+    archive = str(Binaries(cluster.cache).image("pause"))
+    assert "registry.k8s.io/pause" in command("load-image", archive)
+    assert "already there" in command("load-image", archive)
+
+
+def test_requests_are_in_the_audit_log_with_their_user(cluster: Cluster) -> None:
+    kubectl("create", "configmap", "audited")
+    log = (cluster.log / "audit.log").read_text().splitlines()
+    events = [json.loads(line) for line in log if '"audited"' in line]
+    assert [(e["verb"], e["user"]["username"]) for e in events] == [("create", "admin")]
+    kubectl("delete", "configmap", "audited")
+
+
+def test_down_leaves_nothing_behind(cluster: Cluster) -> None:
+    kubectl("create", "--filename=-", stdin=pod("left", ports=[{"containerPort": 80, "hostPort": 18080}]))
+    assert eventually(lambda: is_running("left"))
+    assert all(kind in traces() for kind in ("processes", "mounts", "interfaces", "routes", "cgroups"))
+    command("down")
+    assert {kind: found for kind, found in traces().items() if found} == {}
+
+
+def test_down_after_everything_was_killed_leaves_nothing_behind(cluster: Cluster) -> None:
+    kill(*COMPONENTS)
+    command("down")
+    assert {kind: found for kind, found in traces().items() if found} == {}
