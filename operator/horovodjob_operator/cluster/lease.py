@@ -33,10 +33,12 @@ class Lease:
         """Gets the Lease and keeps it; returns when it is lost, because another process may be acting already."""
         while True:
             try:
-                await self._step()
-            except ClusterError as error:
-                log.warning("lease: %s", error)
-                self._lease = {} if self.held.is_set() is False else self._lease
+                async with asyncio.timeout(RENEW_SECONDS):
+                    await self._step()
+            except (ClusterError, TimeoutError) as error:
+                log.warning("lease: %s", error or "the API server did not answer in time")
+                # Somebody else may have written it: what we hold of it is read again before the next try.
+                self._lease = {}
             if self.held.is_set() and time.monotonic() - self._renewed_at > LEASE_SECONDS - RENEW_SECONDS:
                 self.held.clear()
                 log.error("lease: lost, because it could not be renewed for %d s", LEASE_SECONDS - RENEW_SECONDS)
@@ -83,7 +85,7 @@ class Lease:
 
     async def release(self) -> None:
         """Lets go, so that another process takes over at once."""
-        if not self.held.is_set():
+        if not self.held.is_set() or not self._lease:
             return
         self.held.clear()
         body = {**self._lease, "spec": {**self._lease.get("spec", {}), "holderIdentity": "", "leaseDurationSeconds": 1}}

@@ -1,0 +1,152 @@
+"""Properties over random courses of events: what must never happen, whatever happens."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from domain.worlds import World, a_job
+from horovodjob.api.vocabulary import ConditionType, Phase, Role
+
+# Phases that passed while the operator was away are skipped, so an edge may go over several of them.
+LATER = {Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUCCEEDED}
+EDGES = {
+    None: {Phase.QUEUED, Phase.SUSPENDED},
+    Phase.QUEUED: {*LATER, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED},
+    Phase.STARTING: {
+        Phase.QUEUED,
+        Phase.RUNNING,
+        Phase.RESTARTING,
+        Phase.SUSPENDED,
+        Phase.TERMINATING,
+        Phase.SUCCEEDED,
+        Phase.FAILED,
+    },
+    Phase.RUNNING: {Phase.RESTARTING, Phase.SUSPENDED, Phase.TERMINATING, Phase.SUCCEEDED, Phase.FAILED},
+    Phase.RESTARTING: {*LATER, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED},
+    Phase.SUSPENDED: {Phase.QUEUED},
+    Phase.TERMINATING: {Phase.FAILED, Phase.SUCCEEDED},
+    Phase.SUCCEEDED: set(),
+    Phase.FAILED: set(),
+}
+TRUE_CONDITION = {
+    Phase.QUEUED: ConditionType.QUEUED,
+    Phase.RUNNING: ConditionType.RUNNING,
+    Phase.SUSPENDED: ConditionType.SUSPENDED,
+    Phase.SUCCEEDED: ConditionType.SUCCEEDED,
+    Phase.FAILED: ConditionType.FAILED,
+}
+
+
+class CourseOfEvents(RuleBasedStateMachine):
+    """A cluster that does anything that clusters do, and an operator that may die after any write."""
+
+    @initialize(backoff=st.integers(0, 2), deadline=st.sampled_from([None, 300]), replicas=st.integers(1, 3))
+    def begin(self, backoff: int, deadline: int | None, replicas: int) -> None:
+        policy = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline}
+        self.world = World(a_job(worker={"replicas": replicas, "gpus": 0}, runPolicy=policy))
+
+    @rule(die_after=st.one_of(st.none(), st.integers(0, 4)))
+    def look(self, die_after: int | None) -> None:
+        self.world.look(die_after=die_after)
+
+    @rule()
+    def pods_start(self) -> None:
+        self.world.place()
+
+    @rule()
+    def workers_answer(self) -> None:
+        self.world.workers_answer()
+
+    @precondition(lambda self: any(pod.role is Role.LAUNCHER and pod.hosts for pod in self.world.pods.values()))
+    @rule()
+    def mpirun_starts(self) -> None:
+        for pod in self.world.pods.values():
+            if pod.role is Role.LAUNCHER and pod.alive and pod.node and pod.hosts:
+                self.world.change(pod.name, ready=True)
+                return
+
+    @rule()
+    def deleted_pods_go(self) -> None:
+        self.world.vanish()
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), code=st.sampled_from([0, 1, 137]), reason=st.sampled_from(["Error", "OOMKilled"]))
+    def a_container_ends(self, data: Any, code: int, reason: str) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.pods)))
+        pod = self.world.pods[name]
+        # A launcher without hosts waits for them, and a worker never ends with success.
+        possible = code or (pod.role is Role.LAUNCHER and pod.hosts)
+        if pod.alive and pod.node and possible:
+            self.world.end(name, code, reason if code else "Completed")
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), at_once=st.booleans())
+    def somebody_deletes_a_pod(self, data: Any, at_once: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.pods)))
+        self.world.change(name, deleting=True, disruption=data.draw(st.sampled_from(["", "EvictionByEvictionAPI"])))
+        if at_once:
+            self.world.vanish()
+
+    @rule(suspend=st.booleans())
+    def the_user_suspends_or_resumes(self, suspend: bool) -> None:
+        spec = self.world.job.spec
+        policy = spec.run_policy.model_copy(update={"suspend": suspend})
+        self.world.job = self.world.job.model_copy(update={"spec": spec.model_copy(update={"run_policy": policy})})
+
+    @rule(seconds=st.sampled_from([0.5, 3, 30, 400]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.wait(seconds)
+
+    @invariant()
+    def statuses_tell_one_story(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        previous = None
+        for status in self.world.statuses:
+            old = previous.phase if previous else None
+            assert status.phase is not None
+            assert status.phase is old or status.phase in EDGES[old], f"{old} -> {status.phase}"
+            if previous:
+                assert status.attempt >= previous.attempt
+                assert status.restarts >= previous.restarts
+                assert status.preemptions >= previous.preemptions
+                assert status != previous
+            assert status.restarts <= self.world.job.spec.run_policy.backoff_limit
+            self._conditions_agree(status)
+            previous = status
+
+    def _conditions_agree(self, status: Any) -> None:
+        true = {condition.type for condition in status.conditions if condition.status == "True"}
+        for phase, type_ in TRUE_CONDITION.items():
+            assert (type_ in true) == (status.phase is phase), f"{type_} in {status.phase}"
+        assert ConditionType.READY not in true or ConditionType.RECONCILING not in true
+        assert (status.completion_time is not None) == status.finished
+
+    def teardown(self) -> None:
+        """Left alone, with pods that do as they should, every job comes to its end and nothing is left of its workers."""
+        if not hasattr(self, "world"):
+            return
+        self.the_user_suspends_or_resumes(False)
+        for _ in range(12):
+            self.world.look()
+            self.world.vanish()
+            self.world.wait(400 if not self.world.job.spec.run_policy.active_deadline_seconds else 100)
+            self.world.look()
+            self.world.place()
+            self.world.look()
+            self.world.workers_answer()
+            launcher = self.world.pods.get("cifar-launcher")
+            if launcher and launcher.alive and launcher.node and (launcher.hosts or launcher.ending):
+                self.world.end("cifar-launcher", 143 if launcher.ending else 0, "Completed")
+            self.world.look()
+            self.world.vanish()
+        assert self.world.status.finished, self.world.status
+        assert not [pod for pod in self.world.pods.values() if pod.role is Role.WORKER]
+
+
+TestCourseOfEvents = CourseOfEvents.TestCase
+TestCourseOfEvents.settings = settings(
+    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

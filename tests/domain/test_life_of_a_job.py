@@ -1,0 +1,263 @@
+"""A job's turns, one fact a test: worlds in, statuses out."""
+
+import pytest
+
+from domain.worlds import NOON, World, a_job
+from horovodjob.api.vocabulary import ConditionType, Phase, Reason
+from horovodjob_operator.domain.observed import End, Waiting
+from horovodjob_operator.domain.reporting import events_between, significant
+
+
+def phase_of(world: World) -> Phase | None:
+    return world.status.phase
+
+
+@pytest.fixture
+def running() -> World:
+    world = World(a_job())
+    world.launch()
+    assert phase_of(world) is Phase.RUNNING
+    return world
+
+
+def phases(world: World) -> list[Phase | None]:
+    seen: list[Phase | None] = []
+    for status in world.statuses:
+        if not seen or seen[-1] is not status.phase:
+            seen.append(status.phase)
+    return seen
+
+
+def fail_once(world: World) -> None:
+    world.end("cifar-launcher", 3)
+    world.wait(3)
+    world.look()
+
+
+def test_a_good_job_goes_through_four_phases(running: World) -> None:
+    running.end("cifar-launcher", 0)
+    running.look()
+    assert phases(running) == [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED]
+    assert running.status.exit_code == 0
+
+
+def test_the_launcher_learns_its_hosts_when_every_worker_has_an_address() -> None:
+    world = World(a_job(worker={"replicas": 2, "gpus": 0, "slots": 3}))
+    world.look()
+    world.change("cifar-worker-1", node="n", address="10.0.0.9")
+    world.look()
+    assert world.pods["cifar-launcher"].hosts == ""
+    world.change("cifar-worker-0", node="n", address="10.0.0.10")
+    world.look()
+    assert world.pods["cifar-launcher"].hosts == "10.0.0.10 slots=3\n10.0.0.9 slots=3\n"
+
+
+def test_workers_go_and_the_launcher_stays_when_the_job_has_succeeded(running: World) -> None:
+    running.end("cifar-launcher", 0)
+    running.look()
+    running.vanish()
+    assert set(running.pods) == {"cifar-launcher"}
+
+
+@pytest.mark.parametrize(("policy", "left"), [("All", 0), ("None", 3)])
+def test_clean_pod_policy_says_what_stays(policy: str, left: int) -> None:
+    world = World(a_job(runPolicy={"cleanPodPolicy": policy}))
+    world.launch()
+    world.end("cifar-launcher", 0)
+    world.look()
+    world.vanish()
+    assert len(world.pods) == left
+
+
+def test_a_finished_job_stays_finished_after_its_pods_are_gone(running: World) -> None:
+    running.end("cifar-launcher", 0)
+    running.look()
+    final = running.status
+    running.pods.clear()
+    running.wait(9999)
+    running.look()
+    assert running.status == final
+
+
+def test_a_failed_rank_restarts_the_job_after_ten_seconds(running: World) -> None:
+    fail_once(running)
+    assert (running.status.phase, running.status.attempt, running.status.restarts) == (Phase.RESTARTING, 2, 1)
+    running.vanish()
+    running.wait(9)
+    running.look()
+    assert "cifar-launcher" not in running.pods
+    running.wait(2)
+    running.look()
+    assert running.pods["cifar-launcher"].attempt == 2
+
+
+def test_a_restart_keeps_healthy_workers_and_tells_the_new_launcher_its_hosts_at_once(running: World) -> None:
+    workers = {name: pod.uid for name, pod in running.pods.items() if "worker" in name}
+    fail_once(running)
+    running.vanish()
+    running.wait(11)
+    running.look()
+    assert {name: pod.uid for name, pod in running.pods.items() if "worker" in name} == workers
+    assert running.pods["cifar-launcher"].hosts.count("slots=1") == 2
+
+
+def test_the_job_fails_when_its_restarts_are_used_up() -> None:
+    world = World(a_job(runPolicy={"backoffLimit": 1}))
+    world.launch()
+    fail_once(world)
+    world.vanish()
+    world.wait(30)
+    world.launch()
+    fail_once(world)
+    assert phase_of(world) is Phase.FAILED
+    assert world.status.exit_code == 3
+    assert [error.attempt for error in world.status.errors] == [1, 2]
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert failed.reason == Reason.BACKOFF_LIMIT_EXCEEDED
+
+
+def test_a_deleted_worker_is_replaced_and_does_not_use_up_a_restart(running: World) -> None:
+    kept = running.pods["cifar-worker-0"].uid
+    running.change("cifar-worker-1", deleting=True)
+    running.look()
+    assert (running.status.restarts, running.status.preemptions) == (0, 1)
+    assert running.status.errors[-1].reason == Reason.WORKER_LOST
+    running.vanish()
+    running.wait(11)
+    running.launch()
+    assert phase_of(running) is Phase.RUNNING
+    assert running.pods["cifar-worker-0"].uid == kept
+
+
+def test_a_worker_deleted_before_the_hosts_are_published_is_simply_made_again() -> None:
+    world = World(a_job())
+    world.look()
+    del world.pods["cifar-worker-1"]
+    world.look()
+    assert "cifar-worker-1" in world.pods
+    assert world.status.attempt == 1
+
+
+def test_the_worker_that_ran_out_of_memory_is_named_even_if_the_launcher_fails_first(running: World) -> None:
+    running.end("cifar-launcher", 137)
+    running.look()
+    assert phase_of(running) is Phase.RUNNING
+    running.end("cifar-worker-1", 137, "OOMKilled")
+    running.look()
+    error = running.status.errors[-1]
+    assert (error.reason, error.pod, error.exit_code) == (Reason.WORKER_OUT_OF_MEMORY, "cifar-worker-1", 137)
+    assert running.status.restarts == 1
+
+
+def test_an_evicted_worker_counts_as_a_preemption(running: World) -> None:
+    running.change("cifar-worker-0", phase="Failed", reason="Evicted", message="The node was low on memory.")
+    running.look()
+    assert running.status.errors[-1].reason == Reason.EVICTED
+    assert running.status.preemptions == 1
+
+
+def test_a_start_script_tells_its_reason_itself(running: World) -> None:
+    running.end("cifar-launcher", 1, "Error", '{"reason":"SshUnavailable","message":"worker 10.0.0.2 did not answer"}')
+    running.wait(3)
+    running.look()
+    assert running.status.errors[-1].reason == Reason.SSH_UNAVAILABLE
+
+
+def test_suspending_takes_all_pods_and_resuming_starts_anew(running: World) -> None:
+    spec = running.job.spec
+    suspended = spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update={"suspend": True})})
+    running.job = running.job.model_copy(update={"spec": suspended})
+    running.look()
+    running.vanish()
+    running.look()
+    assert phase_of(running) is Phase.SUSPENDED
+    assert running.status.start_time is None
+    assert not running.pods
+    running.job = running.job.model_copy(update={"spec": spec})
+    running.wait(5)
+    running.launch()
+    assert phase_of(running) is Phase.RUNNING
+    assert (running.status.attempt, running.status.restarts, running.status.preemptions) == (2, 0, 0)
+
+
+def test_a_deadline_ends_the_launcher_keeps_its_pod_and_then_fails_the_job() -> None:
+    world = World(a_job(runPolicy={"activeDeadlineSeconds": 60}))
+    world.launch()
+    world.wait(61)
+    world.look()
+    assert phase_of(world) is Phase.TERMINATING
+    assert world.pods["cifar-launcher"].ending
+    assert not world.pods["cifar-launcher"].deleting
+    world.vanish()
+    world.end("cifar-launcher", 143)
+    world.look()
+    assert phase_of(world) is Phase.FAILED
+    assert world.status.conditions[0].reason == Reason.DEADLINE_EXCEEDED
+
+
+def test_an_image_that_cannot_be_pulled_is_a_reason_not_silence() -> None:
+    world = World(a_job())
+    world.look()
+    world.place()
+    world.change("cifar-worker-0", phase="Pending", waiting=Waiting("worker", "ImagePullBackOff", "no such image"))
+    world.look()
+    ready = world.status.condition(ConditionType.READY)
+    assert ready is not None
+    assert ready.reason == Reason.IMAGE_PULL_FAILED
+    assert "no such image" in ready.message
+    assert len(world.status.errors) == 1
+
+
+def test_a_root_image_under_restricted_is_told_which_field_helps() -> None:
+    world = World(a_job())
+    world.look()
+    words = "container has runAsNonRoot and image will run as root"
+    world.change("cifar-worker-0", node="n", waiting=Waiting("worker", "CreateContainerConfigError", words))
+    world.look()
+    stalled = world.status.condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert stalled.status == "True"
+    assert "spec.podSecurity" in stalled.message
+
+
+def test_the_schedulers_own_words_are_shown() -> None:
+    world = World(a_job())
+    world.look()
+    world.change("cifar-worker-0", unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    world.look()
+    ready = world.status.condition(ConditionType.READY)
+    assert ready is not None
+    assert "Insufficient nvidia.com/gpu" in ready.message
+
+
+def test_a_sidecar_that_fails_is_not_mistaken_for_the_program(running: World) -> None:
+    end = End("proxy", 1, "Error", "", NOON)
+    running.change("cifar-launcher", phase="Failed", end=end)
+    running.wait(5)
+    running.look()
+    assert running.status.errors[-1].reason == Reason.LAUNCHER_FAILED
+    assert running.status.errors[-1].container == "proxy"
+
+
+def test_counts_alone_are_not_worth_a_write_at_once() -> None:
+    world = World(a_job())
+    world.look()
+    world.place()
+    world.look()
+    before = world.status
+    world.change("cifar-worker-0", ready=True)
+    world.look()
+    assert world.status.workers_ready == "1/2"
+    assert not significant(before, world.status)
+
+
+def test_each_transition_has_its_event_once(running: World) -> None:
+    running.end("cifar-launcher", 0)
+    running.look()
+    told = [
+        event.reason
+        for old, new in zip([a_job().status, *running.statuses], running.statuses, strict=False)
+        for event in events_between(running.job, old, new)
+    ]
+    assert told == ["Created", "Admitted", "WorkersReady", "Started", "Succeeded"]

@@ -1,0 +1,138 @@
+"""Worlds for tests of decisions: jobs, pods and a small model of what a cluster does with a plan."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from horovodjob.api.job import HorovodJob, Metadata
+from horovodjob.api.spec import HorovodJobSpec
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob.api.vocabulary import Role
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.findings import Finding
+from horovodjob_operator.domain.observed import End, Observed, Pod
+from horovodjob_operator.domain.plan import Plan, plan_for
+from horovodjob_operator.domain.reporting import next_status
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+UID = "5e7c1f0a-0000-4000-8000-000000000001"
+
+
+def a_job(name: str = "cifar", *, status: HorovodJobStatus | None = None, **spec: Any) -> HorovodJob:
+    """A CPU job of two workers; `spec` in the words of the API."""
+    wish: dict[str, Any] = {"image": "trainer", "command": ["train"], "worker": {"replicas": 2, "gpus": 0}}
+    return HorovodJob(
+        metadata=Metadata(name=name, namespace="team", uid=UID, creation_timestamp=NOON),
+        spec=HorovodJobSpec.model_validate(wish | spec),
+        status=status or HorovodJobStatus(),
+    )
+
+
+@dataclass
+class World:
+    """A job and its pods; plans are carried out at once, and the test plays scheduler and kubelet."""
+
+    job: HorovodJob
+    now: datetime = NOON
+    pods: dict[str, Pod] = field(default_factory=dict)
+    statuses: list[HorovodJobStatus] = field(default_factory=list)
+    made: int = 0
+
+    @property
+    def observed(self) -> Observed:
+        return Observed(pods=tuple(self.pods.values()))
+
+    @property
+    def status(self) -> HorovodJobStatus:
+        return self.job.status
+
+    def look(self, *, die_after: int | None = None) -> None:
+        """Passes until nothing changes, or until the operator dies after so many writes."""
+        writes = [die_after if die_after is not None else 10_000]
+        for _ in range(20):
+            finding = self._report(writes)
+            if writes[0] <= 0 or not self._carry_out(plan_for(self.job, self.observed, finding, now=self.now), writes):
+                return
+        raise AssertionError(f"passes never settle: {self.status}")
+
+    def _report(self, writes: list[int]) -> Finding | None:
+        for _ in range(10):
+            status, finding = next_status(self.job, self.observed, now=self.now)
+            if status == self.status or writes[0] <= 0:
+                return finding
+            writes[0] -= 1
+            self.statuses.append(status)
+            self.job = self.job.model_copy(update={"status": status})
+        raise AssertionError(f"the status never settles: {self.status}")
+
+    def _carry_out(self, plan: Plan, writes: list[int]) -> bool:
+        """Whether the plan changed anything."""
+        before = dict(self.pods)
+        for effect in self._effects(plan):
+            if writes[0] <= 0:
+                return False
+            writes[0] -= 1
+            effect()
+        return before != self.pods
+
+    def _effects(self, plan: Plan) -> list[Any]:
+        effects: list[Any] = []
+        for pod in list(self.pods.values()):
+            of_role = plan.delete_workers and pod.role is Role.WORKER
+            if plan.delete_all_pods or of_role or pod.name in plan.delete_pods:
+                effects.append(lambda pod=pod: self._delete(pod))
+        if plan.create_launcher:
+            effects.append(lambda: self._create(Role.LAUNCHER, 0, plan.hosts))
+        for index in plan.create_workers:
+            effects.append(lambda index=index: self._create(Role.WORKER, index, ""))
+        launcher = names.launcher_name(self.job)
+        if plan.publish_hosts:
+            effects.append(lambda: self.change(launcher, hosts=plan.hosts))
+        if plan.end_launcher:
+            effects.append(lambda: self.change(launcher, ending=True))
+        return effects
+
+    def _create(self, role: Role, index: int, hosts: str) -> None:
+        name = names.launcher_name(self.job) if role is Role.LAUNCHER else names.worker_name(self.job, index)
+        assert name not in self.pods, f"{name} is created twice"
+        self.made += 1
+        self.pods[name] = Pod(name, f"uid-{self.made}", role, index, self.status.attempt, owner_uid=UID, hosts=hosts)
+
+    def _delete(self, pod: Pod) -> None:
+        self.change(pod.name, deleting=True)
+
+    def change(self, name: str, **facts: Any) -> None:
+        self.pods[name] = replace(self.pods[name], **facts)
+
+    def vanish(self) -> None:
+        """Pods being deleted are gone."""
+        self.pods = {name: pod for name, pod in self.pods.items() if not pod.deleting}
+
+    def place(self) -> None:
+        """All pods get a node and an address, and start."""
+        for number, (name, pod) in enumerate(sorted(self.pods.items())):
+            if pod.alive and not pod.node:
+                self.change(name, node="node1", address=f"10.0.0.{number + 1}", phase="Running")
+
+    def workers_answer(self) -> None:
+        for name, pod in list(self.pods.items()):
+            if pod.role is Role.WORKER and pod.alive and pod.node:
+                self.change(name, ready=True)
+
+    def launch(self) -> None:
+        """From new to Running."""
+        self.look()
+        self.place()
+        self.look()
+        self.workers_answer()
+        self.change(names.launcher_name(self.job), ready=True)
+        self.look()
+
+    def end(self, name: str, exit_code: int, reason: str = "Error", message: str = "") -> None:
+        """The pod's container ends."""
+        role = self.pods[name].role
+        end = End(role.value, exit_code, reason, message, self.now)
+        self.change(name, phase="Failed" if exit_code else "Succeeded", ready=False, end=end)
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
