@@ -39,7 +39,6 @@ environment: python ## .venv with everything that uv.lock names
 
 images: python ## build operator and trainer image, without Docker, and print their names
 	@$(PYTHON) tests/cluster/images.py build
-	@$(PYTHON) tests/cluster/images.py names
 
 cluster-up: python ## start the local cluster
 	@$(PYTHON) tests/cluster up

@@ -112,11 +112,12 @@ def run_step(what: str, command: list[str]) -> None:
 
 def images(on: Target) -> dict[str, str]:
     """References of the two images, built and in the cluster's store where it is local."""
-    program = str(CLUSTER / "images.py")
-    if on.local:
-        run_step("images", [sys.executable, program, "load"])
-    told = json.loads(subprocess.run([sys.executable, program, "names"], capture_output=True, check=True).stdout)
-    return {role: entry["image"] for role, entry in told.items()}
+    say("== images")
+    command = [sys.executable, str(CLUSTER / "images.py"), "load" if on.local else "names"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise DemoError("images: it did not work, the lines above say why")
+    return {role: entry["image"] for role, entry in json.loads(done.stdout).items()}
 
 
 def install_operator(on: Target, image: str) -> None:
@@ -131,7 +132,11 @@ def install_operator(on: Target, image: str) -> None:
         raise DemoError("manifests/base has no Deployment labelled app.kubernetes.io/name=horovodjob-operator")
     for deployment in deployments["items"]:
         name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
-        on.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=180s")
+        try:
+            on.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=120s")
+        except DemoError as error:
+            pods = (on.get("-n", namespace, "pods") or {"items": []})["items"]
+            raise DemoError(f"the operator does not get ready: {pods_line(pods)}") from error
         say(f"operator ready: {namespace}/{name}")
 
 

@@ -2,7 +2,9 @@
 
     python3 tests/cluster/images.py build [operator|trainer|all]
     python3 tests/cluster/images.py load  [operator|trainer|all]    builds what is missing first
-    python3 tests/cluster/images.py names                           JSON: image, archive, built
+    python3 tests/cluster/images.py names [operator|trainer|all]    builds nothing
+
+Each prints JSON: for each role image, archive, built. What another command prints later may differ: sources change.
 
 The base image is Debian from debootstrap, the Dockerfile is built by buildah in a chroot, and each image
 becomes an archive that a container runtime can import. An image's tag is a hash of its inputs, so a tag never
@@ -83,8 +85,8 @@ class Image:
 
 
 def say(message: str) -> None:
-    """One line of progress, with the seconds since the start."""
-    print(f"images {time.monotonic() - STARTED:6.1f}s  {message}", flush=True)
+    """One line of progress, with the seconds since the start; standard output is for results."""
+    print(f"images {time.monotonic() - STARTED:6.1f}s  {message}", file=sys.stderr, flush=True)
 
 
 def build_relevant(pyproject: str) -> str:
@@ -145,7 +147,7 @@ def builder_lock() -> Iterator[None]:
 
 
 def run_logged(command: list[str], log: Path, *, env: dict[str, str] | None = None, shown: str = "") -> None:
-    """Runs a command with its output in `log`, and shows the lines that match `shown`."""
+    """Runs a command with its output in `log`, and shows the lines that match `shown`, if work follows."""
     with (
         log.open("a") as file,
         subprocess.Popen(
@@ -159,10 +161,12 @@ def run_logged(command: list[str], log: Path, *, env: dict[str, str] | None = No
         ) as process,
     ):
         try:
+            step = ""
             for line in process.stdout or ():
                 file.write(line)
-                if shown and re.search(shown, line):
-                    say(f"  {line.strip()[:110]}")
+                if step and not line.startswith("--> Using cache"):
+                    say(f"  {step[:100]}")
+                step = " ".join(line.split()) if shown and re.search(shown, line) else ""
         except BaseException:
             process.terminate()
             raise
@@ -272,7 +276,7 @@ class Buildah:
             [*self.command, "build", *fixed, *options, "--tag", name, str(context)],
             log,
             env=self.env,
-            shown=r"STEP \d+|^ +(Building|Built) |^Installed ",
+            shown=r"STEP \d+/\d+: (RUN|COPY|ADD)|^ +(Building|Built) ",
         )
 
     def export(self, name: str, archive: Path) -> None:
@@ -338,12 +342,11 @@ def fill_root(root: Path, log: Path) -> None:
                 path.unlink()
 
 
-def build(roles: list[str]) -> None:
-    """Builds the images that are not there yet."""
+def build(roles: list[str]) -> list[Image]:
+    """Builds the images that are not there yet, and gives them all."""
     wanted = [image(role) for role in roles]
     if all(one.built for one in wanted):
-        report(wanted)
-        return
+        return wanted
     if os.geteuid() != 0:
         raise ImageError("building images needs root: debootstrap and buildah make file systems")
     with builder_lock():
@@ -357,7 +360,7 @@ def build(roles: list[str]) -> None:
             for one in wanted:
                 if one.archive and not one.archive.exists():
                     build_one(buildah, one, one.archive, Path(folder))
-    report(wanted)
+    return wanted
 
 
 def copy_inputs(context: Path) -> None:
@@ -395,29 +398,22 @@ def remove_old_archives(buildah: Buildah, newest: Image) -> None:
             buildah.output("untag", f"docker.io/horovodjob/{newest.role}:{tag}")
 
 
+def load(wanted: list[Image]) -> None:
+    """Brings images into the local cluster."""
+    archives = [str(one.archive) for one in wanted if one.archive]
+    if archives:
+        command = [sys.executable, str(Path(__file__).parent), "load-image", *archives]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+
+
 def report(wanted: list[Image]) -> None:
-    """Says where each image is and how large."""
-    for one in wanted:
-        size = f"{one.archive.stat().st_size / 1e6:.0f} MB" if one.archive else "from the registry"
-        say(f"{one.name}  {size}")
-
-
-def load(roles: list[str]) -> None:
-    """Brings the images into the local cluster."""
-    build(roles)
-    for role in roles:
-        if archive := image(role).archive:
-            command = [sys.executable, str(Path(__file__).parent), "load-image", str(archive)]
-            subprocess.run(command, check=True)
-
-
-def names() -> None:
-    """Prints every image as JSON."""
+    """Prints the images as JSON, and says how large they are."""
     found = {}
-    for role in SOURCES:
-        one = image(role)
+    for one in wanted:
+        if one.archive and one.archive.exists():
+            say(f"{one.name}  {one.archive.stat().st_size / 1e6:.0f} MB")
         archive = str(one.archive) if one.archive else None
-        found[role] = {"image": one.name, "archive": archive, "built": one.built}
+        found[one.role] = {"image": one.name, "archive": archive, "built": one.built}
     print(json.dumps(found, indent=2))
 
 
@@ -431,13 +427,10 @@ def main() -> int:
     # A polite end, too, runs the clean-up of what was begun.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        match arguments.action:
-            case "build":
-                build(roles)
-            case "load":
-                load(roles)
-            case _:
-                names()
+        wanted = [image(role) for role in roles] if arguments.action == "names" else build(roles)
+        if arguments.action == "load":
+            load(wanted)
+        report(wanted)
     except (ImageError, subprocess.CalledProcessError) as error:
         print(f"images: {error}", file=sys.stderr)
         return 1
