@@ -10,6 +10,7 @@ from typing import Any
 from cluster.errors import ClusterError
 
 TIMEOUT_SECONDS = 10
+READY_SECONDS = 1
 
 
 class Client:
@@ -23,7 +24,8 @@ class Client:
     def is_ready(self) -> bool:
         """Whether the API server answers and says that it is ready."""
         with contextlib.suppress(ClusterError):
-            return self._request("GET", "/readyz", None, "")[0] == http.HTTPStatus.OK
+            # Without etcd this request would hang until its end.
+            return self._request("GET", "/readyz", None, "", timeout=READY_SECONDS)[0] == http.HTTPStatus.OK
         return False
 
     def get(self, path: str) -> dict[str, Any] | None:
@@ -50,8 +52,10 @@ class Client:
         answer: dict[str, Any] = json.loads(body)
         return answer
 
-    def _request(self, method: str, path: str, body: str | None, content_type: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(self.address, self.port, timeout=TIMEOUT_SECONDS, context=self.tls)
+    def _request(
+        self, method: str, path: str, body: str | None, content_type: str, *, timeout: float = TIMEOUT_SECONDS
+    ) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection(self.address, self.port, timeout=timeout, context=self.tls)
         try:
             connection.request(method, path, body, {"Content-Type": content_type} if body else {})
             response = connection.getresponse()

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cluster import dns, node
@@ -48,8 +48,6 @@ COMPONENTS = (
 IMAGES = ("pause", "coredns")
 GPU = "nvidia.com/gpu"
 NODE = f"/api/v1/nodes/{NODE_NAME}"
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE_NAME}"
-LEASE_DURATION = timedelta(seconds=40)  # as long as Kubernetes itself believes a node that has gone silent
 READY_SECONDS = 90
 
 
@@ -266,11 +264,9 @@ def others(cluster: Cluster) -> list[str]:
 
 
 def is_node_ready(client: Client, since: datetime | None = None) -> bool:
-    """Whether pods can be put on the node, which is alive and has told its status after `since`."""
-    found, lease = client.get(NODE), client.get(LEASE)
-    if found is None or lease is None or found["spec"].get("taints"):
-        return False
-    if datetime.fromisoformat(lease["spec"]["renewTime"]) < datetime.now(UTC) - LEASE_DURATION:
+    """Whether pods can be put on the node, and its kubelet has said so after `since`."""
+    found = client.get(NODE)
+    if found is None or found["spec"].get("taints"):
         return False
     ready = [c for c in found.get("status", {}).get("conditions", []) if c["type"] == "Ready"]
     return any(

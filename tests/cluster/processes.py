@@ -107,10 +107,16 @@ class Processes:
                 env=environment,
                 start_new_session=True,
             )
+        self._record_start(component, process.pid)
+        # Until nsenter has entered the namespace, it would look like a process of an earlier one.
+        while process.poll() is None and not self._is_on_the_node(process.pid):
+            time.sleep(0.005)
+
+    def _record_start(self, component: Component, pid: int) -> None:
         file = self._pid_file(component.name)
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".fresh")
-        fresh.write_text(f"{process.pid} {component.digest}\n")
+        fresh.write_text(f"{pid} {component.digest}\n")
         fresh.rename(file)
 
     def _pid_file(self, name: str) -> Path:
