@@ -4,7 +4,7 @@ PYTHON ?= python3
 STAGES := $(PYTHON) tests/stages.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit apiserver trainer e2e environment images cluster-up cluster-down crd python
+.PHONY: docs help demo test lint unit apiserver trainer e2e environment images cluster-up cluster-down crd python
 
 help: ## say what there is
 	@echo "HorovodJob: distributed Keras/Horovod training on Kubernetes"
@@ -49,6 +49,10 @@ cluster-down: ## end the local cluster; nothing of it keeps running
 crd: environment ## generate the CustomResourceDefinition from the models
 	@.venv/bin/python -m horovodjob.api.crd manifests/base/crd.yaml
 	@echo "wrote manifests/base/crd.yaml"
+
+docs: environment ## generate docs/api.md from the models
+	@.venv/bin/python -m horovodjob.api.reference docs/api.md
+	@echo "wrote docs/api.md"
 
 python:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed as python3" if sys.version_info < (3, 11) else 0)'
