@@ -1,0 +1,252 @@
+"""A job that succeeds, and what each of its ranks finds: two workers, two ranks on each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from e2e.access import wait_for
+from e2e.space import Space
+
+RANKS = 4
+# Each in its own way lost by a careless shell, ssh or hostfile.
+VALUES = {
+    "SPACES": "  two  words ",
+    "QUOTES": """it's "quoted" `tick` \\ backslash \\n""",
+    "DOLLAR": "$HOME ${HOME} $$(HOME)",
+    "NEWLINES": "one\ntwo\n\nfour\n",
+    "UNICODE": "grüße 你好 🎓",
+    "EMPTY": "",
+    "GLOB": "* ? [a-z] ; & | < > # !",
+    "TAB": "a\tb",
+    "LONG": "x" * 300,
+}
+SEEN = VALUES | {"DOLLAR": "$HOME ${HOME} $(HOME)", "FROM_SECRET": "a b'c\n$d", "POD_NAME": "probe-worker-"}
+ARGS = ["", "a b", "it's", '"', "$HOME", "*", "ü", "-x", "--np", "line\nline", "\\", ";"]
+PROBE = """
+import json, os, socket, sys
+run = "/run/horovodjob"
+status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+def writable(path):
+    try:
+        open(os.path.join(path, f".probe-{os.getpid()}"), "w").close()
+        return True
+    except OSError:
+        return False
+names = json.loads(os.environ["PROBE_NAMES"])
+shm = os.statvfs("/dev/shm")
+sys.stdout.write("PROBE " + json.dumps({
+    "rank": int(os.environ["OMPI_COMM_WORLD_RANK"]),
+    "size": int(os.environ["OMPI_COMM_WORLD_SIZE"]),
+    "host": socket.gethostname(),
+    "address": socket.gethostbyname(socket.gethostname()),
+    "env": {name: os.environ.get(name) for name in names},
+    "generated": sorted(n for n in os.environ if n.startswith(("HOROVODJOB_", "AZ_BATCHAI_"))),
+    "attempt": os.environ["HOROVODJOB_ATTEMPT"],
+    "hostfile": open(os.environ["HOROVODJOB_HOSTFILE"]).read(),
+    "batchai_hostfile": open(os.environ["AZ_BATCHAI_MPI_HOST_FILE"]).read(),
+    "argv": sys.argv[1:],
+    "uids": status["Uid"].split(),
+    "capabilities": status["CapEff"].strip(),
+    "seccomp": status["Seccomp"].strip(),
+    "home": writable(os.path.expanduser("~")),
+    "cwd": writable("."),
+    "temp": writable(os.environ["AZ_BATCHAI_JOB_TEMP"]),
+    "keys": sorted(os.listdir("/etc/horovodjob/mpi")) + sorted(os.listdir(run)),
+    "token": os.path.exists("/var/run/secrets/kubernetes.io/serviceaccount"),
+    "shm": shm.f_blocks * shm.f_frsize,
+    "extra": open("/extra/made-by-init").read(),
+}) + "\\n")
+sys.stdout.flush()
+"""
+TEMPLATE = {
+    "metadata": {"labels": {"team": "vision"}},
+    "spec": {
+        "initContainers": [
+            {
+                "name": "prepare",
+                "image": "",
+                "command": ["sh", "-c", "printf ready >/extra/made-by-init"],
+                "volumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+        "containers": [
+            {"name": "worker", "volumeMounts": [{"name": "extra", "mountPath": "/extra"}]},
+            {
+                "name": "sidecar",
+                "image": "",
+                "command": ["sh", "-c", "trap exit TERM; while :; do sleep 0.2; done"],
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            },
+        ],
+        "volumes": [{"name": "extra", "emptyDir": {}}],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def probes(module_space: Space) -> list[dict[str, Any]]:
+    """What each rank of the job `probe` has told, in the order of the ranks; the job has succeeded."""
+    space = module_space
+    template = json.loads(json.dumps(TEMPLATE))
+    for container in (template["spec"]["initContainers"][0], template["spec"]["containers"][1]):
+        container["image"] = space.image
+    env = [{"name": name, "value": value} for name, value in VALUES.items()]
+    env.append({"name": "PROBE_NAMES", "value": json.dumps(list(SEEN))})
+    env.append({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+    space.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "credentials", "namespace": space.name},
+            "stringData": {"FROM_SECRET": SEEN["FROM_SECRET"]},
+        },
+        space.job(
+            "probe",
+            ["python3", "-c", PROBE, *ARGS],
+            env=env,
+            envFrom=[{"secretRef": {"name": "credentials"}}],
+            worker={"replicas": 2, "slots": 2, "template": template},
+            shmSize="80Mi",
+        ),
+    )
+    space.wait_phase("probe", "Succeeded", seconds=90)
+    told = [json.loads(line.partition("PROBE ")[2]) for line in space.output("probe") if "PROBE " in line]
+    return sorted(told, key=lambda one: int(one["rank"]))
+
+
+def test_every_rank_is_where_the_hostfile_says(probes: list[dict[str, Any]]) -> None:
+    assert [one["rank"] for one in probes] == list(range(RANKS))
+    assert {one["size"] for one in probes} == {RANKS}
+    assert [one["host"] for one in probes] == ["probe-worker-0"] * 2 + ["probe-worker-1"] * 2
+    hostfiles = {one["hostfile"] for one in probes} | {one["batchai_hostfile"] for one in probes}
+    assert hostfiles == {"".join(f"{probes[rank]['address']} slots=2\n" for rank in (0, 2))}
+
+
+def test_the_launcher_carries_its_hosts_in_an_annotation(probes: list[dict[str, Any]], module_space: Space) -> None:
+    launcher = module_space.pods("probe")["probe-launcher"]
+    assert launcher["metadata"]["annotations"]["horovodjob.dev/hosts"] == probes[0]["hostfile"]
+
+
+def test_the_environment_reaches_every_rank_byte_for_byte(probes: list[dict[str, Any]]) -> None:
+    for one in probes:
+        assert one["env"] == SEEN | {"POD_NAME": one["host"]}
+
+
+def test_every_rank_gets_its_arguments_as_they_stand(probes: list[dict[str, Any]]) -> None:
+    assert [one["argv"] for one in probes] == [ARGS] * RANKS
+
+
+def test_every_rank_has_the_variables_of_a_job(probes: list[dict[str, Any]]) -> None:
+    wanted = {
+        *(f"AZ_BATCHAI_{name}" for name in ("JOB_MOUNT_ROOT", "JOB_TEMP", "STDOUTERR_DIR", "MPI_HOST_FILE", "NUM_GPUS")),
+        *(f"HOROVODJOB_{name}" for name in ("NAME", "NAMESPACE", "ATTEMPT", "HOSTFILE")),
+    }
+    for one in probes:
+        assert wanted <= set(one["generated"])
+        assert one["attempt"] == "1"
+
+
+def test_every_rank_can_write_its_home_its_directory_and_the_jobs_own_one(probes: list[dict[str, Any]]) -> None:
+    assert {(one["home"], one["cwd"], one["temp"]) for one in probes} == {(True, True, True)}
+
+
+def test_nothing_runs_as_root_or_with_a_capability(probes: list[dict[str, Any]]) -> None:
+    assert {tuple(one["uids"]) for one in probes} == {("1000",) * 4}
+    assert {one["capabilities"] for one in probes} == {"0" * 16}
+    assert {one["seccomp"] for one in probes} == {"2"}
+
+
+def test_the_pods_have_no_token_of_the_cluster(probes: list[dict[str, Any]]) -> None:
+    assert {one["token"] for one in probes} == {False}
+
+
+def test_the_private_key_stays_off_the_workers(probes: list[dict[str, Any]]) -> None:
+    for one in probes:
+        assert "ssh_host_ed25519_key" in one["keys"]
+        assert "id_ed25519" not in one["keys"]
+
+
+def test_dev_shm_has_the_size_that_was_asked_for(probes: list[dict[str, Any]]) -> None:
+    assert {one["shm"] for one in probes} == {80 * 1024 * 1024}
+
+
+def test_a_template_adds_an_init_container_a_volume_and_a_sidecar(
+    probes: list[dict[str, Any]], module_space: Space
+) -> None:
+    assert {one["extra"] for one in probes} == {"ready"}
+    workers = [pod for pod in module_space.pods_ever("probe") if "worker" in pod["metadata"]["name"]]
+    assert len(workers) == 2
+    for worker in workers:
+        assert worker["metadata"]["labels"]["team"] == "vision"
+        assert [container["name"] for container in worker["spec"]["containers"]] == ["worker", "sidecar"]
+
+
+def test_the_secret_is_immutable_labelled_and_owned_by_the_job(
+    probes: list[dict[str, Any]], module_space: Space
+) -> None:
+    found = module_space.api.get(f"{module_space.core}/secrets/probe-mpi")
+    assert found
+    assert found["immutable"] is True
+    metadata = found["metadata"]
+    assert metadata["labels"]["horovodjob.dev/job"] == "probe"
+    assert metadata["labels"]["app.kubernetes.io/managed-by"] == "horovodjob-operator"
+    (owner,) = metadata["ownerReferences"]
+    assert owner["uid"] == module_space.find("probe")["metadata"]["uid"]
+    assert (owner["controller"], owner.get("blockOwnerDeletion", False)) == (True, False)
+
+
+def test_the_status_of_a_success_is_complete(probes: list[dict[str, Any]], module_space: Space) -> None:
+    status = module_space.status("probe")
+    assert status["exitCode"] == 0
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 0)
+    assert status["executionState"] == "succeeded"
+    assert status["startTime"] <= status["runningTime"] <= status["completionTime"]
+    assert module_space.phases("probe") in (
+        ["Queued", "Starting", "Running", "Succeeded"],
+        ["Queued", "Running", "Succeeded"],
+        ["Queued", "Starting", "Succeeded"],
+    )
+    uid = module_space.find("probe")["metadata"]["uid"]
+    segment = f"{module_space.name}/experiments/default/jobs/probe/{uid}"
+    assert status["outputPathSegment"] == segment
+
+
+def test_a_success_leaves_the_launcher_with_its_log_and_no_worker(
+    probes: list[dict[str, Any]], module_space: Space
+) -> None:
+    wait_for("the workers are gone", lambda: list(module_space.pods("probe")) == ["probe-launcher"])
+    assert module_space.status("probe")["replicaStatuses"]["Launcher"]["succeeded"] == 1
+    assert "mpirun ended with exit code 0" in module_space.log("probe-launcher", "launcher")
+
+
+def test_each_event_is_told_once(probes: list[dict[str, Any]], module_space: Space) -> None:
+    events = module_space.events("probe")
+    assert sorted(set(events)) == sorted(events)
+    assert {"Created", "Started", "Succeeded"} <= set(events)
+    assert events[0] == "Created"
+    assert events[-1] == "Succeeded"
+
+
+def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(space: Space) -> None:
+    space.apply(space.job("held", "until [ -e /tmp/go ]; do sleep 0.1; done"))
+    space.wait_phase("held", "Running")
+    worker = space.pods("held")["held-worker-0"]["status"]["podIP"]
+    ssh = f"ssh -F /run/horovodjob/ssh_config -o ConnectTimeout=10 -o LogLevel=INFO"
+    assert "works" in space.exec("held-launcher", "sh", "-c", f"{ssh} {worker} echo works")
+    script = (
+        "ssh-keygen -q -t ed25519 -N '' -f /tmp/other && "
+        'printf "horovodjob %s\\n" "$(cut -d" " -f1,2 /tmp/other.pub)" >/tmp/known_hosts && '
+        f"{ssh} -o UserKnownHostsFile=/tmp/known_hosts {worker} echo works 2>&1; echo code $?"
+    )
+    other = space.exec("held-launcher", "sh", "-c", script)
+    assert "Host key verification failed" in other
+    assert "code 255" in other
+    unknown = space.exec("held-launcher", "sh", "-c", f"{ssh} -o UserKnownHostsFile=/dev/null {worker} true 2>&1; echo code $?")
+    assert "code 255" in unknown
+    space.release("held-worker-0")
+    space.wait_phase("held", "Succeeded")
