@@ -12,13 +12,14 @@ import kopf
 import uvloop
 from pythonjsonlogger.json import JsonFormatter
 
+from horovodjob.api.vocabulary import API_VERSION
 from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection, login
 from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.watch import PodWatch
 from horovodjob_operator.endpoints import serve
-from horovodjob_operator.errors import OperatorError
+from horovodjob_operator.errors import ClusterError, OperatorError
 from horovodjob_operator.handlers import Events, JobWatchSigns, Passes, kopf_settings, now, register
 from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, JobPhases
 from horovodjob_operator.reconcile import Reconciler
@@ -78,7 +79,8 @@ class Process:
         try:
             done, _ = await asyncio.wait([*parts, watching], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                await task
+                if error := task.exception():
+                    raise OperatorError(f"{task.get_name()} has ended: {type(error).__name__}: {error}") from error
                 if task is not watching:
                     raise OperatorError(f"{task.get_name()} has ended")
         finally:
@@ -109,7 +111,21 @@ class Process:
             await asyncio.sleep(self.settings.resync_seconds)
             self.passes.kick_all()
 
+    async def _wait_for_crd(self) -> None:
+        """Kopf looks for the resource once: it has to be served by then."""
+        told = False
+        while True:
+            try:
+                await self.connection.request("GET", f"/apis/{API_VERSION}")
+                return
+            except ClusterError as error:
+                if not told:
+                    log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
+                told = True
+                await asyncio.sleep(1)
+
     async def _watch_jobs(self) -> None:
+        await self._wait_for_crd()
         registry = kopf.OperatorRegistry()
         register(registry, self.events, self.job_watch)
 

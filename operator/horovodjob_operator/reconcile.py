@@ -16,7 +16,7 @@ from horovodjob_operator.domain import children, names
 from horovodjob_operator.domain.findings import Finding
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owner_uid
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.reporting import events_between, next_status, significant
+from horovodjob_operator.domain.reporting import Event, events_between, next_status, significant
 from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, Refused, Unavailable
 from horovodjob_operator.metrics import count_transition
 
@@ -37,15 +37,21 @@ class Reconciler:
 
     async def reconcile(self, record: Record) -> datetime | None:
         """One pass; when to look again without an event. Raises Gone, Unavailable."""
-        finding, deferred = await self._report(record)
-        observed = self._caches.observed(record)
-        now = self._clock()
-        plan = plan_for(record.job, observed, finding, now=now)
-        again = await self._act(record, observed, plan, now)
+        if record.job.metadata.deletion_timestamp:
+            return None  # Kubernetes takes down what the job owns, and nothing is to be made anew.
+        events: list[Event] = []
+        try:
+            finding, deferred = await self._report(record, events)
+            observed, now = self._caches.observed(record), self._clock()
+            plan = plan_for(record.job, observed, finding, now=now)
+            again = await self._act(record, observed, plan, now)
+        finally:
+            # Pods do not wait for what is told about them.
+            await self._post(record.job, events)
         moments = [at for at in (plan.look_again_at, deferred, again) if at]
         return min(moments, default=None)
 
-    async def _report(self, record: Record) -> tuple[Finding | None, datetime | None]:
+    async def _report(self, record: Record, events: list[Event]) -> tuple[Finding | None, datetime | None]:
         """Writes the status until a look adds nothing to it; the last finding, and when a deferred write is due."""
         while True:
             now = self._clock()
@@ -58,6 +64,7 @@ class Reconciler:
                 if now < due:
                     return finding, due
             await self._write(record, status, now)
+            events += events_between(job, job.status, status)
 
     async def _write(self, record: Record, status: HorovodJobStatus, now: datetime) -> None:
         job, old = record.job, record.job.status
@@ -67,8 +74,11 @@ class Reconciler:
         count_transition(job, old, status)
         if status.phase is not old.phase:
             _tell(job, f"phase {old.phase or 'new'} -> {status.phase}: {_ready_message(status)}")
+
+    async def _post(self, job: HorovodJob, events: list[Event]) -> None:
+        now = self._clock()
         serial = int(now.timestamp() * 1_000_000)
-        for number, event in enumerate(events_between(job, old, status)):
+        for number, event in enumerate(events):
             try:
                 await self._objects.post_event(job, event, now, serial + number)
             except ClusterError as error:

@@ -33,8 +33,8 @@ NAME_RULES = (
     },
     {
         "rule": "size(self.metadata.name) + 8 + size(string(self.spec.worker.replicas - 1)) <= 63",
-        "message": "metadata.name is too long for the pods that are named after it: <name>-worker-<last index> may have "
-        "63 characters",
+        "message": "metadata.name is too long for the pods that are named after it: "
+        "<name>-worker-<last index> may have 63 characters",
     },
 )
 COLUMNS = (

@@ -131,8 +131,8 @@ def _error(status: int, text: str, retry_after: str | None, request: str) -> Ope
     if status == 404:
         return Gone(message)
     if status in (400, 403, 405, 413, 415, 422):
-        terminating = answer.get("reason") == "Forbidden" and "because it is being terminated" in message
-        if terminating:
+        causes = (answer.get("details") or {}).get("causes") or ()
+        if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
             return Gone(message)
         return Refused(message, over_quota=status == 403 and "exceeded quota" in message)
     return Unavailable(f"{request}: {status} {message}" + (f", retry after {retry_after} s" if retry_after else ""))

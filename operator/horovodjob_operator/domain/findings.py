@@ -49,6 +49,8 @@ class Finding:
     message: str
     stalled: bool = False
     failure: Failure | None = None
+    pod: Pod | None = None
+    """The pod that cannot start, where that is the finding."""
     exit_code: int | None = None
     look_again_at: datetime | None = None
 
@@ -228,8 +230,8 @@ def container_cannot_start(look: Look) -> Finding | None:
     waiting = stuck[0].waiting
     if waiting.for_image:
         message = f"pod {stuck[0].name} cannot get image {look.job.spec.image}: {waiting.message or waiting.reason}"
-        return Finding(phase, Reason.IMAGE_PULL_FAILED, message)
-    return Finding(phase, Reason.INVALID_SPEC, _configuration_message(stuck[0], waiting), stalled=True)
+        return Finding(phase, Reason.IMAGE_PULL_FAILED, message, pod=stuck[0])
+    return Finding(phase, Reason.INVALID_SPEC, _configuration_message(stuck[0], waiting), stalled=True, pod=stuck[0])
 
 
 def all_placed(look: Look) -> Finding | None:

@@ -19,7 +19,6 @@ from horovodjob.api.vocabulary import (
     EventReason,
     ExecutionState,
     Phase,
-    Reason,
     Role,
 )
 from horovodjob_operator.domain import names
@@ -106,17 +105,25 @@ def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime
 
 
 def _errors(job: HorovodJob, finding: Finding, now: datetime) -> tuple[JobError, ...]:
-    errors = job.status.errors
+    errors, attempt = job.status.errors, job.status.attempt
     if finding.failure:
         errors = (*errors, _error(job, finding.failure, now))
-    elif finding.reason is Reason.IMAGE_PULL_FAILED and not any(
-        error.reason == finding.reason and error.attempt == job.status.attempt for error in errors
-    ):
-        errors = (
-            *errors,
-            JobError(time=now, attempt=job.status.attempt, reason=finding.reason, message=finding.message),
-        )
+    elif finding.pod and not any((error.reason, error.attempt) == (finding.reason, attempt) for error in errors):
+        errors = (*errors, _start_error(attempt, finding, finding.pod, now))
     return errors[-NEWEST_ERRORS:]
+
+
+def _start_error(attempt: int, finding: Finding, pod: Pod, now: datetime) -> JobError:
+    """A pod that cannot start, told once an attempt."""
+    return JobError(
+        time=now,
+        attempt=max(attempt, 1),
+        pod=pod.name,
+        node=pod.node,
+        container=pod.waiting.container if pod.waiting else "",
+        reason=finding.reason,
+        message=finding.message[:MESSAGE_CHARACTERS],
+    )
 
 
 def _error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
@@ -161,7 +168,7 @@ def _conditions(job: HorovodJob, finding: Finding, *, prepared: bool, now: datet
             observed_generation=job.metadata.generation,
             last_transition_time=old.last_transition_time if old and unchanged else now,
             reason=finding.reason,
-            message=finding.message if type_ in true or type_ is ConditionType.READY else "",
+            message=finding.message[:MESSAGE_CHARACTERS] if type_ in true or type_ is ConditionType.READY else "",
         )
 
     return tuple(condition(type_) for type_ in ConditionType)
