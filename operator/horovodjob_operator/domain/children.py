@@ -49,7 +49,7 @@ def secret(job: HorovodJob, contents: Mapping[str, str]) -> dict[str, Any]:
         "metadata": {
             "name": names.secret_name(job),
             "namespace": job.metadata.namespace,
-            "labels": names.object_labels(job),
+            "labels": names.object_labels(job) | {"app.kubernetes.io/component": "keys"},
             "ownerReferences": [owner_reference(job)],
         },
         "type": "Opaque",

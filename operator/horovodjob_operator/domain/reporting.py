@@ -19,6 +19,7 @@ from horovodjob.api.vocabulary import (
     EventReason,
     ExecutionState,
     Phase,
+    Reason,
     Role,
 )
 from horovodjob_operator.domain import names
@@ -158,6 +159,8 @@ def _conditions(job: HorovodJob, finding: Finding, *, prepared: bool, now: datet
     if finding.stalled:
         true = (true | {ConditionType.STALLED}) - {ConditionType.RECONCILING}
 
+    admitted = finding.phase in (Phase.STARTING, Phase.RUNNING)
+
     def condition(type_: ConditionType) -> Condition:
         old = job.status.condition(type_)
         status = "True" if type_ in true else "False"
@@ -167,7 +170,7 @@ def _conditions(job: HorovodJob, finding: Finding, *, prepared: bool, now: datet
             status=status,
             observed_generation=job.metadata.generation,
             last_transition_time=old.last_transition_time if old and unchanged else now,
-            reason=finding.reason,
+            reason=Reason.ADMITTED if type_ is ConditionType.QUEUED and admitted else finding.reason,
             message=finding.message[:MESSAGE_CHARACTERS] if type_ in true or type_ is ConditionType.READY else "",
         )
 
