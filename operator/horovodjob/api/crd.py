@@ -111,7 +111,9 @@ def custom_resource_definition() -> dict[str, Any]:
     spec = schema_of(HorovodJobSpec)
     spec["x-kubernetes-validations"] = [*spec["x-kubernetes-validations"], *frozen_rules()]
     columns = [
-        {"name": name, "type": type_, "jsonPath": path, "priority": priority, "description": description}
+        # Priority 0 is not stored, so stating it would make each `kubectl apply` a change.
+        {"name": name, "type": type_, "jsonPath": path, "description": description}
+        | ({"priority": priority} if priority else {})
         for name, type_, path, priority, description in COLUMNS
     ]
     schema = {

@@ -1,5 +1,6 @@
 """What all models of the resource share: frozen, camelCase outside, unknown fields ignored when reading."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -21,7 +22,23 @@ def rfc3339(moment: datetime) -> str:
 
 
 Time = Annotated[datetime, PlainSerializer(rfc3339, when_used="json")]
-OpenObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
+OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def open_fields(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Schema properties, by name and description, that may hold anything.
+
+    They have no type on purpose: CEL compares such values as a whole. Of an object it compares only the fields that
+    its schema names, so {hostNetwork: true} would equal {hostPID: true}, and a frozen field could change.
+    """
+    return {name: {**OPEN, "description": description} for name, description in fields.items()}
+
+
+def open_object(fields: Mapping[str, str]) -> WithJsonSchema:
+    """Schema of an object of which nothing is pruned; its usual fields are named, so that changes are seen."""
+    return WithJsonSchema({"type": "object", "properties": open_fields(fields), **OPEN})
+
+
 Quantity = Annotated[
     int | str,
     WithJsonSchema(

@@ -5,8 +5,54 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from horovodjob.api.model import LabelValue, Model, Name, OpenObject, Quantity, Text, list_map
+from horovodjob.api.model import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
 from horovodjob.api.vocabulary import CleanPodPolicy, PodSecurity
+
+Path = Annotated[str, StringConstraints(max_length=4096)]
+VolumeName = Annotated[str, StringConstraints(min_length=1, max_length=63)]
+VOLUME_SOURCES = (
+    "azureDisk",
+    "azureFile",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+)
+ValueFrom = Annotated[
+    dict[str, Any],
+    open_object(
+        {
+            "secretKeyRef": "A key of a Secret: name, key, optional.",
+            "configMapKeyRef": "A key of a ConfigMap: name, key, optional.",
+            "fieldRef": "A field of the pod: fieldPath.",
+            "resourceFieldRef": "A request or limit of a container: resource, containerName, divisor.",
+            "fileKeyRef": "A key of a file in a volume: volumeName, path, key, optional.",
+        }
+    ),
+]
+EnvFrom = Annotated[
+    dict[str, Any],
+    open_object(
+        {
+            "configMapRef": "A ConfigMap: name, optional.",
+            "secretRef": "A Secret: name, optional.",
+            "prefix": "What is put before the name of each variable.",
+        }
+    ),
+]
+PodTemplate = Annotated[
+    dict[str, Any],
+    open_object({"metadata": "Labels and annotations of the pod.", "spec": "Fields of a pod's spec."}),
+]
 
 
 def _validated(*rules: tuple[str, str]) -> ConfigDict:
@@ -21,7 +67,7 @@ class EnvVar(Model):
         description="Name of the variable: letters, digits and underscores, not beginning with a digit."
     )
     value: Text | None = Field(None, description="Its value; $(NAME) refers to a variable defined before it.")
-    value_from: OpenObject | None = Field(
+    value_from: ValueFrom | None = Field(
         None, description="Where the value comes from instead: secretKeyRef, configMapKeyRef, fieldRef."
     )
 
@@ -62,20 +108,35 @@ class Toleration(Model):
 
 
 class VolumeMount(Model):
-    """Where a volume appears in the containers; the other fields are those of a container's volumeMounts."""
+    """Where a volume appears in the containers, as in a container's volumeMounts."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
-    name: Name = Field(description="Name of the volume.")
+    model_config = ConfigDict(extra="allow", json_schema_extra=OPEN)
+    name: VolumeName = Field(description="Name of the volume.")
     mount_path: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
         description="Absolute path in the containers."
     )
+    read_only: bool | None = Field(None, description="Whether the containers can only read it.")
+    sub_path: Path | None = Field(None, description="Path within the volume that is mounted instead of its root.")
+    sub_path_expr: Path | None = Field(None, description="The same, with $(NAME) replaced by variables.")
+    mount_propagation: Annotated[str, StringConstraints(max_length=32)] | None = Field(
+        None, description="None, HostToContainer or Bidirectional."
+    )
+    recursive_read_only: Annotated[str, StringConstraints(max_length=32)] | None = Field(
+        None, description="Whether what is mounted below it can only be read too: Disabled, IfPossible or Enabled."
+    )
+
+
+def _volume_sources(schema: dict[str, Any]) -> None:
+    words = {source: f"A volume of this kind; its fields are those of {source} in a pod." for source in VOLUME_SOURCES}
+    schema["properties"] |= open_fields(words)
+    schema.update(OPEN)
 
 
 class Volume(Model):
     """A volume of the pods; its source is one of those that a pod can have."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
-    name: Annotated[str, StringConstraints(min_length=1, max_length=63)] = Field(description="Name of the volume.")
+    model_config = ConfigDict(extra="allow", json_schema_extra=_volume_sources)
+    name: VolumeName = Field(description="Name of the volume.")
 
 
 class Script(Model):
@@ -97,7 +158,7 @@ class RolePods(Model):
     """What launcher and workers have in common."""
 
     resources: Resources | None = Field(None, description="Requests and limits of the container.")
-    template: OpenObject | None = Field(
+    template: PodTemplate | None = Field(
         None,
         description="A PodTemplate (metadata.labels, metadata.annotations, spec) laid over the generated pod: lists of "
         "containers, volumes, env, mounts and tolerations are merged by name or key, null removes a field. The "
@@ -204,7 +265,7 @@ class HorovodJobSpec(Model):
         max_length=1000,
         json_schema_extra=list_map("name"),
     )
-    env_from: tuple[OpenObject, ...] | None = Field(
+    env_from: tuple[EnvFrom, ...] | None = Field(
         None, description="ConfigMaps and Secrets whose keys become variables of every rank.", max_length=100
     )
     worker: Worker = Field(Worker(), description="The workers, which run the ranks.")
@@ -270,7 +331,8 @@ def frozen_rules() -> list[dict[str, Any]]:
         new, old = f"self.{path}", f"oldSelf.{path}"
         rules.append(
             {
-                "rule": f"{suspended} || has({new}) == has({old}) && (!has({new}) || {new} == {old})",
+                # Both ways round: a field that the schema does not name is overlooked on the left.
+                "rule": f"{suspended} || has({new}) == has({old}) && (!has({new}) || {new} == {old} && {old} == {new})",
                 "message": f"{path} can change only while the job is suspended: set runPolicy.suspend to true first, "
                 "or delete the job and create it anew",
             }

@@ -1,0 +1,257 @@
+"""Each bound of the schema with a value beyond it, and one within it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from api.client import Object, job
+
+WORDS = {
+    "minimum": "should be greater than or equal to",
+    "maximum": "should be less than or equal to",
+    "minLength": "should be at least",
+    "maxLength": "Too long: may not be more than",
+    "pattern": "should match",
+    "enum": "Unsupported value",
+    "minItems": "should have at least",
+    "maxItems": "must have at most",
+    "maxProperties": "must have at most",
+    "unique": "Duplicate value",
+    "type": "must be of type",
+    "anyOf": "must be of type",
+    "required": "Required value",
+}
+# What an item of a list must have besides the field that a bound is about.
+ITEMS: dict[str, Object] = {
+    "env": {"name": "A"},
+    "imagePullSecrets": {"name": "registry"},
+    "tolerations": {},
+    "volumes": {"name": "data", "emptyDir": {}},
+    "volumeMounts": {"name": "data", "mountPath": "/data"},
+}
+BESIDE: dict[str, Object] = {
+    "volumeMounts": {"volumes": [{"name": name, "emptyDir": {}} for name in ("data", "n", "n" * 63)]},
+    "script": {"command": None},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound of a field, a value that breaks it, and one that keeps it."""
+
+    path: str
+    keyword: str
+    bad: Any
+    good: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.keyword}"
+
+    @property
+    def complaint(self) -> tuple[str, str]:
+        """What the API server names, and the words it uses."""
+        return f"spec.{self.path.replace('[]', '[0]').replace('{}', '.cpu')}".split("..")[0], WORDS[self.keyword]
+
+
+def spec_with(path: str, value: Any) -> Object:
+    """The spec of a valid job with this value in the place of this field."""
+    placed = _placed(path, value)
+    (name,) = placed
+    spec: Object = job()["spec"] | BESIDE.get(name, {}) | placed
+    return {key: value for key, value in spec.items() if value is not None}
+
+
+def _placed(path: str, value: Any) -> Object:
+    head, _, rest = path.partition(".")
+    name = head.removesuffix("[]").removesuffix("{}")
+    inner = _placed(rest, value) if rest else value
+    if name == "script":
+        inner = {"path": "/train.py"} | inner
+    if head.endswith("{}"):
+        inner = {"cpu": inner}
+    if head.endswith("[]"):
+        inner = [ITEMS.get(name, {}) | inner if rest else inner]
+    return {name: inner}
+
+
+def _length(path: str, most: int, least: int = 0, letter: str = "n") -> list[Bound]:
+    bounds = [Bound(path, "maxLength", letter * (most + 1), letter * most)]
+    return bounds + ([Bound(path, "minLength", "", letter)] if least else [])
+
+
+def _range(path: str, least: int | None, most: int | None) -> list[Bound]:
+    bounds = [] if least is None else [Bound(path, "minimum", least - 1, least)]
+    return bounds if most is None else [*bounds, Bound(path, "maximum", most + 1, most)]
+
+
+def _many(path: str, most: int, item: Any, key: str = "") -> list[Bound]:
+    def items(count: int) -> list[Any]:
+        return [{**item, key: f"{item[key]}{number}"} if key else item for number in range(count)]
+
+    return [Bound(path, "maxItems", items(most + 1), items(most))]
+
+
+def _twice(path: str, first: Object, second: Object) -> Bound:
+    return Bound(path, "unique", [first, first], [first, second])
+
+
+def _properties(path: str, most: int, value: Any) -> Bound:
+    full = {f"key{number}": value for number in range(most)}
+    return Bound(path, "maxProperties", full | {"more": value}, full)
+
+
+def _quantity(path: str) -> list[Bound]:
+    return [
+        Bound(path, "pattern", "1 GB", "1.5Gi"),
+        Bound(path, "pattern", "-1", 2),
+        Bound(path, "pattern", "1e", "1e3"),
+        Bound(path, "maxLength", "1" * 33, "1" * 32),
+        Bound(path, "anyOf", True, 4),
+    ]
+
+
+def _resources(role: str) -> list[Bound]:
+    return [
+        bound
+        for kind in ("requests", "limits")
+        for bound in (
+            *_quantity(f"{role}.resources.{kind}{{}}"),
+            _properties(f"{role}.resources.{kind}", 64, "1"),
+        )
+    ]
+
+
+DATA, SCRATCH = {"name": "data", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}
+
+BOUNDS: tuple[Bound, ...] = (
+    Bound("image", "required", None, "trainer:1"),
+    *_length("image", 1024, 1),
+    Bound("image", "pattern", "my image", "example.org/trainer@sha256:0123"),
+    Bound("imagePullPolicy", "maxLength", "IfNotPresents", "IfNotPresent"),
+    Bound("imagePullPolicy", "pattern", "Sometimes", "Always"),
+    *_length("imagePullSecrets[].name", 253, 1),
+    *_many("imagePullSecrets", 16, {"name": "s"}, "name"),
+    _twice("imagePullSecrets", {"name": "one"}, {"name": "two"}),
+    *_length("script.path", 4096, 1),
+    *_length("script.interpreter", 4096, 1),
+    *_length("script.args[]", 131072),
+    *_many("script.args", 4096, "x"),
+    *_length("command[]", 131072),
+    Bound("command", "minItems", [], ["true"]),
+    *_many("command", 4096, "x"),
+    *_length("env[].name", 256, 1, "N"),
+    Bound("env[].name", "pattern", "2ND", "_2nd"),
+    *_length("env[].value", 131072),
+    *_many("env", 1000, {"name": "N"}, "name"),
+    _twice("env", {"name": "A"}, {"name": "B"}),
+    *_many("envFrom", 100, {"configMapRef": {"name": "settings"}}),
+    *_range("worker.replicas", 1, 10000),
+    *_range("worker.gpus", 0, None),
+    *_range("worker.slots", 1, 256),
+    *_resources("worker"),
+    *_resources("launcher"),
+    Bound("worker.template", "type", "hostNetwork", {"spec": {"hostNetwork": True}}),
+    Bound("launcher.template", "type", ["hostNetwork"], {}),
+    *_length("pool", 63, 1),
+    *_length("nodeSelector{}", 63),
+    _properties("nodeSelector", 64, "a"),
+    *_length("tolerations[].key", 317),
+    Bound("tolerations[].operator", "maxLength", "Existss", "Exists"),
+    Bound("tolerations[].operator", "pattern", "Has", "Exists"),
+    *_length("tolerations[].value", 63),
+    Bound("tolerations[].effect", "maxLength", "PreferNoSchedules", "PreferNoSchedule"),
+    Bound("tolerations[].effect", "pattern", "Never", "NoExecute"),
+    *_many("tolerations", 64, {"operator": "Exists"}),
+    *_length("serviceAccountName", 253, 1),
+    Bound("podSecurity", "enum", "Privileged", "Baseline"),
+    *_length("volumes[].name", 63, 1),
+    *_many("volumes", 100, {"name": "v", "emptyDir": {}}, "name"),
+    _twice("volumes", DATA, SCRATCH),
+    *_length("volumeMounts[].name", 63, 1),
+    *_length("volumeMounts[].mountPath", 1024, 1, "/"),
+    *_length("volumeMounts[].subPath", 4096),
+    *_length("volumeMounts[].subPathExpr", 4096),
+    *_length("volumeMounts[].mountPropagation", 32),
+    *_length("volumeMounts[].recursiveReadOnly", 32),
+    Bound("volumeMounts[].readOnly", "type", "yes", True),
+    *_many("volumeMounts", 200, {"name": "data", "mountPath": "/"}, "mountPath"),
+    _twice("volumeMounts", {"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/b"}),
+    *_quantity("shmSize"),
+    *_length("logs.pathPrefix", 4096, 1, "/"),
+    Bound("runPolicy.cleanPodPolicy", "enum", "Some", "All"),
+    *_range("runPolicy.backoffLimit", 0, 1000),
+    *_range("runPolicy.activeDeadlineSeconds", 1, 2147483647),
+    Bound("runPolicy.suspend", "type", "yes", True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule across fields: a spec that breaks it, one that keeps it, and the sentence that its author reads."""
+
+    name: str
+    bad: Object
+    good: Object
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ONE_OF = "spec: Invalid value: set exactly one of script and command"
+OWN_ENV = (
+    "spec: Invalid value: env: names that begin with HOROVODJOB_ or AZ_BATCHAI_ are set by the operator, "
+    "choose another name"
+)
+OWN_VOLUME = (
+    "spec: Invalid value: volumes: names that begin with horovodjob- belong to the operator, choose another name"
+)
+UNKNOWN_MOUNT = "spec: Invalid value: volumeMounts: each name must be that of an entry of spec.volumes"
+ABSOLUTE = (
+    "spec.logs: Invalid value: must be an absolute path on a mounted volume, such as /data/logs or "
+    "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share"
+)
+SECRET_KEY = {"secretKeyRef": {"name": "token", "key": "token"}}
+MOUNT = {"name": "data", "mountPath": "/data"}
+RULES: tuple[Rule, ...] = (
+    Rule("neither script nor command", {"command": None}, {"command": ["true"]}, ONE_OF),
+    Rule(
+        "both script and command", {"script": {"path": "/a.py"}}, {"script": {"path": "/a.py"}, "command": None}, ONE_OF
+    ),
+    Rule(
+        "the operator's variable",
+        {"env": [{"name": "HOROVODJOB_NAME"}]},
+        {"env": [{"name": "HOROVOD_CYCLE_TIME"}]},
+        OWN_ENV,
+    ),
+    Rule("Batch AI's variable", {"env": [{"name": "AZ_BATCHAI_INPUT_X"}]}, {"env": [{"name": "AZ_KEY"}]}, OWN_ENV),
+    Rule(
+        "a value and a source of it",
+        {"env": [{"name": "TOKEN", "value": "x", "valueFrom": SECRET_KEY}]},
+        {"env": [{"name": "TOKEN", "valueFrom": SECRET_KEY}]},
+        "spec: Invalid value: env: a variable has either a value or a valueFrom, not both",
+    ),
+    Rule(
+        "the operator's volume",
+        {"volumes": [{"name": "horovodjob-run", "emptyDir": {}}]},
+        {"volumes": [DATA]},
+        OWN_VOLUME,
+    ),
+    Rule(
+        "a mount without volumes",
+        {"volumeMounts": [MOUNT]},
+        {"volumeMounts": [MOUNT], "volumes": [DATA]},
+        UNKNOWN_MOUNT,
+    ),
+    Rule(
+        "a mount of another volume",
+        {"volumeMounts": [MOUNT], "volumes": [SCRATCH]},
+        {"volumeMounts": [MOUNT], "volumes": [SCRATCH, DATA]},
+        UNKNOWN_MOUNT,
+    ),
+    Rule(
+        "logs in a relative path",
+        {"logs": {"pathPrefix": "logs"}},
+        {"logs": {"pathPrefix": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share"}},
+        ABSOLUTE,
+    ),
+)

@@ -1,0 +1,164 @@
+"""The API server as the tests talk to it: plain dicts in and out, refusals as exceptions with the server's words."""
+
+import contextlib
+import http.client
+import json
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import yaml
+
+from cluster.apiserver import ControlPlane
+from cluster.binaries import Binaries
+from cluster.settings import cache_directory
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = ROOT / "manifests" / "base"
+JOBS = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
+CONTENT_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
+Object = dict[str, Any]
+T = TypeVar("T")
+
+
+class ApiError(Exception):
+    """The API server refused."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status, self.message = status, message
+
+
+class Api:
+    """The administrator's connection to an API server; each thread has its own."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.kubeconfig, pki = plane.kubeconfig, plane.directory / "pki"
+        configuration = yaml.safe_load(plane.kubeconfig.read_text())
+        self.server: str = configuration["clusters"][0]["cluster"]["server"]
+        self.authority: str = configuration["clusters"][0]["cluster"]["certificate-authority-data"]
+        self._address = urlsplit(self.server).netloc
+        self._tls = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        self._tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+        self._threads = threading.local()
+
+    def get(self, path: str) -> Object:
+        return self.request("GET", path)
+
+    def find(self, path: str) -> Object | None:
+        """The object, or nothing where there is none."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Object:
+        return self.request("POST", path, body)
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> Object:
+        return self.request("PUT", path, body)
+
+    def patch(self, path: str, body: Any, kind: str = "merge") -> Object:
+        return self.request("PATCH", path, body, CONTENT_TYPES[kind])
+
+    def delete(self, path: str, body: Mapping[str, Any] | None = None) -> Object:
+        return self.request("DELETE", path, body)
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Object:
+        """The answer's object. Raises ApiError; a connection that has gone stale is opened again once."""
+        data = None if body is None else json.dumps(body)
+        for last in (False, True):
+            connection = self._connection()
+            try:
+                connection.request(method, path, data, {"Content-Type": content_type} if data else {})
+                response = connection.getresponse()
+                status, text = response.status, response.read()
+                break
+            except (http.client.HTTPException, OSError):
+                connection.close()
+                if last or method == "POST":
+                    raise
+        answer: Object = json.loads(text) if text.startswith(b"{") else {"message": text.decode(errors="replace")}
+        if status >= 400:
+            raise ApiError(status, answer["message"])
+        return answer
+
+    def watch(self, path: str, ended: threading.Event) -> Iterator[Object]:
+        """What is there and then every change, until `ended`; the stream is opened again when it breaks."""
+        version = ""
+        while not ended.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                query = f"watch=1&timeoutSeconds=20&resourceVersion={version}"
+                connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=25)
+                connection.request("GET", f"{path}?{query}")
+                for line in connection.getresponse():
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        version = ""
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    yield event
+                    if ended.is_set():
+                        break
+            ended.wait(0.1)
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        if not hasattr(self._threads, "connection"):
+            self._threads.connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=30)
+        connection: http.client.HTTPSConnection = self._threads.connection
+        return connection
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Runs kubectl as the administrator."""
+        command = [binary("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+
+
+def binary(name: str) -> str:
+    """Path of a program that the local cluster is built from."""
+    binaries = Binaries(cache_directory())
+    return str(binaries.path(name))
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
+    """What `look` gives as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
+        time.sleep(0.05)
+    return found
+
+
+def install_definition(api: Api) -> None:
+    """Installs the CRD that is shipped and waits until jobs can be created."""
+    done = api.kubectl("apply", "--server-side", "-f", str(BASE / "crd.yaml"))
+    assert done.returncode == 0, done.stderr
+    wait_for("the resource to be served", lambda: _is_served(api))
+
+
+def _is_served(api: Api) -> bool:
+    """Whether jobs can be read: for a moment the storage of a new definition is being set up."""
+    try:
+        return bool(api.get("/apis/horovodjob.dev/v1beta1/horovodjobs"))
+    except ApiError as error:
+        if error.status in (404, 429, 503):
+            return False
+        raise
+
+
+def job(name: str = "train", **spec: Any) -> Object:
+    """A small valid HorovodJob, with these fields of the spec."""
+    wanted = {"image": "trainer:1", "command": ["python3", "train.py"], "worker": {"replicas": 2, "gpus": 0}} | spec
+    return {
+        "apiVersion": "horovodjob.dev/v1beta1",
+        "kind": "HorovodJob",
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in wanted.items() if value is not None},
+    }

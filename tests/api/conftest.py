@@ -1,0 +1,23 @@
+"""A real API server with the CRD, for all tests of this folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from api.client import JOBS, Api, install_definition
+from cluster.apiserver import ControlPlane
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[Api]:
+    """The administrator's connection."""
+    with ControlPlane() as plane:
+        connection = Api(plane)
+        install_definition(connection)
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def jobs() -> str:
+    """Path of the collection of HorovodJobs that the tests write to."""
+    return JOBS.format("default")

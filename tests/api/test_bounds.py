@@ -1,0 +1,117 @@
+"""What the API server itself refuses, in the words that `kubectl apply` prints."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.bounds import BOUNDS, RULES, Bound, Rule, spec_with
+from api.client import Api, ApiError, Object, job
+from horovodjob.api.crd import NAME_RULES, custom_resource_definition
+
+KEYWORDS = frozenset(
+    ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems", "maxProperties")
+)
+Verdicts = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def verdicts(api: Api) -> Verdicts:
+    """What one `kubectl apply` says to all cases, by the name of the job; nothing where it takes it."""
+    cases: list[Object] = []
+    for number, bound in enumerate(BOUNDS):
+        for quality in ("bad", "good"):
+            made = job(f"bound-{number}-{quality}")
+            made["spec"] = spec_with(bound.path, getattr(bound, quality))
+            cases.append(made)
+    for number, rule in enumerate(RULES):
+        cases += (job(f"rule-{number}-{quality}", **getattr(rule, quality)) for quality in ("bad", "good"))
+    documents = "\n---\n".join(json.dumps(case) for case in cases)
+    done = api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=documents)
+    taken = dict.fromkeys(re.findall(r"horovodjob\.dev/(\S+) created", done.stdout), "")
+    paragraphs = re.split(r'(?m)^Error from server \(Invalid\): [^\n]*?HorovodJob\.horovodjob\.dev "', done.stderr)[1:]
+    refused = {text.partition('"')[0]: text.partition("is invalid: ")[2] for text in paragraphs}
+    silent = [case["metadata"]["name"] for case in cases if case["metadata"]["name"] not in taken | refused]
+    assert not silent, done.stderr[-1000:]
+    return taken | refused
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=str)
+def test_a_bound_refuses_what_is_beyond_it_and_takes_what_is_at_it(bound: Bound, verdicts: Verdicts) -> None:
+    number = BOUNDS.index(bound)
+    where, words = bound.complaint
+    assert where in verdicts[f"bound-{number}-bad"]
+    assert words in verdicts[f"bound-{number}-bad"]
+    assert verdicts[f"bound-{number}-good"] == ""
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_rule_says_in_one_sentence_what_to_do(rule: Rule, verdicts: Verdicts) -> None:
+    number = RULES.index(rule)
+    assert verdicts[f"rule-{number}-bad"].strip() == rule.sentence
+    assert verdicts[f"rule-{number}-good"] == ""
+
+
+def bounds_of(schema: Object, path: str) -> Iterator[str]:
+    yield from (f"{path}:{keyword}" for keyword in KEYWORDS & schema.keys())
+    if schema.get("x-kubernetes-list-type") == "map":
+        yield f"{path}:unique"
+    for name, field in schema.get("properties", {}).items():
+        yield from bounds_of(field, f"{path}.{name}" if path else name)
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if key in schema:
+            yield from bounds_of(schema[key], f"{path}{mark}")
+
+
+def spec_schema() -> Object:
+    version: Any = custom_resource_definition()["spec"]["versions"][0]
+    schema: Object = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+def test_every_bound_of_the_schema_is_in_the_table() -> None:
+    assert set(bounds_of(spec_schema(), "")) - {str(bound) for bound in BOUNDS} == set()
+
+
+def test_every_rule_of_the_schema_is_in_the_table() -> None:
+    def messages(schema: Object) -> Iterator[str]:
+        rules = schema.get("x-kubernetes-validations", ())
+        yield from (rule["message"] for rule in rules if "oldSelf" not in rule["rule"])
+        for field in schema.get("properties", {}).values():
+            yield from messages(field)
+
+    told = {rule.sentence.partition("Invalid value: ")[2] for rule in RULES}
+    assert set(messages(spec_schema())) - told == set()
+
+
+@pytest.mark.parametrize(("replicas", "length"), [(1, 54), (10, 54), (11, 53), (101, 52), (10000, 51)])
+def test_the_last_workers_name_may_have_63_characters(api: Api, jobs: str, replicas: int, length: int) -> None:
+    worker = {"replicas": replicas, "gpus": 0}
+    api.create(f"{jobs}?dryRun=All", job("n" * length, worker=worker))
+    with pytest.raises(ApiError, match="<name>-worker-<last index> may have 63 characters"):
+        api.create(f"{jobs}?dryRun=All", job("n" * (length + 1), worker=worker))
+
+
+def test_a_name_with_dots_is_refused(api: Api, jobs: str) -> None:
+    with pytest.raises(ApiError, match=re.escape(NAME_RULES[0]["message"])):
+        api.create(jobs, job("cifar.v2"))
+
+
+def test_scaling_up_a_suspended_job_minds_the_names_too(api: Api, jobs: str) -> None:
+    name = "n" * 54
+    api.create(jobs, job(name, runPolicy={"suspend": True}))
+    with pytest.raises(ApiError, match="name is too long for the pods"):
+        api.patch(f"{jobs}/{name}", {"spec": {"worker": {"replicas": 11}}})
+
+
+def test_an_unknown_field_is_an_error_of_kubectl_apply(api: Api) -> None:
+    done = api.kubectl("apply", "-f", "-", stdin=json.dumps(job(replicas=2)))
+    assert done.returncode != 0
+    assert 'unknown field "spec.replicas"' in done.stderr
+
+
+def test_an_unknown_field_is_dropped_where_the_client_does_not_ask(api: Api, jobs: str) -> None:
+    stored = api.create(f"{jobs}?dryRun=All&fieldValidation=Ignore", job(replicas=2))
+    assert "replicas" not in stored["spec"]

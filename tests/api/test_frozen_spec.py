@@ -1,0 +1,198 @@
+"""A running job is what it was when it was admitted: its spec can change while it is suspended, and only then."""
+
+import copy
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.client import Api, ApiError, Object, job
+from horovodjob.api.spec import frozen_rules
+
+BEFORE: Object = {
+    "image": "trainer:1",
+    "imagePullPolicy": "Always",
+    "imagePullSecrets": [{"name": "registry"}],
+    "command": ["python3", "train.py"],
+    "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "a"}}}],
+    "envFrom": [{"configMapRef": {"name": "settings"}}],
+    "worker": {
+        "replicas": 2,
+        "gpus": 0,
+        "slots": 2,
+        "resources": {"limits": {"cpu": "1"}},
+        "template": {"metadata": {"labels": {"a": "1"}}, "spec": {"a": 1, "containers": [{"name": "worker", "b": 2}]}},
+    },
+    "launcher": {"resources": {"requests": {"cpu": "1"}}, "template": {"spec": {"hostNetwork": True}}},
+    "pool": "gpunp",
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "sku", "operator": "Equal", "value": "gpu"}],
+    "serviceAccountName": "trainer",
+    "podSecurity": "Restricted",
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "tmp", "emptyDir": {}}],
+    "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}],
+    "shmSize": "1Gi",
+    "logs": {"pathPrefix": "/data/logs"},
+    "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 3, "activeDeadlineSeconds": 3600},
+}
+REMOVED: Any = object()
+Path = tuple[str | int, ...]
+CHANGES: tuple[tuple[Path, Any], ...] = (
+    (("image",), "trainer:2"),
+    (("imagePullPolicy",), "Never"),
+    (("imagePullPolicy",), REMOVED),
+    (("imagePullSecrets",), [{"name": "other"}]),
+    (("command", 1), "other.py"),
+    (("env", 0, "value"), "2"),
+    (("env", 0, "name"), "C"),
+    (("env", 1, "valueFrom"), {"configMapKeyRef": {"name": "s", "key": "a"}}),
+    (("env", 1, "valueFrom", "secretKeyRef", "key"), "b"),
+    (("env", 1, "valueFrom", "secretKeyRef"), {"name": "s", "other": "a"}),
+    (("envFrom", 0), {"secretRef": {"name": "settings"}}),
+    (("envFrom", 0, "configMapRef"), {"other": "settings"}),
+    (("worker", "replicas"), 3),
+    (("worker", "gpus"), 1),
+    (("worker", "slots"), 1),
+    (("worker", "slots"), REMOVED),
+    (("worker", "resources", "limits"), {"memory": "1"}),
+    (("worker", "resources"), {"requests": {"cpu": "1"}}),
+    (("worker", "template", "metadata", "labels"), {"b": "1"}),
+    (("worker", "template", "metadata"), {"annotations": {"a": "1"}}),
+    (("worker", "template"), {"metadata": {"labels": {"a": "1"}}, "other": {}}),
+    (("worker", "template", "spec"), {"b": 1, "containers": [{"name": "worker", "b": 2}]}),
+    (("worker", "template", "spec", "containers", 0), {"name": "worker", "c": 2}),
+    (("worker", "template", "spec", "containers"), []),
+    (("worker", "template"), REMOVED),
+    (("launcher", "resources", "requests", "cpu"), "2"),
+    (("launcher", "template"), {"metadata": {}}),
+    (("launcher", "template", "spec"), {"hostPID": True}),
+    (("launcher", "template", "spec", "hostNetwork"), False),
+    (("pool",), "cpunp"),
+    (("nodeSelector",), {"gpu": "ssd"}),
+    (("tolerations", 0), {"key": "sku", "operator": "Equal", "effect": "gpu"[:0]}),
+    (("tolerations",), REMOVED),
+    (("serviceAccountName",), "other"),
+    (("podSecurity",), "Baseline"),
+    (("volumes", 0), {"name": "data", "emptyDir": {}}),
+    (("volumes", 0), {"name": "data", "hostPath": {"path": "/"}}),
+    (("volumes", 0, "persistentVolumeClaim"), {"other": "data"}),
+    (("volumes", 0, "persistentVolumeClaim", "claimName"), "other"),
+    (("volumes", 1, "emptyDir"), {"medium": "Memory"}),
+    (("volumes", 1), {"name": "tmp", "newSource": {}}),
+    (("volumeMounts", 0, "mountPath"), "/other"),
+    (("volumeMounts", 0), {"name": "data", "mountPath": "/data", "subPath": "a"}),
+    (("volumeMounts", 0), {"name": "data", "mountPath": "/data", "newField": True}),
+    (("shmSize",), "2Gi"),
+    (("logs", "pathPrefix"), "/data/other"),
+    (("logs",), REMOVED),
+    (("runPolicy", "cleanPodPolicy"), "All"),
+    (("runPolicy", "backoffLimit"), 4),
+    (("runPolicy", "activeDeadlineSeconds"), 7200),
+    (("runPolicy", "activeDeadlineSeconds"), REMOVED),
+)
+NAMES = (f"frozen-{number}" for number in itertools.count())
+
+
+def changed(spec: Object, path: Path, value: Any) -> Object:
+    """The spec with another value in this place."""
+    after = copy.deepcopy(spec)
+    place: Any = after
+    for step in path[:-1]:
+        place = place[step]
+    if value is REMOVED:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return after
+
+
+def suspended(spec: Object, suspend: bool) -> Object:
+    return changed(spec, ("runPolicy", "suspend"), suspend)
+
+
+def named(path: Path) -> str:
+    """How the message names the field: by its first step, and where that is runPolicy by its second."""
+    return f"runPolicy.{path[1]}" if path[0] == "runPolicy" else str(path[0])
+
+
+def shown(change: tuple[Path, Any]) -> str:
+    path, value = change
+    return ".".join(map(str, path)) + (" removed" if value is REMOVED else f"={value}")
+
+
+@pytest.fixture(scope="module")
+def running(api: Api, jobs: str) -> Object:
+    made: Object = api.create(jobs, {**job("running"), "spec": BEFORE})
+    return made
+
+
+@pytest.fixture(scope="module")
+def waiting(api: Api, jobs: str) -> Object:
+    made: Object = api.create(jobs, {**job("waiting"), "spec": suspended(BEFORE, True)})
+    return made
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=shown)
+def test_a_running_job_refuses_the_change_and_names_the_field(
+    api: Api, jobs: str, running: Object, change: tuple[Path, Any]
+) -> None:
+    after = {**running, "spec": changed(running["spec"], *change)}
+    with pytest.raises(ApiError) as refused:
+        api.replace(f"{jobs}/running?dryRun=All", after)
+    field = named(change[0])
+    assert f": {field} can change only while the job is suspended: set runPolicy.suspend to true" in str(refused.value)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=shown)
+def test_a_suspended_job_takes_the_change(api: Api, jobs: str, waiting: Object, change: tuple[Path, Any]) -> None:
+    spec = changed(waiting["spec"], *change)
+    stored = api.replace(f"{jobs}/waiting?dryRun=All", {**waiting, "spec": spec})
+    place: Any = stored["spec"]
+    for step in change[0][:-1]:
+        place = place[step]
+    assert change[1] is REMOVED or place[change[0][-1]] == change[1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)], ids=["resume", "suspend"])
+def test_suspension_and_a_change_can_come_in_one_update(api: Api, jobs: str, before: bool, after: bool) -> None:
+    name = next(NAMES)
+    made = api.create(jobs, {**job(name), "spec": suspended(BEFORE, before)})
+    wanted = suspended(changed(made["spec"], ("image",), "trainer:2"), after)
+    stored = api.replace(f"{jobs}/{name}", {**made, "spec": wanted})
+    assert stored["spec"]["image"] == "trainer:2"
+    assert stored["spec"]["runPolicy"]["suspend"] is after
+
+
+def test_a_field_that_was_absent_cannot_be_added_to_a_running_job(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name))
+    with pytest.raises(ApiError, match="pool can change only while the job is suspended"):
+        api.patch(f"{jobs}/{name}", {"spec": {"pool": "gpunp"}})
+
+
+def test_leaving_out_what_is_the_default_is_no_change(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    made = api.create(jobs, job(name))
+    for optional in ("launcher", "podSecurity", "runPolicy"):
+        del made["spec"][optional]
+    assert api.replace(f"{jobs}/{name}", made)["metadata"]["generation"] == 1
+
+
+def test_labels_and_annotations_of_a_running_job_are_free(api: Api, jobs: str, running: Object) -> None:
+    stored = api.patch(f"{jobs}/running?dryRun=All", {"metadata": {"labels": {"team": "vision"}}})
+    assert stored["metadata"]["labels"] == {"team": "vision"}
+
+
+def test_every_field_of_the_spec_is_in_the_table() -> None:
+    def fields() -> Iterator[str]:
+        yield from (rule["message"].partition(" can change only")[0] for rule in frozen_rules())
+
+    assert set(fields()) - {named(path) for path, _ in CHANGES} == {"script"}
+
+
+def test_a_script_is_frozen_too(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name, command=None, script={"path": "/a.py"}))
+    with pytest.raises(ApiError, match="script can change only"):
+        api.patch(f"{jobs}/{name}", {"spec": {"script": {"args": ["x"]}}})
