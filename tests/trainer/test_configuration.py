@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from horovodjob_trainer.configuration import CIFAR10_SHA256, DatasetName, configuration
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores

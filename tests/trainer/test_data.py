@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from horovodjob_trainer import data
 from horovodjob_trainer.configuration import ANY_SHA256
 from horovodjob_trainer.errors import DataError

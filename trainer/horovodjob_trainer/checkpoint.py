@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import keras
 
 from horovodjob_trainer.errors import OutputError
 
@@ -121,18 +120,31 @@ def _epochs(directory: Path) -> Iterator[int]:
 
 
 def _restore(model: Any, path: Path) -> None:
-    saved = keras.saving.load_model(path)
-    if saved.optimizer is None:
-        raise ValueError("it has no optimizer")
-    pairs = [
-        *zip(model.weights, saved.weights, strict=True),
-        *zip(model.optimizer.variables, saved.optimizer.variables, strict=True),
-    ]
-    for variable, value in pairs:
-        if tuple(variable.shape) != tuple(value.shape):
-            raise ValueError(f"{value.path} has another shape")
-    for variable, value in pairs:
+    """Gives the model weights and optimizer state of the file, or leaves it as it is and raises.
+
+    Keras' own load_model forgets the optimizer's slots of an .h5 file (seen with 3.15).
+    """
+    optimizer = model.optimizer.variables
+    with h5py.File(path) as file:
+        file["model_weights"].visititems(lambda _, item: item[()] if isinstance(item, h5py.Dataset) else None)
+        group = file["optimizer_weights"]
+        values = [group[name][()] for name in _names(group)]
+    if [value.shape for value in values] != [tuple(variable.shape) for variable in optimizer]:
+        raise ValueError("its optimizer is another one")
+    model.load_weights(path)
+    for variable, value in zip(optimizer, values, strict=True):
         variable.assign(value)
+
+
+def _names(group: Any) -> list[str]:
+    # Keras cuts the list into pieces where an attribute would be too long.
+    if "weight_names" in group.attrs:
+        pieces = [group.attrs["weight_names"]]
+    else:
+        pieces = [
+            group.attrs[f"weight_names{n}"] for n in range(sum(a.startswith("weight_names") for a in group.attrs))
+        ]
+    return [name.decode() if isinstance(name, bytes) else str(name) for piece in pieces for name in piece]
 
 
 @contextmanager

@@ -1,0 +1,217 @@
+"""The program as a job starts it: two ranks, what they print, what they leave behind, how they end."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
+NUMBER = r"[0-9]+\.[0-9]{4}"
+
+
+def files(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
+def cpu_seconds() -> float:
+    """Of all children that have ended: unlike the clock it says the same on a machine that others use too."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.fixture(scope="module")
+def digits_run(run, trainer, tmp_path_factory):
+    """Two ranks that train on the digits with nothing but the defaults."""
+    directory = tmp_path_factory.mktemp("digits") / "made" / "by the trainer"
+    before = cpu_seconds()
+    ended = run(2, trainer("--dataset", "digits", "--dir", directory))
+    return ended, directory, cpu_seconds() - before
+
+
+def test_digits_reach_95_percent_in_under_two_minutes_of_two_cores_without_any_setting(digits_run):
+    ended, _, seconds = digits_run
+    assert ended.code == 0, ended.stderr
+    (accuracy,) = re.findall(rf"^Test accuracy: ({NUMBER})$", ended.stdout, re.MULTILINE)
+    assert float(accuracy) >= 0.95
+    assert seconds < 2 * 120
+
+
+def test_rank_0_alone_reports_in_whole_lines(digits_run):
+    ended, directory, _ = digits_run
+    lines = ended.stdout.splitlines()
+    assert lines[0] == "Training digits on 2 ranks with 1 thread each"
+    assert lines[1:5] == [
+        "x_train shape: (1437, 32, 32, 3)",
+        "1437 train samples",
+        "360 test samples",
+        "Using real-time data augmentation.",
+    ]
+    epochs = [line for line in lines if " 45/45 " in line]
+    metrics = " ".join(f"{name} {NUMBER}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
+    assert [line.split()[1] for line in epochs] == [f"{epoch}/6" for epoch in range(1, 7)]
+    assert all(re.fullmatch(rf"Epoch ./6 45/45 {metrics} [0-9]+ images/s", line) for line in epochs)
+    assert f"Saved trained model at {directory}/saved_models/keras_cifar10_trained_model.h5" in lines
+    assert len(lines) == len(set(lines))
+    assert "\r" not in ended.stdout
+
+
+def test_nothing_but_the_program_speaks(digits_run):
+    assert digits_run[0].stderr == ""
+
+
+def test_rank_0_leaves_the_model_and_a_checkpoint_per_epoch(digits_run):
+    checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, 7)}
+    models = {f"saved_models/keras_cifar10_trained_model.{suffix}" for suffix in ("h5", "keras")}
+    assert files(digits_run[1]) == checkpoints | models
+
+
+def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(digits_run, environment):
+    directory = digits_run[1]
+    paths = [*sorted((directory / "saved_models").iterdir()), directory / "checkpoint-6.h5"]
+    loaded = subprocess.run(
+        [sys.executable, str(PLAIN_KERAS), *map(str, paths)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert loaded.returncode == 0, loaded.stderr
+    for line in loaded.stdout.splitlines():
+        module, name, iterations, accuracy = line.split()
+        assert (module.partition(".")[0], name, iterations) == ("keras", "RMSprop", str(6 * 45))
+        assert float(accuracy) >= 0.95
+    assert len(loaded.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize("flag", ["--epochs=0", "--no-such-flag"])
+def test_two_ranks_refuse_a_wrong_flag_with_one_sentence_and_exit_code_2(run, trainer, flag):
+    ended = run(2, trainer("--dataset", "digits", flag))
+    assert ended.code == 2
+    assert len(ended.complaints) == 1
+    assert flag.partition("=")[0] in ended.complaints[0]
+    assert ended.stdout.startswith("---") or not ended.stdout  # mpirun's own words
+    assert "Traceback" not in ended.stderr
+
+
+def test_help_is_printed_once(run, trainer):
+    ended = run(2, trainer("--help"))
+    assert (ended.code, ended.stdout.count("usage:")) == (0, 1)
+
+
+def test_data_that_only_another_node_lacks_are_named_by_one_sentence(run, trainer, make_archive, tmp_path):
+    make_archive(tmp_path / "archive-0")
+    flags = ("--dir", tmp_path / "out", "--archive-sha256", "any", "--archive")
+    command = " ".join(f"'{word}'" for word in trainer(*flags))
+    program = f"exec {command} '{tmp_path}/archive-'$OMPI_COMM_WORLD_RANK"
+    ended = run(2, ["sh", "-c", program])
+    assert ended.code == 1
+    remedy = "give another --archive"
+    assert ended.complaints == [f"horovodjob_trainer: rank 1: {tmp_path}/archive-1 does not exist; {remedy}"]
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_damaged_archive_is_named_by_one_sentence(run, trainer, make_archive, tmp_path):
+    make_archive(tmp_path / "a.tar.gz")
+    (tmp_path / "a.tar.gz").write_bytes((tmp_path / "a.tar.gz").read_bytes()[:5000])
+    ended = run(2, trainer("--dir", tmp_path, "--archive", tmp_path / "a.tar.gz", "--archive-sha256", "any"))
+    assert ended.code == 1
+    (sentence,) = ended.complaints
+    assert f"{tmp_path}/a.tar.gz cannot be read: " in sentence
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_output_directory_that_cannot_be_made_is_named_before_training(run, trainer, tmp_path):
+    (tmp_path / "file").write_text("")
+    ended = run(1, trainer("--dataset", "digits", "--dir", tmp_path / "file" / "below"))
+    assert ended.code == 1
+    (sentence,) = ended.complaints
+    assert f"cannot write to {tmp_path}/file/below: " in sentence
+
+
+@pytest.fixture(scope="module")
+def cifar(trainer, make_archive, tmp_path_factory) -> tuple[Path, list[str]]:
+    """A directory and the command that trains four short epochs into it, from an archive of CIFAR-10's layout."""
+    directory = tmp_path_factory.mktemp("cifar")
+    sha256 = make_archive(directory / "archive.tar.gz", rows=64)
+    archive = ("--archive", directory / "archive.tar.gz", "--archive-sha256", sha256)
+    return directory, trainer("--dir", directory, *archive, "--epochs", 4, "--learning-rate", 5e-4)
+
+
+@pytest.fixture(scope="module")
+def killed(cifar, mpirun, environment) -> tuple[int, float, str]:
+    """The run of `cifar`, whose rank 1 is killed in the third epoch: exit code, seconds to the end, output."""
+    directory, command = cifar
+    announce = ["sh", "-c", 'echo "$$" > "$0/pid-$OMPI_COMM_WORLD_RANK"; exec "$@"', str(directory)]
+    process = subprocess.Popen(
+        mpirun(2, [*announce, *command]), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    output = ""
+    for line in process.stdout:
+        output += line
+        if line.startswith("Epoch 2/4 10/10 "):
+            break
+    os.kill(int((directory / "pid-1").read_text()), signal.SIGKILL)
+    started = time.monotonic()
+    output += process.communicate(timeout=60)[0]
+    return process.returncode, time.monotonic() - started, output
+
+
+@pytest.fixture(scope="module")
+def resumed(killed, cifar, run):
+    """The second attempt of the killed run, which finds its newest checkpoint cut off."""
+    directory, command = cifar
+    newest = max(directory.glob("checkpoint-*.h5"))
+    newest.write_bytes(newest.read_bytes()[:100_000])
+    return run(2, command, {"HOROVODJOB_ATTEMPT": "2"}), newest
+
+
+def test_a_killed_rank_ends_the_job_as_failed(killed):
+    code, seconds, output = killed
+    assert "320 train samples\n64 test samples\n" in output
+    assert code != 0
+    assert seconds < 20
+
+
+def test_the_next_attempt_goes_on_from_the_newest_checkpoint_that_is_whole(resumed):
+    ended, newest = resumed
+    assert ended.code == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    epoch = int(re.findall(r"checkpoint-([0-9]+)\.h5", str(newest))[0])
+    assert [line for line in lines if line.startswith(f"Skipping the checkpoint {newest}, ")]
+    assert f"Attempt 2: going on after epoch {epoch - 1}" in lines
+    epochs = [line.split()[1] for line in lines if " 10/10 " in line]
+    assert epochs == [f"{number}/4" for number in range(epoch, 5)]
+
+
+def test_a_resumed_run_ends_with_the_whole_training(resumed, cifar, environment):
+    directory, _ = cifar
+    assert {f"checkpoint-{epoch}.h5" for epoch in range(1, 5)} <= files(directory)
+    assert not [name for name in files(directory) if ".partial-" in name or ".json" in name]
+    model = directory / "saved_models" / "keras_cifar10_trained_model.keras"
+    loaded = subprocess.run(
+        [sys.executable, str(PLAIN_KERAS), str(model)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert loaded.stdout.split()[2] == str(4 * 10), loaded.stderr
+
+
+def test_sigterm_ends_a_rank_at_once_with_143(trainer, environment, tmp_path):
+    process = subprocess.Popen(
+        trainer("--dataset", "digits", "--dir", tmp_path, "--epochs", 1000),
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if " 45/45 " in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=5) == 143
+    process.stdout.close()
