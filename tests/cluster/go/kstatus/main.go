@@ -14,6 +14,7 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	integers "k8s.io/apimachinery/pkg/util/json"
 )
 
 func main() {
@@ -26,10 +27,15 @@ func main() {
 func report(in io.Reader, out io.Writer) error {
 	decoder := json.NewDecoder(in)
 	for {
-		var value any
-		if err := decoder.Decode(&value); errors.Is(err, io.EOF) {
+		var raw json.RawMessage
+		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
+			return err
+		}
+		// Whole numbers have to be int64, as in an object that a client has read: kstatus refuses a float64 generation.
+		var value any
+		if err := integers.Unmarshal(raw, &value); err != nil {
 			return err
 		}
 		if err := reportValue(value, out); err != nil {
