@@ -1,6 +1,7 @@
 """The API server as the tests talk to it: plain dicts in and out, refusals as exceptions with the server's words."""
 
 import contextlib
+import functools
 import http.client
 import json
 import ssl
@@ -16,6 +17,7 @@ import yaml
 
 from cluster.apiserver import ControlPlane
 from cluster.binaries import Binaries
+from cluster.progress import Progress
 from cluster.settings import cache_directory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,9 +123,11 @@ class Api:
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
 
 
+@functools.cache
 def binary(name: str) -> str:
-    """Path of a program that the local cluster is built from."""
+    """Path of a program of the local cluster, built if it is not there."""
     binaries = Binaries(cache_directory())
+    binaries.ensure(Progress(), (name if name == "kstatus" else "kubernetes",))
     return str(binaries.path(name))
 
 

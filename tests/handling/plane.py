@@ -1,0 +1,132 @@
+"""The control plane that the operator is run against: an API server, its controllers, a kubelet that is played."""
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+
+import yaml
+
+from api.client import BASE, Api, ApiError, Object, install_definition, wait_for
+from cluster.apiserver import ControlPlane
+
+OPERATOR_NAMESPACE = "horovodjob-system"
+OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator"
+# Those that look at nodes would mistake the node that is not there for one that is lost.
+CONTROLLERS = "garbage-collector-controller,namespace-controller,serviceaccount-controller,resourcequota-controller"
+
+
+class Plane(ControlPlane):
+    """A control plane without the controllers that would look after nodes, whose API server can be restarted."""
+
+    def __init__(self) -> None:
+        super().__init__(controllers=True)
+
+    def _run(self, name: str, command: list[str]) -> None:
+        extra = [f"--controllers={CONTROLLERS}"] if name == "kube-controller-manager" else []
+        super()._run(name, [*command, *extra])
+
+    def restart_apiserver(self) -> None:
+        """Kills the API server and starts it again with the same command."""
+        process = self._processes["kube-apiserver"]
+        process.kill()
+        process.wait()
+        command = [str(word) for word in process.args]  # type: ignore[union-attr]
+        self._run("kube-apiserver", command[command.index("--") + 1 :])
+
+    def calls(self, namespace: str) -> Counter[str]:
+        """What the operator has asked of the API server about this namespace, as `verb resource`."""
+        counted: Counter[str] = Counter()
+        for line in self.audit_log.read_text().splitlines():
+            entry = json.loads(line)
+            reference = entry.get("objectRef", {})
+            if entry["user"]["username"] == OPERATOR_USER and reference.get("namespace") == namespace:
+                sub = f"/{reference['subresource']}" if "subresource" in reference else ""
+                counted[f"{entry['verb']} {reference['resource']}{sub}"] += 1
+        return counted
+
+
+def install(api: Api) -> None:
+    """Installs what manifests/base has, but for the Deployment: the operator runs beside the tests."""
+    install_definition(api)
+    rendered = api.kubectl("kustomize", str(BASE)).stdout
+    parts = [
+        part for part in yaml.safe_load_all(rendered) if part["kind"] not in ("Deployment", "CustomResourceDefinition")
+    ]
+    done = api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(parts))
+    assert done.returncode == 0, done.stderr
+
+
+def operator_kubeconfig(api: Api, path: Path) -> Path:
+    """A kubeconfig of the operator's own service account, with the rights of manifests/base and no others."""
+    account = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts/horovodjob-operator"
+    answer = api.create(f"{account}/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
+    cluster = {"server": api.server, "certificate-authority-data": api.authority}
+    configuration = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": answer["status"]["token"]}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+    path.write_text(yaml.safe_dump(configuration))
+    return path
+
+
+def make_namespace(api: Api, name: str) -> None:
+    """A namespace that holds its pods to Pod Security `restricted`, ready for pods."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    api.create("/api/v1/namespaces", body)
+    wait_for("its service account", lambda: api.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+
+
+class Kubelet(threading.Thread):
+    """Does at once what a kubelet would: removes pods that are deleted, ends those whose time is up."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(daemon=True)
+        self._api, self._ended = api, threading.Event()
+
+    def run(self) -> None:
+        """Watches pods until it is told to end."""
+        for event in self._api.watch("/api/v1/pods", self._ended):
+            pod = event["object"]
+            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+            ends = {"uid": pod["metadata"]["uid"]}
+            try:
+                if event["type"] == "DELETED":
+                    continue
+                if pod["metadata"].get("deletionTimestamp"):
+                    if pod["metadata"].get("deletionGracePeriodSeconds"):
+                        self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": ends})
+                elif pod["spec"].get("activeDeadlineSeconds") == 1 and pod["status"]["phase"] in ("Pending", "Running"):
+                    self._api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
+            except (ApiError, OSError):
+                continue  # it has gone in the meantime, or the API server is away: the next event tells
+
+    def end(self) -> None:
+        """No more."""
+        self._ended.set()
+
+
+class Recorder(threading.Thread):
+    """Keeps every version of every HorovodJob that the API server has stored, by uid."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(daemon=True)
+        self._api, self._ended = api, threading.Event()
+        self.versions: dict[str, list[Object]] = {}
+
+    def run(self) -> None:
+        """Watches jobs until it is told to end."""
+        for event in self._api.watch("/apis/horovodjob.dev/v1beta1/horovodjobs", self._ended):
+            known = self.versions.setdefault(event["object"]["metadata"]["uid"], [])
+            version = event["object"]["metadata"]["resourceVersion"]
+            if event["type"] != "DELETED" and all(one["metadata"]["resourceVersion"] != version for one in known):
+                known.append(event["object"])
+
+    def end(self) -> None:
+        """No more."""
+        self._ended.set()
