@@ -2,6 +2,8 @@
 MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 STAGES := $(PYTHON) tests/stages.py
+# CLUSTER_NAME chooses among local clusters, which can run side by side.
+CLUSTER := $(PYTHON) tests/cluster --name $(or $(CLUSTER_NAME),main)
 
 .DEFAULT_GOAL := help
 .PHONY: docs help demo test lint unit apiserver trainer e2e environment images cluster-up cluster-down crd python
@@ -24,14 +26,14 @@ unit: environment ## tests that need neither a cluster nor TensorFlow
 	@$(STAGES) unit
 
 apiserver: environment ## tests against a real API server without a node
-	@$(PYTHON) tests/cluster build
+	@$(CLUSTER) build
 	@$(STAGES) apiserver
 
 trainer: environment ## tests with real ranks under mpirun
 	@$(STAGES) trainer
 
 e2e: environment ## end-to-end tests with real pods
-	@if [ -z "$$KUBECONFIG" ]; then $(PYTHON) tests/cluster up && $(PYTHON) tests/cluster/images.py load; fi
+	@if [ -z "$$KUBECONFIG" ]; then $(CLUSTER) up && $(PYTHON) tests/cluster/images.py load; fi
 	@$(STAGES) e2e
 
 environment: python ## .venv with everything that uv.lock names
@@ -41,10 +43,10 @@ images: python ## build operator and trainer image, without Docker, and print th
 	@$(PYTHON) tests/cluster/images.py build
 
 cluster-up: python ## start the local cluster
-	@$(PYTHON) tests/cluster up
+	@$(CLUSTER) up
 
 cluster-down: ## end the local cluster; nothing of it keeps running
-	@$(PYTHON) tests/cluster down
+	@$(CLUSTER) down
 
 crd: environment ## generate the CustomResourceDefinition from the models
 	@.venv/bin/python -m horovodjob.api.crd manifests/base/crd.yaml

@@ -23,6 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob").absolute()
 CLUSTER = ROOT / "tests" / "cluster"
+# Which local cluster, should there be several.
+CLUSTER_NAME = os.environ.get("CLUSTER_NAME", "main")
 EXAMPLE = ROOT / "manifests" / "examples" / "digits.yaml"
 NAMESPACE = "horovodjob-demo"
 JOB = "digits"
@@ -31,7 +33,9 @@ MODEL = "saved_models/keras_cifar10_trained_model.h5"
 # The user that the trainer image runs as; a directory of the host gets no fsGroup.
 IMAGE_UID = 1000
 TRAINING_SECONDS = 1800
-STALLED_SECONDS = 60
+# Reasons that no time cures by itself, and how long they may last all the same.
+HOPELESS = ("ImagePullFailed", "InvalidSpec", "NameConflict")
+HOPELESS_SECONDS = 30
 POLL_SECONDS = 0.5
 # TensorFlow's remarks about the processor, which nobody at a demo needs.
 NOISE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] |^To enable the following instructions")
@@ -87,15 +91,16 @@ class Target:
 
 def target() -> Target:
     """Where the demo runs, with what it needs there checked."""
-    own = str(CACHE / "cluster" / "kubeconfig")
+    folder = "cluster" if CLUSTER_NAME == "main" else f"cluster-{CLUSTER_NAME}"
+    own = str(CACHE / folder / "kubeconfig")
     given = os.environ.get("KUBECONFIG", "")
     if given == own:  # what an earlier run told to export
         given = ""
     if given and not os.environ.get("IMAGE_REGISTRY"):
         raise DemoError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with operator and trainer image")
     if not given:
-        run_step("what this machine needs", [sys.executable, str(CLUSTER), "check"])
-        run_step("local cluster", [sys.executable, str(CLUSTER), "up"])
+        run_step("what this machine needs", [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "check"])
+        run_step("local cluster", [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "up"])
     built = CACHE / "bin" / "kubectl"
     program = str(built) if built.exists() else shutil.which("kubectl")
     if not program:
@@ -292,7 +297,7 @@ def watch(on: Target) -> dict[str, Any]:
         pods = (on.get("-n", NAMESPACE, "pods", "-l", f"horovodjob.dev/job={JOB}") or {"items": []})["items"]
         lines = (job_line(job), pods_line(pods))
         if lines[0] != shown[0]:
-            say(f"{JOB}: {lines[0]}")
+            say(f"{JOB}: {lines[0][:200]}")
         if lines[1] != shown[1]:
             say(f"  pods: {lines[1]}")
         shown = lines
@@ -301,9 +306,9 @@ def watch(on: Target) -> dict[str, Any]:
             if log:
                 log.join(timeout=10)
             return job
-        if condition(job, "Stalled").get("status") != "True":
+        if condition(job, "Ready").get("reason") not in HOPELESS:
             last_well = time.monotonic()
-        elif time.monotonic() > last_well + STALLED_SECONDS:
+        elif time.monotonic() > last_well + HOPELESS_SECONDS:
             raise DemoError(f"the job does not get on: {lines[0]}")
         time.sleep(POLL_SECONDS)
     raise DemoError(f"the HorovodJob {JOB} has not ended within {TRAINING_SECONDS // 60} minutes")

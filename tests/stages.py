@@ -4,7 +4,7 @@
 
 All in a row, the local cluster's binaries and the images are built beside lint and unit tests; what is sensitive
 to the machine's load comes after that. With KUBECONFIG set, the end-to-end tests use that cluster and the images
-of IMAGE_REGISTRY. Standard library only: it runs before anything of the project is installed.
+of IMAGE_REGISTRY. CLUSTER_NAME chooses among local clusters, which can run side by side. Standard library only: it runs before anything of the project is installed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob").absolute()
 CLUSTER = ROOT / "tests" / "cluster"
+CLUSTER_NAME = os.environ.get("CLUSTER_NAME", "main")
 LOGS = CACHE / "logs"
 VENV = ROOT / ".venv"
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -35,7 +36,7 @@ PYTHONS = ("python3.11", "python3.12")
 HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
 NEEDS_APISERVER = ("tests/api", "tests/handling")
 NEEDS_TENSORFLOW = ("tests/trainer",)
-NEEDS_CLUSTER = ("tests/e2e",)
+NEEDS_CLUSTER = ("tests/cluster", "tests/e2e")
 
 
 class StageError(Exception):
@@ -97,7 +98,6 @@ def environment() -> dict[str, str]:
         "PATH": path,
         "MYPYPATH": "operator:trainer:tests",
         "UV_CACHE_DIR": str(CACHE / "uv"),
-        "UV_LINK_MODE": "copy",
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_PROJECT_ENVIRONMENT": str(VENV),
         "VIRTUAL_ENV": "",
@@ -249,19 +249,20 @@ e2e = pytest_in("end-to-end tests: real pods", NEEDS_CLUSTER)
 
 def cluster(*arguments: str) -> None:
     """A command of the local cluster."""
-    call(sys.executable, CLUSTER, *arguments)
+    call(sys.executable, CLUSTER, "--name", CLUSTER_NAME, *arguments)
 
 
 def cluster_runs() -> bool:
     """Whether the local cluster is up and healthy."""
-    command = [sys.executable, str(CLUSTER), "status"]
+    command = [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "status"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def uses_given_cluster() -> bool:
     """Whether KUBECONFIG names another cluster than the project's own."""
     given = os.environ.get("KUBECONFIG", "")
-    if given == str(CACHE / "cluster" / "kubeconfig"):
+    folder = "cluster" if CLUSTER_NAME == "main" else f"cluster-{CLUSTER_NAME}"
+    if given == str(CACHE / folder / "kubeconfig"):
         return False
     if given and not os.environ.get("IMAGE_REGISTRY"):
         raise StageError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with the two images")

@@ -402,7 +402,8 @@ def load(wanted: list[Image]) -> None:
     """Brings images into the local cluster."""
     archives = [str(one.archive) for one in wanted if one.archive]
     if archives:
-        command = [sys.executable, str(Path(__file__).parent), "load-image", *archives]
+        name = os.environ.get("CLUSTER_NAME", "main")
+        command = [sys.executable, str(Path(__file__).parent), "--name", name, "load-image", *archives]
         subprocess.run(command, check=True, stdout=sys.stderr)
 
 
