@@ -8,10 +8,12 @@ from pathlib import Path
 from cluster.apiserver import ControlPlane
 from cluster.binaries import Binaries
 from cluster.errors import ClusterError
-from cluster.lifecycle import COMPONENTS, LocalCluster
+from cluster.health import problems
+from cluster.lifecycle import LocalCluster
 from cluster.machine import check_machine
+from cluster.processes import Processes
 from cluster.progress import Progress
-from cluster.settings import DEFAULT_NAME, NODE_NAME, Cluster
+from cluster.settings import COMPONENTS, DEFAULT_NAME, NODE_NAME, Cluster
 
 
 def main() -> int:
@@ -46,7 +48,7 @@ def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> 
         case "down":
             LocalCluster(cluster, progress).down(purge=arguments.purge)
         case "status":
-            return status(LocalCluster(cluster, progress))
+            return status(cluster)
         case "load-image":
             LocalCluster(cluster, progress).load(arguments.archives)
         case "logs":
@@ -58,17 +60,17 @@ def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> 
     return 0
 
 
-def status(local: LocalCluster) -> int:
+def status(cluster: Cluster) -> int:
     """Print what runs and what is missing; 0 if nothing is."""
+    processes = Processes(cluster)
     for name in COMPONENTS:
-        pid = local.processes.pid(name)
+        pid = processes.pid(name)
         print(f"{name:<26}{f'runs (process {pid})' if pid else 'does not run'}")
-    problems = local.problems()
-    if problems:
-        print(f"cluster {local.cluster.name!r} is not healthy:", *problems, sep="\n- ")
+    if found := problems(cluster):
+        print(f"cluster {cluster.name!r} is not healthy:", *found, sep="\n- ")
         return 1
-    print(f"cluster {local.cluster.name!r} is healthy: node {NODE_NAME} is Ready, the DNS answers")
-    print(f"KUBECONFIG={local.cluster.kubeconfig}")
+    print(f"cluster {cluster.name!r} is healthy: node {NODE_NAME} is Ready, the DNS answers")
+    print(f"KUBECONFIG={cluster.kubeconfig}")
     return 0
 
 

@@ -12,7 +12,7 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
 LABELS = {"k8s-app": "kube-dns"}  # the label that network policies select the DNS by
 QUERY_HEADER = struct.pack(">HHHHHH", 1, 0x0100, 1, 0, 0, 0)  # one question
 TYPE_A, CLASS_IN = 1, 1
-QUERY_SECONDS = 0.3
+QUERY_SECONDS = 1
 # CoreDNS asks its plugins in a compiled order, not in the order of this file: NXDOMAIN for all other names
 # needs a block of its own, or it would answer before the plugin `kubernetes` does.
 COREFILE = """\

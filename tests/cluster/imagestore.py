@@ -73,7 +73,8 @@ def describe(archive: Path) -> tuple[str, set[str]]:
                 names.update(map(full_name, image.get("RepoTags") or []))
                 digest.update(read(files, image["Config"]))
     except (OSError, tarfile.TarError, KeyError) as error:
-        raise ClusterError(f"{archive} is not an image archive: {error}") from error
+        reason = str(error).splitlines()[0]
+        raise ClusterError(f"{archive} is not an image archive: {reason}") from error
     return digest.hexdigest()[:32], names
 
 

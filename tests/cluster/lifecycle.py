@@ -22,6 +22,7 @@ from cluster.controlplane import (
     write_configuration,
 )
 from cluster.errors import ClusterError, MachineUnfit
+from cluster.health import NODE, is_node_ready
 from cluster.host import (
     make_shared_mount,
     prepare_host,
@@ -30,24 +31,14 @@ from cluster.host import (
     unmount_all,
 )
 from cluster.imagestore import ImageStore
-from cluster.network import ensure_network, missing_routes, mount_points, remove_network
+from cluster.network import ensure_network, mount_points, remove_network
 from cluster.pki import control_plane_certificates, ensure_certificates, node_certificates, write_kubeconfig
 from cluster.processes import Component, Processes
 from cluster.progress import Progress, wait_until
-from cluster.settings import API_PORT, NODE_NAME, RUN_ROOT, Cluster
+from cluster.settings import API_PORT, COMPONENTS, NODE_NAME, RUN_ROOT, Cluster
 
-COMPONENTS = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "containerd",
-    "kubelet",
-    "kube-proxy",
-)
 IMAGES = ("pause", "coredns")
 GPU = "nvidia.com/gpu"
-NODE = f"/api/v1/nodes/{NODE_NAME}"
 READY_SECONDS = 90
 
 
@@ -92,6 +83,7 @@ class LocalCluster:
         """Nothing left of the cluster but its logs and its imported images; not even those with `purge`."""
         with lock(self.cluster, self.progress):
             self._take_down()
+            self.cluster.gpu_count_file.unlink(missing_ok=True)
             if purge:
                 shutil.rmtree(self.cluster.state, ignore_errors=True)
             self.progress.step(f"cluster {self.cluster.name!r} is down")
@@ -113,26 +105,6 @@ class LocalCluster:
         self.cluster.gpu_count_file.write_text(str(count))
         self._claim_gpus(count)
         self.progress.step(f"{NODE_NAME} advertises {count} {GPU}")
-
-    def problems(self) -> list[str]:
-        """What keeps the cluster from being healthy, one sentence each."""
-        found = [f"{name} does not run" for name in COMPONENTS if self.processes.pid(name) is None]
-        found += [f"no route leads to {cidr}" for cidr in missing_routes(self.cluster)]
-        if not self.cluster.kubeconfig.exists():
-            return [*found, f"there is no {self.cluster.kubeconfig}"]
-        if found:
-            return found
-        try:
-            client = self.client
-            if not client.is_ready():
-                return ["the API server is not ready"]
-            if not is_node_ready(client):
-                found.append(f"node {NODE_NAME} is not Ready")
-            if not dns.answers(self.cluster):
-                found.append("the DNS does not answer")
-        except ClusterError as error:
-            found.append(str(error))
-        return found
 
     def _insist_on_being_up(self) -> None:
         if missing := [name for name in ("kube-apiserver", "containerd") if self.processes.pid(name) is None]:
@@ -253,7 +225,6 @@ class LocalCluster:
         for path in (cluster.run, cluster.kubelet_root, cluster.etc, cluster.pki, self.settings.etcd_data):
             shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(cluster.log / "pods", ignore_errors=True)
-        cluster.gpu_count_file.unlink(missing_ok=True)
         if not others(cluster):
             restore_host()
 
@@ -261,18 +232,6 @@ class LocalCluster:
 def others(cluster: Cluster) -> list[str]:
     """Other local clusters that are up on this machine."""
     return [entry.name for entry in RUN_ROOT.iterdir() if entry.is_dir() and entry.name != cluster.name]
-
-
-def is_node_ready(client: Client, since: datetime | None = None) -> bool:
-    """Whether pods can be put on the node, and its kubelet has said so after `since`."""
-    found = client.get(NODE)
-    if found is None or found["spec"].get("taints"):
-        return False
-    ready = [c for c in found.get("status", {}).get("conditions", []) if c["type"] == "Ready"]
-    return any(
-        c["status"] == "True" and (since is None or datetime.fromisoformat(c["lastHeartbeatTime"]) >= since)
-        for c in ready
-    )
 
 
 def lock_file(cluster: Cluster) -> Path:

@@ -12,6 +12,15 @@ DEFAULT_NAME = "main"
 NODE_NAME = "node1"
 RUN_ROOT = Path("/run/horovodjob")
 API_PORT = 6443
+COMPONENTS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "containerd",
+    "kubelet",
+    "kube-proxy",
+)
 
 
 def cache_directory() -> Path:

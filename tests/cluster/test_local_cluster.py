@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from cluster.binaries import Binaries
-from cluster.lifecycle import COMPONENTS
-from cluster.settings import Cluster
+from cluster.settings import COMPONENTS, Cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -63,6 +62,10 @@ def pod(name: str, **container: Any) -> str:
             "spec": {"containers": containers, "terminationGracePeriodSeconds": 0},
         }
     )
+
+
+def node(path: str) -> str:
+    return kubectl("get", "node", "node1", f"--output=jsonpath={{.status.{path}}}")
 
 
 def is_running(name: str) -> bool:
@@ -171,12 +174,15 @@ def test_up_heals_an_interface_and_routes_that_somebody_removed(cluster: Cluster
 
 
 def test_up_starts_again_from_nothing_where_the_state_is_broken(cluster: Cluster) -> None:
+    command("gpus", "3")
     kill(*COMPONENTS)
     for file in (cluster.state / "etcd").rglob("*.wal"):
         file.write_bytes(b"broken" * 1000)
     (cluster.run / "kubelet.pid").write_text("1")  # a process that is not ours must survive this
     command("up")
     command("status")
+    assert node("allocatable.nvidia\\.com/gpu") == "3"
+    command("gpus", "0")
 
 
 def test_up_goes_on_where_an_interrupted_up_ended(cluster: Cluster) -> None:
@@ -206,9 +212,6 @@ def test_a_pod_that_wants_a_gpu_runs_only_where_the_node_advertises_one(cluster:
 
 
 def test_the_node_keeps_its_gpus_when_the_kubelet_reports_or_starts_anew(cluster: Cluster) -> None:
-    def node(path: str) -> str:
-        return kubectl("get", "node", "node1", f"--output=jsonpath={{.status.{path}}}")
-
     command("gpus", "3")
     kill("kubelet")
     command("up")
