@@ -4,7 +4,8 @@
 
 All in a row, the local cluster's binaries and the images are built beside lint and unit tests; what is sensitive
 to the machine's load comes after that. With KUBECONFIG set, the end-to-end tests use that cluster and the images
-of IMAGE_REGISTRY. CLUSTER_NAME chooses among local clusters, which can run side by side. Standard library only: it runs before anything of the project is installed.
+of IMAGE_REGISTRY. CLUSTER_NAME chooses among local clusters, which can run side by side.
+Standard library only: it runs before anything of the project is installed.
 """
 
 from __future__ import annotations
