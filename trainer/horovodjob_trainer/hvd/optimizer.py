@@ -17,8 +17,8 @@ def DistributedOptimizer(  # the name that scripts know
 ) -> Any:
     """An optimizer of the same class and settings whose `apply` first reduces the gradients over all ranks.
 
-    Its class keeps the name and module of the original, so a saved model loads where neither Horovod nor this
-    package is installed. Clipping acts on the reduced gradients. Compile the model with `jit_compile=False`:
+    It is saved as the original would be, so a saved model loads where neither Horovod nor this package is
+    installed. Clipping acts on the reduced gradients. Compile the model with `jit_compile=False`:
     XLA cannot compile the exchange.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -35,8 +35,14 @@ def DistributedOptimizer(  # the name that scripts know
         reduced = _reduced(list(grads), prefix, compression, sparse_as_dense, op)
         return base.apply(self, reduced, trainable_variables)
 
-    body = {"apply": apply, "_horovodjob_distributed": True}
-    distributed = type(base.__name__, (base,), {**body, "__module__": base.__module__, "__doc__": base.__doc__})
+    body = {
+        "__module__": base.__module__,
+        "__doc__": base.__doc__,
+        "__class__": property(lambda self: base),  # what Keras writes into saved files
+        "_horovodjob_distributed": True,
+        "apply": apply,
+    }
+    distributed = type(base.__name__, (base,), body)
     distributed.__qualname__ = base.__qualname__
     result = distributed.from_config(optimizer.get_config())  # type: ignore[attr-defined]
     if optimizer.built:  # restored from a checkpoint: its slots are worth keeping
