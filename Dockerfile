@@ -24,7 +24,7 @@ RUN export DEBIAN_FRONTEND=noninteractive \
 ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 
-# ---- uv, and the locked versions without the parts of pyproject.toml that only linters read ---------------
+# ---- uv ---------------------------------------------------------------------------------------------------
 FROM python AS uv
 
 ARG UV_VERSION=0.13.9
@@ -44,6 +44,11 @@ RUN apt-get update \
  && /opt/uv/bin/pip install --no-cache-dir --disable-pip-version-check uv==${UV_VERSION} \
  && ln -s /opt/uv/bin/uv /usr/local/bin/uv
 WORKDIR /src
+
+
+# ---- the locked versions, without the parts of pyproject.toml that only linters read ----------------------
+FROM uv AS lock
+
 COPY pyproject.toml uv.lock /tmp/lock/
 RUN awk '/^\[/ { keep = !/^\[+tool\.(ruff|mypy|pytest|importlinter)/ } keep' \
       /tmp/lock/pyproject.toml > pyproject.toml \
@@ -53,7 +58,7 @@ RUN awk '/^\[/ { keep = !/^\[+tool\.(ruff|mypy|pytest|importlinter)/ } keep' \
 # ---- the operator's packages ------------------------------------------------------------------------------
 FROM uv AS operator-packages
 
-COPY --from=uv /src/ ./
+COPY --from=lock /src/ ./
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
     uv sync --frozen --no-dev --no-install-project --extra operator \
  && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
@@ -65,7 +70,7 @@ FROM uv AS trainer-packages
 
 RUN apt-get update \
  && apt-get install -y --no-install-recommends g++ cmake make libopenmpi-dev openmpi-bin python3-dev
-COPY --from=uv /src/ ./
+COPY --from=lock /src/ ./
 # What no training run opens goes: headers, static libraries, the packages' own tests, and libclang, which
 # TensorFlow's wheel requires but nothing in it imports.
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
@@ -79,7 +84,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
 
 
 # ---- this project, built once for each image from the sources that the image has --------------------------
-FROM uv AS operator-project
+FROM lock AS operator-project
 
 COPY LICENSE ./
 COPY operator ./operator
@@ -94,7 +99,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && cp -a /opt/venv/bin/horovodjob-operator /out/bin/ \
  && cp -a /opt/venv/lib/python3.11/site-packages/horovodjob* /out/lib/python3.11/site-packages/
 
-FROM uv AS trainer-project
+FROM lock AS trainer-project
 
 COPY LICENSE ./
 COPY trainer ./trainer
