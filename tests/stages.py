@@ -238,7 +238,8 @@ def pytest_in(what: str, folders: tuple[str, ...]) -> Callable[[], None]:
 
     def stage() -> None:
         title(what)
-        pytest(*(path for path in folders if (ROOT / path).exists()))
+        if there := [path for path in folders if (ROOT / path).exists()]:  # pytest takes none for all
+            pytest(*there)
 
     return stage
 
