@@ -33,7 +33,6 @@ trainer: environment ## tests with real ranks under mpirun
 	@$(STAGES) trainer
 
 e2e: environment ## end-to-end tests with real pods
-	@if [ -z "$$KUBECONFIG" ]; then $(CLUSTER) up && $(PYTHON) tests/cluster/images.py load; fi
 	@$(STAGES) e2e
 
 environment: python ## .venv with everything that uv.lock names
