@@ -1,0 +1,134 @@
+"""The platform takes a pod, or memory runs out. One job for each way of losing one; all run side by side.
+
+In attempt 1 the ranks wait for a file that nobody makes, so each job ends in attempt 2 or not at all.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.access import Object, wait_for
+from e2e.space import Space
+
+WAITS = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; echo "rank of attempt 2 on $HOSTNAME"'
+# Rank 0 alone takes memory that its worker has not.
+GREEDY = (
+    '[ "$HOROVODJOB_ATTEMPT" = 2 ] || [ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec python3 -c "'
+    'import os, time; hoard = [os.urandom(1 << 20) for _ in range(600)]; time.sleep(3600)"; ' + WAITS
+)
+JOBS = ("deleted", "evicted", "memory", "headless")
+TWO = {"replicas": 2}
+
+
+@pytest.fixture(scope="module")
+def first(module_space: Space) -> dict[str, dict[str, Object]]:
+    """The pods of each job while its first attempt ran; then each has lost one."""
+    space = module_space
+    limited = {"resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "300Mi"}}}
+    space.apply(
+        space.job("deleted", WAITS, worker=TWO),
+        space.job("evicted", WAITS, worker=TWO),
+        space.job("headless", WAITS, worker=TWO),
+        space.job("memory", GREEDY, worker=TWO | limited),
+    )
+    for name in ("deleted", "evicted", "headless"):
+        space.wait_phase(name, "Running", seconds=120)
+        ranks = [f"{name}-worker-{index}" for index in (0, 1)]
+        wait_for("the ranks", lambda ranks=ranks: all(_ranks(space, pod) == ["1"] for pod in ranks))  # type: ignore[misc]
+    space.wait("memory", "the first attempt", lambda status: status.get("runningTime") or status["attempt"] == 2)
+    before = {name: space.pods(name) for name in JOBS}
+    space.delete_pod("deleted-worker-1")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction"}
+    metadata = {"name": "evicted-worker-1", "namespace": space.name}
+    space.api.request("POST", f"{space.core}/pods/evicted-worker-1/eviction", eviction | {"metadata": metadata})
+    space.delete_pod("headless-launcher")
+    return before
+
+
+def _ranks(space: Space, pod: str) -> list[str]:
+    """The attempt of each rank that runs in a pod."""
+    return [attempt for attempt, command in space.processes(pod) if command.startswith("sleep 3600")]
+
+
+def _uids(pods: dict[str, Object]) -> dict[str, str]:
+    return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
+
+
+def _lives(space: Space, pod: str) -> list[str]:
+    """The uids of all pods that ever had the name, the oldest first."""
+    ever = [one for one in space.pods_ever(pod.rpartition("-worker")[0] or pod.removesuffix("-launcher"))]
+    own = [one for one in ever if one["metadata"]["name"] == pod]
+    return [one["metadata"]["uid"] for one in sorted(own, key=lambda one: str(one["metadata"]["creationTimestamp"]))]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("deleted", "WorkerLost"), ("evicted", "Evicted")])
+def test_a_worker_that_is_taken_is_replaced_and_the_other_one_kept(
+    module_space: Space, first: dict[str, dict[str, Object]], name: str, reason: str
+) -> None:
+    status = module_space.wait(name, "the second attempt", lambda status: status["attempt"] == 2)
+    assert (status["restarts"], status["preemptions"]) == (0, 1)
+    status = module_space.wait_phase(name, "Succeeded", seconds=120)
+    (error,) = status["errors"]
+    assert (error["reason"], error["pod"], error["attempt"]) == (reason, f"{name}-worker-1", 1)
+    before = _uids(first[name])
+    assert _lives(module_space, f"{name}-worker-0") == [before[f"{name}-worker-0"]]
+    lost, *new = _lives(module_space, f"{name}-worker-1")
+    assert lost == before[f"{name}-worker-1"]
+    assert len(new) == 1
+    assert "Preempted" in module_space.events(name)
+
+
+@pytest.mark.parametrize("name", ["deleted", "evicted", "headless"])
+def test_the_second_attempt_runs_on_every_worker(
+    module_space: Space, first: dict[str, dict[str, Object]], name: str
+) -> None:
+    module_space.wait_phase(name, "Succeeded", seconds=120)
+    said = [f"rank of attempt 2 on {name}-worker-{index}" for index in (0, 1)]
+    assert sorted(module_space.output(name)) == said
+
+
+def test_a_launcher_that_is_deleted_is_replaced_and_all_workers_are_kept(
+    module_space: Space, first: dict[str, dict[str, Object]]
+) -> None:
+    status = module_space.wait_phase("headless", "Succeeded", seconds=120)
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
+    (error,) = status["errors"]
+    assert (error["reason"], error["pod"]) == ("LauncherFailed", "headless-launcher")
+    before = _uids(first["headless"])
+    for index in (0, 1):
+        assert _lives(module_space, f"headless-worker-{index}") == [before[f"headless-worker-{index}"]]
+    assert len(_lives(module_space, "headless-launcher")) == 2
+
+
+def test_a_worker_out_of_memory_is_told_as_such_and_replaced(
+    module_space: Space, first: dict[str, dict[str, Object]]
+) -> None:
+    status = module_space.wait_phase("memory", "Succeeded", seconds=120)
+    (error,) = status["errors"]
+    assert (error["reason"], error["pod"]) == ("WorkerOutOfMemory", "memory-worker-0")
+    assert "memory limit" in error["message"]
+    assert (status["restarts"], status["preemptions"]) == (1, 0)
+    assert len(_lives(module_space, "memory-worker-0")) == 2
+    assert len(_lives(module_space, "memory-worker-1")) == 1
+
+
+def test_no_rank_of_an_old_attempt_survives_in_a_worker_that_is_kept(space: Space) -> None:
+    """Ranks that have left their process group and ignore signals: mpirun and sshd alone would not end them."""
+    stays = 'trap "" TERM HUP INT; setsid sh -c \'trap "" TERM HUP INT; sleep 7200\' & exec sleep 3600'
+    space.apply(space.job("clings", stays, worker=TWO))
+    space.wait_phase("clings", "Running")
+    kept = "clings-worker-0"
+
+    def attempts() -> set[str]:
+        return {attempt for attempt, command in space.processes(kept) if command.startswith("sleep")}
+
+    wait_for("ranks of attempt 1", lambda: attempts() == {"1"})
+    uid = space.pods()[kept]["metadata"]["uid"]
+    space.delete_pod("clings-worker-1", seconds=0)
+    space.wait("clings", "attempt 2 runs", lambda status: status["attempt"] == 2 and status["phase"] == "Running", 90)
+    wait_for("ranks of attempt 2", lambda: "2" in attempts())
+    assert attempts() == {"2"}
+    assert space.pods()[kept]["metadata"]["uid"] == uid
+    hostfile = space.exec(kept, "cat", "/run/horovodjob/hostfile")
+    addresses = [space.pods()[f"clings-worker-{index}"]["status"]["podIP"] for index in (0, 1)]
+    assert hostfile == "".join(f"{address} slots=1\n" for address in addresses)
