@@ -131,7 +131,7 @@ def binary(name: str) -> str:
     return str(binaries.path(name))
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = 60) -> T:
     """What `look` gives as soon as it is true."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

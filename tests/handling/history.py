@@ -23,6 +23,7 @@ FINISHED = ("Succeeded", "Failed")
 
 def contradictions(history: Sequence[Object]) -> Iterator[str]:
     """Sentences about what must not be, over all versions of a job."""
+    history = tuple(history)  # the recorder may be adding to it
     for stored, told in zip(history, kstatus(history), strict=True):
         status = stored["status"]
         phase = status.get("phase")

@@ -60,7 +60,7 @@ class Job:
 
     # ---- waiting ------------------------------------------------------------------------------------------
 
-    def wait(self, phase: str, seconds: float = 30) -> Object:
+    def wait(self, phase: str, seconds: float = 60) -> Object:
         """The status as soon as the job is in this phase."""
         try:
             wait_for(f"phase {phase} of {self.name}", lambda: self.phase == phase, seconds)
@@ -144,10 +144,16 @@ class Job:
         """Somebody deletes a pod."""
         self.api.delete(f"{self.pods_path}/{self.name}-{role}")
 
+    def let_the_delay_pass(self) -> None:
+        """Dates the last error back, so that the next attempt need not be waited for."""
+        errors = self.wait("Restarting")["errors"]
+        errors[-1]["time"] = "2020-01-01T00:00:00Z"
+        self.api.patch(f"{self.path}/status", {"status": {"errors": errors}})
+
     # ---- as far as ----------------------------------------------------------------------------------------
 
-    def bring_to(self, phase: str) -> "Job":
-        """Plays until the job is in this phase."""
+    def bring_to(self, phase: str, *, since: str = "") -> "Job":
+        """Plays until the job is in this phase, from the beginning or from another phase."""
         steps: dict[str, Callable[[], None]] = {
             "Queued": lambda: None,
             "Starting": self.place,
@@ -157,18 +163,22 @@ class Job:
         }
         way = ["Queued", "Starting", "Running"]
         way = way[: way.index(phase) + 1] if phase in way else [*way, phase]
-        for step in way:
+        for step in way[way.index(since) + 1 if since else 0 :]:
             steps[step]()
             self.wait(step)
         return self
 
     def run(self) -> None:
         """Workers answer, the launcher gets its hosts and runs mpirun."""
-        workers = [role for role in self.wait_for_pods() if role != "launcher"]
-        for role in workers:
-            self.start(role)
+        self.run_workers()
         wait_for("the hosts of the launcher", lambda: self.hosts)
         self.start("launcher")
+
+    def run_workers(self) -> None:
+        """Workers answer."""
+        for role in self.wait_for_pods():
+            if role != "launcher":
+                self.start(role)
 
     @property
     def hosts(self) -> str:

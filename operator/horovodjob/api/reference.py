@@ -33,7 +33,7 @@ CONDITIONS: Mapping[ConditionType, str] = {
     ConditionType.STALLED: "Nothing goes on without somebody's help; the message says what helps.",
 }
 REASONS: Mapping[Reason, str] = {
-    Reason.ADMITTED: "The job is admitted; its pods are being created.",
+    Reason.ADMITTED: "All pods have a node: the job has been admitted, and `Queued` is over.",
     Reason.WAITING_FOR_NODES: "Pods have no node yet, or a quota is used up; the message has the scheduler's words.",
     Reason.WAITING_FOR_WORKERS: "All pods have a node; the workers start.",
     Reason.RANKS_RUNNING: "mpirun runs the ranks.",
