@@ -55,7 +55,9 @@ class Api:
         url = f"{self._client.configuration.host}{path}"
         return self._pool.request(method, url, body=data, headers=headers, retries=False, **options)
 
-    def request(self, method: str, path: str, body: Object | None = None, content_type: str = "application/json") -> Any:
+    def request(
+        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
+    ) -> Any:
         """The answer, as JSON. Raises Refused."""
         answer = self._send(method, path, body, content_type, timeout=30)
         if answer.status >= 400:
@@ -120,5 +122,7 @@ class Kubectl:
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
         )
         if done.returncode:
-            raise AssertionError(f"kubectl {' '.join(arguments[:6])} ended with {done.returncode}: {done.stderr[-2000:]}")
+            raise AssertionError(
+                f"kubectl {' '.join(arguments[:6])} ended with {done.returncode}: {done.stderr[-2000:]}"
+            )
         return done.stdout

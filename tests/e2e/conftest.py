@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,7 +97,9 @@ def new_space(
 
 
 @pytest.fixture
-def space(new_space: Callable[..., Space], request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[Space]:
+def space(
+    new_space: Callable[..., Space], request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> Iterator[Space]:
     """A namespace of the test, at Pod Security restricted."""
     words = re.sub("[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_").lower())
     made = new_space(words)
@@ -122,8 +125,6 @@ def shared_directory(target: Target, tmp_path_factory: pytest.TempPathFactory) -
         assert target.local
         directory = target.local.state / "e2e" / tmp_path_factory.mktemp(name).parent.name / name
         directory.mkdir(parents=True, exist_ok=True)
-        import os
-
         os.chown(directory, IMAGE_USER, IMAGE_USER)
         return directory
 

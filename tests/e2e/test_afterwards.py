@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -50,7 +51,7 @@ def _written(histories: list[list[Object]]) -> Iterator[tuple[str, Object, Objec
     """Each status that followed another one, with the job's name."""
     for versions in histories:
         name = f"{versions[0]['metadata']['namespace']}/{versions[0]['metadata']['name']}"
-        for old, new in zip(versions, versions[1:], strict=False):
+        for old, new in pairwise(versions):
             if "phase" in new.get("status", {}):
                 yield name, old, new
 

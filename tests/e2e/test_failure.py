@@ -74,7 +74,8 @@ def test_the_workers_of_a_failed_attempt_serve_the_next_one(space: Space) -> Non
 
 def test_each_restart_is_an_event_of_its_own(space: Space) -> None:
     space.wait_phase("fails", "Failed", seconds=90)
-    events = wait_for("the last event", lambda: (e := space.events("fails")) and "Failed" in e and e)
+    wait_for("the last event", lambda: "Failed" in space.events("fails"))
+    events = space.events("fails")
     assert [events.count(reason) for reason in ("Created", "Started", "Restarting", "Failed")] == [1, 2, 1, 1]
 
 

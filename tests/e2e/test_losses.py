@@ -56,7 +56,7 @@ def _uids(pods: dict[str, Object]) -> dict[str, str]:
 
 def _lives(space: Space, pod: str) -> list[str]:
     """The uids of all pods that ever had the name, the oldest first."""
-    ever = [one for one in space.pods_ever(pod.rpartition("-worker")[0] or pod.removesuffix("-launcher"))]
+    ever = space.pods_ever(pod.rpartition("-worker")[0] or pod.removesuffix("-launcher"))
     own = [one for one in ever if one["metadata"]["name"] == pod]
     return [one["metadata"]["uid"] for one in sorted(own, key=lambda one: str(one["metadata"]["creationTimestamp"]))]
 

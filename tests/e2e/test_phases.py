@@ -140,9 +140,7 @@ def test_an_operator_that_is_killed_over_and_over_makes_nothing_twice(
     assert pods == ["hunted-launcher", *(f"hunted-worker-{index}" for index in range(3))]
 
 
-def test_a_job_that_was_deleted_while_there_was_no_operator_leaves_nothing(
-    space: Space, operator: Operator
-) -> None:
+def test_a_job_that_was_deleted_while_there_was_no_operator_leaves_nothing(space: Space, operator: Operator) -> None:
     space.apply(space.job("orphan", WAIT, worker={"replicas": 2}))
     space.wait_phase("orphan", "Running")
     scale = "/apis/apps/v1/namespaces/horovodjob-system/deployments/horovodjob-operator/scale"

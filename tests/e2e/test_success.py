@@ -61,7 +61,7 @@ sys.stdout.write("PROBE " + json.dumps({
 }) + "\\n")
 sys.stdout.flush()
 """
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"team": "vision"}},
     "spec": {
         "initContainers": [
@@ -95,7 +95,7 @@ def probes(module_space: Space) -> list[dict[str, Any]]:
     template = json.loads(json.dumps(TEMPLATE))
     for container in (template["spec"]["initContainers"][0], template["spec"]["containers"][1]):
         container["image"] = space.image
-    env = [{"name": name, "value": value} for name, value in VALUES.items()]
+    env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in VALUES.items()]
     env.append({"name": "PROBE_NAMES", "value": json.dumps(list(SEEN))})
     env.append({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     space.apply(
@@ -143,7 +143,10 @@ def test_every_rank_gets_its_arguments_as_they_stand(probes: list[dict[str, Any]
 
 def test_every_rank_has_the_variables_of_a_job(probes: list[dict[str, Any]]) -> None:
     wanted = {
-        *(f"AZ_BATCHAI_{name}" for name in ("JOB_MOUNT_ROOT", "JOB_TEMP", "STDOUTERR_DIR", "MPI_HOST_FILE", "NUM_GPUS")),
+        *(
+            f"AZ_BATCHAI_{name}"
+            for name in ("JOB_MOUNT_ROOT", "JOB_TEMP", "STDOUTERR_DIR", "MPI_HOST_FILE", "NUM_GPUS")
+        ),
         *(f"HOROVODJOB_{name}" for name in ("NAME", "NAMESPACE", "ATTEMPT", "HOSTFILE")),
     }
     for one in probes:
@@ -236,7 +239,7 @@ def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(space: Space) -
     space.apply(space.job("held", "until [ -e /tmp/go ]; do sleep 0.1; done"))
     space.wait_phase("held", "Running")
     worker = space.pods("held")["held-worker-0"]["status"]["podIP"]
-    ssh = f"ssh -F /run/horovodjob/ssh_config -o ConnectTimeout=10 -o LogLevel=INFO"
+    ssh = "ssh -F /run/horovodjob/ssh_config -o ConnectTimeout=10 -o LogLevel=INFO"
     assert "works" in space.exec("held-launcher", "sh", "-c", f"{ssh} {worker} echo works")
     script = (
         "ssh-keygen -q -t ed25519 -N '' -f /tmp/other && "
@@ -246,7 +249,9 @@ def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(space: Space) -
     other = space.exec("held-launcher", "sh", "-c", script)
     assert "Host key verification failed" in other
     assert "code 255" in other
-    unknown = space.exec("held-launcher", "sh", "-c", f"{ssh} -o UserKnownHostsFile=/dev/null {worker} true 2>&1; echo code $?")
+    unknown = space.exec(
+        "held-launcher", "sh", "-c", f"{ssh} -o UserKnownHostsFile=/dev/null {worker} true 2>&1; echo code $?"
+    )
     assert "code 255" in unknown
     space.release("held-worker-0")
     space.wait_phase("held", "Succeeded")
