@@ -100,7 +100,10 @@ class Api:
                 query = f"watch=1&timeoutSeconds=20&resourceVersion={version}"
                 connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=25)
                 connection.request("GET", f"{path}?{query}")
-                for line in connection.getresponse():
+                response = connection.getresponse()
+                if response.status != 200:  # an API server that has just started knows nobody's rights yet
+                    raise OSError(response.status)
+                for line in response:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         version = ""

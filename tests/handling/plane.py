@@ -1,5 +1,6 @@
 """The control plane that the operator is run against: an API server, its controllers, a kubelet that is played."""
 
+import http.client
 import json
 import threading
 from collections import Counter
@@ -103,7 +104,7 @@ class Kubelet(threading.Thread):
                         self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": ends})
                 elif pod["spec"].get("activeDeadlineSeconds") == 1 and pod["status"]["phase"] in ("Pending", "Running"):
                     self._api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
-            except (ApiError, OSError):
+            except (ApiError, OSError, http.client.HTTPException):
                 continue  # it has gone in the meantime, or the API server is away: the next event tells
 
     def end(self) -> None:
