@@ -61,6 +61,8 @@ DPKG_EXCLUDES = "".join(f"path-exclude /{path}/*\n" for path in UNWANTED)
 TOOLS = ("buildah", "debootstrap")
 CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 KEPT_ARCHIVES = 2
+# Layers of earlier builds are kept, for speed, while the disk has more room than this.
+SCARCE_BYTES = 12 * 1024**3
 # What a build that was killed leaves in the folder of the images.
 LEFT_OVERS = ("tmp/buildah[0-9]*", "*.partial", "context-*", "rootfs-*")
 STARTED = time.monotonic()
@@ -258,6 +260,9 @@ class Buildah:
             say(f"the image storage is damaged, starting a new one ({error})")
             unmount_below(self.storage)
             shutil.rmtree(self.storage, ignore_errors=True)
+        if shutil.disk_usage(IMAGES).free < SCARCE_BYTES:
+            say("the disk is nearly full: giving up the layers of earlier builds")
+            self.output("rmi", "--all", "--force")
         for left_over in [path for pattern in LEFT_OVERS for path in IMAGES.glob(pattern)]:
             if left_over.is_dir():
                 shutil.rmtree(left_over, ignore_errors=True)
