@@ -111,7 +111,7 @@ class Space:
 
         def look() -> Object | None:
             status = self.status(name)
-            if status and condition(status):
+            if status.get("phase") and condition(status):
                 return status
             assert status.get("phase") not in FINISHED, f"{name} ended {status['phase']} before: {what}"
             return None
