@@ -69,7 +69,8 @@ class Reconciler:
     async def _write(self, record: Record, status: HorovodJobStatus, now: datetime) -> None:
         job, old = record.job, record.job.status
         record.version = max(record.version, await self._objects.write_status(job, status))
-        record.job = job.model_copy(update={"status": status})
+        # Not `job`: while the status was being written, the watch may have shown another spec.
+        record.job = record.job.model_copy(update={"status": status})
         record.written_at = now
         count_transition(job, old, status)
         if status.phase is not old.phase:

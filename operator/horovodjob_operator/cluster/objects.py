@@ -40,7 +40,11 @@ class Objects:
         self._connection, self._identity = connection, identity
 
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
-        """Stores the status; the resource version that the job has now. Raises Gone where the job is deleted."""
+        """Stores the status; the resource version up to which the job is known now.
+
+        That is the one just written, or the one before where somebody has changed the job in the meantime: then the
+        watch's echo of our own write is the only event to come that has both. Raises Gone where the job is deleted.
+        """
         namespace, name = job.key
         # A status never written by us has defaults in memory that are not in store: all of it is sent then.
         stored = status_dict(job.status) if job.status.phase else {}
@@ -51,7 +55,10 @@ class Objects:
         }
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}/status"
         answer = await self._connection.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA_ONLY)
-        return int(answer["metadata"]["resourceVersion"])
+        metadata, known = answer["metadata"], job.metadata
+        told = (metadata.get("generation"), metadata.get("labels") or {}, metadata.get("annotations") or {})
+        unchanged = told == (known.generation, known.labels, known.annotations)
+        return int(metadata["resourceVersion"]) - (0 if unchanged else 1)
 
     async def create_secret(self, secret: Mapping[str, Any], *, dry_run: bool = False) -> None:
         """Creates the Secret of a job. Raises NameTaken, Refused."""
