@@ -125,7 +125,7 @@ class CourseOfEvents(RuleBasedStateMachine):
         assert (status.completion_time is not None) == status.finished
 
     def teardown(self) -> None:
-        """Left alone, with pods that do as they should, every job comes to its end and nothing is left of its workers."""
+        """Left alone, with pods that do as they should, every job ends and no worker is left."""
         if not hasattr(self, "world"):
             return
         self.the_user_suspends_or_resumes(False)
