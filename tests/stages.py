@@ -97,7 +97,7 @@ def environment() -> dict[str, str]:
         **certificates,
         **os.environ,
         "PATH": path,
-        "MYPYPATH": "operator:trainer:tests",
+        "MYPYPATH": "operator:trainer:tests:benchmarks",
         "UV_CACHE_DIR": str(CACHE / "uv"),
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_PROJECT_ENVIRONMENT": str(VENV),
