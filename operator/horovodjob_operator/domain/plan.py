@@ -43,7 +43,8 @@ def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, no
     if job.status.finished or finding is None:
         return _clean_up(job, observed)
     look = Look(job, observed, now)
-    again = min((at for at in (finding.look_again_at, look.deadline) if at and at > now), default=None)
+    # A moment that has passed since the finding counts too: it is looked at again at once.
+    again = min((at for at in (finding.look_again_at, look.deadline) if at), default=None)
     match finding.phase:
         case Phase.SUSPENDED:
             return Plan(delete_all_pods=_any_undeleted(observed.pods))
