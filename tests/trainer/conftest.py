@@ -77,7 +77,11 @@ def trainer() -> Callable[..., list[str]]:
     return command
 
 
-class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
+# The pickler written in Python, whose steps can be replaced; typeshed knows only a part of it.
+_PurePythonPickler: Any = pickle._Pickler
+
+
+class _Python2Pickler(_PurePythonPickler):  # type: ignore[misc]
     """Writes what Python 2 and numpy 1 wrote into the official archive."""
 
     def save_bytes(self, value: bytes) -> None:
@@ -95,7 +99,7 @@ class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
     def save_type(self, value: type) -> None:
         self.save_global(value)
 
-    dispatch = pickle._Pickler.dispatch | {  # type: ignore[attr-defined]
+    dispatch = _PurePythonPickler.dispatch | {
         bytes: save_bytes,
         type(len): save_global,
         type: save_type,
@@ -108,7 +112,7 @@ def python2_pickle(value: object) -> bytes:
     return file.getvalue()
 
 
-def cifar_images(count: int, seed: int) -> tuple[np.ndarray, list[int]]:
+def cifar_images(count: int, seed: int) -> tuple[np.ndarray[Any, Any], list[int]]:
     """Images of ten kinds that are easy to tell apart, flattened as in the official archive."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 10, count)
@@ -154,7 +158,7 @@ def make_archive() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def cifar_rows() -> Callable[[int, int], tuple[np.ndarray, list[int]]]:
+def cifar_rows() -> Callable[[int, int], tuple[np.ndarray[Any, Any], list[int]]]:
     return cifar_images
 
 

@@ -2,7 +2,9 @@
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ def refusal(*arguments: str, world_size: int = 1) -> str:
     return str(raised.value)
 
 
-def test_without_flags_it_trains_the_tutorials_way():
+def test_without_flags_it_trains_the_tutorials_way() -> None:
     run = configuration([], world_size=1)
     assert (run.dataset, run.epochs, run.batch_size) == (DatasetName.CIFAR10, 100, 32)
     assert (run.learning_rate, run.decay, run.augment, run.flip) == (1e-4, 1e-6, True, True)
@@ -27,20 +29,20 @@ def test_without_flags_it_trains_the_tutorials_way():
 
 
 @pytest.mark.parametrize(("ranks", "epochs"), [(1, 100), (2, 50), (3, 34), (4, 25), (100, 1), (1000, 1)])
-def test_the_tutorials_hundred_epochs_are_shared_by_the_ranks(ranks, epochs):
+def test_the_tutorials_hundred_epochs_are_shared_by_the_ranks(ranks: Any, epochs: int) -> None:
     assert configuration([], world_size=ranks).epochs == epochs
 
 
-def test_given_epochs_are_not_divided():
+def test_given_epochs_are_not_divided() -> None:
     assert configuration(["--epochs", "7"], world_size=4).epochs == 7
 
 
-def test_digits_are_never_mirrored():
+def test_digits_are_never_mirrored() -> None:
     assert configuration(["--dataset", "digits"], world_size=1).augment
     assert not configuration(["--dataset", "digits"], world_size=1).flip
 
 
-def test_without_augmentation_nothing_is_mirrored_either():
+def test_without_augmentation_nothing_is_mirrored_either() -> None:
     run = configuration(["--no-augment"], world_size=1)
     assert (run.augment, run.flip) == (False, False)
 
@@ -74,18 +76,18 @@ def test_without_augmentation_nothing_is_mirrored_either():
         (["--epochs", "3", "--warmup-epochs", "4"], "more than the 3 epochs"),
     ],
 )
-def test_the_impossible_is_refused_in_one_line_that_names_it(arguments, named):
+def test_the_impossible_is_refused_in_one_line_that_names_it(arguments: Any, named: Any) -> None:
     sentence = refusal(*arguments)
     assert named in sentence
     assert "\n" not in sentence
 
 
-def test_a_warm_up_is_compared_with_the_epochs_that_this_many_ranks_get():
+def test_a_warm_up_is_compared_with_the_epochs_that_this_many_ranks_get() -> None:
     configuration(["--warmup-epochs", "26"], world_size=1)
     assert "more than the 25 epochs" in refusal("--warmup-epochs", "26", world_size=4)
 
 
-def test_every_flag_is_explained(capsys):
+def test_every_flag_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         configuration(["--help"], world_size=1)
     assert raised.value.code == 0
@@ -94,7 +96,9 @@ def test_every_flag_is_explained(capsys):
         assert re.search(rf"{flag}\b[^\n]*\s+\S", shown)
 
 
-def test_reading_the_command_line_loads_neither_tensorflow_nor_horovod(run, environment):
+def test_reading_the_command_line_loads_neither_tensorflow_nor_horovod(
+    run: Callable[..., Any], environment: dict[str, str]
+) -> None:
     program = (
         "import sys; sys.argv[1:] = ['--help']\n"
         "try:\n    import horovodjob_trainer.__main__ as m; m.main()\n"
@@ -116,16 +120,16 @@ def test_reading_the_command_line_loads_neither_tensorflow_nor_horovod(run, envi
         ({"HOROVODJOB_ATTEMPT": "nonsense"}, Launch()),
     ],
 )
-def test_a_rank_knows_itself_from_any_launcher(environment, launch):
+def test_a_rank_knows_itself_from_any_launcher(environment: dict[str, str], launch: Any) -> None:
     assert Launch.from_environment(environment) == launch
 
 
 @pytest.mark.parametrize(("ranks", "cores", "threads"), [(1, 8, 8), (2, 8, 4), (3, 8, 2), (8, 2, 1)])
-def test_the_ranks_of_a_node_divide_its_cores(ranks, cores, threads):
+def test_the_ranks_of_a_node_divide_its_cores(ranks: Any, cores: int, threads: int) -> None:
     assert threads_per_rank(Launch(local_size=ranks), cores) == threads
 
 
-def test_a_containers_cpu_limit_counts_as_its_cores(tmp_path):
+def test_a_containers_cpu_limit_counts_as_its_cores(tmp_path: Path) -> None:
     limit = tmp_path / "cpu.max"
     unlimited = usable_cores(tmp_path / "absent")
     limit.write_text("100000 100000\n")

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +28,9 @@ def cpu_seconds() -> float:
 
 
 @pytest.fixture(scope="module")
-def digits_run(run, trainer, tmp_path_factory):
+def digits_run(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     """Two ranks that train on the digits with nothing but the defaults."""
     directory = tmp_path_factory.mktemp("digits") / "made" / "by the trainer"
     before = cpu_seconds()
@@ -34,7 +38,7 @@ def digits_run(run, trainer, tmp_path_factory):
     return ended, directory, cpu_seconds() - before
 
 
-def test_digits_reach_95_percent_in_under_two_minutes_of_two_cores_without_any_setting(digits_run):
+def test_digits_reach_95_percent_in_under_two_minutes_of_two_cores_without_any_setting(digits_run: Any) -> None:
     ended, _, seconds = digits_run
     assert ended.code == 0, ended.stderr
     (accuracy,) = re.findall(rf"^Test accuracy: ({NUMBER})$", ended.stdout, re.MULTILINE)
@@ -42,7 +46,7 @@ def test_digits_reach_95_percent_in_under_two_minutes_of_two_cores_without_any_s
     assert seconds < 2 * 120
 
 
-def test_rank_0_alone_reports_in_whole_lines(digits_run):
+def test_rank_0_alone_reports_in_whole_lines(digits_run: Any) -> None:
     ended, directory, _ = digits_run
     lines = ended.stdout.splitlines()
     assert lines[0] == "Training digits on 2 ranks with 1 thread each"
@@ -61,17 +65,19 @@ def test_rank_0_alone_reports_in_whole_lines(digits_run):
     assert "\r" not in ended.stdout
 
 
-def test_nothing_but_the_program_speaks(digits_run):
+def test_nothing_but_the_program_speaks(digits_run: Any) -> None:
     assert digits_run[0].stderr == ""
 
 
-def test_rank_0_leaves_the_model_and_a_checkpoint_per_epoch(digits_run):
+def test_rank_0_leaves_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
     checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, 7)}
     models = {f"saved_models/keras_cifar10_trained_model.{suffix}" for suffix in ("h5", "keras")}
     assert files(digits_run[1]) == checkpoints | models
 
 
-def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(digits_run, environment):
+def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(
+    digits_run: Any, environment: dict[str, str]
+) -> None:
     directory = digits_run[1]
     paths = [*sorted((directory / "saved_models").iterdir()), directory / "checkpoint-6.h5"]
     loaded = subprocess.run(
@@ -90,7 +96,9 @@ def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(digi
 
 
 @pytest.mark.parametrize("flag", ["--epochs=0", "--no-such-flag"])
-def test_two_ranks_refuse_a_wrong_flag_with_one_sentence_and_exit_code_2(run, trainer, flag):
+def test_two_ranks_refuse_a_wrong_flag_with_one_sentence_and_exit_code_2(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], flag: str
+) -> None:
     # mpirun ends rank 0 when rank 1 leaves, so a rank 0 on a slow node must still get to speak.
     late = ["sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || sleep 2; exec "$@"', "sh"]
     ended = run(2, [*late, *trainer("--dataset", "digits", flag)])
@@ -101,12 +109,14 @@ def test_two_ranks_refuse_a_wrong_flag_with_one_sentence_and_exit_code_2(run, tr
     assert "Traceback" not in ended.stderr
 
 
-def test_help_is_printed_once(run, trainer):
+def test_help_is_printed_once(run: Callable[..., Any], trainer: Callable[..., list[str]]) -> None:
     ended = run(2, trainer("--help"))
     assert (ended.code, ended.stdout.count("usage:")) == (0, 1)
 
 
-def test_data_that_only_another_node_lacks_are_named_by_one_sentence(run, trainer, make_archive, tmp_path):
+def test_data_that_only_another_node_lacks_are_named_by_one_sentence(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], make_archive: Callable[..., str], tmp_path: Path
+) -> None:
     make_archive(tmp_path / "archive-0")
     flags = ("--dir", tmp_path / "out", "--archive-sha256", "any", "--archive")
     command = " ".join(f"'{word}'" for word in trainer(*flags))
@@ -118,7 +128,9 @@ def test_data_that_only_another_node_lacks_are_named_by_one_sentence(run, traine
     assert "Traceback" not in ended.stderr
 
 
-def test_a_damaged_archive_is_named_by_one_sentence(run, trainer, make_archive, tmp_path):
+def test_a_damaged_archive_is_named_by_one_sentence(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], make_archive: Callable[..., str], tmp_path: Path
+) -> None:
     make_archive(tmp_path / "a.tar.gz")
     (tmp_path / "a.tar.gz").write_bytes((tmp_path / "a.tar.gz").read_bytes()[:5000])
     ended = run(2, trainer("--dir", tmp_path, "--archive", tmp_path / "a.tar.gz", "--archive-sha256", "any"))
@@ -128,7 +140,9 @@ def test_a_damaged_archive_is_named_by_one_sentence(run, trainer, make_archive, 
     assert "Traceback" not in ended.stderr
 
 
-def test_an_output_directory_that_cannot_be_made_is_named_before_training(run, trainer, tmp_path):
+def test_an_output_directory_that_cannot_be_made_is_named_before_training(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     ended = run(1, trainer("--dataset", "digits", "--dir", tmp_path / "file" / "below"))
     assert ended.code == 1
@@ -137,7 +151,9 @@ def test_an_output_directory_that_cannot_be_made_is_named_before_training(run, t
 
 
 @pytest.fixture(scope="module")
-def cifar(trainer, make_archive, tmp_path_factory) -> tuple[Path, list[str]]:
+def cifar(
+    trainer: Callable[..., list[str]], make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str]]:
     """A directory and the command that trains four short epochs into it, from an archive of CIFAR-10's layout."""
     directory = tmp_path_factory.mktemp("cifar")
     sha256 = make_archive(directory / "archive.tar.gz", rows=64)
@@ -146,7 +162,7 @@ def cifar(trainer, make_archive, tmp_path_factory) -> tuple[Path, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def killed(cifar, mpirun, environment) -> tuple[int, float, str]:
+def killed(cifar: Any, mpirun: Any, environment: dict[str, str]) -> tuple[int, float, str]:
     """The run of `cifar`, whose rank 1 is killed in the third epoch: exit code, seconds to the end, output."""
     directory, command = cifar
     announce = ["sh", "-c", 'echo "$$" > "$0/pid-$OMPI_COMM_WORLD_RANK"; exec "$@"', str(directory)]
@@ -166,7 +182,7 @@ def killed(cifar, mpirun, environment) -> tuple[int, float, str]:
 
 
 @pytest.fixture(scope="module")
-def resumed(killed, cifar, run):
+def resumed(killed: Any, cifar: Any, run: Callable[..., Any]) -> Any:
     """The second attempt of the killed run, which finds its newest checkpoint cut off."""
     directory, command = cifar
     newest = max(directory.glob("checkpoint-*.h5"))
@@ -174,14 +190,14 @@ def resumed(killed, cifar, run):
     return run(2, command, {"HOROVODJOB_ATTEMPT": "2"}), newest
 
 
-def test_a_killed_rank_ends_the_job_as_failed(killed):
+def test_a_killed_rank_ends_the_job_as_failed(killed: Any) -> None:
     code, seconds, output = killed
     assert "320 train samples\n64 test samples\n" in output
     assert code != 0
     assert seconds < 20
 
 
-def test_the_next_attempt_goes_on_from_the_newest_checkpoint_that_is_whole(resumed):
+def test_the_next_attempt_goes_on_from_the_newest_checkpoint_that_is_whole(resumed: Any) -> None:
     ended, newest = resumed
     assert ended.code == 0, ended.stderr
     lines = ended.stdout.splitlines()
@@ -192,7 +208,7 @@ def test_the_next_attempt_goes_on_from_the_newest_checkpoint_that_is_whole(resum
     assert epochs == [f"{number}/4" for number in range(epoch, 5)]
 
 
-def test_a_resumed_run_ends_with_the_whole_training(resumed, cifar, environment):
+def test_a_resumed_run_ends_with_the_whole_training(resumed: Any, cifar: Any, environment: dict[str, str]) -> None:
     directory, _ = cifar
     assert {f"checkpoint-{epoch}.h5" for epoch in range(1, 5)} <= files(directory)
     assert not [name for name in files(directory) if ".partial-" in name or ".json" in name]
@@ -203,7 +219,9 @@ def test_a_resumed_run_ends_with_the_whole_training(resumed, cifar, environment)
     assert loaded.stdout.split()[2] == str(4 * 10), loaded.stderr
 
 
-def test_sigterm_ends_a_rank_at_once_with_143(trainer, environment, tmp_path):
+def test_sigterm_ends_a_rank_at_once_with_143(
+    trainer: Callable[..., list[str]], environment: dict[str, str], tmp_path: Path
+) -> None:
     process = subprocess.Popen(
         trainer("--dataset", "digits", "--dir", tmp_path, "--epochs", 1000),
         env=environment,

@@ -40,7 +40,7 @@ def small_network() -> Any:
     )
 
 
-def flat(variables: list[Any]) -> np.ndarray:
+def flat(variables: list[Any]) -> np.ndarray[Any, Any]:
     return np.concatenate([np.asarray(variable, dtype=np.float64).ravel() for variable in variables])
 
 
@@ -50,7 +50,7 @@ def main() -> None:
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
     digits = data.digits()
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, np.ndarray[Any, Any]] = {}
 
     def train(name: str, model: Any, *extra: Any, epochs: int = 1) -> None:
         order = {"batch": batch, "rank": rank, "size": size, "seed": 3}
