@@ -1,11 +1,14 @@
 """A job's turns, one fact a test: worlds in, statuses out."""
 
+from datetime import timedelta
+
 import pytest
 
 from domain.worlds import NOON, World, a_job
 from horovodjob.api.vocabulary import ConditionType, Phase, Reason
 from horovodjob_operator.domain.observed import End, Waiting
-from horovodjob_operator.domain.reporting import events_between, significant
+from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.reporting import events_between, next_status, significant
 
 
 def phase_of(world: World) -> Phase | None:
@@ -194,6 +197,15 @@ def test_a_deadline_ends_the_launcher_keeps_its_pod_and_then_fails_the_job() -> 
     world.look()
     assert phase_of(world) is Phase.FAILED
     assert world.status.conditions[0].reason == Reason.DEADLINE_EXCEEDED
+
+
+def test_a_deadline_that_passes_during_a_pass_is_looked_at_again_at_once() -> None:
+    world = World(a_job(runPolicy={"activeDeadlineSeconds": 60}))
+    world.launch()
+    status, finding = next_status(world.job, world.observed, now=NOON + timedelta(seconds=59))
+    assert status == world.status
+    plan = plan_for(world.job, world.observed, finding, now=NOON + timedelta(seconds=61))
+    assert plan.look_again_at == NOON + timedelta(seconds=60)
 
 
 def test_an_image_that_cannot_be_pulled_is_a_reason_not_silence() -> None:

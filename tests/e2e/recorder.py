@@ -83,7 +83,6 @@ class Recorder(threading.Thread):
         self.now[_key(item)] = item
 
     def _forget(self, item: Object) -> None:
-        self.history[item["metadata"]["uid"]].append(item)
         self.gone.add(item["metadata"]["uid"])
         self.now.pop(_key(item), None)
 

@@ -190,7 +190,7 @@ class Space:
         """All that helps to understand what went wrong."""
         for job in self.recorded_jobs.of(self.name):
             name = job["metadata"]["name"]
-            job["metadata"].pop("managedFields", None)
+            job = job | {"metadata": {**job["metadata"], "managedFields": None}}
             yield f"job {name}", f"phases {self.phases(name)}\n{json.dumps(job, indent=1)}"
         pods = self.pods()
         yield "pods", "\n".join(f"{name}: {json.dumps(pod.get('status', {}))}" for name, pod in pods.items())

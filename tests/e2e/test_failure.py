@@ -10,6 +10,7 @@ from e2e.access import wait_for
 from e2e.space import Space
 
 FAILS = 'echo "attempt $HOROVODJOB_ATTEMPT begins"; echo "the last words" >&2; exit 7'
+DEADLINE_SECONDS = 25
 SECOND_TIME = '[ "$HOROVODJOB_ATTEMPT" = 2 ] && echo made it || exit 3'
 
 
@@ -24,8 +25,8 @@ def space(module_space: Space) -> Space:
         module_space.job("none", "true", runPolicy={**policy, "cleanPodPolicy": "None"}),
         module_space.job("missing", ["no-such-program"], runPolicy=policy),
         module_space.job("killed", ["python3", "-c", "import os; os.kill(os.getpid(), 9)"], runPolicy=policy),
-        module_space.job("overdue", "sleep 600", runPolicy={"activeDeadlineSeconds": 12}),
-        module_space.job("deaf", "trap '' TERM; sleep 600", runPolicy={"activeDeadlineSeconds": 12}),
+        module_space.job("overdue", "sleep 600", runPolicy={"activeDeadlineSeconds": DEADLINE_SECONDS}),
+        module_space.job("deaf", "trap '' TERM; sleep 600", runPolicy={"activeDeadlineSeconds": DEADLINE_SECONDS}),
     )
     return module_space
 
@@ -117,6 +118,6 @@ def test_a_job_that_has_had_its_time_ends_and_keeps_its_log(space: Space, name: 
     assert "Terminating" in space.phases(name)
     assert space.condition(name, "Failed")["reason"] == "DeadlineExceeded"
     begin, end = (_moment(status[field]) for field in ("startTime", "completionTime"))
-    assert 12 <= (end - begin).total_seconds() <= 60
+    assert DEADLINE_SECONDS <= (end - begin).total_seconds() <= DEADLINE_SECONDS + 45
     wait_for("the workers are gone", lambda: list(space.pods(name)) == [f"{name}-launcher"])
     assert "mpirun starts 1 ranks" in space.log(f"{name}-launcher", "launcher")

@@ -133,7 +133,7 @@ def type_name(field: Mapping[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "quantity"
     if "enum" in field:
-        return ", ".join(f"`{word}`" for word in field["enum"])
+        return ", ".join(f"`{word}`" if word else "empty" for word in field["enum"])
     if field.get("format") == "date-time":
         return "time"
     if "items" in field:

@@ -1,6 +1,6 @@
 """What a user asks for: `spec` of a HorovodJob. Each field's description is what `kubectl explain` shows."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
@@ -93,17 +93,17 @@ class Toleration(Model):
     """A taint that the job's pods accept."""
 
     key: Annotated[str, StringConstraints(max_length=317)] | None = Field(
-        None, description="Key of the taint; empty with operator Exists: every taint."
+        None, description="Key of the taint; absent with operator Exists: every taint."
     )
-    operator: Annotated[str, StringConstraints(pattern="^(Exists|Equal|Lt|Gt)$", max_length=6)] | None = Field(
+    operator: Literal["Exists", "Equal", "Lt", "Gt"] | None = Field(
         None, description="Exists or Equal (the default); Lt and Gt where the cluster has them."
     )
     value: Annotated[str, StringConstraints(max_length=63)] | None = Field(
         None, description="Value of the taint, with operator Equal."
     )
-    effect: (
-        Annotated[str, StringConstraints(pattern="^(NoSchedule|PreferNoSchedule|NoExecute)?$", max_length=16)] | None
-    ) = Field(None, description="NoSchedule, PreferNoSchedule or NoExecute; empty: all of them.")
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        None, description="NoSchedule, PreferNoSchedule or NoExecute; empty: all of them."
+    )
     toleration_seconds: int | None = Field(None, description="How long a NoExecute taint is accepted.")
 
 
@@ -243,9 +243,9 @@ class HorovodJobSpec(Model):
     image: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")] = Field(
         description="Container image of launcher and workers; it needs an ssh server and client and mpirun."
     )
-    image_pull_policy: (
-        Annotated[str, StringConstraints(pattern="^(Always|IfNotPresent|Never)$", max_length=12)] | None
-    ) = Field(None, description="Always, IfNotPresent or Never; default as in a pod.")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        None, description="Always, IfNotPresent or Never; default as in a pod."
+    )
     image_pull_secrets: tuple[LocalObjectReference, ...] | None = Field(
         None,
         description="Secrets with credentials of the registry.",

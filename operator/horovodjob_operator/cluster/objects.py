@@ -13,6 +13,8 @@ from horovodjob_operator.domain.reporting import Event
 
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
+# A misspelt field of a template is an error for its author, not something to drop in silence.
+STRICT = {"fieldValidation": "Strict"}
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +71,7 @@ class Objects:
         """Creates a pod; its metadata. Raises NameTaken, Refused."""
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         return await self._connection.request(
-            "POST", path, pod, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY
+            "POST", path, pod, params=STRICT | (DRY_RUN if dry_run else {}), accept=METADATA_ONLY
         )
 
     async def pod_metadata(self, namespace: str, name: str) -> dict[str, Any]:
