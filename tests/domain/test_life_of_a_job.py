@@ -1,12 +1,13 @@
 """A job's turns, one fact a test: worlds in, statuses out."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from domain.worlds import NOON, World, a_job
 from horovodjob.api.vocabulary import ConditionType, Phase, Reason
-from horovodjob_operator.domain.observed import End, Waiting
+from horovodjob_operator.domain.observed import End, Waiting, owned_pod
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.reporting import events_between, next_status, significant
 
@@ -273,3 +274,31 @@ def test_each_transition_has_its_event_once(running: World) -> None:
         for event in events_between(running.job, old, new)
     ]
     assert told == ["Created", "Admitted", "WorkersReady", "Started", "Succeeded"]
+
+
+def raw_launcher(*states: tuple[str, dict[str, Any]], phase: str = "Running") -> dict[str, Any]:
+    labels = {"horovodjob.dev/job": "cifar", "horovodjob.dev/role": "launcher"}
+    labels |= {"horovodjob.dev/replica-index": "0", "horovodjob.dev/attempt": "1"}
+    metadata = {"name": "cifar-launcher", "namespace": "team", "uid": "u", "labels": labels}
+    return {
+        "metadata": metadata,
+        "status": {"phase": phase, "containerStatuses": [{"name": name, "state": state} for name, state in states]},
+    }
+
+
+def test_a_job_has_ended_with_its_own_container_while_a_sidecar_goes_on(running: World) -> None:
+    own = ("launcher", {"terminated": {"exitCode": 0, "reason": "Completed"}})
+    seen = owned_pod(raw_launcher(own, ("proxy", {"running": {}})))
+    assert seen is not None
+    running.change("cifar-launcher", phase=seen.pod.phase, end=seen.pod.end, lingering=seen.pod.lingering)
+    running.look()
+    assert phase_of(running) is Phase.SUCCEEDED
+    assert running.pods["cifar-launcher"].ending
+
+
+def test_a_worker_that_was_deleted_while_the_operator_was_away_was_not_evicted(running: World) -> None:
+    running.end("cifar-worker-0", 143)
+    running.change("cifar-worker-0", deleting=True)
+    running.look()
+    error = running.status.errors[-1]
+    assert (error.reason, running.status.restarts, running.status.preemptions) == (Reason.WORKER_LOST, 0, 1)

@@ -150,7 +150,9 @@ class Script(Model):
         "python3", description="Program that runs the script."
     )
     args: tuple[Text, ...] = Field(
-        (), description="Arguments of the script, each passed as it stands.", max_length=4096
+        (),
+        description="Arguments of the script; as in a container, $(VAR) is replaced and $$ stands for $.",
+        max_length=4096,
     )
 
 
@@ -255,7 +257,7 @@ class HorovodJobSpec(Model):
     script: Script | None = Field(None, description="A script that every rank runs. Exactly one of script and command.")
     command: tuple[Text, ...] | None = Field(
         None,
-        description="A command that every rank runs, each argument as it stands.",
+        description="A command that every rank runs; as in a container, $(VAR) is replaced and $$ stands for $.",
         min_length=1,
         max_length=4096,
     )

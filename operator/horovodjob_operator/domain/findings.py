@@ -276,8 +276,7 @@ def _worker_failure(pod: Pod, index: int) -> Failure:
     if pod.out_of_memory:
         return Failure(Reason.WORKER_OUT_OF_MEMORY, f"worker {index} was killed: its memory limit is reached", pod)
     if pod.taken:
-        words = pod.message or pod.disruption or pod.reason
-        return Failure(Reason.EVICTED, f"worker {index} was evicted: {words}", pod, taken=True)
+        return _taken(pod, f"worker {index}", Reason.WORKER_LOST)
     if pod.end is None:
         return Failure(
             Reason.WORKER_LOST,
@@ -289,6 +288,14 @@ def _worker_failure(pod: Pod, index: int) -> Failure:
     return Failure(Reason.WORKER_LOST, f"worker {index} was lost: {words}", pod)
 
 
+def _taken(pod: Pod | None, who: str, otherwise: Reason, name: str = "") -> Failure:
+    """The platform, or somebody, took the pod: evicted where it says so, else deleted."""
+    words = (pod.message or pod.disruption or pod.reason) if pod and pod.evicted else ""
+    if words:
+        return Failure(Reason.EVICTED, f"{who} was evicted: {words}", pod, name, taken=True)
+    return Failure(otherwise, f"{who} was deleted", pod, name, taken=True)
+
+
 def worker_lost(look: Look) -> Iterable[Failure]:
     """A worker of the attempt is gone, or going: once the hosts are published nobody can take its place."""
     if look.launcher is None or not look.launcher.hosts:
@@ -296,10 +303,7 @@ def worker_lost(look: Look) -> Iterable[Failure]:
     for index in range(look.job.spec.worker.replicas):
         pod = look.workers.get(index)
         if pod is None or pod.deleting:
-            reason = Reason.EVICTED if pod and pod.disruption else Reason.WORKER_LOST
-            words = f"was evicted: {pod.disruption}" if pod and pod.disruption else "was deleted"
-            name = pod.name if pod else f"{look.job.metadata.name}-worker-{index}"
-            yield Failure(reason, f"worker {index} {words}", pod, name, taken=True)
+            yield _taken(pod, f"worker {index}", Reason.WORKER_LOST, f"{look.job.metadata.name}-worker-{index}")
 
 
 def launcher_lost(look: Look) -> Iterable[Failure]:
@@ -307,9 +311,7 @@ def launcher_lost(look: Look) -> Iterable[Failure]:
     pod = look.launcher
     if look.job.status.phase not in (Phase.STARTING, Phase.RUNNING) or (pod and not pod.deleting):
         return
-    reason = Reason.EVICTED if pod and pod.disruption else Reason.LAUNCHER_FAILED
-    words = f"was evicted: {pod.disruption}" if pod and pod.disruption else "was deleted"
-    yield Failure(reason, f"the launcher {words}", pod, f"{look.job.metadata.name}-{Role.LAUNCHER}", taken=True)
+    yield _taken(pod, "the launcher", Reason.LAUNCHER_FAILED, f"{look.job.metadata.name}-{Role.LAUNCHER}")
 
 
 def launcher_failed(look: Look) -> Iterable[Failure]:
@@ -320,12 +322,7 @@ def launcher_failed(look: Look) -> Iterable[Failure]:
     if not pod.taken and (look.now - _failed_at(pod, look.now)).total_seconds() < EVIDENCE_SECONDS:
         return
     if pod.taken:
-        yield Failure(
-            Reason.EVICTED,
-            f"the launcher was evicted: {pod.message or pod.disruption or pod.reason}",
-            pod,
-            taken=True,
-        )
+        yield _taken(pod, "the launcher", Reason.LAUNCHER_FAILED)
     elif pod.end is None:
         yield Failure(
             Reason.LAUNCHER_FAILED,

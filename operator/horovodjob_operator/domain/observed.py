@@ -82,6 +82,8 @@ class Pod:
     disruption: str = ""
     ending: bool = False
     """Its containers have been told to end, while the pod is kept."""
+    lingering: bool = False
+    """Its own container has ended, and others of it, such as a sidecar, have not."""
 
     @property
     def alive(self) -> bool:
@@ -89,11 +91,14 @@ class Pod:
         return self.phase not in ("Succeeded", "Failed")
 
     @property
+    def evicted(self) -> bool:
+        """Whether the platform says that it took the pod: eviction, preemption, a lost or ending node."""
+        return bool(self.disruption) or self.reason in ("Evicted", "NodeLost", "Preempting", "Shutdown")
+
+    @property
     def taken(self) -> bool:
-        """Whether the platform ended it: eviction, preemption, a lost node, a deletion; not its own program."""
-        return (
-            self.deleting or bool(self.disruption) or self.reason in ("Evicted", "NodeLost", "Preempting", "Shutdown")
-        )
+        """Whether the pod was taken, by the platform or by somebody who deleted it, and did not end by itself."""
+        return self.deleting or self.evicted
 
     @property
     def out_of_memory(self) -> bool:
@@ -152,6 +157,8 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     scheduled, disrupted = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
     containers = status.get("containerStatuses") or ()
+    end = _end(containers, role)
+    own_end = end if end and end.container == role else None
     pod = Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -160,17 +167,18 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         attempt=attempt,
         owner_uid=owner_uid(metadata),
         version=int(metadata.get("resourceVersion") or 0),
-        phase=status.get("phase") or "Pending",
+        phase=_phase(status.get("phase") or "Pending", own_end),
         node=(raw.get("spec") or {}).get("nodeName") or "",
         address=status.get("podIP") or "",
         hosts=(metadata.get("annotations") or {}).get(ANNOTATION_HOSTS) or "",
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(metadata.get("deletionTimestamp")),
-        end=_end(containers, role),
+        end=end,
         waiting=_waiting((*(status.get("initContainerStatuses") or ()), *containers)),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         reason=status.get("reason") or "",
         message=status.get("message") or "",
+        lingering=own_end is not None and any("running" in (c.get("state") or {}) for c in containers),
         ending=(raw.get("spec") or {}).get("activeDeadlineSeconds") == 1,
         disruption=(disrupted.get("reason") or "Disrupted") if disrupted.get("status") == "True" else "",
     )
@@ -183,6 +191,13 @@ def owner_uid(metadata: Mapping[str, Any]) -> str:
         if reference.get("controller") and reference.get("kind") == KIND:
             return str(reference["uid"])
     return ""
+
+
+def _phase(phase: str, own_end: End | None) -> str:
+    """Phase of a pod whose own container counts: the kubelet takes a second longer, and sidecars may take for ever."""
+    if own_end is None or phase in ("Succeeded", "Failed"):
+        return phase
+    return "Failed" if own_end.exit_code else "Succeeded"
 
 
 def _end(containers: Any, role: Role) -> End | None:

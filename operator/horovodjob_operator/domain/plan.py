@@ -69,7 +69,7 @@ def _any_undeleted(pods: tuple[Pod, ...]) -> bool:
 def _end(observed: Observed) -> Plan:
     """The job is told to end: workers go, the launcher is ended and kept with its log."""
     launcher = observed.launcher
-    live = launcher is not None and launcher.alive and not launcher.deleting
+    live = launcher is not None and (launcher.alive or launcher.lingering) and not launcher.deleting
     return Plan(
         delete_workers=any(pod.role is Role.WORKER and not pod.deleting for pod in observed.pods),
         end_launcher=bool(live and launcher and launcher.node and not launcher.ending),
