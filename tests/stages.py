@@ -114,7 +114,7 @@ def prepare_environment() -> None:
     python = find_python()
     install_packages(HOROVOD_PACKAGES if not importable("horovod") else ())
     call(
-        *(find_uv(python), "sync", "--frozen", "--quiet", "--python", python),
+        *(find_uv(python), "sync", "--frozen", "--python", python),
         *("--extra", "operator", "--extra", "trainer"),
     )
 

@@ -13,8 +13,8 @@ from cluster.progress import Progress
 from cluster.settings import Cluster
 
 GIB = 1024**3
-MEMORY_GIB = 4
-DISK_GIB_TO_BUILD = 12  # sources, compiled packages and binaries of everything
+MEMORY_GIB = 7  # compiling Horovod and TensorFlow in two pods; machines sold with 8 GiB have a little less
+DISK_GIB_TO_BUILD = 16  # sources, compiled packages, binaries and images of everything
 DISK_GIB_TO_RUN = 4
 APT_LOCK = ("-o", "DPkg::Lock::Timeout=600")
 
