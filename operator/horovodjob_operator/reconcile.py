@@ -13,7 +13,7 @@ from horovodjob_operator.cluster.caches import SECRET, Caches, Record
 from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.domain import children, names
-from horovodjob_operator.domain.findings import Finding
+from horovodjob_operator.domain.findings import Finding, counted
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owner_uid
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.reporting import Event, events_between, next_status, significant
@@ -100,7 +100,8 @@ class Reconciler:
         if plan.publish_hosts and observed.launcher:
             await self._objects.publish_hosts(job, plan.hosts)
             self._caches.mark(job, [observed.launcher], hosts=plan.hosts)
-            _tell(job, f"published {job.spec.worker.replicas} hosts to the launcher of attempt {job.status.attempt}")
+            hosts = counted(job.spec.worker.replicas, "host")
+            _tell(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
         return None
 
     async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
@@ -144,7 +145,7 @@ class Reconciler:
                 raise error
         if pods:
             launcher = "the launcher and " if plan.create_launcher else ""
-            _tell(job, f"created {launcher}{len(plan.create_workers)} workers, attempt {attempt}")
+            _tell(job, f"created {launcher}{counted(len(plan.create_workers), 'worker')}, attempt {attempt}")
 
     async def _create_pod(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], hosts: str) -> None:
         name = pod["metadata"]["name"]

@@ -89,6 +89,11 @@ class Look:
         )
 
 
+def counted(number: int, what: str) -> str:
+    """A number with its noun: 1 worker, 2 workers."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def retry_delay(times: int) -> timedelta:
     """Delay before the next attempt: 10 s, 20 s, 40 s ... 6 min."""
     return timedelta(seconds=min(RETRY_FIRST_SECONDS * 2 ** min(max(times - 1, 0), 10), RETRY_LONGEST_SECONDS))
@@ -212,12 +217,9 @@ def ranks_running(look: Look) -> Finding | None:
     """mpirun runs: its start script has made the launcher ready."""
     launcher = look.launcher
     if launcher and launcher.alive and (launcher.ready or look.job.status.phase is Phase.RUNNING):
-        ranks = look.job.spec.worker.replicas * look.job.spec.slots
-        return Finding(
-            Phase.RUNNING,
-            Reason.RANKS_RUNNING,
-            f"mpirun runs {ranks} ranks on {look.job.spec.worker.replicas} workers",
-        )
+        workers = look.job.spec.worker.replicas
+        what = f"mpirun runs {counted(workers * look.job.spec.slots, 'rank')} on {counted(workers, 'worker')}"
+        return Finding(Phase.RUNNING, Reason.RANKS_RUNNING, what)
     return None
 
 

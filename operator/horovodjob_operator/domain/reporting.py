@@ -23,7 +23,7 @@ from horovodjob.api.vocabulary import (
     Role,
 )
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Failure, Finding, find
+from horovodjob_operator.domain.findings import Failure, Finding, counted, find
 from horovodjob_operator.domain.observed import Observed, Pod
 
 MESSAGE_CHARACTERS = 2048
@@ -219,12 +219,12 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
     """What to tell about the change of status: each event once per transition."""
     ready = new.condition(ConditionType.READY)
     message = ready.message if ready else ""
-    ranks = f"{job.spec.worker.replicas} workers with {job.spec.slots} slots each"
+    workers, slots = counted(job.spec.worker.replicas, "worker"), counted(job.spec.slots, "slot")
     events: list[Event] = []
     if new.phase is not old.phase and old.phase is Phase.SUSPENDED:
         events.append(Event(EventReason.RESUMED, f"the job is resumed: attempt {new.attempt}"))
     if old.phase is None and new.phase is not Phase.SUSPENDED:
-        events.append(Event(EventReason.CREATED, f"creating the launcher and {ranks}"))
+        events.append(Event(EventReason.CREATED, f"creating the launcher and {workers} with {slots} each"))
     if new.phase is Phase.STARTING and old.phase is not Phase.STARTING:
         events.append(Event(EventReason.ADMITTED, f"all pods of attempt {new.attempt} have a node"))
     if (
@@ -232,7 +232,7 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
         and _is_true(new, ConditionType.PREPARED)
         and not _is_true(old, ConditionType.PREPARED)
     ):
-        events.append(Event(EventReason.WORKERS_READY, f"all {job.spec.worker.replicas} workers answer"))
+        events.append(Event(EventReason.WORKERS_READY, f"{workers} ready: ssh answers"))
     if new.phase is not old.phase:
         events += _phase_events(old, new, message)
     return tuple(events)
