@@ -43,16 +43,9 @@ SOURCES = {"operator": "operator", "trainer": "trainer"}
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 
 SUITE = "bookworm"
-MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
-SECURITY_MIRROR = os.environ.get("DEBIAN_SECURITY_MIRROR", "http://deb.debian.org/debian-security")
 # A new number makes the base image anew, for everybody.
 BASE_VERSION = 1
 BASE_IMAGE = f"localhost/horovodjob/base:{SUITE}-{BASE_VERSION}"
-APT_SOURCES = f"""\
-deb {MIRROR} {SUITE} main
-deb {MIRROR} {SUITE}-updates main
-deb {SECURITY_MIRROR} {SUITE}-security main
-"""
 # What the official slim image leaves out as well.
 UNWANTED = ("usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian")
 DPKG_EXCLUDES = "".join(f"path-exclude /{path}/*\n" for path in UNWANTED)
@@ -309,7 +302,7 @@ def make_base(buildah: Buildah) -> None:
         return
     archive = IMAGES / f"base-{SUITE}-{BASE_VERSION}.tar"
     if not archive.exists():
-        say(f"base image: Debian {SUITE} from {MIRROR}, about a minute")
+        say(f"base image: Debian {SUITE}, about a minute")
         with tempfile.TemporaryDirectory(prefix="rootfs-", dir=IMAGES) as folder:
             os.chmod(folder, 0o755)
             fill_root(Path(folder), new_log("base"))
@@ -323,14 +316,29 @@ def make_base(buildah: Buildah) -> None:
         buildah.build(BASE_IMAGE, Path(folder), new_log("base-image"))
 
 
+def debian_sources() -> dict[str, str]:
+    """Where this machine gets the suite, its updates and its security updates from, by suite.
+
+    Empty where it is another Debian: then debootstrap goes where it goes by default.
+    """
+    command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line.strip())
+    return {suite: found[suite] for suite in (SUITE, f"{SUITE}-updates", f"{SUITE}-security") if suite in found}
+
+
 def fill_root(root: Path, log: Path) -> None:
     """Installs a minimal Debian with its security updates into a folder."""
     environment = {**os.environ, "PATH": system_path(), "DEBIAN_FRONTEND": "noninteractive"}
+    sources = debian_sources()
     try:
-        run_logged(["debootstrap", "--variant=minbase", SUITE, str(root), MIRROR], log, env=environment)
+        command = ["debootstrap", "--variant=minbase", SUITE, str(root)]
+        run_logged([*command, *([sources[SUITE]] if SUITE in sources else [])], log, env=environment)
     finally:
         unmount_below(root)  # debootstrap leaves /proc mounted when it is interrupted
-    (root / "etc/apt/sources.list").write_text(APT_SOURCES)
+    if SUITE in sources:
+        lines = [f"deb {site} {suite} main\n" for suite, site in sources.items()]
+        (root / "etc/apt/sources.list").write_text("".join(lines))
     (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(DPKG_EXCLUDES)
     (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # packages start no services
     (root / "usr/sbin/policy-rc.d").chmod(0o755)
