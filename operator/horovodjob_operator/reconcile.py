@@ -26,6 +26,9 @@ REFUSAL_FIRST_SECONDS = 5
 REFUSAL_LONGEST_SECONDS = 300
 # Objects of a deleted job of the same name are garbage collected within this time, or they are somebody else's.
 GARBAGE_SECONDS = 10
+# A pod gets its address when its volumes are mounted: seconds after it was placed, if all is well.
+UNMOUNTED_SECONDS = 20
+ASK_AGAIN_SECONDS = 60
 log = logging.getLogger("horovodjob.reconcile")
 
 
@@ -45,10 +48,11 @@ class Reconciler:
             observed, now = self._caches.observed(record), self._clock()
             plan = plan_for(record.job, observed, finding, now=now)
             again = await self._act(record, observed, plan, now)
+            asked = await self._ask_about_mounts(record, observed, now)
         finally:
             # Pods do not wait for what is told about them.
             await self._post(record.job, events)
-        moments = [at for at in (plan.look_again_at, deferred, again) if at]
+        moments = [at for at in (plan.look_again_at, deferred, again, asked) if at]
         return min(moments, default=None)
 
     async def _report(self, record: Record, events: list[Event]) -> tuple[Finding | None, datetime | None]:
@@ -84,6 +88,24 @@ class Reconciler:
                 await self._objects.post_event(job, event, now, serial + number)
             except ClusterError as error:
                 log.warning("%s/%s event %s was not recorded: %s", *job.key, event.reason, error)
+
+    async def _ask_about_mounts(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
+        """Asks for the kubelet's events about a pod that has been placed for a while and has no address yet."""
+        pod = observed.unmounted
+        if pod is None or pod.placed_at is None or record.job.status.finished:
+            record.mount_failure, record.mounts_asked_at = "", None
+            return None
+        due = pod.placed_at + timedelta(seconds=UNMOUNTED_SECONDS)
+        if record.mounts_asked_at:
+            due = max(due, record.mounts_asked_at + timedelta(seconds=ASK_AGAIN_SECONDS))
+        if now < due:
+            return due
+        record.mounts_asked_at = now
+        before, record.mount_failure = (
+            record.mount_failure,
+            await self._objects.mount_failure(record.job.metadata.namespace, pod.uid),
+        )
+        return now if record.mount_failure != before else now + timedelta(seconds=ASK_AGAIN_SECONDS)
 
     async def _act(self, record: Record, observed: Observed, plan: Plan, now: datetime) -> datetime | None:
         job = record.job

@@ -246,6 +246,8 @@ class Buildah:
 
     def heal(self) -> None:
         """Removes what a build that was killed left behind."""
+        # buildah remembers the network helper of its first run and fails without it; builds use the host's network.
+        (self.storage / "defaultNetworkBackend").unlink(missing_ok=True)
         try:
             self.output("rm", "--all")
             self.output("images", "--quiet")

@@ -1,5 +1,6 @@
 """A job's turns, one fact a test: worlds in, statuses out."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -232,6 +233,24 @@ def test_a_root_image_under_restricted_is_told_which_field_helps() -> None:
     assert stalled is not None
     assert stalled.status == "True"
     assert "spec.podSecurity" in stalled.message
+
+
+def test_a_volume_that_cannot_be_mounted_is_told_until_the_pod_has_an_address() -> None:
+    world = World(a_job())
+    world.look()
+    for name in world.pods:
+        world.change(name, node="n", address="" if name == "cifar-worker-1" else "10.0.0.1")
+    observed = replace(world.observed, mount_failure='secret "nope" not found')
+    status, _ = next_status(world.job, observed, now=NOON)
+    stalled = status.condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", Reason.STORAGE_UNAVAILABLE)
+    assert stalled.message == 'pod cifar-worker-1 cannot mount its volumes: secret "nope" not found'
+    world.change("cifar-worker-1", address="10.0.0.2")
+    world.look()
+    mended = world.status.condition(ConditionType.STALLED)
+    assert mended is not None
+    assert mended.status == "False"
 
 
 def test_the_schedulers_own_words_are_shown() -> None:

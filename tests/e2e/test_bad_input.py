@@ -24,6 +24,12 @@ def space(module_space: Space) -> Space:
         module_space.job("absent", GOOD, image=ABSENT, imagePullPolicy="Never"),
         module_space.job("unreachable", GOOD, image=ABSENT),
         module_space.job("no-secret", GOOD, envFrom=[{"secretRef": {"name": "forgotten"}}]),
+        module_space.job(
+            "no-volume",
+            GOOD,
+            volumes=[{"name": "keys", "secret": {"secretName": "lost"}}],
+            volumeMounts=[{"name": "keys", "mountPath": "/keys"}],
+        ),
         module_space.job("taken", GOOD),
         module_space.job("kept", GOOD),
         module_space.job("as-root", GOOD, worker=_template({"securityContext": {"runAsUser": 0}})),
@@ -110,6 +116,13 @@ def test_a_secret_that_is_missing_is_named_and_the_job_runs_when_it_is_there(spa
     space.apply(_foreign_secret(space, "forgotten"))
     space.wait_phase("no-secret", "Succeeded", seconds=90)
     assert space.condition("no-secret", "Stalled")["status"] == "False"
+
+
+def test_a_volume_that_cannot_be_mounted_is_named_and_the_job_runs_when_it_can(space: Space) -> None:
+    assert 'secret "lost" not found' in _stalled(space, "no-volume", "StorageUnavailable")
+    space.apply(_foreign_secret(space, "lost"))
+    # The kubelet tries again with a delay that grows to two minutes.
+    space.wait_phase("no-volume", "Succeeded", seconds=180)
 
 
 def test_a_foreign_pod_with_a_name_of_the_job_is_never_touched(space: Space) -> None:

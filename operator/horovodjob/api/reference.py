@@ -50,6 +50,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.BACKOFF_LIMIT_EXCEEDED: "The last of the restarts that `runPolicy.backoffLimit` allows has failed.",
     Reason.DEADLINE_EXCEEDED: "The job ran for longer than `runPolicy.activeDeadlineSeconds`.",
     Reason.SUSPENDED_BY_USER: "`runPolicy.suspend` is true.",
+    Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message has the kubelet's words.",
     Reason.INVALID_SPEC: "Pods cannot be made as the job asks; the message says which field is wrong.",
     Reason.NAME_CONFLICT: "An object with the name of one of the job's is somebody else's.",
 }

@@ -89,6 +89,7 @@ class Reason(StrEnum):
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     SUSPENDED_BY_USER = "SuspendedByUser"
+    STORAGE_UNAVAILABLE = "StorageUnavailable"
     INVALID_SPEC = "InvalidSpec"
     NAME_CONFLICT = "NameConflict"
 

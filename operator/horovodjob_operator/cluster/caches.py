@@ -26,6 +26,8 @@ class Record:
     secret_is_ours: bool = False
     """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""
     written_at: datetime | None = None
+    mount_failure: str = ""
+    mounts_asked_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class Caches:
             pods=tuple(pod for pod in pods if pod.owner_uid == uid),
             strangers=frozenset(pod.name for pod in pods if pod.owner_uid and pod.owner_uid != uid),
             refusal=record.refusal,
+            mount_failure=record.mount_failure,
         )
 
     def pod_seen(self, raw: Mapping[str, Any]) -> Key | None:

@@ -82,6 +82,14 @@ class Objects:
         metadata: dict[str, Any] = answer["metadata"]
         return metadata
 
+    async def mount_failure(self, namespace: str, pod_uid: str) -> str:
+        """What the kubelet says of volumes of the pod that it cannot mount; it says so in events alone."""
+        params = {"fieldSelector": f"involvedObject.uid={pod_uid},reason=FailedMount", "limit": "20"}
+        answer = await self._connection.request("GET", f"/api/v1/namespaces/{namespace}/events", params=params)
+        # The cause comes again and again, beside a summary that tells less.
+        told: dict[str, Any] = max(answer["items"], key=lambda event: event.get("count") or 1, default={})
+        return str(told.get("message") or "")
+
     async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
         """Tells the launcher its hosts. Raises Gone."""
         await self._patch_launcher(job, {"metadata": {"annotations": {ANNOTATION_HOSTS: hosts}}})

@@ -236,6 +236,16 @@ def container_cannot_start(look: Look) -> Finding | None:
     return Finding(phase, Reason.INVALID_SPEC, _configuration_message(stuck[0], waiting), stalled=True, pod=stuck[0])
 
 
+def volume_unavailable(look: Look) -> Finding | None:
+    """The kubelet has a pod and cannot mount its volumes."""
+    pod = look.observed.unmounted
+    if pod is None or not look.observed.mount_failure:
+        return None
+    phase = Phase.STARTING if look.placed else _before_starting(look)
+    message = f"pod {pod.name} cannot mount its volumes: {look.observed.mount_failure}"
+    return Finding(phase, Reason.STORAGE_UNAVAILABLE, message, stalled=True, pod=pod)
+
+
 def all_placed(look: Look) -> Finding | None:
     """All pods have a node: images, ssh."""
     if look.placed:
@@ -363,6 +373,7 @@ CHECKS: tuple[Callable[[Look], Finding | None], ...] = (
     waiting_for_retry,
     ranks_running,
     container_cannot_start,
+    volume_unavailable,
     all_placed,
     waiting_for_nodes,
 )

@@ -70,6 +70,7 @@ class Pod:
     version: int = 0
     phase: str = "Pending"
     node: str = ""
+    placed_at: datetime | None = None
     address: str = ""
     hosts: str = ""
     ready: bool = False
@@ -124,6 +125,14 @@ class Observed:
     strangers: frozenset[str] = field(default_factory=frozenset)
     """Names of pods of an earlier job with the same name, on their way out."""
     refusal: Refusal | None = None
+    mount_failure: str = ""
+    """The kubelet's words about volumes that it cannot mount."""
+
+    @property
+    def unmounted(self) -> Pod | None:
+        """A pod that has a node and no address: it gets one as soon as its volumes are mounted."""
+        waiting = (pod for pod in self.pods if pod.node and not pod.address and pod.alive and not pod.deleting)
+        return min((pod for pod in waiting if not pod.waiting), key=lambda pod: pod.name, default=None)
 
     @property
     def launcher(self) -> Pod | None:
@@ -169,6 +178,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         version=int(metadata.get("resourceVersion") or 0),
         phase=_phase(status.get("phase") or "Pending", own_end),
         node=(raw.get("spec") or {}).get("nodeName") or "",
+        placed_at=_moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         address=status.get("podIP") or "",
         hosts=(metadata.get("annotations") or {}).get(ANNOTATION_HOSTS) or "",
         ready=conditions.get("Ready", {}).get("status") == "True",
@@ -193,6 +203,10 @@ def owner_uid(metadata: Mapping[str, Any]) -> str:
     return ""
 
 
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
 def _phase(phase: str, own_end: End | None) -> str:
     """Phase of a pod whose own container counts: the kubelet takes a second longer, and sidecars may take for ever."""
     if own_end is None or phase in ("Succeeded", "Failed"):
@@ -207,13 +221,12 @@ def _end(containers: Any, role: Role) -> End | None:
     if not ended or (ended[0][0] != role.value and ended[0][1].get("exitCode", 0) == 0):
         return None
     name, end = ended[0]
-    finished = end.get("finishedAt")
     return End(
         container=name,
         exit_code=int(end.get("exitCode", 0)),
         reason=end.get("reason") or "",
         message=end.get("message") or "",
-        finished_at=datetime.fromisoformat(finished) if finished else None,
+        finished_at=_moment(end.get("finishedAt")),
     )
 
 
