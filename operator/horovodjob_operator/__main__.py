@@ -150,6 +150,8 @@ def _log_json(level: str) -> None:
     fields = {"asctime": "time", "levelname": "level", "name": "logger"}
     handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=fields))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    # Kopf calls each failed try of a request an error and tries again; when it gives up, the process ends and says why.
+    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
     logging.getLogger("horovodjob").setLevel(level)
 
 

@@ -72,9 +72,10 @@ class Reconciler:
 
     async def _write(self, record: Record, status: HorovodJobStatus, now: datetime) -> None:
         job, old = record.job, record.job.status
-        record.version = max(record.version, await self._objects.write_status(job, status))
-        # Not `job`: while the status was being written, the watch may have shown another spec.
-        record.job = record.job.model_copy(update={"status": status})
+        version = await self._objects.write_status(job, status)
+        if version > record.version:  # else the watch has been quicker, and has shown what came after
+            metadata = job.metadata.model_copy(update={"resource_version": str(version)})
+            record.version, record.job = version, job.model_copy(update={"metadata": metadata, "status": status})
         record.written_at = now
         count_transition(job, old, status)
         if status.phase is not old.phase:

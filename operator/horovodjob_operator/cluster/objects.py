@@ -42,25 +42,21 @@ class Objects:
         self._connection, self._identity = connection, identity
 
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
-        """Stores the status; the resource version up to which the job is known now.
+        """Stores the status of this very version of the job; the version that the job has now.
 
-        That is the one just written, or the one before where somebody has changed the job in the meantime: then the
-        watch's echo of our own write is the only event to come that has both. Raises Gone where the job is deleted.
+        Raises NameTaken where the job has changed or was made anew in the meantime, Gone where it is deleted.
         """
         namespace, name = job.key
         # A status never written by us has defaults in memory that are not in store: all of it is sent then.
         stored = status_dict(job.status) if job.status.phase else {}
-        # The uid makes sure that a job deleted and made anew under the same name does not get this status.
+        # The version and not the uid: the API server does not look at the uid when a status is written.
         body = {
-            "metadata": {"uid": job.metadata.uid},
+            "metadata": {"resourceVersion": job.metadata.resource_version},
             "status": merge_patch(stored, status_dict(status)),
         }
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}/status"
         answer = await self._connection.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA_ONLY)
-        metadata, known = answer["metadata"], job.metadata
-        told = (metadata.get("generation"), metadata.get("labels") or {}, metadata.get("annotations") or {})
-        unchanged = told == (known.generation, known.labels, known.annotations)
-        return int(metadata["resourceVersion"]) - (0 if unchanged else 1)
+        return int(answer["metadata"]["resourceVersion"])
 
     async def create_secret(self, secret: Mapping[str, Any], *, dry_run: bool = False) -> None:
         """Creates the Secret of a job. Raises NameTaken, Refused."""
