@@ -106,8 +106,15 @@ def floor(image: str, pods: Watch) -> dict[str, float]:
     apply(pod("floor-launcher", image, launch, PROGRAM))
     scheduled = pods.when(lambda objects: objects.get("floor-launcher", {}).get("spec", {}).get("nodeName"))
     done = pods.when(lambda objects: phase(objects, "floor-launcher") in ("Succeeded", "Failed"))
-    log = kubectl("logs", "-n", NAMESPACE, "floor-launcher", "--timestamps").splitlines()
-    moments = {
+    moments = stages("floor-launcher", created, scheduled, done)
+    kubectl("delete", "pod", "-n", NAMESPACE, "--all", "--wait=true", "--grace-period=0", "--force")
+    return {stage: moment - start for stage, moment in moments.items()}
+
+
+def stages(launcher: str, created: float, scheduled: float, done: float) -> dict[str, float]:
+    """Moments of all stages: those that were seen, and those that the launcher's log tells."""
+    log = kubectl("logs", "-n", NAMESPACE, launcher, "--timestamps").splitlines()
+    return {
         "created": created,
         "scheduled": scheduled,
         "sshd ready": log_moment(log, "mpirun starts"),
@@ -116,8 +123,6 @@ def floor(image: str, pods: Watch) -> dict[str, float]:
         "mpirun ended": log_moment(log, "mpirun ended"),
         "Succeeded": done,
     }
-    kubectl("delete", "pod", "-n", NAMESPACE, "--all", "--wait=true", "--grace-period=0", "--force")
-    return {stage: moment - start for stage, moment in moments.items()}
 
 
 def phase(objects: dict[str, Any], name: str) -> str:
@@ -145,16 +150,7 @@ def horovodjob(image: str, pods: Watch, jobs: Watch) -> dict[str, float]:
     created = pods.when(lambda objects: all(name in objects for name in names))
     scheduled = pods.when(lambda objects: all(objects[name]["spec"].get("nodeName") for name in names))
     done = jobs.when(lambda objects: phase(objects, "job") in ("Succeeded", "Failed"))
-    log = kubectl("logs", "-n", NAMESPACE, "job-launcher", "--timestamps").splitlines()
-    moments = {
-        "created": created,
-        "scheduled": scheduled,
-        "sshd ready": log_moment(log, "mpirun starts"),
-        "mpirun": log_moment(log, "mpirun starts"),
-        "first step": log_moment(log, "first step"),
-        "mpirun ended": log_moment(log, "mpirun ended"),
-        "Succeeded": done,
-    }
+    moments = stages("job-launcher", created, scheduled, done)
     kubectl("delete", "horovodjob", "-n", NAMESPACE, "job", "--wait=true")
     pods.when(lambda objects: not objects)
     return {stage: moment - start for stage, moment in moments.items()}

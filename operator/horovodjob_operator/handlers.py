@@ -102,7 +102,7 @@ class Passes:
         finally:
             RECONCILE_DURATION.observe(time.perf_counter() - started)
         delay = min(RETRY_LONGEST_SECONDS, 0.5 * 2 ** min(failures, 10)) * random.uniform(0.7, 1)
-        await asyncio.sleep(min(delay, 1.0)) if failures == 0 else await asyncio.sleep(delay)
+        await asyncio.sleep(delay)
         return now(), True
 
 

@@ -35,9 +35,6 @@ class Plan:
         return self.create_launcher or bool(self.create_workers)
 
 
-NOTHING = Plan()
-
-
 def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, now: datetime) -> Plan:
     """What to do, given the status that has just been written and what it was derived from."""
     if job.status.finished or finding is None:
