@@ -110,7 +110,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && uv pip install --python /opt/venv --no-deps --no-index /tmp/wheel/*.whl \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
  && mkdir -p /out/bin /out/lib/python3.11/site-packages \
- && cp -a /opt/venv/bin/horovodjob-trainer /out/bin/ \
+ && cp -a /opt/venv/bin/horovodjob-trainer /opt/venv/bin/horovodjob-compat /out/bin/ \
  && cp -a /opt/venv/lib/python3.11/site-packages/horovodjob* /out/lib/python3.11/site-packages/
 
 
