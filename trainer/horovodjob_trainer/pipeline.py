@@ -1,4 +1,4 @@
-"""The input of a rank as tf.data: its rows of each step, augmented, ready before the step asks for them."""
+"""The input of a rank as tf.data: its examples of each step, augmented, ready before the step asks for them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,73 +6,86 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from horovodjob_trainer.data import CHANNELS, SIDE, Rows, Split, rows_of_step
+from horovodjob_trainer.augmentation import Augmentation, augmented
+from horovodjob_trainer.data.order import Rows, sequence
+from horovodjob_trainer.data.source import Source
 
-SHIFT = 0.1  # of the image's side, in each direction
+BLOCK_ROWS = 8192  # of a rank, put in order at once: Python runs once for many steps
+READY_BATCHES = 4
 
 
 def training_batches(
-    split: Split,
+    source: Source,
     *,
     batch: int,
     rank: int,
     size: int,
     seed: int,
-    first_step: int = 0,
-    augment: bool = False,
-    flip: bool = False,
+    position: int = 0,
+    augment: Augmentation | None = None,
+    threads: int = 2,
+    steps: int | None = None,
 ) -> Any:
-    """Endless tf.data.Dataset of (images in 0..1, labels) for one rank, from step `first_step` on.
+    """tf.data.Dataset of (examples, labels) for one rank, each a batch of the step before which the whole job had
+    consumed `position` examples, and so on; endless unless `steps` are given.
 
-    Every value follows from seed and step: a run that goes on sees what it would have seen, on any number of
-    threads, and the ranks of a job see what one rank with all their images would.
+    Examples are float32, pictures in 0..1. Every value follows from the seed and its place in the job's sequence:
+    a run that goes on sees what it would have seen, on any number of threads, and the ranks of a job see what one
+    rank with all their examples would.
     """
+    changes = augment is not None and augment.changes and source.images
 
-    def steps() -> Iterator[tuple[int, Rows]]:
-        step = first_step
+    def prepared(first: Any, rows: Any) -> tuple[Any, Any]:
+        examples, labels = _read(source, rows, batch)
+        if augment is not None and changes:
+            examples = augmented(examples, first, seed=seed, augmentation=augment)
+        return examples, labels
+
+    def blocks() -> Iterator[tuple[Rows, Rows]]:
+        steps_of_block = max(1, BLOCK_ROWS // batch)
+        first = position + rank * batch
         while True:
-            yield step, rows_of_step(step, samples=len(split), batch=batch, rank=rank, size=size, seed=seed)
-            step += 1
+            firsts = first + np.arange(steps_of_block, dtype=np.int64) * (batch * size)
+            yield firsts, sequence(firsts[:, np.newaxis] + np.arange(batch), samples=source.samples, seed=seed)
+            first += steps_of_block * batch * size
 
-    images, labels = tf.constant(split.images), tf.constant(split.labels)
-
-    def prepared(step: Any, rows: Any) -> tuple[Any, Any]:
-        pictures = _scaled(tf.gather(images, rows))
-        if augment:
-            # Drawn for the whole job's batch, of which this rank takes its part.
-            draws = tf.random.stateless_uniform((size * batch, 3), seed=tf.stack([tf.constant(seed, tf.int64), step]))
-            pictures = _moved(pictures, draws[rank * batch : (rank + 1) * batch], flip=flip)
-        return tf.ensure_shape(pictures, (batch, SIDE, SIDE, CHANNELS)), tf.gather(labels, rows)
-
-    signature = (tf.TensorSpec((), tf.int64), tf.TensorSpec((batch,), tf.int64))
-    order = tf.data.Dataset.from_generator(steps, output_signature=signature)
-    return order.map(prepared, num_parallel_calls=2, deterministic=True).prefetch(4)
+    signature = (tf.TensorSpec((None,), tf.int64), tf.TensorSpec((None, batch), tf.int64))
+    order = tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
+    if steps is not None:
+        order = order.take(steps)
+    return _on(threads, order.map(prepared, num_parallel_calls=threads).prefetch(READY_BATCHES))
 
 
-def evaluation_batches(split: Split, *, batch: int) -> Any:
-    """tf.data.Dataset of (images in 0..1, labels), each image once."""
-    data = tf.data.Dataset.from_tensor_slices((split.images, split.labels)).batch(batch)
-    return data.map(lambda images, labels: (_scaled(images), labels)).prefetch(2)
+def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int = 1, threads: int = 2) -> Any:
+    """tf.data.Dataset of this rank's (examples, labels): every size-th example, so that all ranks see each once.
+
+    What is slow to read is kept in memory where the source says that it fits: use one dataset for all evaluations.
+    """
+    rows = tf.data.Dataset.range(rank, source.samples, size).batch(batch)
+    read = rows.map(source.tensors, num_parallel_calls=threads)
+    if source.decodes:
+        read = read.cache()
+    batches = read.map(lambda examples, labels: _shaped(source, examples, labels, None), num_parallel_calls=threads)
+    return _on(threads, batches.prefetch(READY_BATCHES))
 
 
-def _scaled(images: Any) -> Any:
-    return tf.cast(images, tf.float32) / np.float32(255)
+def _read(source: Source, rows: Any, batch: int) -> tuple[Any, Any]:
+    examples, labels = source.tensors(rows)
+    return _shaped(source, examples, labels, batch)
 
 
-def _moved(images: Any, draws: Any, *, flip: bool) -> Any:
-    """Images shifted by up to SHIFT and, if wanted, half of them mirrored; the edge fills what comes free."""
-    mirrored = tf.cast(draws[:, 0] < 0.5, tf.float32) if flip else tf.zeros_like(draws[:, 0])
-    shift = (draws[:, 1:] * 2 - 1) * (SHIFT * SIDE)
-    zero, one = tf.zeros_like(mirrored), tf.ones_like(mirrored)
-    # Row by row: where in the image the output's pixel (x, y) comes from.
-    transforms = tf.stack(
-        [one - 2 * mirrored, zero, mirrored * (SIDE - 1) + shift[:, 0], zero, one, shift[:, 1], zero, zero], axis=1
-    )
-    return tf.raw_ops.ImageProjectiveTransformV3(
-        images=images,
-        transforms=transforms,
-        output_shape=tf.constant([SIDE, SIDE]),
-        fill_value=0.0,
-        interpolation="BILINEAR",
-        fill_mode="NEAREST",
-    )
+def _shaped(source: Source, examples: Any, labels: Any, batch: int | None) -> tuple[Any, Any]:
+    examples = tf.cast(examples, tf.float32)
+    if source.images:
+        examples = examples * np.float32(1 / 255)
+    return tf.ensure_shape(examples, (batch, *source.shape)), labels
+
+
+def _on(threads: int, data: Any) -> Any:
+    """The dataset on threads of its own: those of the step never wait behind it."""
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1
+    options.autotune.enabled = False
+    options.deterministic = True
+    return data.with_options(options)

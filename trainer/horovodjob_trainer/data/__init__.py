@@ -1,0 +1,29 @@
+"""Data sets: where they come from, whether they are whole, and which rows a step reads.
+
+Nothing here loads TensorFlow before a source is read.
+"""
+
+from horovodjob_trainer.data.cifar import ANY_SHA256
+from horovodjob_trainer.data.digits import digits
+from horovodjob_trainer.data.former import Split, dataset, rows_of_step
+from horovodjob_trainer.data.opening import opened
+from horovodjob_trainer.data.order import Rows, rows_at
+from horovodjob_trainer.data.request import CACHES, NAMES, Request, problem
+from horovodjob_trainer.data.source import Dataset, Source
+
+__all__ = [
+    "ANY_SHA256",
+    "CACHES",
+    "NAMES",
+    "Dataset",
+    "Request",
+    "Rows",
+    "Source",
+    "Split",
+    "dataset",
+    "digits",
+    "opened",
+    "problem",
+    "rows_at",
+    "rows_of_step",
+]

@@ -1,0 +1,111 @@
+"""Examples that are arrays in memory."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from horovodjob_trainer.errors import DataError
+
+ALIGNMENT_BYTES = 64  # what TensorFlow asks of memory that it uses in place
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A source over two arrays of equal length, used in place by TensorFlow if `aligned`."""
+
+    examples: npt.NDArray[Any]
+    labels: npt.NDArray[Any]
+    classes: int | None
+    class_names: Sequence[str] | None = None
+    decodes = False
+
+    @property
+    def samples(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.examples.shape[1:]
+
+    @property
+    def images(self) -> bool:
+        return is_picture(self.examples.dtype, self.shape)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.samples}x{self.shape} {zlib.crc32(self.labels.tobytes()):08x}"
+
+    def tensors(self, rows: Any) -> tuple[Any, Any]:
+        import tensorflow as tf
+
+        examples, labels = self._tensors
+        return tf.gather(examples, rows), tf.gather(labels, rows)
+
+    def name(self, row: int) -> str:
+        return str(row)
+
+    def problem(self, row: int) -> str | None:
+        return None
+
+    @cached_property
+    def _tensors(self) -> tuple[Any, Any]:
+        return _tensor(self.examples), _tensor(self.labels)
+
+
+def is_picture(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bool:
+    """Whether an example of this type and shape is a picture: bytes in height, width and 1, 3 or 4 channels."""
+    return np.dtype(dtype) == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
+
+
+def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array, not yet filled, whose memory TensorFlow can use without a copy."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT_BYTES
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned_copy(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
+    """The values in memory that TensorFlow can use without a copy."""
+    array = np.asarray(values)
+    copy = aligned(array.shape, dtype or array.dtype)
+    copy[...] = array
+    return copy
+
+
+def classes_of(*labels: npt.NDArray[Any]) -> int | None:
+    """Number of classes that whole-numbered labels speak of, counted from 0; None for other labels."""
+    if any(part.dtype.kind not in "iu" or part.ndim != 1 for part in labels):
+        return None
+    return max(int(part.max(initial=-1)) for part in labels) + 1
+
+
+def checked_labels(values: npt.NDArray[Any], *, what: str) -> npt.NDArray[Any]:
+    """Labels as int64 (classes) or float32 (anything else). Raises DataError that says what is wrong in `what`."""
+    labels = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if labels.dtype.kind in "iub":
+        labels = aligned_copy(labels, np.int64)
+        if labels.ndim == 1 and labels.size and labels.min() < 0:
+            raise DataError(f"{what} holds the label {labels.min()}; number the classes from 0")
+        return labels if labels.ndim == 1 else aligned_copy(labels, np.float32)
+    if labels.dtype.kind != "f":
+        raise DataError(f"{what} has the type {labels.dtype}; give numbers")
+    if not np.isfinite(labels).all():
+        row = int(np.argwhere(~np.isfinite(labels))[0][0])
+        raise DataError(f"{what} holds {labels[row]} in row {row}; give a finite label to each example")
+    return aligned_copy(labels, np.float32)
+
+
+def _tensor(array: npt.NDArray[Any]) -> Any:
+    import tensorflow as tf
+
+    usable = array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT_BYTES == 0
+    with tf.device("CPU:0"):
+        if usable and array.size:
+            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+        return tf.constant(array)

@@ -1,0 +1,84 @@
+"""Files fetched from the network once per node, whole or not at all."""
+
+import fcntl
+import hashlib
+import os
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from horovodjob_trainer.errors import DataError
+
+TIMEOUT_SECONDS = 60
+
+
+def downloaded(url: str, sha256: str, directory: Path) -> Path:
+    """The file in `directory`, fetched by whichever process of the node comes first while the others wait.
+
+    The name has the checksum in it, so that another file of the same address does not take its place.
+    """
+    name = Path(urlsplit(url).path).name
+    stem, dot, ending = name.partition(".")
+    target = directory / f"{stem}-{sha256[:16]}{dot}{ending}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _locked(directory / f".{target.name}.lock") as alone:
+            if not target.exists():
+                if alone:
+                    _remove_remains(target)
+                _download(url, sha256, target)
+    except (OSError, HTTPException) as error:  # URLError and time-outs are OSErrors
+        raise DataError(
+            f"cannot download {url} to {target}: {reason(error)}; put the archive there or give --archive"
+        ) from error
+    return target
+
+
+def reason(error: BaseException) -> str:
+    """The cause in one line, without the parts of the message that repeat what was tried."""
+    return " ".join(str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error).split())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            alone = True
+        except OSError:  # a share without locks: each process downloads, and the rename decides
+            alone = False
+        yield alone
+
+
+def _remove_remains(target: Path) -> None:
+    for part in target.parent.glob(f".{target.name}.*.part"):  # of downloads that were killed
+        part.unlink(missing_ok=True)
+
+
+def _download(url: str, sha256: str, target: Path) -> None:
+    digest = hashlib.sha256()
+    with tempfile.NamedTemporaryFile(
+        dir=target.parent, prefix=f".{target.name}.", suffix=".part", delete=False
+    ) as file:
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
+                while chunk := response.read(1 << 20):
+                    digest.update(chunk)
+                    file.write(chunk)
+            if digest.hexdigest() != sha256:
+                raise DataError(
+                    f"the download of {url} has SHA-256 {digest.hexdigest()} instead of {sha256}; "
+                    "try again, or give --archive"
+                )
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(file.name)
+            raise
