@@ -4,43 +4,140 @@ Horovod's own Keras layer was written for Keras 2; with Keras 3 its optimizer tr
 gradients and says nothing. A script changes one line: `import horovodjob_trainer.hvd as hvd`.
 """
 
+from typing import Any, NoReturn
+
 from horovod.tensorflow import (
+    Adasum,
     Average,
-    Compression,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
     Sum,
-    allgather,
+    add_process_set,
     allgather_object,
-    allreduce,
-    broadcast,
+    alltoall,
     broadcast_object,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
     init,
+    is_homogeneous,
     is_initialized,
+    join,
     local_rank,
+    local_rank_op,
     local_size,
+    local_size_op,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
     rank,
+    rank_op,
+    remove_process_set,
+    rocm_built,
     shutdown,
     size,
+    size_op,
+    start_timeline,
+    stop_timeline,
 )
 
-from horovodjob_trainer.hvd import callbacks
-from horovodjob_trainer.hvd.optimizer import DistributedOptimizer
+from horovodjob_trainer.hvd import callbacks, elastic
+from horovodjob_trainer.hvd.collectives import (
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_variables,
+    grouped_allreduce,
+    reducescatter,
+)
+from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.elastic import run as elastic_run
+from horovodjob_trainer.hvd.keras_behaviour import teach_keras
+from horovodjob_trainer.hvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer, is_distributed
+from horovodjob_trainer.hvd.saving import load_model
+from horovodjob_trainer.hvd.tape import DistributedGradientTape, PartialDistributedGradientTape
+
+teach_keras()
+
+
+def broadcast_global_variables(root_rank: int) -> NoReturn:
+    """Not offered: Keras 3 keeps no list of all variables."""
+    raise NotImplementedError(
+        "Keras 3 keeps no list of all variables: call "
+        f"hvd.broadcast_variables([*model.weights, *model.optimizer.variables], root_rank={root_rank})"
+    )
+
+
+def SyncBatchNormalization(*args: Any, **kwargs: Any) -> NoReturn:
+    """Not offered: Horovod's layer overrides what Keras 3 no longer calls, and would not synchronise."""
+    raise NotImplementedError("SyncBatchNormalization does not work with Keras 3: use keras.layers.GroupNormalization")
+
 
 __all__ = [
+    "Adasum",
     "Average",
     "Compression",
+    "DistributedGradientTape",
     "DistributedOptimizer",
+    "Max",
+    "Min",
+    "PartialDistributedGradientTape",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Product",
     "Sum",
+    "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
+    "alltoall",
     "broadcast",
+    "broadcast_global_variables",
     "broadcast_object",
+    "broadcast_variables",
     "callbacks",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
+    "elastic_run",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allreduce",
     "init",
+    "is_distributed",
+    "is_homogeneous",
     "is_initialized",
+    "join",
+    "load_model",
     "local_rank",
+    "local_rank_op",
     "local_size",
+    "local_size_op",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "rank",
+    "rank_op",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
+    "size_op",
+    "start_timeline",
+    "stop_timeline",
 ]

@@ -1,36 +1,52 @@
 """Keras callbacks that keep the ranks of a job together."""
 
-from collections.abc import Callable
 from typing import Any
 
 import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 
-from horovodjob_trainer.hvd.optimizer import is_distributed
+from horovodjob_trainer.hvd.collectives import broadcast_variables
+from horovodjob_trainer.hvd.exchange import key_of
+from horovodjob_trainer.hvd.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Gives all ranks the weights and the optimizer's state of `root_rank` when training begins.
 
-    Seeds of dropout layers are no weights: they stay different on each rank.
+    Seeds of dropout layers are no weights: they stay different on each rank, as do `local_variables`.
     """
 
-    def __init__(self, root_rank: int, device: str = "") -> None:
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.device = device
+        self._local: set[int] = set()
+        one = isinstance(local_variables, tf.Variable | keras.Variable)
+        for variable in [local_variables] if one else local_variables or []:
+            self.register_local_var(variable)
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves a variable as it is on each rank."""
+        if not isinstance(var, tf.Variable | keras.Variable):
+            raise ValueError(f"local_variables are Keras or TensorFlow variables, not {type(var).__name__}")
+        self._local.add(key_of(var))
 
     def on_train_begin(self, logs: Any = None) -> None:
         optimizer = self.model.optimizer
-        inner = getattr(optimizer, "inner_optimizer", None)
-        if inner is not None and is_distributed(inner):
-            raise ValueError("mixed_float16 wrapped the distributed optimizer in a LossScaleOptimizer; use bfloat16")
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
+        variables = [*self.model.weights, *optimizer.variables]
         with tf.device(self.device):
-            for variables in (self.model.weights, optimizer.variables):
-                horovod.broadcast_variables([variable.value for variable in variables], root_rank=self.root_rank)
+            broadcast_variables([each for each in variables if key_of(each) not in self._local], self.root_rank)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -50,99 +66,10 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         logs.update((name, float(average)) for name, average in zip(names, averages, strict=True))
 
 
-class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Sets the learning rate to `initial_lr` times `multiplier(epoch)` from `start_epoch` up to `end_epoch`.
+class BestModelCheckpoint:
+    """Not offered: Horovod's saves no file by itself, and Keras 3 refuses a checkpoint without a path."""
 
-    With `staircase` it changes once per epoch, else before every batch, and the epoch given to the multiplier
-    has a fraction. A multiplier that is a number is the factor per epoch of an exponential decay.
-    """
-
-    def __init__(
-        self,
-        initial_lr: float,
-        multiplier: float | Callable[[float], float],
-        start_epoch: int = 0,
-        end_epoch: int | None = None,
-        staircase: bool = True,
-        momentum_correction: bool = True,
-        steps_per_epoch: int | None = None,
-    ) -> None:
-        super().__init__()
-        if callable(multiplier):
-            self.multiplier = multiplier
-        else:
-            factor = float(multiplier)
-            self.multiplier = lambda epoch: factor ** (epoch - start_epoch)
-        self.initial_lr = initial_lr
-        self.start_epoch = start_epoch
-        self.end_epoch = end_epoch
-        self.staircase = staircase
-        self.momentum_correction = momentum_correction
-        self.steps_per_epoch = steps_per_epoch
-        self.epoch = 0
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        if not self.steps_per_epoch:
-            self.steps_per_epoch = self.params.get("steps")
-        if not self.steps_per_epoch and not self.staircase:
-            raise ValueError(f"{type(self).__name__} cannot see the number of steps; pass steps_per_epoch")
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch = epoch
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.epoch < self.start_epoch or (self.end_epoch is not None and self.epoch >= self.end_epoch):
-            return
-        if not self.staircase and self.steps_per_epoch:
-            self._set(self.initial_lr * self.multiplier(self.epoch + batch / self.steps_per_epoch))
-        elif batch == 0:
-            self._set(self.initial_lr * self.multiplier(self.epoch))
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if logs is not None:
-            logs["lr"] = float(self.model.optimizer.learning_rate)
-
-    def _set(self, rate: float) -> None:
-        optimizer = self.model.optimizer
-        before = float(optimizer.learning_rate)
-        optimizer.learning_rate = rate
-        # Momentum holds gradients times the old rate (Goyal et al. 2017, arXiv:1706.02677, section 2.1).
-        if self.momentum_correction and getattr(optimizer, "momentum", None) and before and rate != before:
-            velocities = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None)
-            for velocity in velocities or ():
-                velocity.assign(velocity * (rate / before))
-
-
-class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Raises the learning rate over `warmup_epochs` from `initial_lr` / ranks to `initial_lr`, batch by batch."""
-
-    def __init__(
-        self,
-        initial_lr: float,
-        warmup_epochs: int = 5,
-        momentum_correction: bool = True,
-        steps_per_epoch: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.warmup_epochs = warmup_epochs
-        self.verbose = verbose
-        super().__init__(
-            initial_lr,
-            self._share,
-            end_epoch=warmup_epochs,
-            staircase=False,
-            momentum_correction=momentum_correction,
-            steps_per_epoch=steps_per_epoch,
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "BestModelCheckpoint is not offered: on rank 0, keras.callbacks.ModelCheckpoint(save_best_only=True) does it"
         )
-
-    def _share(self, epoch: float) -> float:
-        # The last batch of the warm-up trains with the full rate.
-        done = (epoch + 1 / (self.steps_per_epoch or 1)) / self.warmup_epochs
-        size: int = horovod.size()
-        return (1 + (size - 1) * min(done, 1.0)) / size
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        super().on_epoch_end(epoch, logs)
-        if epoch == self.warmup_epochs - 1 and self.verbose > 0 and horovod.rank() == 0:
-            rate = float(self.model.optimizer.learning_rate)
-            print(f"Epoch {epoch + 1}: warm-up of the learning rate ended at {rate:g}", flush=True)

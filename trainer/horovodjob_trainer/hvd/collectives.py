@@ -1,0 +1,168 @@
+"""The collective operations, for tensors, numbers, arrays and Keras variables alike."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+import tensorflow as tf
+
+from horovodjob_trainer.hvd.compression import Compression
+
+MAX_BROADCAST_BYTES = 64 << 20
+
+
+def is_elastic() -> bool:
+    """Whether the number of ranks can change while this process lives."""
+    return os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0")
+
+
+def size_of(process_set: Any) -> Any:
+    """Number of ranks of a process set; under elastic a tensor, since a traced function outlives the number."""
+    if is_elastic():
+        return horovod.size_op(process_set_id=process_set.process_set_id)
+    return process_set.size()
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: Any = None,
+    compression: Any = Compression.none,
+    process_set: Any = horovod.global_process_set,
+) -> Any:
+    """The average of a value over the ranks, or what `op` says."""
+    op = horovod.handle_average_backwards_compatibility(op, average)
+    scale = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
+    return reduced([tf.convert_to_tensor(value)], name, op, compression, process_set, **scale)[0]
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = horovod.global_process_set,
+    name: str | None = None,
+) -> list[Any]:
+    """The averages of several tensors of one type over the ranks, exchanged together."""
+    op = horovod.handle_average_backwards_compatibility(op, average)
+    scale = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
+    with tf.device(device_dense):
+        return reduced([tf.convert_to_tensor(value) for value in tensors], name, op, compression, process_set, **scale)
+
+
+def reduced(
+    tensors: Sequence[Any], name: str | None, op: Any, compression: Any, process_set: Any, **scale: float
+) -> list[Any]:
+    """Dense tensors of one type, reduced over the ranks as one group."""
+    if not tensors:
+        return []
+    if compression is Compression.bf16 or tensors[0].dtype == tf.bfloat16:
+        return _reduced_as_bfloat16(tensors, name, op, process_set, **scale)
+    result = horovod.grouped_allreduce(
+        list(tensors), name=name, op=op, compression=compression, process_set=process_set, **scale
+    )
+    return list(result)
+
+
+def _reduced_as_bfloat16(
+    tensors: Sequence[Any],
+    name: str | None,
+    op: Any,
+    process_set: Any,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
+    # Each rank adds its own part of the vector, in float32, and everybody gets the sums: the bytes on the wire are
+    # those of a ring allreduce, and all ranks get the very same bits.
+    if op not in (horovod.Sum, horovod.Average):
+        raise ValueError("bfloat16 can be exchanged with op=Average or op=Sum only")
+    name = name or "HorovodAllreduce_bfloat16"
+    size = size_of(process_set)
+    lengths = [tf.size(tensor) for tensor in tensors]
+    flat = tf.concat([tf.reshape(tf.cast(tensor, tf.float32) * prescale_factor, [-1]) for tensor in tensors], 0)
+    padding = -tf.size(flat) % size
+    bits = tf.bitcast(tf.cast(tf.pad(flat, [[0, padding]]), tf.bfloat16), tf.uint16)
+    parts = horovod.alltoall(bits, name=f"{name}_parts", process_set=process_set)
+    sums = tf.reduce_sum(tf.cast(tf.bitcast(tf.reshape(parts, [size, -1]), tf.bfloat16), tf.float32), axis=0)
+    factor = postscale_factor / tf.cast(size, tf.float32) if op == horovod.Average else postscale_factor
+    bits = tf.bitcast(tf.cast(sums * factor, tf.bfloat16), tf.uint16)
+    whole = tf.bitcast(horovod.allgather(bits, name=f"{name}_sums", process_set=process_set), tf.bfloat16)
+    pieces = tf.split(whole[: tf.size(flat)], lengths, num=len(lengths))
+    return [
+        tf.cast(tf.reshape(piece, tensor.shape), tensor.dtype) for piece, tensor in zip(pieces, tensors, strict=True)
+    ]
+
+
+def allgather(value: Any, name: str | None = None, process_set: Any = horovod.global_process_set) -> Any:
+    """The values of all ranks, one after the other along the first axis."""
+    return horovod.allgather(tf.convert_to_tensor(value), name=name, process_set=process_set)
+
+
+def broadcast(
+    value: Any, root_rank: int, name: str | None = None, process_set: Any = horovod.global_process_set
+) -> Any:
+    """The value that `root_rank` has."""
+    return horovod.broadcast(tf.convert_to_tensor(value), root_rank, name=name, process_set=process_set)
+
+
+def reducescatter(
+    value: Any, name: str | None = None, op: Any = horovod.Average, process_set: Any = horovod.global_process_set
+) -> Any:
+    """This rank's share, along the first axis, of the average over the ranks."""
+    return horovod.reducescatter(tf.convert_to_tensor(value), name=name, op=op, process_set=process_set)
+
+
+def broadcast_variables(
+    variables: Sequence[Any],
+    root_rank: int = 0,
+    process_set: Any = horovod.global_process_set,
+    inplace: bool = False,
+) -> None:
+    """Gives Keras or TensorFlow variables the values that `root_rank` has, in few large messages.
+
+    Seeds of random layers are left alone: each rank draws its own dropout. `inplace` is accepted and makes no
+    difference.
+    """
+    by_type: dict[Any, list[Any]] = {}
+    for variable in variables:
+        native = variable.value if isinstance(variable, keras.Variable) else variable
+        if native.dtype != tf.uint32:  # the state of keras.random.SeedGenerator
+            by_type.setdefault(native.dtype, []).append(native)
+    for dtype in sorted(by_type, key=str):
+        for number, chunk in enumerate(_chunks(by_type[dtype])):
+            _broadcast_chunk(chunk, root_rank, f"HorovodBroadcast_{dtype.name}_{number}", process_set)
+
+
+def _chunks(variables: list[Any]) -> list[list[Any]]:
+    chunks: list[list[Any]] = [[]]
+    room = MAX_BROADCAST_BYTES
+    for variable in variables:
+        needed = variable.shape.num_elements() * variable.dtype.size
+        if needed > room and chunks[-1]:
+            chunks.append([])
+            room = MAX_BROADCAST_BYTES
+        chunks[-1].append(variable)
+        room -= needed
+    return chunks
+
+
+def _broadcast_chunk(variables: list[Any], root_rank: int, name: str, process_set: Any) -> None:
+    flat = tf.concat([tf.reshape(variable, [-1]) for variable in variables], 0)
+    if flat.dtype == tf.bfloat16:  # Horovod does not know it
+        bits = horovod.broadcast(tf.bitcast(flat, tf.uint16), root_rank, name=name, process_set=process_set)
+        flat = tf.bitcast(bits, tf.bfloat16)
+    else:
+        flat = horovod.broadcast(flat, root_rank, name=name, process_set=process_set)
+    pieces = tf.split(flat, [variable.shape.num_elements() for variable in variables])
+    for variable, piece in zip(variables, pieces, strict=True):
+        variable.assign(tf.reshape(piece, variable.shape))
