@@ -94,10 +94,19 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
     }
     container["volumeMounts"].append(_mount("horovodjob-hosts", names.HOSTS_DIRECTORY, read_only=True))
     pod = _pod(job, Role.LAUNCHER, names.launcher_name(job), container, 0, attempt)
+    # mpirun and its ranks live as long as the launcher, and those of a worker may need all of the worker's time.
+    if (seconds := _grace_seconds(job.spec.worker)) is not None:
+        pod["spec"]["terminationGracePeriodSeconds"] = seconds
     pod["metadata"]["annotations"][ANNOTATION_HOSTS] = hosts
     field = {"path": "hosts", "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_HOSTS}']"}}
     pod["spec"]["volumes"].append({"name": "horovodjob-hosts", "downwardAPI": {"items": [field]}})
     return _with_template(pod, job.spec.launcher, Role.LAUNCHER)
+
+
+def _grace_seconds(pods: RolePods) -> object:
+    """The grace period of a template; the API server looks at what it is."""
+    spec = (pods.template or {}).get("spec")
+    return spec.get("terminationGracePeriodSeconds") if isinstance(spec, Mapping) else None
 
 
 def _dumped(model: Model | None) -> dict[str, Any]:
@@ -185,7 +194,8 @@ def _volumes(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
     source: dict[str, Any] = {"secretName": names.secret_name(job), "defaultMode": 0o444}
     if role is Role.WORKER:
         # Workers answer ssh and never call: the private key stays with the launcher.
-        served = ("environment.sh", "worker.sh", "session.sh", "ssh_host_ed25519_key", "authorized_keys")
+        scripts = ("environment.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
+        served = (*scripts, "ssh_host_ed25519_key", "authorized_keys")
         source["items"] = [{"key": key, "path": key} for key in served]
     volumes = [
         {"name": "horovodjob-mpi", "secret": source},

@@ -57,6 +57,26 @@ prepare_logs() {
     fi
 }
 
+# default_route: sets `interface` to that of the default route, the pod's own; others may be bridges that lead nowhere.
+default_route() {
+    interface=eth0
+    while read -r name destination _; do
+        if [ "$destination" = 00000000 ]; then
+            interface=$name
+            break
+        fi
+    done </proc/net/route
+}
+
+# What NCCL needs to know on a node without InfiniBand; whatever the user, a ConfigMap or the image says comes first.
+prepare_nccl() {
+    if [ "${AZ_BATCHAI_NUM_GPUS:-0}" = 0 ]; then return 0; fi
+    default_route
+    export NCCL_DEBUG="${NCCL_DEBUG-WARN}" NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-=$interface}"
+    # A pod that asked for an rdma/ resource has its devices.
+    if [ ! -e /dev/infiniband ]; then export NCCL_IB_DISABLE="${NCCL_IB_DISABLE-1}"; fi
+}
+
 # The whole environment in a form that the shell reads back byte for byte; ssh sessions would not have it otherwise.
 save_environment() {
     export -p >"$run/environment"

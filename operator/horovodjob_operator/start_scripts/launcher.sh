@@ -79,11 +79,8 @@ for answer in "$run"/join-*; do
     esac
 done
 
-# The interface of the default route is the pod's: MPI must not try others, such as a bridge that leads nowhere.
-interface=eth0
-while read -r name destination _; do
-    if [ "$destination" = 00000000 ]; then interface=$name; break; fi
-done </proc/net/route
+# MPI must not try other interfaces, such as a bridge that leads nowhere.
+default_route
 
 # OpenMPI 4 reads OMPI_MCA_*, OpenMPI 5 reads PRTE_MCA_* for its runtime part; each ignores the other's.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -102,7 +99,8 @@ if [ "${AZ_BATCHAI_NUM_GPUS:-0}" = 0 ]; then export OMPI_MCA_mpi_yield_when_idle
 
 # shellcheck disable=SC2153 # set in the pod
 ranks=$((workers * HOROVODJOB_SLOTS))
-set -- mpirun -np "$ranks" --hostfile "$HOROVODJOB_HOSTFILE" --bind-to none --map-by slot --wdir "$HOROVODJOB_WORKDIR" "$@"
+set -- mpirun -np "$ranks" --hostfile "$HOROVODJOB_HOSTFILE" --bind-to none --map-by slot --wdir "$HOROVODJOB_WORKDIR" \
+    /bin/sh "$etc/rank.sh" "$@"
 say "mpirun starts $ranks ranks on $workers workers"
 : >"$run/started"
 
@@ -119,7 +117,24 @@ else
     "$@" </dev/null &
 fi
 mpirun_pid=$!
-trap 'kill -TERM "$mpirun_pid" 2>/dev/null || :' TERM INT
+
+# mpirun would kill the ranks a second after it told them. So each worker tells its own, which have the pod's grace
+# period to save what they have; when none is left that listens, mpirun ends the others.
+told=
+# shellcheck disable=SC2329 # called by the trap
+end_job() {
+    trap '' TERM INT
+    told=1
+    say "the launcher is told to end: ranks that handle TERM have until the end of the grace period"
+    calls=
+    while read -r host _; do
+        ssh -F "$run/ssh_config" "$host" horovodjob-end </dev/null >/dev/null 2>&1 &
+        calls="$calls $!"
+    done <"$HOROVODJOB_HOSTFILE"
+    for pid in $calls; do wait "$pid" || :; done
+    kill -TERM "$mpirun_pid" 2>/dev/null || :
+}
+trap end_job TERM INT
 
 code=0
 wait "$mpirun_pid" || code=$?
@@ -130,5 +145,7 @@ while kill -0 "$mpirun_pid" 2>/dev/null; do
 done
 for pid in $copies; do wait "$pid" || :; done
 say "mpirun ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
+# Ranks that were told to end have not done all of their work, even where they end with 0.
+if [ -n "$told" ] && [ "$code" = 0 ]; then code=143; fi
 if [ "$code" = 0 ]; then printf 'mpirun ended with exit code 0' >/dev/termination-log || :; fi
 exit "$code"

@@ -24,12 +24,20 @@ case $request in
 horovodjob-join)
     # The launcher calls: a clean worker answers, with the hostfile of this attempt on its disk.
     end_earlier_attempts
+    rm -rf "$run/told" "$run/ending"
     umask 022
     cat >"$run/hostfile.new" && mv "$run/hostfile.new" "$run/hostfile" || exit 1
     if [ -n "${HOROVODJOB_SCRIPT:-}" ] && [ ! -e "$HOROVODJOB_SCRIPT" ]; then
         echo "there is no file $HOROVODJOB_SCRIPT on this worker"
         exit 66
     fi
+    ;;
+horovodjob-end)
+    # The launcher is to go and calls: it ends mpirun when this has returned from every worker.
+    : >"$run/ending"
+    # shellcheck source=SCRIPTDIR/ranks.sh
+    . /etc/horovodjob/mpi/ranks.sh
+    let_ranks_save
     ;;
 *)
     exec /bin/sh -c "$request"

@@ -3,9 +3,12 @@
 set -eu
 # shellcheck source=SCRIPTDIR/environment.sh
 . /etc/horovodjob/mpi/environment.sh
+# shellcheck source=SCRIPTDIR/ranks.sh
+. /etc/horovodjob/mpi/ranks.sh
 
 prepare_home
 prepare_logs
+prepare_nccl
 save_environment
 require_user WorkerLost
 sshd=$(command -v sshd || command -v /usr/sbin/sshd) ||
@@ -46,24 +49,32 @@ say "worker starts: sshd on port ${HOROVODJOB_SSH_PORT} as $(id -un)"
 "$sshd" -D -e -f "$run/sshd_config" &
 sshd_pid=$!
 
-# Ranks hear of the end before the container goes, and may use the grace period of the pod for a checkpoint.
-end_ranks() {
-    trap '' TERM INT
-    while :; do
-        ranks=
-        for environ in /proc/[0-9]*/environ; do
-            if grep -qz '^HOROVODJOB_SESSION=1$' "$environ"; then
-                pid=${environ#/proc/}
-                ranks="$ranks ${pid%/environ}"
-            fi
-        done 2>/dev/null
-        [ -n "$ranks" ] || exit 0
-        # shellcheck disable=SC2086 # a list of numbers
-        if [ -z "${told:-}" ]; then kill -TERM $ranks 2>/dev/null || :; told=1; fi
-        sleep 0.2
+# find_sessions: sets `sessions` to all processes of ssh sessions: ranks, and what mpirun has started to look after them.
+find_sessions() {
+    sessions=
+    # shellcheck disable=SC2013 # these names have no spaces
+    for environ in $(grep -lzx 'HOROVODJOB_SESSION=1' /proc/[0-9]*/environ 2>/dev/null); do
+        pid=${environ#/proc/}
+        sessions="$sessions ${pid%/environ}"
     done
 }
-trap end_ranks TERM INT
+
+# The pod is to go: ranks have its whole grace period to save what they have. The launcher, which is told as well, ends
+# mpirun when no rank of the job listens any more. One that is not told leaves it to the worker to end its own ranks.
+end_sessions() {
+    trap '' TERM INT
+    say "the worker is told to end"
+    let_ranks_save
+    turns=0
+    while find_sessions && [ -n "$sessions" ] && [ "$turns" -lt 40 ]; do
+        if [ ! -e "$run/ending" ]; then turns=$((turns + 1)); fi
+        # shellcheck disable=SC2086 # a list of numbers
+        if [ "$turns" = 25 ]; then kill -TERM $sessions 2>/dev/null || :; fi
+        sleep 0.2
+    done
+    exit 0
+}
+trap end_sessions TERM INT
 
 # oom_kills: how many processes of this container the kernel has killed for lack of memory (cgroup v2, then v1).
 oom_kills() {

@@ -1,0 +1,83 @@
+"""Ranks hear that their pods are to go, and have the grace period for a checkpoint. All jobs run side by side.
+
+In attempt 1 the ranks wait for TERM, and those that handle it need eight seconds for what they save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from e2e.access import wait_for
+from e2e.space import Space, volume
+
+SECONDS = 8
+GRACE_SECONDS = 30
+PROGRAM = f"""
+import os, pathlib, signal, sys, time
+name, rank = os.environ["HOROVODJOB_NAME"], os.environ["OMPI_COMM_WORLD_RANK"]
+def save(*_):
+    pathlib.Path(f"/data/{{name}}-{{rank}}-told").open("x").close()
+    time.sleep({SECONDS})
+    pathlib.Path(f"/data/{{name}}-{{rank}}-saved").open("x").close()
+    sys.exit(143)
+if os.environ["HOROVODJOB_ATTEMPT"] == "1":
+    if rank in sys.argv[1]:
+        signal.signal(signal.SIGTERM, save)
+    pathlib.Path(f"/data/{{name}}-{{rank}}-waits").touch()
+    time.sleep(3600)
+"""
+# The ranks that handle TERM, by job.
+LISTENERS = {"worker": "01", "half": "0", "launcher": "01", "suspended": "01", "deaf": ""}
+
+
+@pytest.fixture(scope="module")
+def share(module_space: Space, shared_directory: Callable[[str], Path]) -> Path:
+    """The volume of jobs whose ranks ran, and of which each has then lost one pod or all."""
+    space, directory = module_space, shared_directory(module_space.name)
+    volumes, mounts = volume(space, directory)
+    shared = {"volumes": volumes, "volumeMounts": mounts, "worker": {"replicas": 2}}
+    jobs = (
+        space.job(name, ["python3", "-c", PROGRAM, f"ranks {ranks}"], **shared) for name, ranks in LISTENERS.items()
+    )
+    space.apply(*jobs)
+    for name in LISTENERS:
+        ready = [directory / f"{name}-{rank}-waits" for rank in (0, 1)]
+        wait_for(f"the ranks of {name}", lambda ready=ready: all(file.exists() for file in ready), 90)  # type: ignore[misc]
+    for name in ("worker", "half", "deaf"):
+        space.delete_pod(f"{name}-worker-1")
+    space.delete_pod("launcher-launcher")
+    space.change("suspended", {"runPolicy": {"suspend": True}})
+    return directory
+
+
+@pytest.mark.parametrize("name", ["worker", "half", "launcher", "suspended"])
+def test_every_rank_that_handles_the_end_is_told_once_and_can_save(module_space: Space, share: Path, name: str) -> None:
+    """Whichever pod goes, and whether the other rank handles it or not."""
+    files = [share / f"{name}-{rank}-saved" for rank in LISTENERS[name]]
+    wait_for(f"what {name} saves", lambda: all(file.exists() for file in files), SECONDS + 20)
+    told = [file.with_name(file.name.replace("saved", "told")).stat().st_mtime for file in files]
+    saved = [file.stat().st_mtime for file in files]
+    assert all(end - begin < SECONDS + 1 for begin, end in zip(told, saved, strict=True))
+
+
+@pytest.mark.parametrize("name", ["worker", "half", "launcher", "deaf"])
+def test_the_job_goes_on_afterwards(module_space: Space, share: Path, name: str) -> None:
+    status = module_space.wait_phase(name, "Succeeded", seconds=120)
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
+
+
+def test_a_suspended_job_is_gone_when_its_ranks_have_saved(module_space: Space, share: Path) -> None:
+    wait_for("no pods", lambda: not module_space.pods("suspended"), SECONDS + 20)
+    assert module_space.wait_phase("suspended", "Suspended")["restarts"] == 0
+
+
+def test_ranks_that_do_not_handle_it_keep_nobody_waiting(module_space: Space, share: Path) -> None:
+    """The next attempt begins before the grace period of the first is over: nothing waits for ranks without a wish."""
+    (error,) = module_space.wait_phase("deaf", "Succeeded", seconds=120)["errors"]
+    pods = (pod["metadata"] for pod in module_space.pods_ever("deaf"))
+    made = max(datetime.fromisoformat(pod["creationTimestamp"]) for pod in pods)
+    assert (made - datetime.fromisoformat(error["time"])).total_seconds() < GRACE_SECONDS - 5
