@@ -1,139 +1,157 @@
-"""Files that rank 0 writes: whole or not at all, and tied to the run that they belong to."""
+"""The form of a checkpoint: Keras' own .h5 file of model and optimizer, with the state of the run and a checksum."""
 
+import hashlib
+import io
 import json
 import os
-import re
-import secrets
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
+import numpy.typing as npt
 
-from horovodjob_trainer.errors import OutputError
+from horovodjob_trainer.state import RunState
 
-MODEL_DIRECTORY = "saved_models"
-MODEL_NAME = "keras_cifar10_trained_model"
+ATTRIBUTE = "horovodjob"
 PARTIAL_PREFIX = ".partial-"
-RUN_FILE = ".horovodjob-run.json"
-RUN_ATTRIBUTE, EPOCH_ATTRIBUTE = "horovodjob_run", "horovodjob_epoch"
 # What h5py and Keras raise for files that are cut off, foreign or of another model.
-UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError)
+UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, EOFError)
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """The output directory of a run, which has an identity of its own.
+class Form:
+    """How the variables of a model lie in a file: the bytes of a file by Keras, and the data sets to fill in.
 
-    A checkpoint carries the identity: files that an earlier run left in the same directory are never taken for
-    this one's progress.
+    Keras writes the file once; from then on a checkpoint is a copy of it with new numbers, which any thread can
+    make while the model trains. A model that Keras cannot write as .h5 gets a file with nothing but the numbers.
     """
 
-    directory: Path
+    base: bytes
+    datasets: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, model: Any) -> "Form":
+        """The form for a compiled model whose optimizer is built."""
+        variables = variables_of(model)
+        try:
+            base = _written_by_keras(model)
+            datasets = tuple(_datasets(base, model, variables))
+        except (*UNREADABLE, NotImplementedError):
+            base, datasets = b"", ()
+        if {index for _, index in datasets} != set(range(len(variables))):
+            base, datasets = b"", tuple((f"variables/{index}", index) for index in range(len(variables)))
+        return cls(base, datasets)
+
+    def content(self, values: Sequence[Array], run: str, state: RunState) -> memoryview:
+        """A checkpoint of these values, in the order of `variables_of`."""
+        file = io.BytesIO(self.base)
+        description = {"run": run, "state": state.to_json(), "datasets": self.datasets}
+        with h5py.File(file, "r+" if self.base else "w") as h5:
+            for path, index in self.datasets:
+                if path in h5:
+                    h5[path][...] = values[index]
+                else:
+                    h5[path] = values[index]
+            h5.attrs[ATTRIBUTE] = json.dumps({"sha256": _checksum(values, description), **description})
+        return file.getbuffer()
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a checkpoint says of itself."""
+
     run: str
-
-    @property
-    def models(self) -> tuple[Path, Path]:
-        """The trained model, in the format of the tutorial and in Keras' own."""
-        stem = self.directory / MODEL_DIRECTORY / MODEL_NAME
-        return stem.with_suffix(".h5"), stem.with_suffix(".keras")
-
-    def checkpoint(self, epoch: int) -> Path:
-        return self.directory / f"checkpoint-{epoch}.h5"
-
-    def save_checkpoint(self, model: Any, epoch: int) -> None:
-        """Writes model and optimizer as they are after `epoch` epochs."""
-        with _whole(self.checkpoint(epoch)) as path:
-            model.save(path)
-            with h5py.File(path, "r+") as file:
-                file.attrs[RUN_ATTRIBUTE] = self.run
-                file.attrs[EPOCH_ATTRIBUTE] = epoch
-
-    def save_models(self, model: Any) -> None:
-        for target in self.models:
-            with _whole(target) as path:
-                model.save(path)
-
-    def restored_epoch(self, model: Any, say: Callable[[str], None]) -> int:
-        """Epochs done by the newest readable checkpoint of this run, whose state `model` takes; 0 without one."""
-        for epoch in sorted(_epochs(self.directory), reverse=True):
-            path = self.checkpoint(epoch)
-            try:
-                with h5py.File(path) as file:
-                    if file.attrs.get(RUN_ATTRIBUTE) != self.run:
-                        continue
-                    if file.attrs[EPOCH_ATTRIBUTE] != epoch:
-                        raise ValueError("it is of another epoch than its name says")
-                _restore(model, path)
-            except UNREADABLE as error:
-                reason = " ".join(str(error).split())
-                say(f"Skipping the checkpoint {path}, which cannot be read: {reason[:200]}")
-                continue
-            return epoch
-        return 0
-
-    def finish(self) -> None:
-        """Ends the run: what comes later in this directory is another one."""
-        (self.directory / RUN_FILE).unlink(missing_ok=True)
+    state: RunState
+    datasets: tuple[tuple[str, int], ...]
+    sha256: str
 
 
-def opened_output(directory: Path, *, resume: bool, dataset: str) -> Output:
-    """The directory, made if need be and found writable, with the identity of the run in it.
+def variables_of(model: Any) -> list[Any]:
+    """All that training changes: weights, then the optimizer's variables."""
+    return [*model.weights, *model.optimizer.variables]
 
-    `resume` continues the unfinished run that is there, if it trains on the same data set.
-    """
+
+def snapshot(variables: Sequence[Any]) -> list[Array]:
+    return [np.array(variable.value) for variable in variables]
+
+
+def described(path: Path) -> Description:
+    """What the checkpoint says of itself; raises one of UNREADABLE for another file."""
+    with h5py.File(path) as h5:
+        return _description(h5)
+
+
+def restored(path: Path, variables: Sequence[Any]) -> RunState:
+    """Gives the variables the checkpoint's values, or leaves them as they are and raises one of UNREADABLE."""
+    with h5py.File(path) as h5:
+        description = _description(h5)
+        values: dict[int, Array] = {index: h5[name][()] for name, index in description.datasets}
+    if sorted(values) != list(range(len(variables))):
+        raise ValueError("it is of another network or optimizer")
+    arrays = [np.asarray(values[index]) for index in range(len(variables))]
+    if [array.shape for array in arrays] != [tuple(variable.shape) for variable in variables]:
+        raise ValueError("it is of another network or optimizer")
+    told = {"run": description.run, "state": description.state.to_json(), "datasets": description.datasets}
+    if _checksum(arrays, told) != description.sha256:
+        raise ValueError("its content does not match its checksum")
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+    return description.state
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A path to write to that becomes `target` in one step once everything is on the disk."""
+    path = target.with_name(f"{PARTIAL_PREFIX}{target.name}")  # Keras looks at the suffix
     try:
-        (directory / MODEL_DIRECTORY).mkdir(parents=True, exist_ok=True)
-        for folder in (directory, directory / MODEL_DIRECTORY):
-            for left in folder.glob(f"{PARTIAL_PREFIX}*"):
-                left.unlink(missing_ok=True)
-            with _whole(folder / ".writable") as probe:  # hours later would be late to find out
-                probe.write_bytes(b"")
-            (folder / ".writable").unlink(missing_ok=True)
-        run = _unfinished_run(directory, dataset) if resume else None
-        if run is None:
-            run = secrets.token_hex(8)
-            with _whole(directory / RUN_FILE) as path:
-                path.write_text(json.dumps({"run": run, "dataset": dataset}) + "\n")
-    except OSError as error:
-        raise OutputError(f"cannot write to {directory}: {error.strerror or error}; give another --dir") from error
-    return Output(directory, run)
+        yield path
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(path, target)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
-def _unfinished_run(directory: Path, dataset: str) -> str | None:
-    try:
-        known = json.loads((directory / RUN_FILE).read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-    if not isinstance(known, dict) or known.get("dataset") != dataset:
-        return None
-    run = known.get("run")
-    return run if isinstance(run, str) else None
+def _description(h5: Any) -> Description:
+    told = json.loads(h5.attrs[ATTRIBUTE])
+    datasets = tuple((str(path), int(index)) for path, index in told["datasets"])
+    return Description(told["run"], RunState.from_json(told["state"]), datasets, told["sha256"])
 
 
-def _epochs(directory: Path) -> Iterator[int]:
-    for path in directory.iterdir():
-        if match := re.fullmatch(r"checkpoint-([1-9][0-9]{0,8})\.h5", path.name):
-            yield int(match[1])
+def _checksum(values: Sequence[Array], description: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
+    for value in values:
+        digest.update(np.ascontiguousarray(value).view(np.uint8).data if value.size else b"")
+    return digest.hexdigest()
 
 
-def _restore(model: Any, path: Path) -> None:
-    """Gives the model weights and optimizer state of the file, or leaves it as it is and raises.
+def _written_by_keras(model: Any) -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "form.h5"
+        model.save(path)
+        return path.read_bytes()
 
-    Keras' own load_model forgets the optimizer's slots of an .h5 file (seen with 3.15).
-    """
-    optimizer = model.optimizer.variables
-    with h5py.File(path) as file:
-        file["model_weights"].visititems(lambda _, item: item[()] if isinstance(item, h5py.Dataset) else None)
-        group = file["optimizer_weights"]
-        values = [group[name][()] for name in _names(group)]
-    if [value.shape for value in values] != [tuple(variable.shape) for variable in optimizer]:
-        raise ValueError("its optimizer is another one")
-    model.load_weights(path)
-    for variable, value in zip(optimizer, values, strict=True):
-        variable.assign(value)
+
+def _datasets(base: bytes, model: Any, variables: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    """Where each variable lies in the file by Keras; KeyError or ValueError where that cannot be told."""
+    index = {id(variable): number for number, variable in enumerate(variables)}
+    with h5py.File(io.BytesIO(base)) as h5:
+        groups = [(f"model_weights/{layer.name}", [*layer.trainable_weights, *layer.non_trainable_weights])
+                  for layer in model.layers]  # fmt: skip
+        for group, weights in [*groups, ("optimizer_weights", list(model.optimizer.variables))]:
+            names = _names(h5[group]) if weights else []
+            for name, variable in zip(names, weights, strict=True):
+                if h5[group][name].shape != tuple(variable.shape):
+                    raise ValueError(f"{group}/{name} has another shape")
+                yield f"{group}/{name}", index[id(variable)]
 
 
 def _names(group: Any) -> list[str]:
@@ -145,17 +163,3 @@ def _names(group: Any) -> list[str]:
             group.attrs[f"weight_names{n}"] for n in range(sum(a.startswith("weight_names") for a in group.attrs))
         ]
     return [name.decode() if isinstance(name, bytes) else str(name) for piece in pieces for name in piece]
-
-
-@contextmanager
-def _whole(target: Path) -> Iterator[Path]:
-    """A path to write to that becomes `target` in one step once everything is on the disk."""
-    path = target.with_name(f"{PARTIAL_PREFIX}{target.name}")  # Keras looks at the suffix
-    try:
-        yield path
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(path, target)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise

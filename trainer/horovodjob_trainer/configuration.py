@@ -1,102 +1,221 @@
-"""What a run was asked to do. Reads the command line and refuses the impossible before anything starts."""
+"""What a run was asked to do: settings from flags, environment and file; refuses the impossible before a start."""
 
 import argparse
+import difflib
 import math
 import os
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import yaml
+
+from horovodjob_trainer import models, parsing
+from horovodjob_trainer.data import Request, problem
 from horovodjob_trainer.errors import UsageError
-
-CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-CIFAR10_SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
-ANY_SHA256 = "any"
-
-
-class DatasetName(Enum):
-    CIFAR10 = "cifar10"
-    DIGITS = "digits"
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """Settings that suit a data set. Epochs are those of one rank; more ranks need fewer."""
-
-    epochs: int
-    learning_rate: float
-    flip: bool
-
-
-DEFAULTS = {
-    DatasetName.CIFAR10: Defaults(epochs=100, learning_rate=1e-4, flip=True),
-    # A mirrored digit is another picture.
-    DatasetName.DIGITS: Defaults(epochs=12, learning_rate=5e-4, flip=False),
-}
+from horovodjob_trainer.settings import GROUPS, PREFIX, SETTINGS, Setting, defaults_of
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A run of the trainer. Every value is possible; rates and batch are those of one rank."""
+    """A run of the trainer. Every value is possible; learning rate and batch are those of one rank."""
 
-    dataset: DatasetName
-    directory: Path
-    data_directory: Path
+    dataset: str
+    data: Path | None
     archive: Path | None
-    archive_url: str
-    archive_sha256: str
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    warmup_epochs: int
-    decay: float
-    seed: int
+    archive_url: str | None
+    archive_sha256: str | None
+    data_dir: Path
+    image_size: int
+    validation_share: float
+    cache: str
     augment: bool
     flip: bool
+    model: str
+    precision: str
+    dir: Path
+    model_name: str
+    epochs: int
+    max_steps: int | None
+    batch_size: int
+    accumulate: int
+    optimizer: str
+    learning_rate: float
+    scale_learning_rate: bool
+    schedule: str
+    warmup_epochs: float
+    decay: float
+    lr_steps: tuple[float, ...]
+    lr_factor: float
+    clip_norm: float | None
+    label_smoothing: float
+    compression: str
+    xla: bool
+    early_stopping: int | None
+    monitor: str
+    checkpoint_steps: int | None
+    keep_checkpoints: int
+    resume: str
+    commit_steps: int
+    seed: int
+    deterministic: bool
+    check_sync_every: int | None
+    on_nonfinite: str
     threads: int | None
     log_seconds: float
+    tensorboard: Path | None
+    logs: Path
+
+    def request(self, threads: int) -> Request:
+        """The data set that this run asks for."""
+        return Request(
+            dataset=self.dataset,
+            path=self.data,
+            archive=self.archive,
+            archive_url=self.archive_url,
+            archive_sha256=self.archive_sha256,
+            data_directory=self.data_dir,
+            image_size=self.image_size,
+            validation_share=self.validation_share,
+            cache=self.cache,
+            seed=self.seed,
+            threads=threads,
+        )
 
 
-def configuration(arguments: Sequence[str], *, world_size: int) -> Configuration:
-    """The run that the command line asks for, in a job of `world_size` ranks.
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A setting's text and who gave it, for the sentence that refuses it."""
 
-    Raises UsageError with one sentence; `--help` prints and raises SystemExit.
+    text: str
+    source: str
+
+
+def configuration(
+    arguments: Sequence[str], *, world_size: int, environment: Mapping[str, str] | None = None
+) -> Configuration:
+    """The run that flags, environment and --config ask for, in this order of precedence, for `world_size` ranks.
+
+    Raises UsageError with one sentence; `--help` and `--print-config` print and raise SystemExit.
     """
-    given = _parser().parse_args(arguments)
-    dataset = DatasetName(given.dataset)
-    defaults = DEFAULTS[dataset]
-    epochs = given.epochs or math.ceil(defaults.epochs / world_size)
-    if given.warmup_epochs > epochs:
-        raise UsageError(f"--warmup-epochs {given.warmup_epochs} is more than the {epochs} epochs of this run")
-    if dataset is not DatasetName.CIFAR10:
-        for option in ("archive", "archive_url", "archive_sha256"):
-            if getattr(given, option) is not None:
-                raise UsageError(f"--{option.replace('_', '-')} belongs to --dataset cifar10")
-    if given.archive is not None and given.archive_url is not None:
-        raise UsageError("--archive and --archive-url name two sources; give one of them")
-    if given.archive_sha256 == ANY_SHA256 and given.archive is None:
-        raise UsageError(f"--archive-sha256 {ANY_SHA256} needs --archive: a download is always checked")
-    return Configuration(
-        dataset=dataset,
-        directory=given.dir,
-        data_directory=given.data_dir,
-        archive=given.archive,
-        archive_url=given.archive_url or CIFAR10_URL,
-        archive_sha256=given.archive_sha256 or CIFAR10_SHA256,
-        epochs=epochs,
-        batch_size=given.batch_size,
-        learning_rate=defaults.learning_rate if given.learning_rate is None else given.learning_rate,
-        warmup_epochs=given.warmup_epochs,
-        decay=given.decay,
-        seed=given.seed,
-        augment=given.augment,
-        flip=given.augment and defaults.flip,
-        threads=given.threads,
-        log_seconds=given.log_seconds,
-    )
+    environment = os.environ if environment is None else environment
+    flags = vars(_parser().parse_args(arguments))
+    given = dict(_defaults_given())
+    file = flags.pop("config") or environment.get(f"{PREFIX}CONFIG")
+    if file is not None:
+        given |= _from_file(file)
+    given |= _from_environment(environment)
+    shows = flags.pop("print_config")
+    given |= {name: _Given(text, f"--{name}") for name, text in _flags_given(flags)}
+    values = {SETTINGS[name].field: _parsed(SETTINGS[name], value) for name, value in given.items()}
+    run = _completed(values, world_size, environment)
+    _refuse_contradictions(run, given)
+    if shows:
+        print(printed(run, given))
+        raise SystemExit(0)
+    return run
+
+
+def printed(run: Configuration, given: Mapping[str, _Given]) -> str:
+    """The configuration as a file for --config, each line with where its value comes from."""
+    lines = []
+    for name, setting in SETTINGS.items():
+        value = getattr(run, setting.field)
+        source = given[name].source if name in given else "default"
+        if value is None:
+            lines.append("tensorboard: none" if name == "tensorboard" else f"# {name}: not set")
+            continue
+        plain = value if isinstance(value, bool | int | float) else parsing.text_of(value)
+        lines.append(f"{yaml.safe_dump({name: plain}, width=4096).strip()}  # {source}")
+    return "\n".join(lines)
+
+
+def _defaults_given() -> Iterator[tuple[str, _Given]]:
+    for name, setting in SETTINGS.items():
+        if setting.default is not None:
+            yield name, _Given(setting.default, "default")
+
+
+def _flags_given(flags: Mapping[str, str | bool | None]) -> Iterator[tuple[str, str]]:
+    for field, value in flags.items():
+        if value is not None:
+            yield field.replace("_", "-"), parsing.text_of(value)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
+    known = {setting.variable: name for name, setting in SETTINGS.items()}
+    found = {}
+    for variable, text in environment.items():
+        if variable.startswith(PREFIX) and variable != f"{PREFIX}CONFIG":
+            if variable not in known:
+                raise UsageError(f"the environment variable {variable} is no setting{_meant(variable, known)}")
+            found[known[variable]] = _Given(text, f"environment variable {variable}")
+    return found
+
+
+def _from_file(file: str) -> dict[str, _Given]:
+    try:
+        content = yaml.safe_load(Path(file).read_bytes())
+    except OSError as error:
+        raise UsageError(f"--config: cannot read {file}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config: {file} is no YAML: {' '.join(str(error).split())}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"--config: {file} holds no settings: write one 'name: value' in a line")
+    found = {}
+    for key, value in content.items():
+        name = str(key).replace("_", "-")
+        if name not in SETTINGS:
+            raise UsageError(f"{file}: '{key}' is no setting{_meant(name, SETTINGS)}")
+        if isinstance(value, dict) or (isinstance(value, list) and name != "lr-steps"):
+            raise UsageError(f"{file}: {name} has to be one value")
+        if value is not None:
+            found[name] = _Given(parsing.text_of(value), f"{file}: {name}")
+    return found
+
+
+def _meant(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else "; --help lists all of them"
+
+
+def _parsed(setting: Setting, given: _Given) -> Any:
+    try:
+        return setting.parse(given.text)
+    except ValueError as error:
+        raise UsageError(f"{given.source}: {error}") from error
+
+
+def _completed(values: dict[str, Any], world_size: int, environment: Mapping[str, str]) -> Configuration:
+    defaults = defaults_of(values["dataset"])
+    values.setdefault("epochs", math.ceil(defaults.epochs / world_size))
+    values.setdefault("learning_rate", defaults.learning_rate)
+    values["flip"] = values["augment"] and values.get("flip", defaults.flip)
+    values.setdefault("logs", Path(environment.get("AZ_BATCHAI_STDOUTERR_DIR") or values["dir"]))
+    values.setdefault("tensorboard", values["logs"] / "tensorboard")
+    complete: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Configuration)}
+    return Configuration(**complete)
+
+
+def _refuse_contradictions(run: Configuration, given: Mapping[str, _Given]) -> None:
+    def belongs(name: str, holds: bool, to: str) -> None:
+        default = SETTINGS[name].default
+        changed = name in given and (
+            default is None or getattr(run, SETTINGS[name].field) != SETTINGS[name].parse(default)
+        )
+        if changed and not holds:
+            raise UsageError(f"{given[name].source} belongs to {to}")
+
+    belongs("lr-steps", run.schedule == "step", "--schedule step")
+    belongs("lr-factor", run.schedule == "step", "--schedule step")
+    belongs("decay", run.schedule == "decay", "--schedule decay")
+    if run.warmup_epochs > run.epochs:
+        raise UsageError(f"--warmup-epochs {run.warmup_epochs:g} is more than the {run.epochs} epochs of this run")
+    if sentence := problem(run.request(threads=1)) or models.problem(run.model):
+        raise UsageError(sentence)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -105,105 +224,36 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    cifar, digits = DEFAULTS[DatasetName.CIFAR10], DEFAULTS[DatasetName.DIGITS]
     parser = _Parser(
         prog="horovodjob_trainer",
-        description="Train a small convolutional network on images with one process per rank. Start it with "
-        "mpirun or as a HorovodJob; alone it trains with one rank.",
-        epilog="An epoch has samples / batch size steps on every rank, so that N ranks see the whole data set N "
-        "times in it; the default number of epochs is therefore divided by the number of ranks, and the learning "
-        "rate is multiplied by it. Rank 0 writes checkpoint-EPOCH.h5 after each epoch and, at the end, "
-        "saved_models/keras_cifar10_trained_model.h5 and .keras below --dir. With HOROVODJOB_ATTEMPT above 1 "
-        "the run goes on from the newest readable checkpoint of the attempt before. "
-        "Exit codes: 0 trained, 1 failed, 2 the command line is wrong, 143 ended by SIGTERM.",
+        usage="python -m horovodjob_trainer [--SETTING VALUE ...] | predict ... | evaluate ...",
+        description="Train a Keras model with one process per rank. Start it with mpirun, horovodrun or as a "
+        "HorovodJob; alone it trains with one rank.",
+        epilog="A setting comes from its flag, else from its environment variable (TRAINER_BATCH_SIZE for "
+        "--batch-size), else from the file of --config, else it has its default. "
+        "An epoch has samples / batch size steps on every rank, so that N ranks see the whole data set N times in "
+        "it; the default number of epochs is therefore divided by the number of ranks, and the learning rate is "
+        "multiplied by it. Rank 0 writes checkpoint-EPOCH.h5 after each epoch and, at the end, the trained model "
+        "below saved_models as .h5 and .keras. "
+        "Exit codes: 0 trained, 1 failed, 2 a setting is wrong, 3 the loss is not a number, 4 the ranks' weights "
+        "differ, 143 ended by SIGTERM.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add(
-        "--dataset",
-        choices=[name.value for name in DatasetName],
-        default=DatasetName.CIFAR10.value,
-        help="cifar10, or scikit-learn's handwritten digits, which need no network (default: %(default)s)",
-    )
-    add(
-        "-d",
-        "--dir",
-        type=_path,
-        default=Path("."),
-        metavar="DIR",
-        help="directory for the model and the checkpoints (default: the current directory)",
-    )
-    add("--epochs", type=_integer(1, 1_000_000), metavar="N",
-        help=f"default: {cifar.epochs} / ranks for cifar10, {digits.epochs} / ranks for digits")  # fmt: skip
-    add("--batch-size", type=_integer(1, 1_000_000), default=32, metavar="N",
-        help="images per step and rank (default: %(default)s)")  # fmt: skip
-    add("--learning-rate", type=_real(0, above=True), metavar="X",
-        help="of one rank; the job's is this times the number of ranks "
-        f"(default: {cifar.learning_rate:g} for cifar10, {digits.learning_rate:g} for digits)")  # fmt: skip
-    add("--warmup-epochs", type=_integer(0, 1_000_000), default=0, metavar="N",
-        help="raise the learning rate from that of one rank to the job's in so many epochs (default: 0)")  # fmt: skip
-    add("--decay", type=_real(0), default=1e-6, metavar="X",
-        help="the learning rate of step n is divided by 1 + X * n (default: %(default)s)")  # fmt: skip
-    add("--seed", type=_integer(0, 2**31 - 1), default=1, metavar="N",
-        help="decides first weights, order of the images and augmentation (default: %(default)s)")  # fmt: skip
-    add("--augment", action=argparse.BooleanOptionalAction, default=True,
-        help="shift training images by up to a tenth and, for cifar10, mirror half of them (default: on)")  # fmt: skip
-    add("--archive", type=_path, metavar="FILE",
-        help="read cifar10 from this copy of cifar-10-python.tar.gz; nothing is downloaded")  # fmt: skip
-    add("--archive-url", type=_url, metavar="URL",
-        help=f"download cifar10 from here, once per node (default: {CIFAR10_URL})")  # fmt: skip
-    add("--archive-sha256", type=_sha256, metavar="HEX",
-        help="checksum that the archive must have: the official one unless given here; 'any' accepts a "
-        "different --archive of the same layout unchecked, with any number of images")  # fmt: skip
-    add("--data-dir", type=_path, default=_cache_directory(), metavar="DIR",
-        help="where downloads are kept (default: %(default)s)")  # fmt: skip
-    add("--threads", type=_integer(1, 4096), metavar="N",
-        help="threads of this rank (default: the usable cores divided by the ranks of the node)")  # fmt: skip
-    add("--log-seconds", type=_real(0, above=True), default=5.0, metavar="S",
-        help="least time between two progress lines in an epoch (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, 'name: value' in each line")
+    parser.add_argument("--print-config", action="store_true", help="show every setting and its source, then end")
+    for title, settings in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for setting in settings:
+            _add(group, setting)
     return parser
 
 
-def _cache_directory() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache")
-    return Path(home) / "horovodjob"
-
-
-def _path(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("the path is empty")
-    return Path(text)
-
-
-def _integer(least: int, most: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from {least} to {most}")
-        return int(text)
-
-    return integer
-
-
-def _real(least: float, *, above: bool = False) -> Callable[[str], float]:
-    def real(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < least or (above and value == least):
-            raise argparse.ArgumentTypeError(f"'{text}' is not a number {'above' if above else 'from'} {least:g}")
-        return value
-
-    return real
-
-
-def _url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^/\s]+/\S*", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is not an http or https address of a file")
-    return text
-
-
-def _sha256(text: str) -> str:
-    if text != ANY_SHA256 and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is neither 64 hexadecimal digits nor '{ANY_SHA256}'")
-    return text.lower()
+def _add(group: Any, setting: Setting) -> None:
+    flags = [f"--{setting.name}"] if setting.name != "dir" else ["-d", "--dir"]
+    text = setting.help.replace("%", "%%")
+    if setting.default is not None:
+        text += f" (default: {setting.default})"
+    if setting.parse is parsing.boolean:
+        group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=text)
+    else:
+        group.add_argument(*flags, metavar=setting.metavar, help=text)

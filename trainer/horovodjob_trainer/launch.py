@@ -2,6 +2,7 @@
 
 import math
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,12 @@ class Launch:
     size: int = 1
     local_size: int = 1
     attempt: int = 1
+    elastic: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Launch":
         attempt = _number(environment.get("HOROVODJOB_ATTEMPT"), default=1)
+        elastic = environment.get("HOROVOD_ELASTIC") == "1"
         for rank, size, local_size in LAUNCHERS:
             if rank in environment and size in environment:
                 return cls(
@@ -33,8 +36,14 @@ class Launch:
                     size=_number(environment[size], default=1),
                     local_size=_number(environment.get(local_size), default=1),
                     attempt=attempt,
+                    elastic=elastic,
                 )
-        return cls(attempt=attempt)
+        return cls(attempt=attempt, elastic=elastic)
+
+
+def hostname(environment: Mapping[str, str] = os.environ) -> str:
+    """The name by which people know where this rank runs: its pod, else its host."""
+    return environment.get("HOROVODJOB_POD") or socket.gethostname()
 
 
 def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

@@ -1,219 +1,155 @@
-"""The run itself, the same on every rank: data, model, epochs, result."""
+"""The run itself, the same on every rank: data, model, output directory, steps, result."""
 
-import math
-import time
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from horovodjob_trainer import data, hvd
-from horovodjob_trainer.checkpoint import Output, opened_output
+from horovodjob_trainer import data, hvd, models
+from horovodjob_trainer.checkpoint import variables_of
+from horovodjob_trainer.compilation import compiled
 from horovodjob_trainer.configuration import Configuration
-from horovodjob_trainer.errors import TrainerError
+from horovodjob_trainer.errors import JobError, TrainerError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
-from horovodjob_trainer.model import tutorial_cnn
-from horovodjob_trainer.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.loop import Loop, Setup
+from horovodjob_trainer.output import Output, opened_output
+from horovodjob_trainer.posting import Poster
+from horovodjob_trainer.progress import Reporter
+from horovodjob_trainer.state import RunState
+from horovodjob_trainer.termination import Termination
 
 T = TypeVar("T")
+# Settings that decide what is trained: an unfinished run goes on with the same ones only.
+DECISIVE = (
+    "dataset", "model", "precision", "batch_size", "accumulate", "optimizer", "learning_rate", "scale_learning_rate",
+    "schedule", "warmup_epochs", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "seed", "augment",
+    "flip",
+)  # fmt: skip
 
 
-class JobError(TrainerError):
-    """Some rank met an error that a sentence explains; every rank raises it."""
+def train(run: Configuration, launch: Launch, termination: Termination) -> None:
+    """Trains as configured. Every rank of the job calls it once, after `hvd.init()`.
+
+    Raises a JobError, the same on all ranks, where the run cannot go on.
+    """
+    setup = _setup(run, launch, termination)
+    output, state = _begun(setup, launch)
+    if launch.elastic:
+        holder = hvd.elastic.KerasState(setup.model, state=state, run=output.run if output else None)
+        hvd.elastic.run(lambda shared: _trained(setup, launch, shared))(holder)
+    else:
+        hvd.broadcast_variables(variables_of(setup.model), root_rank=0)
+        _finished(setup, launch, Loop(setup, state, output=output, reporter=_reporter(setup, launch)), output)
 
 
-def train(configuration: Configuration, launch: Launch) -> None:
-    """Trains as configured. Every rank of the job calls it once, after `hvd.init()`."""
-    threads = configuration.threads or threads_per_rank(launch, usable_cores())
-    _use_devices(threads)
-    rank, size = hvd.rank(), hvd.size()
-    say: Callable[[str], None] = _print if rank == 0 else _silence
-    say(f"Training {configuration.dataset.value} on {_count(size, 'rank')} with {_count(threads, 'thread')} each")
+def _trained(setup: Setup, launch: Launch, shared: Any) -> None:
+    """Trains with the ranks that there are, from the state that they share; begins again when they change."""
+    output = Output(setup.run.dir, shared.run, setup.run.model_name) if hvd.rank() == 0 else None
+    reporter = _reporter(setup, launch)
+    loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
+    _finished(setup, launch, loop, output)
 
-    resume = launch.attempt > 1
-    output = _on_all_ranks(
-        lambda: (
-            opened_output(configuration.directory, resume=resume, dataset=configuration.dataset.value)
-            if rank == 0
-            else None
-        )
-    )
-    dataset = _on_all_ranks(lambda: data.dataset(configuration))
-    say(f"x_train shape: {dataset.train.images.shape}")
-    say(f"{len(dataset.train)} train samples")
-    say(f"{len(dataset.test)} test samples")
 
-    keras.utils.set_random_seed((configuration.seed + rank) % 2**32)
-    model = tutorial_cnn()
-    compile_model(model, learning_rate=configuration.learning_rate)
-    done = 0
-    if resume:
-        done = hvd.broadcast_object(output.restored_epoch(model, say) if output is not None else None, root_rank=0)
-        say(f"Attempt {launch.attempt}: going on after epoch {done}" if done else
-            f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")  # fmt: skip
-
-    say("Using real-time data augmentation." if configuration.augment else "Not using data augmentation.")
-    test = dataset.test.shard(rank, size)
-    fit(model, dataset.train, test, configuration, done=done, output=output, say=say)
-
-    loss, accuracy = evaluation(model, test)
-    if output is not None:
-        output.save_models(model)
-        for path in output.models:
-            say(f"Saved trained model at {path}")
-    say(f"Test loss: {loss:.4f}")
-    say(f"Test accuracy: {accuracy:.4f}")
-    _wait_for_all_ranks()  # until then, an attempt after this one finds the last checkpoint
+def _finished(setup: Setup, launch: Launch, loop: Loop, output: Output | None) -> None:
+    """Trains to the end and leaves the result."""
+    done = False
+    try:
+        loop.train()
+        result = loop.result()
+        if output is not None:
+            output.save_models(setup.model, setup.say)
+        for name, value in sorted(result.items(), key=lambda entry: entry[0] != "loss"):
+            setup.say(f"Test {name}: {value:.4f}")
+        done = True
+    finally:
+        if loop.reporter is not None:
+            loop.reporter.close(done=done)
+    wait_for_all_ranks()  # until then, an attempt after this one finds the last checkpoint
     if output is not None:
         output.finish()
 
 
-def compile_model(model: Any, *, learning_rate: float) -> None:
-    """Compiles with the tutorial's optimizer, synchronised, at the job's learning rate."""
-    optimizer = keras.optimizers.RMSprop(learning_rate * hvd.size())
-    optimizer = hvd.DistributedOptimizer(optimizer)
-    optimizer.build(model.trainable_variables)
-    model.compile(
-        optimizer=optimizer,
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-        jit_compile=False,
-    )
+def _setup(run: Configuration, launch: Launch, termination: Termination) -> Setup:
+    threads = run.threads or threads_per_rank(launch, usable_cores())
+    _use_devices(threads)
+    say = _say
+    say(f"Training {run.dataset} on {_count(hvd.size(), 'rank')} with {_count(threads, 'thread')} each")
+    dataset = on_all_ranks(lambda: data.opened(run.request(threads)), launch)
+    say(f"x_train shape: {(dataset.train.samples, *dataset.train.shape)}")
+    say(f"{dataset.train.samples} train samples")
+    say(f"{dataset.test.samples} test samples")
+    say("Using real-time data augmentation." if run.augment else "Not using data augmentation.")
+    keras.utils.set_random_seed((run.seed + hvd.rank()) % 2**32)
+    if run.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    keras.config.set_dtype_policy(run.precision)
+    shape, classes = dataset.train.shape, dataset.train.classes
+    model = on_all_ranks(lambda: models.build(run.model, shape=shape, classes=classes), launch)
+    base = float(model.optimizer.learning_rate) if model.compiled else run.learning_rate
+    return Setup(run, dataset, compiled(model, run, classes), base, threads, termination, say)
 
 
-def fit(
-    model: Any,
-    train_split: data.Split,
-    test_shard: data.Split,
-    configuration: Configuration,
-    *,
-    done: int = 0,
-    output: Output | None = None,
-    say: Callable[[str], None],
-) -> None:
-    """Trains from epoch `done` to the last, with rank 0's weights at the start."""
-    rank, size = hvd.rank(), hvd.size()
-    steps = steps_per_epoch(len(train_split), configuration.batch_size)
-    rate = configuration.learning_rate * size
-    callbacks: list[Any] = [
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-        hvd.callbacks.MetricAverageCallback(),
-        hvd.callbacks.LearningRateScheduleCallback(
-            rate,
-            lambda epoch: 1 / (1 + configuration.decay * epoch * steps),
-            start_epoch=configuration.warmup_epochs,
-            staircase=False,
+def _begun(setup: Setup, launch: Launch) -> tuple[Output | None, RunState]:
+    """Rank 0's output directory and the state to go on from, which all ranks get to know."""
+    run, say = setup.run, setup.say
+    settings = {name: getattr(run, name) for name in DECISIVE} | {"data": setup.dataset.fingerprint}
+    begins = hvd.rank() == 0
+    output = on_all_ranks(
+        lambda: (
+            opened_output(run.dir, run.model_name, settings, resume=run.resume == "auto", say=say) if begins else None
         ),
-    ]
-    if configuration.warmup_epochs:
-        callbacks.append(hvd.callbacks.LearningRateWarmupCallback(rate, configuration.warmup_epochs))
-    callbacks.append(_Validation(test_shard))
-    if rank == 0:
-        callbacks.append(_Report(configuration, steps=steps, job_batch=configuration.batch_size * size, say=say))
-    if output is not None:
-        callbacks.append(_Checkpoints(output))
-    batches = training_batches(
-        train_split,
-        batch=configuration.batch_size,
-        rank=rank,
-        size=size,
-        seed=configuration.seed,
-        first_step=done * steps,
-        augment=configuration.augment,
-        flip=configuration.flip,
+        launch,
     )
-    model.fit(
-        batches,
-        steps_per_epoch=steps,
-        initial_epoch=done,
-        epochs=configuration.epochs,
-        callbacks=callbacks,
-        shuffle=False,  # the batches have their order
-        verbose=0,
+    found = output.restored(variables_of(setup.model), say) if output is not None else None
+    state = _continued(setup, found, launch)
+    # Under elastic Horovod a rank may join others that are long past this; it gets the state when it joins them.
+    return output, state if launch.elastic else hvd.broadcast_object(state, root_rank=0)
+
+
+def _continued(setup: Setup, found: RunState | None, launch: Launch) -> RunState:
+    """The state found, or that of a run's first start; with other ranks than at first the epochs stay."""
+    run, size = setup.run, hvd.size()
+    if found is None:
+        if launch.attempt > 1:
+            setup.say(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
+        steps = -(-setup.dataset.train.samples // run.batch_size)
+        return RunState(epochs=run.epochs, epoch_examples=steps * run.batch_size * size, first_size=size)
+    if size == found.first_size:
+        found.epochs = run.epochs
+    step = found.step_in_epoch(run.batch_size * size)
+    inside = f" and {_count(step, 'step')}" if step else ""
+    setup.say(f"Attempt {launch.attempt}: going on after epoch {found.epoch}{inside}")
+    return found
+
+
+def _reporter(setup: Setup, launch: Launch) -> Reporter | None:
+    if hvd.rank() != 0:
+        return None
+    run = setup.run
+    return Reporter(
+        logs=run.logs,
+        tensorboard=run.tensorboard,
+        attempt=launch.attempt,
+        ranks=hvd.size(),
+        seconds=run.log_seconds,
+        poster=Poster.from_environment(os.environ, setup.say),
+        say=setup.say,
     )
 
 
-def steps_per_epoch(samples: int, batch_size: int) -> int:
-    """Steps of an epoch on every rank: as many as one rank needs to see all samples."""
-    return math.ceil(samples / batch_size)
-
-
-def evaluation(model: Any, shard: data.Split) -> tuple[float, float]:
-    """Loss and accuracy over the shards of all ranks together, each image weighing the same."""
-    loss = accuracy = 0.0
-    if len(shard):
-        loss, accuracy = model.evaluate(evaluation_batches(shard, batch=250), verbose=0)
-    weighted = np.array([loss * len(shard), accuracy * len(shard), len(shard)], dtype=np.float64)
-    total = hvd.allreduce(weighted, op=hvd.Sum, name="evaluation").numpy()
-    return float(total[0] / total[2]), float(total[1] / total[2])
-
-
-class _Validation(keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self, shard: data.Split) -> None:
-        super().__init__()
-        self.shard = shard
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        loss, accuracy = evaluation(self.model, self.shard)
-        if logs is not None:
-            logs["val_loss"], logs["val_accuracy"] = loss, accuracy
-
-
-class _Report(keras.callbacks.Callback):  # type: ignore[misc]
-    """A line per epoch, and one every few seconds inside it. Rates count the images of all ranks."""
-
-    def __init__(self, configuration: Configuration, *, steps: int, job_batch: int, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self.epochs, self.seconds = configuration.epochs, configuration.log_seconds
-        self.steps, self.job_batch, self.say = steps, job_batch, say
-        self.epoch = self.last_step = 0
-        self.started = self.last_time = self.trained = 0.0
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch, self.last_step = epoch, 0
-        self.started = self.last_time = time.monotonic()
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self.trained = time.monotonic()
-        step = batch + 1
-        elapsed = self.trained - self.last_time
-        if elapsed < self.seconds or step == self.steps:
-            return
-        rate = (step - self.last_step) * self.job_batch / elapsed
-        self.say(f"{self._head(step)} {_metrics(logs or {}, ('loss', 'accuracy'))} {rate:.0f} images/s")
-        self.last_step, self.last_time = step, self.trained
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        metrics = _metrics(logs or {}, ("loss", "accuracy", "val_loss", "val_accuracy"))
-        rate = self.steps * self.job_batch / max(self.trained - self.started, 1e-9)
-        self.say(f"{self._head(self.steps)} {metrics} {rate:.0f} images/s")
-
-    def _head(self, step: int) -> str:
-        return f"Epoch {self.epoch + 1}/{self.epochs} {step}/{self.steps}"
-
-
-class _Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]
-    def __init__(self, output: Output) -> None:
-        super().__init__()
-        self.output = output
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.output.save_checkpoint(self.model, epoch + 1)
-
-
-def _metrics(logs: dict[str, Any], names: tuple[str, ...]) -> str:
-    return " ".join(f"{name} {float(logs[name]):.4f}" for name in names if name in logs)
-
-
-def _on_all_ranks(action: Callable[[], T]) -> T:
+def on_all_ranks(action: Callable[[], T], launch: Launch) -> T:
     """The action's value on this rank, if it succeeded on every rank; else the same JobError everywhere."""
     value, problem = None, None
     try:
         value = action()
     except TrainerError as error:
         problem = str(error)
+    if launch.elastic:  # ranks that join later meet others that are past this
+        if problem is not None:
+            raise JobError(problem)
+        return value  # type: ignore[return-value]
     problems = hvd.allgather_object(problem)
     met = [(rank, text) for rank, text in enumerate(problems) if text is not None]
     if met:
@@ -222,7 +158,8 @@ def _on_all_ranks(action: Callable[[], T]) -> T:
     return value  # type: ignore[return-value]
 
 
-def _wait_for_all_ranks() -> None:
+def wait_for_all_ranks() -> None:
+    """Returns when every rank has come here."""
     hvd.allgather_object(None)
 
 
@@ -240,9 +177,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _print(text: str) -> None:
-    print(text, flush=True)
-
-
-def _silence(text: str) -> None:
-    pass
+def _say(text: str) -> None:
+    if hvd.is_initialized() and hvd.rank() == 0:  # asked each time: elastic Horovod gives ranks new numbers
+        print(text, flush=True)

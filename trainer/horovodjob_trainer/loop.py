@@ -1,0 +1,315 @@
+"""The steps of a run, from wherever its state is to its end; the same sequence of exchanges on every rank."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.augmentation import Augmentation
+from horovodjob_trainer.checkpoint import Form, snapshot, variables_of
+from horovodjob_trainer.compilation import labels_as
+from horovodjob_trainer.configuration import Configuration
+from horovodjob_trainer.coordination import Coordination
+from horovodjob_trainer.data.source import Dataset
+from horovodjob_trainer.errors import NonFiniteLoss, RanksDiffer, Terminated
+from horovodjob_trainer.output import Checkpoints, Output
+from horovodjob_trainer.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.progress import Place, Reporter
+from horovodjob_trainer.schedule import Schedule
+from horovodjob_trainer.state import RunState
+from horovodjob_trainer.termination import Termination
+
+EVALUATION_BATCH = 250
+SHIFT = 0.1  # of the image's side, in each direction
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What this rank trains with, whatever the number of ranks."""
+
+    run: Configuration
+    dataset: Dataset
+    model: Any
+    base_rate: float
+    threads: int
+    termination: Termination
+    say: Callable[[str], None]
+
+
+class Loop:
+    """Trains one model with the present ranks. Rank 0 has `output` and `reporter`, the others None."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        state: RunState,
+        *,
+        output: Output | None,
+        reporter: Reporter | None,
+        commit: Callable[[], None] | None = None,
+    ) -> None:
+        self.setup, self.state, self.reporter, self.commit = setup, state, reporter, commit
+        self.run, self.model, self.size = setup.run, setup.model, hvd.size()
+        self.job_batch = self.run.batch_size * self.size
+        first_batch = self.run.batch_size * state.first_size
+        self.schedule = Schedule.of(self.run, base=setup.base_rate, epochs=state.epochs,
+                                    steps_per_epoch=state.epoch_examples // first_batch)  # fmt: skip
+        self.variables = variables_of(self.model)
+        self.draws = [v for v in self.model.variables if v.name == "seed_generator_state"]
+        self.waited = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self.coordination = Coordination(self.waited, setup.say)
+        self.checkpoints = None
+        if output is not None:
+            self.checkpoints = Checkpoints(output, Form.of(self.model), keep=self.run.keep_checkpoints, say=setup.say)
+        batches = evaluation_batches(setup.dataset.test, batch=EVALUATION_BATCH, rank=hvd.rank(), size=self.size,
+                                     threads=setup.threads)  # fmt: skip
+        self.test_batches = self._labelled(batches)
+        self.one_step = _step_function(self.model)
+        if not self.run.deterministic:  # TensorFlow then refuses to read the clock
+            _time_exchange(self.model.optimizer, self.waited)
+        self.best_is_less = "accuracy" not in self.run.monitor and "auc" not in self.run.monitor
+
+    def train(self) -> None:
+        """Every step that is left. Raises a JobError, the same on all ranks, when the run cannot go on."""
+        state, termination = self.state, self.setup.termination
+        for draw, count in zip(self.draws, state.draws, strict=False):
+            draw.assign(np.array([int(draw.value[0]), count]))
+        batches = iter(self._batches())
+        termination.training(True)
+        try:
+            while not self._ended():
+                self._epoch(batches)
+        finally:
+            if self.checkpoints:
+                self.checkpoints.wait()
+            termination.training(False)
+
+    def result(self) -> dict[str, float]:
+        """Loss and metrics of the model as it is now."""
+        if self._validated_at == self.state.position:
+            return self._validation
+        return self.evaluation()
+
+    def evaluation(self) -> dict[str, float]:
+        """Loss and metrics over the test examples of all ranks together, each example weighing the same."""
+        mine = len(range(hvd.rank(), self.setup.dataset.test.samples, self.size))
+        beats = [_Beat(self.setup.termination)]
+        values = self.model.evaluate(self.test_batches, verbose=0, return_dict=True, callbacks=beats) if mine else {}
+        return _averaged({name: float(value) for name, value in values.items()}, mine)
+
+    def _epoch(self, batches: Any) -> None:
+        state = self.state
+        epoch = state.epoch
+        boundary = (epoch + 1) * state.epoch_examples
+        self.model.reset_metrics()
+        self.coordination.restart_clock()
+        if self.reporter:
+            self.reporter.begin(state.position)
+        logs: dict[str, Any] = {}
+        while state.position < boundary and not self._ended():
+            logs = self._step(batches, boundary)
+        if state.position >= boundary:
+            self._end_epoch(epoch, logs)
+
+    def _step(self, batches: Any, boundary: int) -> dict[str, Any]:
+        state, run = self.state, self.run
+        rate = self.schedule.rate(state.position / state.epoch_examples, self.size)
+        self._set_rate(rate)
+        logs: dict[str, Any] = self.one_step(batches)
+        place = self._place(self.job_batch)
+        state.position += self.job_batch
+        state.step += 1
+        self.setup.termination.beat()
+        ends = state.position >= boundary
+        saves = bool(run.checkpoint_steps and state.step % run.checkpoint_steps == 0)
+        if self.coordination.step(state.step, logs["loss"]) or ends or saves or self._ended():
+            self._coordinate()
+        if run.check_sync_every and state.step % run.check_sync_every == 0:
+            self._check_sync()
+        if self.reporter and not ends and self.reporter.due():
+            self.reporter.report(place, _floats(logs), rate)
+        if saves and not ends:
+            self._checkpoint()
+        if state.step % run.commit_steps == 0 and not ends:
+            self._commit()
+        return logs
+
+    def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        state = self.state
+        rate = float(self.model.optimizer.learning_rate)
+        metrics = _averaged(_floats(logs), 1.0)
+        place = self._place(0, epoch=epoch)
+        if self.reporter:
+            self.reporter.pause(state.position)
+        self._validation, self._validated_at = self.evaluation(), state.position
+        metrics |= {f"val_{name}": value for name, value in self._validation.items()}
+        state.metrics = metrics
+        self._judge(metrics, epoch + 1)
+        if self.reporter:
+            self.reporter.report(place, metrics, rate)
+        self._checkpoint()
+        self._commit()
+
+    def _judge(self, metrics: dict[str, float], epoch: int) -> None:
+        """Whether this epoch is the best, and whether it is time to stop; the same on all ranks, as metrics are."""
+        state, patience = self.state, self.run.early_stopping
+        value = metrics.get(self.run.monitor)
+        if value is None:
+            if state.best_epoch == 0 and epoch == 1:
+                self.setup.say(f"There is no metric {self.run.monitor} to find the best epoch by; "
+                               f"--monitor can be one of {', '.join(sorted(metrics))}")  # fmt: skip
+            return
+        better = state.best is None or (value < state.best if self.best_is_less else value > state.best)
+        if better and math.isfinite(value):
+            state.best, state.best_epoch = value, epoch
+        if patience and epoch - state.best_epoch >= patience:
+            state.stopped = True
+            self.setup.say(f"Stopping early: {self.run.monitor} has not become better since epoch {state.best_epoch}")
+
+    def _coordinate(self) -> None:
+        verdict = self.coordination.round(terminate=self.setup.termination.requested)
+        if verdict.nonfinite_step is not None:
+            where = self.coordination.named(verdict.nonfinite_ranks)
+            sentence = f"the loss is not a number since step {verdict.nonfinite_step}, first on {where}"
+            if self.run.on_nonfinite == "stop":
+                raise NonFiniteLoss(f"{sentence}; try a lower --learning-rate, --clip-norm 1, or look at the data "
+                                    "of that step (--on-nonfinite continue trains on)")  # fmt: skip
+            if not self._nonfinite_said:
+                self._nonfinite_said = True
+                self.setup.say(f"Training goes on although {sentence}")
+        if verdict.terminate:
+            self._terminate()
+
+    def _terminate(self) -> None:
+        state = self.state
+        if self.checkpoints:
+            self._checkpoint()
+            self.checkpoints.wait()
+        self.setup.say(f"SIGTERM: stopped after step {state.step}, where the next attempt goes on")
+        hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
+        raise Terminated("ended by SIGTERM")
+
+    def _check_sync(self) -> None:
+        differing = self.coordination.differing(self.variables)
+        if differing:
+            raise RanksDiffer(
+                f"after step {self.state.step} the weights of {self.coordination.named(differing)} are not those of "
+                "the other ranks; a layer or an optimizer of the model changes them without averaging"
+            )
+
+    def _checkpoint(self) -> None:
+        state = self.state
+        self._remember_draws()
+        if self.checkpoints is not None:
+            name = (state.epoch, state.step_in_epoch(self.job_batch))
+            self.checkpoints.write(snapshot(self.variables), state, name)
+
+    def _commit(self) -> None:
+        if self.commit:
+            self._remember_draws()
+            self.commit()
+
+    def _remember_draws(self) -> None:
+        self.state.draws = [int(draw.value[1]) for draw in self.draws]
+
+    def _ended(self) -> bool:
+        state = self.state
+        return state.stopped or state.position >= state.total or state.step >= (self.run.max_steps or math.inf)
+
+    def _place(self, ahead: int, *, epoch: int | None = None) -> Place:
+        """The point that `ahead` more examples lead to; with `epoch`, its end."""
+        state = self.state
+        steps = state.steps_in_epoch(self.job_batch)
+        number = state.epoch if epoch is None else epoch
+        step = state.step_in_epoch(self.job_batch) + bool(ahead) if epoch is None else steps
+        return Place(number + 1, state.epochs, step, steps, state.position + ahead, state.total,
+                     state.step + bool(ahead))  # fmt: skip
+
+    def _batches(self) -> Any:
+        run = self.run
+        batches = training_batches(
+            self.setup.dataset.train,
+            batch=run.batch_size,
+            rank=hvd.rank(),
+            size=self.size,
+            seed=run.seed,
+            position=self.state.position,
+            augment=Augmentation(shift=SHIFT if run.augment else 0.0, flip=run.flip),
+            threads=self.setup.threads,
+        )
+        return self._labelled(batches)
+
+    def _labelled(self, batches: Any) -> Any:
+        changed = labels_as(self.run, self.setup.dataset.train.classes)
+        return batches.map(changed) if changed else batches
+
+    def _set_rate(self, rate: float) -> None:
+        if rate != self._rate:
+            self.model.optimizer.learning_rate = rate
+            self._rate = rate
+
+    _rate = math.nan
+    _nonfinite_said = False
+    _validation: dict[str, float]
+    _validated_at = -1
+
+
+class _Beat(keras.callbacks.Callback):  # type: ignore[misc]
+    """Signs of life of a validation."""
+
+    def __init__(self, termination: Termination) -> None:
+        super().__init__()
+        self.termination = termination
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.termination.beat()
+
+
+def _step_function(model: Any) -> Any:
+    """One step as a compiled function of the iterator."""
+    # Moving statistics are averaged each step, as the gradients are: all ranks have the same model at any time.
+    moving = [v for v in model.non_trainable_weights if "float" in v.dtype]
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def one_step(batches: Any) -> Any:
+        logs = model.train_step(next(batches))
+        if moving and hvd.size() > 1:
+            averages = hvd.grouped_allreduce([v.value for v in moving], op=hvd.Average, name="moving")
+            for variable, average in zip(moving, averages, strict=True):
+                variable.assign(average)
+        return logs
+
+    return one_step
+
+
+def _time_exchange(optimizer: Any, waited: Any) -> None:
+    """Makes the optimizer add to `waited` how long the exchange of gradients takes; who never waits is the slowest."""
+    apply = type(optimizer).apply
+
+    def timed(grads: Any, trainable_variables: Any = None) -> Any:
+        grads = list(grads)
+        with tf.control_dependencies([grad for grad in grads if grad is not None]):
+            before = tf.timestamp()
+        with tf.control_dependencies([before]):
+            result = apply(optimizer, grads, trainable_variables)
+        waited.assign_add(tf.timestamp() - before)
+        return result
+
+    object.__setattr__(optimizer, "apply", timed)
+
+
+def _floats(logs: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in logs.items()}
+
+
+def _averaged(values: dict[str, float], weight: float) -> dict[str, float]:
+    """The values' weighted average over all ranks; a rank without any takes part with the weight 0."""
+    names = sorted(set().union(*hvd.allgather_object(sorted(values))))
+    own = [values.get(name, 0.0) * weight for name in names]
+    totals = hvd.allreduce(np.array([*own, weight], np.float64), op=hvd.Sum, name="metrics").numpy()
+    return {name: float(total / totals[-1]) for name, total in zip(names, totals[:-1], strict=True)}
