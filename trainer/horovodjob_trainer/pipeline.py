@@ -63,7 +63,7 @@ def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int =
     """
     rows = tf.data.Dataset.range(rank, source.samples, size).batch(batch)
     read = rows.map(source.tensors, num_parallel_calls=threads)
-    if source.decodes:
+    if source.keep:
         read = read.cache()
     batches = read.map(lambda examples, labels: _shaped(source, examples, labels, None), num_parallel_calls=threads)
     return _on(threads, batches.prefetch(READY_BATCHES))

@@ -2,9 +2,9 @@
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ class Arrays:
     labels: npt.NDArray[Any]
     classes: int | None
     class_names: Sequence[str] | None = None
-    decodes = False
+    origin: str = ""  # the fingerprint of the source that was read into these arrays
+    keep = False
 
     @property
     def samples(self) -> int:
@@ -38,7 +39,7 @@ class Arrays:
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.samples}x{self.shape} {zlib.crc32(self.labels.tobytes()):08x}"
+        return self.origin or f"{self.samples}x{self.shape} {zlib.crc32(self.labels.tobytes()):08x}"
 
     def tensors(self, rows: Any) -> tuple[Any, Any]:
         import tensorflow as tf
@@ -52,9 +53,17 @@ class Arrays:
     def problem(self, row: int) -> str | None:
         return None
 
+    def with_classes(self, classes: int | None) -> Self:
+        """The same examples, of so many classes."""
+        return replace(self, classes=classes)
+
+    def at(self, rows: npt.NDArray[np.int64]) -> Self:
+        """The examples at these rows."""
+        return replace(self, examples=aligned_copy(self.examples[rows]), labels=aligned_copy(self.labels[rows]))
+
     @cached_property
     def _tensors(self) -> tuple[Any, Any]:
-        return _tensor(self.examples), _tensor(self.labels)
+        return eager_tensor(self.examples), eager_tensor(self.labels)
 
 
 def is_picture(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bool:
@@ -101,11 +110,15 @@ def checked_labels(values: npt.NDArray[Any], *, what: str) -> npt.NDArray[Any]:
     return aligned_copy(labels, np.float32)
 
 
-def _tensor(array: npt.NDArray[Any]) -> Any:
+def eager_tensor(values: Any) -> Any:
+    """A tensor of the values in the host's memory, also while a graph is made; `aligned` arrays are not copied."""
     import tensorflow as tf
 
-    usable = array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT_BYTES == 0
-    with tf.device("CPU:0"):
-        if usable and array.size:
-            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-        return tf.constant(array)
+    with tf.init_scope(), tf.device("CPU:0"):
+        if isinstance(values, np.ndarray) and values.size and _usable_in_place(values):
+            return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
+        return tf.constant(values)
+
+
+def _usable_in_place(array: npt.NDArray[Any]) -> bool:
+    return array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT_BYTES == 0

@@ -29,8 +29,8 @@ class Source(Protocol):
         """Whether examples are pictures of uint8, which can be augmented and are scaled to 0..1."""
 
     @property
-    def decodes(self) -> bool:
-        """Whether reading costs more than memory would: worth keeping what was read once, if it fits."""
+    def keep(self) -> bool:
+        """Whether what was read once is to be kept in memory: reading costs, and it fits."""
 
     @property
     def fingerprint(self) -> str:
@@ -53,6 +53,7 @@ class Dataset:
     train: Source
     test: Source
     name: str
+    remark: str = ""  # for the user: what of it is in memory, and why
 
     @property
     def fingerprint(self) -> str:
