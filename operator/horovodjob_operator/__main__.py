@@ -10,6 +10,7 @@ from typing import Any
 
 import kopf
 import uvloop
+from aiohttp import web
 from pythonjsonlogger.json import JsonFormatter
 
 from horovodjob.api.vocabulary import API_VERSION
@@ -17,11 +18,12 @@ from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection, login
 from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.cluster.tokens import Tokens
 from horovodjob_operator.cluster.watch import PodWatch
-from horovodjob_operator.endpoints import serve
+from horovodjob_operator.endpoints import health, progress
 from horovodjob_operator.errors import ClusterError, OperatorError
 from horovodjob_operator.handlers import Events, JobWatchSigns, Passes, kopf_settings, now, register
-from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, JobPhases
+from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, JobStates
 from horovodjob_operator.reconcile import Reconciler
 from horovodjob_operator.settings import Settings
 
@@ -35,7 +37,7 @@ class Process:
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self.settings, self.connection = settings, connection
         self.caches = Caches()
-        reconciler = Reconciler(self.caches, Objects(connection, settings.identity), now)
+        reconciler = Reconciler(self.caches, Objects(connection, settings.identity), now, settings.progress_url)
         self.passes = Passes(self.caches, reconciler)
         self.events = Events(self.caches, self.passes)
         self.job_watch = JobWatchSigns()
@@ -49,7 +51,7 @@ class Process:
             timeout_seconds=settings.watch_timeout_seconds,
         )
         self.lease = Lease(connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
-        REGISTRY.register(JobPhases(self.caches.all_jobs))
+        REGISTRY.register(JobStates(self.caches.all_jobs))
         WATCH_AGE.labels("pods").set_function(lambda: time.monotonic() - self.pod_watch.alive_at)
         WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_watch.alive_at)
         LEADER.set_function(lambda: float(self.lease.held.is_set()))
@@ -72,7 +74,7 @@ class Process:
 
     async def run(self) -> None:
         """Runs until kopf is told to stop by a signal, or a part fails. Raises OperatorError in that case."""
-        runner = await serve(self.settings.http_port, healthy=self.unhealthy, ready=self.unready, registry=REGISTRY)
+        servers = await self._serve()
         # Kopf cancels all tasks that were made after its start, so ours are made before.
         parts = [asyncio.create_task(part, name=name) for name, part in self._parts()]
         watching = asyncio.create_task(self._watch_jobs(), name="the watch of the jobs")
@@ -89,7 +91,22 @@ class Process:
                 task.cancel()
             await asyncio.gather(*parts, watching, return_exceptions=True)
             await self.lease.release()
-            await runner.cleanup()
+            await asyncio.gather(*(server.cleanup() for server in servers))
+
+    async def _serve(self) -> list[web.BaseRunner]:
+        """The servers of the process."""
+        settings = self.settings
+        own = await health.serve(settings.http_port, healthy=self.unhealthy, ready=self.unready, registry=REGISTRY)
+        if not settings.progress_url:
+            return [own]
+        reports = progress.Reports(
+            self.caches,
+            Tokens(self.connection),
+            now,
+            news=self.passes.kick,
+            leads=lambda: self.lease.held.is_set() and not self.unready(),
+        )
+        return [own, await progress.serve(settings.progress_port, reports)]
 
     def _parts(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         parts: list[tuple[str, Coroutine[Any, Any, None]]] = [

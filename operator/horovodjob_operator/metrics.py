@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import ConditionType, Phase
+from horovodjob_operator.domain.progress import Result
 
 REGISTRY = CollectorRegistry()
 SECONDS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400, 604800)
@@ -39,6 +40,14 @@ RECONCILE_ERRORS = Counter("horovodjob_operator_reconcile_errors", "Passes that 
 API_REQUESTS = Counter(
     "horovodjob_operator_api_requests", "Requests to the API server.", ["verb", "resource", "code"], registry=REGISTRY
 )
+REPORTS = Counter(
+    "horovodjob_operator_progress_reports",
+    "Reports of progress, by what became of them.",
+    ["result"],
+    registry=REGISTRY,
+)
+for result in Result:
+    REPORTS.labels(result)
 LEADER = Gauge("horovodjob_operator_leader", "1 where this process is the leader.", registry=REGISTRY)
 WATCH_AGE = Gauge(
     "horovodjob_operator_watch_age_seconds",
@@ -48,19 +57,38 @@ WATCH_AGE = Gauge(
 )
 
 
-class JobPhases(Collector):
-    """Jobs by namespace and phase, counted from the cache when asked: series of deleted jobs disappear."""
+class JobStates(Collector):
+    """What the jobs' status says, read from the cache when asked: series of deleted jobs disappear."""
 
     def __init__(self, jobs: Callable[[], Iterable[HorovodJob]]) -> None:
         self.jobs = jobs
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The present counts."""
+        """Jobs by namespace and phase, and how far those that run have told to be."""
+        yield self._phases()
+        yield from self._training()
+
+    def _phases(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("horovodjob_jobs", "Jobs by phase.", labels=["namespace", "phase"])
         tally = Tally((job.metadata.namespace, job.status.phase or Phase.QUEUED) for job in self.jobs())
         for (namespace, phase), count in sorted(tally.items()):
             family.add_metric([namespace, phase], count)
-        yield family
+        return family
+
+    def _training(self) -> Iterable[GaugeMetricFamily]:
+        labels = ["namespace", "name"]
+        progress = GaugeMetricFamily("horovodjob_training_progress_ratio", "Done share of the training.", labels=labels)
+        speed = GaugeMetricFamily(
+            "horovodjob_training_samples_per_second", "Samples a second, all ranks together.", labels=labels
+        )
+        for job in self.jobs():
+            training = job.status.training
+            if training is None or job.status.phase is not Phase.RUNNING:
+                continue
+            progress.add_metric(list(job.key), training.progress)
+            if training.samples_per_second is not None:
+                speed.add_metric(list(job.key), training.samples_per_second)
+        yield from (progress, speed)
 
 
 def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import Reason, Role
+from horovodjob.api.vocabulary import Phase, Reason, Role
 from horovodjob_operator.cluster.caches import SECRET, Caches, Record
 from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
@@ -35,8 +35,8 @@ log = logging.getLogger("horovodjob.reconcile")
 class Reconciler:
     """Carries a job from what is to what is wished; a pass that dies at any write is completed by the next."""
 
-    def __init__(self, caches: Caches, objects: Objects, clock: Callable[[], datetime]) -> None:
-        self._caches, self._objects, self._clock = caches, objects, clock
+    def __init__(self, caches: Caches, objects: Objects, clock: Callable[[], datetime], progress_url: str) -> None:
+        self._caches, self._objects, self._clock, self._progress_url = caches, objects, clock, progress_url
 
     async def reconcile(self, record: Record) -> datetime | None:
         """One pass; when to look again without an event. Raises Gone, Unavailable."""
@@ -77,6 +77,8 @@ class Reconciler:
             metadata = job.metadata.model_copy(update={"resource_version": str(version)})
             record.version, record.job = version, job.model_copy(update={"metadata": metadata, "status": status})
         record.written_at = now
+        if status.phase is Phase.SUSPENDED:
+            record.report = None  # what comes after begins anew
         count_transition(job, old, status)
         if status.phase is not old.phase:
             _tell(job, f"phase {old.phase or 'new'} -> {status.phase}: {_ready_message(status)}")
@@ -152,7 +154,7 @@ class Reconciler:
     async def _create(self, record: Record, observed: Observed, plan: Plan) -> None:
         """Creates what the plan says. Everything is built first, so that a job that cannot be built leaves nothing."""
         job, attempt = record.job, record.job.status.attempt
-        pods = [(Role.WORKER, index, children.worker_pod(job, index, attempt)) for index in plan.create_workers]
+        pods = [(Role.WORKER, index, self._worker(job, index)) for index in plan.create_workers]
         if plan.create_launcher:
             pods.insert(0, (Role.LAUNCHER, 0, children.launcher_pod(job, attempt, plan.hosts)))
         if plan.create_secret and not await self._ensure_secret(record, observed):
@@ -169,6 +171,9 @@ class Reconciler:
         if pods:
             launcher = "the launcher and " if plan.create_launcher else ""
             _tell(job, f"created {launcher}{counted(len(plan.create_workers), 'worker')}, attempt {attempt}")
+
+    def _worker(self, job: HorovodJob, index: int) -> dict[str, Any]:
+        return children.worker_pod(job, index, job.status.attempt, self._progress_url)
 
     async def _create_pod(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], hosts: str) -> None:
         name = pod["metadata"]["name"]
@@ -240,7 +245,7 @@ class Reconciler:
                 await self._objects.create_pod(children.launcher_pod(job, job.status.attempt, ""), dry_run=True)
             else:
                 index = int(record.refused.rpartition("-")[2] or 0)
-                await self._objects.create_pod(children.worker_pod(job, index, job.status.attempt), dry_run=True)
+                await self._objects.create_pod(self._worker(job, index), dry_run=True)
         except NameTaken:
             refusal = record.refusal
             return self._refuse(record, record.refused, Reason.NAME_CONFLICT, refusal.message if refusal else "", now)

@@ -11,6 +11,9 @@ class Settings:
 
     http_port: int = 8080
     """Port of /healthz, /readyz and /metrics."""
+    progress_url: str = ""
+    """Where jobs post how far they are: the Service in front of `progress_port`; empty: they do not."""
+    progress_port: int = 8081
     log_level: str = "INFO"
     lease_namespace: str = ""
     """Namespace of the leader election's Lease; empty: this process is alone and needs none."""

@@ -130,6 +130,7 @@ def test_a_running_job_cannot_be_scaled(api: Api, jobs: str) -> None:
 STATUS = {
     "phase": "Running",
     "workersReady": "2/2",
+    "training": {"progress": 0.131, "percent": "13%", "metrics": {"loss": 1.1}},
     "restarts": 1,
     "exitCode": 3,
     "startTime": "2020-01-01T00:00:00Z",
@@ -150,10 +151,10 @@ STATUS = {
 @pytest.mark.parametrize(
     ("options", "titles", "cells"),
     [
-        ((), "NAME PHASE WORKERS RESTARTS AGE", "Running 2/2 1"),
+        ((), "NAME PHASE WORKERS PROGRESS RESTARTS AGE", "Running 2/2 13% 1"),
         (
             ("-o", "wide"),
-            "NAME PHASE WORKERS RESTARTS AGE POOL GPUS EXIT CODE START FINISHED REASON",
+            "NAME PHASE WORKERS PROGRESS RESTARTS AGE POOL GPUS EXIT CODE START FINISHED REASON",
             "gpunp 0 3",
         ),
     ],

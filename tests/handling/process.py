@@ -22,7 +22,7 @@ class Operator:
         self._kubeconfig, self._log, self._settings = kubeconfig, log, settings
         self._process: subprocess.Popen[bytes] | None = None
         self._read = 0
-        self.port = 0
+        self.port = self.progress_port = 0
         log.touch()
 
     @property
@@ -31,9 +31,14 @@ class Operator:
 
     def start(self) -> "Operator":
         """Starts the process and waits until it is ready."""
-        (self.port,) = free_ports(1)
+        self.port, self.progress_port = free_ports(2)
         own = {f"HOROVODJOB_OPERATOR_{name.upper()}": value for name, value in self._settings.items()}
-        own |= {"HOROVODJOB_OPERATOR_HTTP_PORT": str(self.port), "KUBECONFIG": str(self._kubeconfig)}
+        own |= {
+            "HOROVODJOB_OPERATOR_HTTP_PORT": str(self.port),
+            "HOROVODJOB_OPERATOR_PROGRESS_PORT": str(self.progress_port),
+            "HOROVODJOB_OPERATOR_PROGRESS_URL": f"http://127.0.0.1:{self.progress_port}/progress",
+            "KUBECONFIG": str(self._kubeconfig),
+        }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig=KILL", "--", sys.executable, "-m", "horovodjob_operator"],

@@ -29,6 +29,9 @@ METRICS = (
     "horovodjob_operator_api_requests_total",
     "horovodjob_operator_watch_age_seconds",
     "horovodjob_operator_leader",
+    "horovodjob_operator_progress_reports_total",
+    "horovodjob_training_progress_ratio",
+    "horovodjob_training_samples_per_second",
 )
 
 

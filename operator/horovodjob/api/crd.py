@@ -40,6 +40,7 @@ NAME_RULES = (
 COLUMNS = (
     ("Phase", "string", ".status.phase", 0, "Where the job stands."),
     ("Workers", "string", ".status.workersReady", 0, "Ready workers of all."),
+    ("Progress", "string", ".status.training.percent", 0, "How far the training is."),
     ("Restarts", "integer", ".status.restarts", 0, "Restarts after failures."),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since creation."),
     ("Pool", "string", ".spec.pool", 1, "AKS node pool."),

@@ -109,6 +109,10 @@ ENVIRONMENT = """\
 | `AZ_BATCHAI_JOB_TEMP` | a directory of the pod's own, gone with it |
 | `AZ_BATCHAI_STDOUTERR_DIR` | directory of the job's output files |
 | `AZ_BATCHAI_NUM_GPUS` | GPUs per worker |
+| `HOROVODJOB_PROGRESS_URL` | on worker 0, where rank 0 is: URL that it can post its progress to |
+| `HOROVODJOB_PROGRESS_TOKEN_FILE` | on worker 0: file with the bearer token for that, renewed every few minutes |
+| `NCCL_SOCKET_IFNAME`, `NCCL_DEBUG` | on workers with GPUs, unless set: the pod's interface, `WARN` |
+| `NCCL_IB_DISABLE` | on workers with GPUs and without InfiniBand devices, unless set: `1` |
 
 Variables of `env` and `envFrom` reach every rank too; values of `env` can refer to those above: `$(HOROVODJOB_NAME)`.
 """

@@ -1,11 +1,14 @@
 """What the operator reports: `status` of a HorovodJob."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from horovodjob.api.model import Model, Time, list_map
 from horovodjob.api.vocabulary import ConditionType, ExecutionState, Phase
 
 NEWEST_ERRORS = 10
+MOST_METRICS = 32
 
 
 class Condition(Model):
@@ -48,6 +51,25 @@ class JobError(Model):
     message: str = Field("", description="Last lines of the container's log, or the platform's own words.")
 
 
+Count = Annotated[int, Field(ge=0, le=10**15)]
+
+
+class Training(Model):
+    """How far the training is, as rank 0 told the operator."""
+
+    epoch: Count | None = Field(None, description="Epochs that are complete.")
+    epochs: Count | None = Field(None, description="Epochs in all.")
+    step: Count | None = Field(None, description="Steps that are complete in the epoch that runs.")
+    steps_per_epoch: Count | None = Field(None, description="Steps of an epoch.")
+    progress: float = Field(ge=0, le=1, description="Done share of the whole training.")
+    percent: str = Field("", max_length=8, description="The same to read, such as 13%.")
+    samples_per_second: float | None = Field(None, ge=0, description="Samples a second, all ranks together.")
+    eta: Time | None = Field(None, description="When the training is expected to end.")
+    metrics: dict[str, float] = Field(
+        {}, max_length=MOST_METRICS, description="Loss, accuracy and the like, as the training program calls them."
+    )
+
+
 class HorovodJobStatus(Model):
     """The truth about a job, as far as the operator has seen it."""
 
@@ -70,6 +92,7 @@ class HorovodJobStatus(Model):
     workers_ready: str = Field("", description="Ready workers of all, such as 3/4.")
     output_path_segment: str = Field("", description="Path below logs.pathPrefix that is this job's own.")
     errors: tuple[JobError, ...] = Field((), description="The newest 10 errors, the last one last.")
+    training: Training | None = Field(None, description="How far the training is; kept until the next attempt tells.")
 
     @property
     def finished(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owned_pod
+from horovodjob_operator.domain.progress import Report
 
 Key = tuple[str, str]
 SECRET = "secret"
@@ -28,6 +29,7 @@ class Record:
     written_at: datetime | None = None
     mount_failure: str = ""
     mounts_asked_at: datetime | None = None
+    report: Report | None = None
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class Caches:
             strangers=frozenset(pod.name for pod in pods if pod.owner_uid and pod.owner_uid != uid),
             refusal=record.refusal,
             mount_failure=record.mount_failure,
+            report=record.report,
         )
 
     def pod_seen(self, raw: Mapping[str, Any]) -> Key | None:

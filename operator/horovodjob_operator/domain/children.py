@@ -22,6 +22,8 @@ from horovodjob_operator.domain.overlay import overlaid
 from horovodjob_operator.errors import InvalidJob
 
 SSH_TIMEOUT_SECONDS = 300
+# The least that Kubernetes has; the kubelet renews it in time.
+TOKEN_SECONDS = 600
 GPU_TOLERATIONS = (
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
@@ -58,8 +60,8 @@ def secret(job: HorovodJob, contents: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def worker_pod(job: HorovodJob, index: int, attempt: int) -> dict[str, Any]:
-    """The worker with this index: an ssh server in whose sessions ranks run.
+def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> dict[str, Any]:
+    """The worker with this index: an ssh server in whose sessions ranks run; rank 0 posts to the URL, if there is one.
 
     Raises InvalidJob for a template that has not the shape of a pod.
     """
@@ -74,9 +76,28 @@ def worker_pod(job: HorovodJob, index: int, attempt: int) -> dict[str, Any]:
         "resources": _worker_resources(job),
     }
     pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt)
+    if progress_url and index == 0:
+        _let_report(pod["spec"], progress_url)
     if job.spec.worker.gpus:
         pod["spec"]["tolerations"] += [dict(toleration) for toleration in GPU_TOLERATIONS]
     return _with_template(pod, job.spec.worker, Role.WORKER)
+
+
+def _let_report(pod: dict[str, Any], url: str) -> None:
+    """Gives the first host of the hostfile, which has rank 0, what its reports of progress need.
+
+    The token says which pod it is and opens nothing: no API server takes one for this audience.
+    """
+    token = {"audience": names.PROGRESS_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": names.PROGRESS_TOKEN}
+    # Readable for whatever user the image has; with fsGroup or runAsUser the kubelet sees to that itself.
+    source = {"defaultMode": 0o444, "sources": [{"serviceAccountToken": token}]}
+    pod["volumes"].append({"name": "horovodjob-progress", "projected": source})
+    (container,) = pod["containers"]
+    container["volumeMounts"].append(_mount("horovodjob-progress", names.PROGRESS_DIRECTORY, read_only=True))
+    container["env"] += [
+        {"name": "HOROVODJOB_PROGRESS_URL", "value": url},
+        {"name": "HOROVODJOB_PROGRESS_TOKEN_FILE", "value": f"{names.PROGRESS_DIRECTORY}/{names.PROGRESS_TOKEN}"},
+    ]
 
 
 def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from horovodjob.api.vocabulary import (
     Reason,
     Role,
 )
+from horovodjob_operator.domain.progress import Report
 
 IMAGE_REASONS = frozenset(
     {
@@ -127,6 +128,8 @@ class Observed:
     refusal: Refusal | None = None
     mount_failure: str = ""
     """The kubelet's words about volumes that it cannot mount."""
+    report: Report | None = None
+    """What rank 0 told last, of whatever attempt."""
 
     @property
     def unmounted(self) -> Pod | None:

@@ -12,6 +12,7 @@ from horovodjob.api.status import (
     JobError,
     ReplicaStatus,
     ReplicaStatuses,
+    Training,
 )
 from horovodjob.api.vocabulary import (
     CleanPodPolicy,
@@ -25,6 +26,7 @@ from horovodjob.api.vocabulary import (
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.findings import Failure, Finding, counted, find
 from horovodjob_operator.domain.observed import Observed, Pod
+from horovodjob_operator.domain.progress import Report
 
 MESSAGE_CHARACTERS = 2048
 
@@ -102,7 +104,13 @@ def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime
         workers_ready=f"{counts.worker.ready}/{job.spec.worker.replicas}",
         output_path_segment=names.output_path_segment(job),
         errors=_errors(job, finding, now),
+        training=None if resumes else _training(old, observed.report),
     )
+
+
+def _training(old: HorovodJobStatus, report: Report | None) -> Training | None:
+    """What the present attempt told last; until it tells something, what the one before did."""
+    return report.training if report and report.attempt == old.attempt else old.training
 
 
 def _errors(job: HorovodJob, finding: Finding, now: datetime) -> tuple[JobError, ...]:

@@ -1,4 +1,4 @@
-"""What the process answers over HTTP: /healthz, /readyz, /metrics."""
+"""What the process answers on its own port: /healthz, /readyz, /metrics."""
 
 from collections.abc import Callable
 
