@@ -1,0 +1,12 @@
+"""Runs another script as it is, then prints what this rank's model has become: observe.py SCRIPT [ARGUMENT ...]."""
+
+import hashlib
+import runpy
+import sys
+
+import horovod.keras as hvd
+
+sys.argv = sys.argv[1:]
+model = runpy.run_path(sys.argv[0], run_name="__main__")["model"]
+digest = hashlib.sha256(b"".join(value.tobytes() for value in model.get_weights() + model.optimizer.get_weights()))
+print(f"\nOBSERVED {hvd.rank()} {digest.hexdigest()}", flush=True)

@@ -1,0 +1,121 @@
+"""What a script finds around it, and what is said where that cannot be had."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TIMEOUT_SECONDS = 120
+# Root reads any file, unless these are taken from it.
+RIGHTS = "-dac_override,-dac_read_search"
+WITHOUT_ROOTS_RIGHTS = ("setpriv", f"--bounding-set={RIGHTS}") if os.geteuid() == 0 else ()
+
+
+@pytest.fixture
+def alone(environment: Mapping[str, str], tmp_path: Path) -> Callable[..., Any]:
+    """Runs a program without mpirun."""
+
+    def ended(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+
+    return ended
+
+
+def test_a_script_meets_what_python_itself_would_give_it(
+    alone: Callable[..., Any], compat: Callable[..., list[str]], programs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mirror.py").symlink_to(programs / "mirror.py")
+    arguments = ["./folder/mirror.py", "--max-epochs", "two words", "-h"]
+    plain, layered = alone([sys.executable, *arguments]), alone(compat(*arguments))
+    assert layered.stdout == plain.stdout
+    assert "line 13, in fails" in plain.stderr
+    assert layered.stderr == plain.stderr
+    assert layered.returncode == plain.returncode == 1
+
+
+def test_what_is_carried_works_and_what_is_not_is_named(
+    alone: Callable[..., Any], compat: Callable[..., list[str]], programs: Path
+) -> None:
+    ended = alone(compat("--threads", "1", programs / "tensorflow_1.py"))
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert [line for line in lines if not line.startswith("REFUSED")] == [
+        "THREADS 1 3",
+        "HAS False True",
+        "OPTIMIZERS 1.0 0.5 0.25",
+        "OPTIMIZERS 1.0 0.5 0.25",
+        "KERAS 2.18.0 True True",
+    ]
+    named = ["tf.Session().run", "'with tf.Session()'", "tf.placeholder", "K.get_session()"]
+    told = [f"REFUSED NotCarried {name} is of TensorFlow 1, and of that" for name in named]
+    told += [
+        "REFUSED ModuleNotFoundError keras.layers.core is not in Keras 2.18",
+        "REFUSED AttributeError module 'tens",
+    ]
+    refused = [line for line in lines if line.startswith("REFUSED")]
+    assert all(line.startswith(start) for line, start in zip(refused, told, strict=True)), refused
+    sentence = "tf.ConfigProto's gpu_options.per_process_gpu_memory_fraction is not honoured"
+    assert ended.stderr == f"horovodjob_trainer.compat: {sentence}\n"
+
+
+def test_a_script_that_uses_its_callbacks_is_left_alone_and_files_are_written_once(
+    run: Callable[..., Any], compat: Callable[..., list[str]], programs: Path, tmp_path: Path
+) -> None:
+    ended = run(2, compat(programs / "two_trainings.py", tmp_path))
+    assert ended.code == 0, ended.stderr
+    # The second training alone got them.
+    assert sorted(re.findall(r"CALLED \d \d", ended.stdout)) == ["CALLED 0 6", "CALLED 1 6"]
+    folder = tmp_path / "made" / "by" / "all"
+    assert sorted(path.name for path in folder.iterdir()) == ["model.h5", "weights"]
+    assert (folder / "weights").read_bytes()[1:4] == b"HDF"
+    for told in ("though {folder} exists", "every rank write {folder}/weights", "every rank write {folder}/model.h5"):
+        assert ended.stderr.count(told.format(folder=folder)) == 1, ended.stderr
+
+
+def test_a_script_that_cannot_be_read_and_a_wrong_option_are_refused_in_one_sentence(
+    run: Callable[..., Any], alone: Callable[..., Any], compat: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "locked.py").write_text("print('never')")
+    (tmp_path / "locked.py").chmod(0)
+    cases = {
+        ("missing.py",): "cannot read the script 'missing.py': No such file or directory",
+        (".",): "cannot read the script '.': Is a directory",
+        (): "the following arguments are required: SCRIPT",
+        ("--max-epochs", "0", "x.py"): "--max-epochs: '0' is not a whole number from 1 to 1000000000",
+        ("--dataset", "digits", "--archive", "a", "x.py"): "--archive belongs to --dataset cifar10 or cifar100, not to "
+        "digits",
+    }
+    for arguments, sentence in cases.items():
+        ended = alone(compat(*arguments))
+        assert (ended.returncode, ended.stderr) == (2, f"horovodjob_trainer.compat: {sentence}\n")
+    ended = alone([*WITHOUT_ROOTS_RIGHTS, *compat("locked.py")])
+    assert (ended.returncode, ended.stderr.count("locked.py': Permission denied\n")) == (2, 1)
+    ended = run(2, compat("missing.py"), {"TRAINER_EPOCHS": "3"})
+    said = [line for line in ended.stderr.splitlines() if line.startswith("horovodjob_trainer")]
+    assert ended.code == 2
+    assert said == [
+        "horovodjob_trainer.compat: the environment variable TRAINER_EPOCHS is no option here; --help lists all"
+    ]
+
+
+def test_missing_data_ends_the_script_with_one_sentence(
+    alone: Callable[..., Any], compat: Callable[..., list[str]], tutorial: Path
+) -> None:
+    ended = alone(compat("--archive", "gone.tar.gz", tutorial, "--dir", "."))
+    sentence = "gone.tar.gz does not exist; give another --archive"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, f"horovodjob_trainer.compat: {sentence}")
+    assert "Traceback" not in ended.stderr

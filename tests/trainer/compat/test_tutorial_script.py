@@ -1,0 +1,130 @@
+"""Microsoft's script of 2018, byte for byte, by real ranks: what it leaves behind and what is said about it."""
+
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+PUBLISHED_SHA256 = "f2196416e48ce7e022db65223e964f2982e42079ca3ac57e0289b4087a9feac0"
+MODEL = "saved_models/keras_cifar10_trained_model.h5"
+REPAIRS = "horovodjob_trainer.compat: repaired: "
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A run of two ranks in a directory; `weights` has a digest of model and optimizer for each rank."""
+
+    directory: Path
+    output: str
+    weights: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("archive") / "cifar.tar.gz"
+    make_archive(path, rows=12)
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(
+    run: Callable[..., Any], compat: Callable[..., list[str]], archive: Path, tutorial: Path, programs: Path
+) -> Callable[..., Trained]:
+    """Two ranks, two epochs of two steps; each rank tells a digest of what it ends with."""
+
+    def trained(directory: Path, output: str, *options: str, **variables: str) -> Trained:
+        observed = compat(*options, programs / "observe.py", tutorial, "--dir", output)
+        variables |= {"TRAINER_ARCHIVE": str(archive), "TRAINER_ARCHIVE_SHA256": "any", "TRAINER_MAX_EPOCHS": "2"}
+        ended = run(2, ["sh", "-c", f"cd {directory} && exec {' '.join(observed)}"], variables)
+        assert ended.code == 0, ended.stderr
+        weights = dict(re.findall(r"^OBSERVED (\d) (\w+)$", ended.stdout, re.MULTILINE))
+        return Trained(directory, ended.stdout + ended.stderr, weights)
+
+    return trained
+
+
+@pytest.fixture(scope="module")
+def repaired(train: Callable[..., Trained], tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    directory = tmp_path_factory.mktemp("repaired")
+    return train(directory, str(directory))
+
+
+def test_the_script_is_the_one_that_was_published(tutorial: Path) -> None:
+    assert hashlib.sha256(tutorial.read_bytes()).hexdigest() == PUBLISHED_SHA256
+
+
+def test_all_ranks_end_with_the_same_weights_and_optimizer(repaired: Trained) -> None:
+    assert set(repaired.weights) == {"0", "1"}
+    assert repaired.weights["0"] == repaired.weights["1"]
+
+
+def test_checkpoints_and_model_are_there_once_and_nothing_else_is(repaired: Trained) -> None:
+    found = {str(path.relative_to(repaired.directory)) for path in repaired.directory.rglob("*") if path.is_file()}
+    assert found == {"checkpoint-1.h5", "checkpoint-2.h5", MODEL}
+
+
+def test_each_repair_is_said_in_one_line(repaired: Trained) -> None:
+    said = [line.removeprefix(REPAIRS) for line in repaired.output.splitlines() if line.startswith(REPAIRS)]
+    about_callbacks = [line for line in said if "'callbacks' (line 82: Broadcast" in line and "line 135 starts" in line]
+    about_saving = [line for line in said if f"every rank write {repaired.directory / MODEL}" in line]
+    assert len(about_callbacks) == len(about_saving) == 1
+    # The race for the directory is run by chance.
+    assert len([line for line in said if "another rank may have just made it" not in line]) == 2
+
+
+def test_every_rank_prints_what_the_script_prints(repaired: Trained) -> None:
+    for text in ("60 train samples", "12 test samples", "Using real-time data augmentation.", "Test accuracy: "):
+        assert repaired.output.count(text) == 2
+
+
+def test_the_model_loads_in_keras_2_with_its_optimizer_and_in_keras_3(
+    repaired: Trained, run: Callable[..., Any], programs: Path
+) -> None:
+    files = [str(repaired.directory / name) for name in ("checkpoint-2.h5", MODEL)]
+    program = f"{sys.executable} {programs / 'load.py'} $(test $OMPI_COMM_WORLD_RANK = 0 && echo tf_)keras"
+    ended = run(2, ["sh", "-c", f"exec {program} {' '.join(files)}"])
+    assert ended.code == 0, ended.stderr
+    loaded = re.findall(r"LOADED (\d) (.*)", ended.stdout)
+    assert sorted(version for version, _ in loaded) == ["2", "2", "3", "3"]
+    assert len({prediction for _, prediction in loaded}) == 1
+    # Two epochs of two steps, the learning rate of two ranks, and a moving average for each of the 12 weights.
+    assert "OPTIMIZER RMSprop 4 0.0002 1e-06 13" in ended.stdout
+
+
+def test_as_it_is_the_ranks_never_meet_and_write_no_checkpoint(train: Callable[..., Trained], tmp_path: Path) -> None:
+    trained = train(tmp_path, f"{tmp_path}/$OMPI_COMM_WORLD_RANK", "--as-is")
+    assert trained.weights["0"] != trained.weights["1"]
+    assert REPAIRS not in trained.output
+    assert not list(tmp_path.rglob("checkpoint-*"))
+    first, second = (_values(tmp_path / rank / MODEL) for rank in "01")
+    # They start apart and make the same steps.
+    assert max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True)) > 0.05
+
+
+def test_digits_take_the_place_of_cifar10_where_there_is_no_network(
+    run: Callable[..., Any], compat: Callable[..., list[str]], tutorial: Path, tmp_path: Path
+) -> None:
+    options = ["--dataset", "digits", "--max-epochs", "1"]
+    command: Sequence[str] = compat(*options, tutorial, f"--dir={tmp_path}")
+    ended = run(1, ["sh", "-c", f"cd {tmp_path} && exec {' '.join(command)}"])
+    assert ended.code == 0, ended.stderr
+    assert "x_train shape: (1437, 32, 32, 3)" in ended.stdout
+    assert ended.stderr.splitlines()[0].startswith(f"{REPAIRS}the script never passes")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.h5", "saved_models"]
+    assert (tmp_path / MODEL).stat().st_mtime >= (tmp_path / "checkpoint-1.h5").stat().st_mtime
+
+
+def _values(path: Path) -> list[Any]:
+    found: list[Any] = []
+    with h5py.File(path) as file:
+        file["model_weights"].visititems(
+            lambda name, item: found.append(item[()]) if isinstance(item, h5py.Dataset) else None
+        )
+    return found
