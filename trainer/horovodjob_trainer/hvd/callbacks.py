@@ -71,5 +71,5 @@ class BestModelCheckpoint:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
-            "BestModelCheckpoint is not offered: on rank 0, keras.callbacks.ModelCheckpoint(save_best_only=True) does it"
+            "BestModelCheckpoint is not offered: on rank 0 keras.callbacks.ModelCheckpoint(save_best_only=True) does it"
         )

@@ -13,7 +13,7 @@ import tensorflow as tf
 from horovod.common.elastic import ObjectState, State, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
-from horovodjob_trainer.hvd.collectives import broadcast_variables
+from horovodjob_trainer.hvd.collectives import broadcast_variables, is_elastic
 
 __all__ = [
     "CommitStateCallback",
@@ -63,6 +63,8 @@ def collective_failures() -> Iterator[None]:
 
 
 def _start_again() -> None:
+    if not is_elastic():
+        raise RuntimeError("ranks can meet again only under `horovodrun --gloo` with --host-discovery-script")
     horovod.shutdown()
     horovod.init()
 
@@ -161,7 +163,9 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.batches_remaining = self.batches_per_commit
-            self.state.commit()
+            # After the last batch nothing is left to go on with: the end of the epoch is committed instead.
+            if not 0 < (self.params.get("steps") or 0) <= getattr(self.state, "batch", 0):
+                self.state.commit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.state.commit()
@@ -177,19 +181,20 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.state = state
         self.done_before = 0
+        self.ends_epoch = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.done_before = self.state.batch
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        steps = self.params.get("steps")
-        if self.done_before and steps and self.done_before + batch >= steps:
-            raise StopIteration  # as from an exhausted dataset: `fit` ends the epoch
-
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.state.batch = self.done_before + batch + 1
+        if self.done_before and not self.model.stop_training:
+            self.ends_epoch = 0 < (self.params.get("steps") or 0) <= self.state.batch
+            self.model.stop_training = self.ends_epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self.ends_epoch:  # it was the epoch that was to stop, not the training
+            self.ends_epoch = self.model.stop_training = False
         self.done_before = 0
         self.state.batch = 0
 

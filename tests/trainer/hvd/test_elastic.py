@@ -1,0 +1,95 @@
+"""Ranks come and go under a real `horovodrun`: training goes on, and ends where one process would have ended."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "elastic_steps.py"
+TIMEOUT_SECONDS = 120
+
+
+def steps(directory: Path) -> list[dict[str, int]]:
+    """What the ranks have written: the position that a step led to, the size of the job, the rank, its process."""
+    lines = [line for path in directory.glob("steps-*") for line in path.read_text().split("\n")[:-1]]
+    return [dict(zip(("position", "size", "rank", "pid"), map(int, line.split()), strict=True)) for line in lines]
+
+
+def wait_for(claim: Callable[[], Any], process: subprocess.Popen[bytes], log: Path) -> Any:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not (found := claim()):
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    return found
+
+
+@contextlib.contextmanager
+def horovodrun(directory: Path, hosts: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    script = directory / "discover.sh"
+    script.write_text(f"#!/bin/sh\ncat {hosts}\n")
+    script.chmod(0o755)
+    ranks = ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(script)]
+    # A rank that joins imports TensorFlow while the others wait for it.
+    patience = ["--gloo", "--gloo-timeout-seconds", "90", "--network-interfaces", "lo"]
+    launcher = [str(Path(sys.executable).with_name("horovodrun")), *patience]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*launcher, *ranks, sys.executable, str(PROGRAM), str(directory)],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            for pid in {process.pid, *(step["pid"] for step in steps(directory))}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def found(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One rank, joined by a second, which is killed in the middle of an epoch: what rank 0 ended with."""
+    directory = tmp_path_factory.mktemp("elastic")
+    hosts, log = directory / "hosts", directory / "log"
+    hosts.write_text("localhost:1\n")
+    with horovodrun(directory, hosts, environment) as process:
+        wait_for(lambda: len(steps(directory)) > 9, process, log)
+        hosts.write_text("localhost:1\n127.0.0.1:1\n")
+        second = wait_for(lambda: [step for step in steps(directory) if step["rank"] == 1][9:], process, log)
+        os.kill(second[0]["pid"], signal.SIGKILL)
+        last = max(step["position"] for step in steps(directory))
+        wait_for(
+            lambda: [step for step in steps(directory) if step["size"] == 1 and step["position"] > last],
+            process,
+            log,
+        )
+        (directory / "finish").touch()
+        wait_for((directory / "found.json").exists, process, log)
+        return {**json.loads((directory / "found.json").read_text()), "steps": steps(directory)}
+
+
+def test_a_job_grows_and_outlives_the_kill_of_a_rank(found: dict[str, Any]) -> None:
+    assert found["sizes"] == [1, 2, 1]
+    assert {step["size"] for step in found["steps"]} == {1, 2}
+
+
+def test_nothing_is_lost_and_nothing_is_trained_twice(found: dict[str, Any]) -> None:
+    assert found["position"] == max(step["position"] for step in found["steps"])
+    assert found["trained"] > 0.01
+    assert found["difference"] < 1e-4 * found["trained"]
+
+
+def test_fit_goes_on_in_the_epoch_and_at_the_batch_of_the_last_commit(found: dict[str, Any]) -> None:
+    assert found["fit"] == {"epochs": 3, "batch": 0, "iterations": 24}
