@@ -1,6 +1,7 @@
-# The two images of HorovodJob:
-#   docker build --target operator -t horovodjob-operator .
-#   docker build --target trainer  -t horovodjob-trainer  .
+# The images of HorovodJob:
+#   docker build --target operator    -t horovodjob-operator    .
+#   docker build --target trainer     -t horovodjob-trainer     .
+#   docker build --target trainer-gpu -t horovodjob-trainer-gpu .   (docs/gpu-image.md)
 # Every Python package comes from uv.lock. The layers are ordered by how seldom they change: Debian's
 # packages, the locked packages, this project's own files (well under a megabyte, and the only layer that an
 # edit of the sources touches).
@@ -66,21 +67,34 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
 
 
 # ---- the trainer's packages: Horovod is compiled here, against exactly the locked TensorFlow --------------
-FROM uv AS trainer-packages
+FROM uv AS trainer-compilers
 
 RUN apt-get update \
  && apt-get install -y --no-install-recommends g++ cmake make libopenmpi-dev openmpi-bin python3-dev
+
+FROM trainer-compilers AS trainer-packages
+
 COPY --from=lock /src/ ./
-# What no training run opens goes: headers, static libraries, the packages' own tests, and libclang, which
-# TensorFlow's wheel requires but nothing in it imports.
+COPY images/slim.sh ./
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
     uv sync --frozen --no-dev --no-install-project --extra trainer \
- && cd /opt/venv/lib/python3.11/site-packages \
- && rm -rf tensorflow/include clang/native \
- && find . -type d -name tests -prune -exec rm -rf {} + \
- && find . -name '*.a' -delete \
- && find horovod -name '*.so' -exec strip --strip-unneeded {} + \
- && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash .
+ && ./slim.sh
+
+# CUDA comes as TensorFlow's own Python packages, but these have no compiler of NVIDIA's: clang is in its place.
+FROM trainer-compilers AS trainer-gpu-packages
+
+RUN apt-get install -y --no-install-recommends clang-19
+COPY --from=lock /src/ ./
+COPY images/slim.sh ./
+COPY images/cuda ./cuda
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    uv sync --frozen --no-dev --no-install-project --extra trainer-gpu --group cuda-build \
+        --no-install-package horovod \
+ && cuda/toolkit.sh \
+ && uv sync --frozen --no-dev --no-install-project --extra trainer-gpu --group cuda-build \
+        --config-file cuda/uv.toml \
+ && uv sync --frozen --no-dev --no-install-project --extra trainer-gpu --config-file cuda/uv.toml \
+ && ./slim.sh
 
 
 # ---- this project, built once for each image from the sources that the image has --------------------------
@@ -130,12 +144,9 @@ USER 1000:1000
 ENTRYPOINT ["python", "-m", "horovodjob_operator"]
 
 
-# ---- trainer ----------------------------------------------------------------------------------------------
-FROM python AS trainer
+# ---- trainer, for CPUs and for GPUs -----------------------------------------------------------------------
+FROM python AS trainer-system
 
-LABEL org.opencontainers.image.title="HorovodJob trainer" \
-      org.opencontainers.image.description="TensorFlow, Keras, Horovod, Open MPI and sshd for HorovodJobs, with a ready-made trainer" \
-      org.opencontainers.image.licenses="Apache-2.0"
 # Host keys that many clusters share would be no secret: a job brings its own.
 # /run/sshd is for jobs that run as root: the sshd of another user has no use for it.
 RUN export DEBIAN_FRONTEND=noninteractive \
@@ -144,9 +155,26 @@ RUN export DEBIAN_FRONTEND=noninteractive \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* /etc/ssh/ssh_host_* \
  && mkdir -p /run/sshd \
  && install -d -o 1000 -g 1000 /workspace
-COPY --from=trainer-packages /opt/venv /opt/venv
-COPY --from=trainer-project /out/ /opt/venv/
 ENV HOME=/home/horovod
 WORKDIR /workspace
 USER 1000:1000
 CMD ["python", "-m", "horovodjob_trainer", "--help"]
+
+FROM trainer-system AS trainer
+
+LABEL org.opencontainers.image.title="HorovodJob trainer" \
+      org.opencontainers.image.description="TensorFlow, Keras, Horovod, Open MPI and sshd for HorovodJobs, with a ready-made trainer" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=trainer-packages /opt/venv /opt/venv
+COPY --from=trainer-project /out/ /opt/venv/
+
+FROM trainer-system AS trainer-gpu
+
+LABEL org.opencontainers.image.title="HorovodJob trainer for GPUs" \
+      org.opencontainers.image.description="TensorFlow with CUDA, Keras, Horovod with NCCL, Open MPI and sshd for HorovodJobs, with a ready-made trainer" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=trainer-gpu-packages /opt/venv /opt/venv
+# Which GPUs a container sees is the device plugin's word; of the driver it needs these parts.
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
+RUN --mount=type=bind,source=images/cuda/check.py,target=/tmp/check.py python /tmp/check.py
+COPY --from=trainer-project /out/ /opt/venv/

@@ -6,7 +6,7 @@ STAGES := $(PYTHON) tests/stages.py
 CLUSTER := $(PYTHON) tests/cluster --name $(or $(CLUSTER_NAME),main)
 
 .DEFAULT_GOAL := help
-.PHONY: docs help demo test lint unit apiserver trainer e2e environment images cluster-up cluster-down crd python
+.PHONY: docs help demo test lint unit apiserver trainer trainer-gpu e2e environment images cluster-up cluster-down crd python
 
 help: ## say what there is
 	@echo "HorovodJob: distributed Keras/Horovod training on Kubernetes"
@@ -40,6 +40,9 @@ environment: python ## .venv with everything that uv.lock names
 
 images: python ## build operator and trainer image, without Docker, and print their names
 	@$(PYTHON) tests/cluster/images.py build
+
+trainer-gpu: python ## build the trainer image for GPUs, check it and print its size (a quarter of an hour)
+	@$(PYTHON) tests/cluster/images.py build trainer-gpu
 
 cluster-up: python ## start the local cluster
 	@$(CLUSTER) up

@@ -1,9 +1,10 @@
-"""Builds the two images without Docker and without a registry, once for each state of what goes into them.
+"""Builds the images without Docker and without a registry, once for each state of what goes into them.
 
-    python3 tests/cluster/images.py build [operator|trainer|all]
-    python3 tests/cluster/images.py load  [operator|trainer|all]    builds what is missing first
-    python3 tests/cluster/images.py names [operator|trainer|all]    builds nothing
+    python3 tests/cluster/images.py build [operator|trainer|trainer-gpu|all]
+    python3 tests/cluster/images.py load  [operator|trainer|trainer-gpu|all]    builds what is missing first
+    python3 tests/cluster/images.py names [operator|trainer|trainer-gpu|all]    builds nothing
 
+`all` are the two that the tests need: the trainer for GPUs takes a quarter of an hour and much of the disk.
 Each prints JSON: for each role image, archive, built. What another command prints later may differ: sources change.
 
 The base image is Debian from debootstrap, the Dockerfile is built by buildah in a chroot, and each image
@@ -38,7 +39,12 @@ IMAGES = CACHE / "images"
 
 # What each image is made of, beside what all have in common. Dockerfile and .dockerignore agree with this.
 COMMON_INPUTS = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE")
-SOURCES = {"operator": "operator", "trainer": "trainer"}
+INPUTS = {
+    "operator": ("operator",),
+    "trainer": ("trainer", "images/slim.sh"),
+    "trainer-gpu": ("trainer", "images"),
+}
+TESTED = ("operator", "trainer")
 # Tables of pyproject.toml that no image depends on; the Dockerfile leaves out the same.
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 
@@ -95,15 +101,16 @@ def build_relevant(pyproject: str) -> str:
     return "".join(kept)
 
 
-def source_files(folder: Path) -> list[Path]:
-    """The files of a source root that get into an image, in a fixed order."""
-    return sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+def source_files(source: Path) -> list[Path]:
+    """The files of a source root that get into an image, in a fixed order; a file is its own."""
+    found = [source, *source.rglob("*")]
+    return sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
 
 
 def inputs_hash(role: str, root: Path) -> str:
     """Twelve hexadecimal digits that change when an input of the image does."""
     digest = hashlib.sha256(f"{BASE_IMAGE}\n{build_relevant((root / 'pyproject.toml').read_text())}".encode())
-    for path in [*(root / name for name in COMMON_INPUTS), *source_files(root / SOURCES[role])]:
+    for path in [file for name in (*COMMON_INPUTS, *INPUTS[role]) for file in source_files(root / name)]:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(root)} {len(content)} {path.stat().st_mode & 0o111}\n".encode())
         digest.update(content)
@@ -385,7 +392,7 @@ def copy_inputs(context: Path) -> None:
     """
     for name in (*COMMON_INPUTS, "pyproject.toml"):
         shutil.copy(ROOT / name, context / name)
-    for name in SOURCES.values():
+    for name in ("operator", "trainer", "images"):
         shutil.copytree(ROOT / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in context.rglob("*"):
         os.utime(path, (0, 0))
@@ -437,9 +444,9 @@ def main() -> int:
     """Does what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("action", choices=["build", "load", "names"])
-    parser.add_argument("role", nargs="?", choices=[*SOURCES, "all"], default="all")
+    parser.add_argument("role", nargs="?", choices=[*INPUTS, "all"], default="all")
     arguments = parser.parse_args()
-    roles = list(SOURCES) if arguments.role == "all" else [arguments.role]
+    roles = list(TESTED) if arguments.role == "all" else [arguments.role]
     # A polite end, too, runs the clean-up of what was begun.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

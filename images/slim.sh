@@ -1,0 +1,12 @@
+#!/bin/sh
+# Removes from /opt/venv what no training run opens: headers, static libraries, the packages' own tests, libclang,
+# which TensorFlow's wheel requires but nothing in it imports, and of CUDA the compiler's library and the solver
+# for several GPUs, which TensorFlow never loads. XLA needs ptxas and libdevice at run time: they stay.
+set -eu
+cd /opt/venv/lib/python3.11/site-packages
+rm -rf tensorflow/include clang/native
+rm -rf nvidia/*/include nvidia/cuda_nvcc/nvvm/lib64 nvidia/cusolver/lib/libcusolverMg.so.*
+find . -type d -name tests -prune -exec rm -rf {} +
+find . -name '*.a' -delete
+find horovod -name '*.so' -exec strip --strip-unneeded {} +
+python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash .
