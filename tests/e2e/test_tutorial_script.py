@@ -1,0 +1,54 @@
+"""The training script of Microsoft's tutorial, unchanged, as the job of the example manifest."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import yaml
+
+from e2e.space import Space, volume
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "manifests" / "examples" / "tutorial-script.yaml"
+SCRIPT = ROOT / "tests" / "trainer" / "compat" / "tutorial" / "cifar_cnn_distributed.py"
+FILES = {"checkpoint-1.h5", "checkpoint-2.h5", "saved_models/keras_cifar10_trained_model.h5"}
+
+
+def test_the_tutorials_script_leaves_checkpoints_and_model_on_the_share(
+    space: Space, shared_directory: Callable[[str], Path]
+) -> None:
+    share = shared_directory(space.name)
+    volume(space, share)
+    directory = share / "cifar"
+    directory.mkdir()
+    shutil.chown(directory, share.stat().st_uid, share.stat().st_gid)
+    shutil.copy(SCRIPT, directory)
+    space.apply(_example(space))
+    space.wait_phase("cifar-distributed", "Running", seconds=120)
+    status = space.wait_phase("cifar-distributed", "Succeeded", seconds=300)
+
+    found = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.suffix in (".h5", ".py")}
+    assert found == {*FILES, SCRIPT.name}
+    for name in FILES:
+        with h5py.File(directory / name) as file:
+            assert {"model_weights", "optimizer_weights"} <= file.keys()
+    logs = directory / status["outputPathSegment"] / "stdouterr"
+    assert (logs / "stdout.txt").read_text().count("Test accuracy: ") == 2, "each rank prints, as the script says"
+    for repair in ("never passes 'callbacks'", "lets every rank write"):
+        assert (logs / "stderr.txt").read_text().count(repair) == 1
+
+
+def _example(space: Space) -> dict[str, Any]:
+    """The example as a small job of this cluster: two workers without GPUs, digits in the place of a download."""
+    job: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
+    spec = job["spec"]
+    own = space.job(job["metadata"]["name"], worker={"replicas": 2})
+    spec |= {name: own["spec"][name] for name in ("image", "worker", "launcher")}
+    spec["volumes"][0]["persistentVolumeClaim"]["claimName"] = "data"
+    spec["env"] += [{"name": "TRAINER_DATASET", "value": "digits"}, {"name": "TRAINER_MAX_EPOCHS", "value": "2"}]
+    job["metadata"]["namespace"] = space.name
+    return job
