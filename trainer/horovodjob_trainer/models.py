@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horovodjob_trainer import object_reference
-from horovodjob_trainer.errors import UsageError
+from horovodjob_trainer.errors import ModelError, UsageError
 
 SMALLEST_SIDE = 10  # of a picture, for two rounds of convolution and pooling
 
@@ -25,19 +25,19 @@ def build(name: str, *, shape: tuple[int, ...], classes: int | None, dropout: bo
     """The Keras model of that name for examples of this shape; networks of the trainer end in a softmax.
 
     `package.module:function` is called with those of shape, classes and dropout that it declares, and gives a
-    keras.Model, compiled or not. Raises UsageError where the model does not suit the data.
+    keras.Model, compiled or not. Raises ModelError where the model does not suit the data.
     """
     if (sentence := problem(name)) is not None:
-        raise UsageError(sentence)
+        raise ModelError(sentence)
     if object_reference.is_reference(name):
         return _own(name, shape=shape, classes=classes, dropout=dropout)
     if len(shape) != 3 or min(shape[:2]) < SMALLEST_SIDE:
-        raise UsageError(
+        raise ModelError(
             f"--model {name} needs pictures of at least {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels, and the data has "
             f"the shape {shape}; give --model package.module:function"
         )
     if not classes:
-        raise UsageError(f"--model {name} needs classes, and the labels are none; give --model package.module:function")
+        raise ModelError(f"--model {name} needs classes, and the labels are none; give --model package.module:function")
     return MODELS[name](shape, classes, dropout)
 
 
@@ -46,7 +46,7 @@ def _own(reference: str, **offered: Any) -> Any:
 
     model = object_reference.called(reference, **offered)
     if not isinstance(model, keras.Model):
-        raise UsageError(f"{reference} gave {type(model).__module__}.{type(model).__qualname__}, not a keras.Model")
+        raise ModelError(f"{reference} gave {type(model).__module__}.{type(model).__qualname__}, not a keras.Model")
     return model
 
 
@@ -94,7 +94,7 @@ def resnet50(shape: tuple[int, ...], classes: int, dropout: bool = True) -> Any:
     import keras
 
     if min(shape[:2]) < 32:
-        raise UsageError(f"--model resnet50 needs pictures of at least 32 x 32 pixels, and these have {shape[:2]}")
+        raise ModelError(f"--model resnet50 needs pictures of at least 32 x 32 pixels, and these have {shape[:2]}")
     base = keras.applications.ResNet50(include_top=False, weights=None, input_shape=shape, pooling="avg")
     return keras.Model(base.inputs, _softmax_layer(classes)(base.outputs[0]), name="resnet50")
 

@@ -8,7 +8,10 @@ import tensorflow as tf
 
 from horovodjob_trainer.augmentation import Augmentation, augmented
 from horovodjob_trainer.data.order import Rows, sequence
+from horovodjob_trainer.data.reading import explained
 from horovodjob_trainer.data.source import Source
+
+__all__ = ["evaluation_batches", "explained", "training_batches"]
 
 BLOCK_ROWS = 8192  # of a rank, put in order at once: Python runs once for many steps
 READY_BATCHES = 4

@@ -5,11 +5,11 @@ Nothing here loads TensorFlow before a source is read.
 
 from horovodjob_trainer.data.cifar import ANY_SHA256
 from horovodjob_trainer.data.digits import digits
-from horovodjob_trainer.data.former import Split, dataset, rows_of_step
 from horovodjob_trainer.data.opening import opened
 from horovodjob_trainer.data.order import Rows, rows_at
 from horovodjob_trainer.data.request import CACHES, NAMES, Request, problem
 from horovodjob_trainer.data.source import Dataset, Source
+from horovodjob_trainer.data.unlabelled import unlabelled
 
 __all__ = [
     "ANY_SHA256",
@@ -19,11 +19,9 @@ __all__ = [
     "Request",
     "Rows",
     "Source",
-    "Split",
-    "dataset",
     "digits",
     "opened",
     "problem",
     "rows_at",
-    "rows_of_step",
+    "unlabelled",
 ]

@@ -3,7 +3,7 @@
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -68,20 +68,32 @@ def npz(request: Request, path: Path, *, room: int) -> Dataset:
     Labels are always read into memory; examples if they take at most `room` bytes there.
     Raises DataError with one sentence.
     """
-    try:
-        with zipfile.ZipFile(path) as file:
-            members = {name: _member(file, path, name) for name in _names(file, path)}
-            read = _reader(file, path, members, request.cache, room)
-            arrays = {name: read(member) for name, member in members.items()}
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist; give the .npz file with --data") from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error) as error:
-        raise DataError(f"{path} cannot be read: {_what(error)}; write it with numpy.savez") from error
+    arrays = _arrays(path, (SPLIT, WHOLE), cache=request.cache, room=room)
     where = str(path)
     parts = [_pair(arrays, names, where) for names in (SPLIT[:2], SPLIT[2:], WHOLE) if names[0] in arrays]
     if len(parts) == 1:
         return divided(parts[0], request=request, where=where, name="npz")
     return joined(parts[0], parts[1], where=where, name="npz")
+
+
+def examples_of(path: Path) -> Arrays:
+    """The examples in x of the file, read in place if possible, all with the label 0. Raises DataError."""
+    x = _arrays(path, (("x",),), cache="none", room=memory.room(1))["x"]
+    labels = np.zeros(len(x) if x.ndim else 0, np.int64)
+    return _pair({"x": x, "y": labels}, ("x", "y"), str(path))
+
+
+def _arrays(path: Path, forms: Sequence[tuple[str, ...]], *, cache: str, room: int) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of the first form whose names are all in the file."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            members = {name: _member(file, path, name) for name in _names(file, path, forms)}
+            read = _reader(file, path, members, cache, room)
+            return {name: read(member) for name, member in members.items()}
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist; give the .npz file with --data") from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error) as error:
+        raise DataError(f"{path} cannot be read: {_what(error)}; write it with numpy.savez") from error
 
 
 def _pair(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, ...], where: str) -> Arrays:
@@ -91,13 +103,13 @@ def _pair(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, ...], where: st
     return kind(pair.examples, pair.labels, pair.classes)
 
 
-def _names(file: zipfile.ZipFile, path: Path) -> tuple[str, ...]:
+def _names(file: zipfile.ZipFile, path: Path, forms: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     held = {name.removesuffix(".npy") for name in file.namelist()}
-    for names in (SPLIT, WHOLE):
+    for names in forms:
         if held.issuperset(names):
             return names
     found = ", ".join(sorted(held)) or "nothing"
-    raise DataError(f"{path} holds {found}; it has to hold {', '.join(SPLIT)} or {' and '.join(WHOLE)}")
+    raise DataError(f"{path} holds {found}; it has to hold {' or '.join(', '.join(names) for names in forms)}")
 
 
 def _member(file: zipfile.ZipFile, path: Path, name: str) -> Member:
