@@ -23,7 +23,7 @@ from horovodjob_operator.metrics import REPORTS
 
 PATH = "/progress"
 # A report is one small request on a connection of its own.
-CONNECTION_SECONDS = 10
+CONNECTION_SECONDS = 5
 CONNECTIONS = 256
 CONNECTIONS_A_SECOND = 500
 # Reports of one job: a trainer sends one in five seconds, and a last one.
@@ -159,6 +159,14 @@ async def _body(request: web.BaseRequest) -> bytes | None:
     return body
 
 
+class _Refusal(asyncio.Protocol):
+    """What a connection meets that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ends it."""
+        transport.close()
+
+
 class _Door(web.Server):
     """Lets in so many connections at once and a second, each for a few seconds whatever it does with them."""
 
@@ -167,19 +175,28 @@ class _Door(web.Server):
         silent = logging.getLogger("horovodjob.progress.http")
         silent.disabled = True
         super().__init__(reports.answer, access_log=None, logger=silent, auto_decompress=False, lingering_time=0)
+        self._ends: dict[web.RequestHandler, asyncio.TimerHandle] = {}
         self._second, self._in_second = 0, 0
 
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Lets a connection in, or ends it."""
-        super().connection_made(handler, transport)
-        loop = asyncio.get_running_loop()
-        second = int(loop.time())
+    def __call__(self) -> web.RequestHandler:
+        """The protocol of the next connection."""
+        second = int(asyncio.get_running_loop().time())
         self._in_second = self._in_second + 1 if second == self._second else 1
         self._second = second
-        if len(self.connections) > CONNECTIONS or self._in_second > CONNECTIONS_A_SECOND:
-            transport.abort()
-        else:
-            loop.call_later(CONNECTION_SECONDS, transport.abort)
+        if len(self._ends) >= CONNECTIONS or self._in_second > CONNECTIONS_A_SECOND:
+            return _Refusal()  # type: ignore[return-value]
+        return super().__call__()
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Limits the time of a connection."""
+        super().connection_made(handler, transport)
+        self._ends[handler] = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, transport.abort)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """Forgets a connection; a transport that is closed must not be ended again."""
+        super().connection_lost(handler, exc)
+        if end := self._ends.pop(handler, None):
+            end.cancel()
 
 
 async def serve(port: int, reports: Reports) -> web.ServerRunner:
