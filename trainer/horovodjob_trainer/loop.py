@@ -15,6 +15,7 @@ from horovodjob_trainer.checkpoint import Form, snapshot, variables_of
 from horovodjob_trainer.compilation import labels_as
 from horovodjob_trainer.configuration import Configuration
 from horovodjob_trainer.coordination import Coordination
+from horovodjob_trainer.data.reading import explained
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import NonFiniteLoss, RanksDiffer, Terminated
 from horovodjob_trainer.output import Checkpoints, Output
@@ -84,6 +85,8 @@ class Loop:
         try:
             while not self._ended():
                 self._epoch(batches)
+        except tf.errors.OpError as error:
+            raise explained(error, self.setup.dataset.train) or error from error
         finally:
             if self.checkpoints:
                 self.checkpoints.wait()
@@ -99,7 +102,12 @@ class Loop:
         """Loss and metrics over the test examples of all ranks together, each example weighing the same."""
         mine = len(range(hvd.rank(), self.setup.dataset.test.samples, self.size))
         beats = [_Beat(self.setup.termination)]
-        values = self.model.evaluate(self.test_batches, verbose=0, return_dict=True, callbacks=beats) if mine else {}
+        try:
+            values = (
+                self.model.evaluate(self.test_batches, verbose=0, return_dict=True, callbacks=beats) if mine else {}
+            )
+        except tf.errors.OpError as error:
+            raise explained(error, self.setup.dataset.test) or error from error
         return _averaged({name: float(value) for name, value in values.items()}, mine)
 
     def _epoch(self, batches: Any) -> None:

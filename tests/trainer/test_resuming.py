@@ -1,0 +1,144 @@
+"""A run that is killed or told to stop goes on as if nothing had happened, down to the last bit."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+MODEL = "saved_models/keras_cifar10_trained_model.h5"
+CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS = 3, 32, 3
+STARTED_SECONDS = 180
+
+
+class Job:
+    """Two ranks in the background, whose processes can be told things."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], directory: Path) -> None:
+        self.directory = directory
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def wait_for(self, pattern: str) -> None:
+        """Until the run has written a file like this."""
+        deadline = time.monotonic() + STARTED_SECONDS
+        while not list(self.directory.glob(pattern)):
+            assert self.process.poll() is None, self.process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def tell(self, rank: int, number: signal.Signals) -> None:
+        os.kill(int((self.directory / f"pid-{rank}").read_text()), number)
+
+    def ended(self) -> tuple[int, str]:
+        output = self.process.communicate(timeout=60)[0]
+        return self.process.returncode, output
+
+
+@pytest.fixture(scope="module")
+def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("archive") / "archive.tar.gz"
+    make_archive(path, rows=200)
+    return path
+
+
+@pytest.fixture(scope="module")
+def command(trainer: Callable[..., list[str]], archive: Path) -> Callable[..., list[str]]:
+    def program(directory: Path, *more: object) -> list[str]:
+        data = ("--archive", archive, "--archive-sha256", "any")
+        exact = ("--deterministic", "--threads", 1, "--checkpoint-steps", CHECKPOINT_STEPS, "--epochs", EPOCHS)
+        return trainer("--dir", directory, *data, *exact, "--learning-rate", 2e-5, *more)
+
+    return program
+
+
+@pytest.fixture
+def started(mpirun: Any, environment: dict[str, str], command: Any, tmp_path: Path) -> Iterator[Job]:
+    announce = ["sh", "-c", 'echo "$$" > "$0/pid-$OMPI_COMM_WORLD_RANK"; exec "$@"', str(tmp_path)]
+    job = Job(mpirun(2, [*announce, *command(tmp_path)]), environment, tmp_path)
+    yield job
+    if job.process.poll() is None:
+        job.process.kill()
+        job.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(run: Callable[..., Any], command: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    directory = tmp_path_factory.mktemp("undisturbed")
+    return run(2, command(directory)), directory
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Every array of an .h5 file: weights and the optimizer's variables."""
+    found = {}
+
+    def take(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()]
+
+    with h5py.File(path) as file:
+        file.visititems(take)
+    return found
+
+
+def assert_same_bits(first: Path, second: Path) -> None:
+    one, other = content(first), content(second)
+    assert one.keys() == other.keys()
+    assert len(one) > 20
+    assert [name for name in one if not np.array_equal(one[name], other[name])] == []
+
+
+def epoch_lines(output: str) -> list[str]:
+    """What is told at the end of each epoch, without the speed."""
+    lines = [line for line in output.splitlines() if f" {STEPS_PER_EPOCH}/{STEPS_PER_EPOCH} " in line]
+    return [re.sub(" [0-9]+ images/s$", "", line) for line in lines]
+
+
+def test_a_rank_killed_between_checkpoints_costs_nothing_but_time(
+    started: Job, undisturbed: tuple[Any, Path], run: Callable[..., Any], command: Any, tmp_path: Path
+) -> None:
+    started.wait_for("checkpoint-1-7.h5")
+    started.tell(1, signal.SIGKILL)
+    code, _ = started.ended()
+    assert code != 0
+    newest = max(tmp_path.glob("checkpoint-*.h5"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-5000])
+
+    resumed = run(2, command(tmp_path), {"HOROVODJOB_ATTEMPT": "2"})
+    assert resumed.code == 0, resumed.stderr
+    assert f"Skipping the checkpoint {newest}, which cannot be read: " in resumed.stdout
+    assert re.search(r"^Attempt 2: going on after epoch [12]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
+    assert_same_bits(tmp_path / MODEL, undisturbed[1] / MODEL)
+    # The first epoch told is a part of one; what is measured after it is what the undisturbed run measured.
+    validations = [line.partition("val_loss")[2] for line in epoch_lines(resumed.stdout)]
+    assert (
+        validations
+        == [line.partition("val_loss")[2] for line in epoch_lines(undisturbed[0].stdout)][-len(validations) :]
+    )
+
+
+def test_sigterm_to_any_rank_leaves_a_checkpoint_of_that_very_step(
+    started: Job, undisturbed: tuple[Any, Path], run: Callable[..., Any], command: Any, tmp_path: Path
+) -> None:
+    started.wait_for("checkpoint-0-3.h5")
+    started.tell(1, signal.SIGTERM)
+    code, output = started.ended()
+    assert code == 143, output
+    assert "SIGTERM" in output, output
+    (step,) = re.findall(r"^SIGTERM: stopped after step ([0-9]+), ", output, re.MULTILINE)
+    epoch, inside = divmod(int(step), STEPS_PER_EPOCH)
+    assert (tmp_path / (f"checkpoint-{epoch}-{inside}.h5" if inside else f"checkpoint-{epoch}.h5")).exists()
+
+    resumed = run(2, command(tmp_path))
+    assert resumed.code == 0, resumed.stderr
+    words = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
+    assert f"Attempt 1: going on after {words}\n" in resumed.stdout
+    assert_same_bits(tmp_path / MODEL, undisturbed[1] / MODEL)
