@@ -12,6 +12,10 @@ from horovodjob_trainer.hvd.compression import Compression
 
 MAX_BROADCAST_BYTES = 64 << 20
 
+# Operations of the ranks meet by their names, and the scopes around them hold counters of functions and graphs: a rank
+# that has traced one function more than the others would wait for ever.
+UNSCOPED = {"ignore_name_scope": True}
+
 
 def is_elastic() -> bool:
     """Whether the number of ranks can change while this process lives."""
@@ -69,7 +73,7 @@ def reduced(
     if compression is Compression.bf16 or tensors[0].dtype == tf.bfloat16:
         return _reduced_as_bfloat16(tensors, name, op, process_set, **scale)
     result = horovod.grouped_allreduce(
-        list(tensors), name=name, op=op, compression=compression, process_set=process_set, **scale
+        list(tensors), name=name, op=op, compression=compression, process_set=process_set, **UNSCOPED, **scale
     )
     return list(result)
 
@@ -92,11 +96,11 @@ def _reduced_as_bfloat16(
     flat = tf.concat([tf.reshape(tf.cast(tensor, tf.float32) * prescale_factor, [-1]) for tensor in tensors], 0)
     padding = -tf.size(flat) % size
     bits = tf.bitcast(tf.cast(tf.pad(flat, [[0, padding]]), tf.bfloat16), tf.uint16)
-    parts = horovod.alltoall(bits, name=f"{name}_parts", process_set=process_set)
+    parts = horovod.alltoall(bits, name=f"{name}_parts", process_set=process_set, **UNSCOPED)
     sums = tf.reduce_sum(tf.cast(tf.bitcast(tf.reshape(parts, [size, -1]), tf.bfloat16), tf.float32), axis=0)
     factor = postscale_factor / tf.cast(size, tf.float32) if op == horovod.Average else postscale_factor
     bits = tf.bitcast(tf.cast(sums * factor, tf.bfloat16), tf.uint16)
-    whole = tf.bitcast(horovod.allgather(bits, name=f"{name}_sums", process_set=process_set), tf.bfloat16)
+    whole = tf.bitcast(horovod.allgather(bits, name=f"{name}_sums", process_set=process_set, **UNSCOPED), tf.bfloat16)
     pieces = tf.split(whole[: tf.size(flat)], lengths, num=len(lengths))
     return [
         tf.cast(tf.reshape(piece, tensor.shape), tensor.dtype) for piece, tensor in zip(pieces, tensors, strict=True)
@@ -159,10 +163,10 @@ def _chunks(variables: list[Any]) -> list[list[Any]]:
 def _broadcast_chunk(variables: list[Any], root_rank: int, name: str, process_set: Any) -> None:
     flat = tf.concat([tf.reshape(variable, [-1]) for variable in variables], 0)
     if flat.dtype == tf.bfloat16:  # Horovod does not know it
-        bits = horovod.broadcast(tf.bitcast(flat, tf.uint16), root_rank, name=name, process_set=process_set)
+        bits = horovod.broadcast(tf.bitcast(flat, tf.uint16), root_rank, name=name, process_set=process_set, **UNSCOPED)
         flat = tf.bitcast(bits, tf.bfloat16)
     else:
-        flat = horovod.broadcast(flat, root_rank, name=name, process_set=process_set)
+        flat = horovod.broadcast(flat, root_rank, name=name, process_set=process_set, **UNSCOPED)
     pieces = tf.split(flat, [variable.shape.num_elements() for variable in variables])
     for variable, piece in zip(variables, pieces, strict=True):
         variable.assign(tf.reshape(piece, variable.shape))

@@ -1,6 +1,7 @@
 """What happens to the gradients of a step between the ranks."""
 
 import itertools
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from horovodjob_trainer.hvd.collectives import is_elastic, reduced, size_of
+from horovodjob_trainer.hvd.collectives import UNSCOPED, is_elastic, reduced, size_of
 from horovodjob_trainer.hvd.compression import Compression
 
 Gradients = list[Any]
@@ -60,8 +61,9 @@ class Exchange:
                 result[index] = self._local_share(gradient)
             elif gradient is not None:
                 shared.append(index)
+        name = f"{self.name}_{_digest(result)}"
         for number, group in enumerate(self._groups(shared, variables)):
-            for index, gradient in self._reduced(group, result, f"{self.name}_{number}"):
+            for index, gradient in self._reduced(group, result, f"{name}_{number}"):
                 result[index] = gradient
         return result
 
@@ -74,7 +76,11 @@ class Exchange:
         if not self.is_shared():
             return claim
         votes = horovod.allreduce(
-            tf.cast(claim, tf.int32), op=horovod.Min, name=f"{self.name}_agree", process_set=self.process_set
+            tf.cast(claim, tf.int32),
+            op=horovod.Min,
+            name=f"{self.name}_agree",
+            process_set=self.process_set,
+            **UNSCOPED,
         )
         return votes > 0
 
@@ -120,8 +126,10 @@ class Exchange:
         if self.gradient_predivide_factor != 1.0:
             raise ValueError("gradient_predivide_factor needs sparse_as_dense=True: a gradient is sparse")
         with tf.device(self.device_sparse):
-            values = horovod.allgather(slices.values, name=f"{name}_values", process_set=self.process_set)
-            indices = horovod.allgather(slices.indices, name=f"{name}_indices", process_set=self.process_set)
+            values = horovod.allgather(slices.values, name=f"{name}_values", process_set=self.process_set, **UNSCOPED)
+            indices = horovod.allgather(
+                slices.indices, name=f"{name}_indices", process_set=self.process_set, **UNSCOPED
+            )
             divisor = tf.cast(size_of(self.process_set) if self.op == horovod.Average else 1, values.dtype)
             return tf.IndexedSlices(values * (self.factor / divisor), indices, slices.dense_shape)
 
@@ -144,6 +152,12 @@ def refuse_xla() -> None:
         raise RuntimeError(
             "XLA cannot compile Horovod's exchange of gradients: call model.compile(..., jit_compile=False)"
         )
+
+
+def _digest(gradients: Gradients) -> str:
+    # Two optimizers of one class, as in a GAN, must not meet; the names of layers differ between ranks, shapes do not.
+    shapes = [None if gradient is None else (gradient.shape.as_list(), gradient.dtype.name) for gradient in gradients]
+    return f"{zlib.crc32(repr(shapes).encode()):08x}"
 
 
 def _is_positive_integer(value: Any) -> bool:

@@ -1,0 +1,82 @@
+"""Scripts as they were written for Horovod's TensorFlow layers and Keras 2: `stock_loops.py DIRECTORY`."""
+
+import os
+import sys
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import horovod.tensorflow as hvd
+import horovod.tensorflow.keras as khvd
+import keras
+import numpy as np
+import tensorflow as tf
+from horovod.keras import callbacks
+from horovod.tensorflow.keras.callbacks import LearningRateWarmupCallback, MetricAverageCallback
+
+hvd.init()
+random = np.random.default_rng(hvd.rank())
+features, labels = random.normal(size=(64, 6)).astype("float32"), random.integers(0, 3, 64)
+
+
+def new_model() -> Any:
+    layers = [keras.layers.Dense(5, "tanh"), keras.layers.Dropout(0.1), keras.layers.Dense(3, "softmax")]
+    return keras.Sequential([keras.Input((6,)), *layers])
+
+
+def save(name: str, model: Any) -> None:
+    np.savez(f"{sys.argv[1]}/{name}-{hvd.rank()}.npz", *model.get_weights())
+
+
+# model.fit with all callbacks
+model = new_model()
+model.compile(khvd.DistributedOptimizer(keras.optimizers.Adam(0.002)), "sparse_categorical_crossentropy")
+history = model.fit(
+    features,
+    labels,
+    batch_size=8,
+    epochs=3,
+    verbose=0,
+    callbacks=[
+        khvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        MetricAverageCallback(),
+        LearningRateWarmupCallback(initial_lr=0.002, warmup_epochs=2),
+        callbacks.LearningRateScheduleCallback(initial_lr=0.002, multiplier=0.1, start_epoch=2, end_epoch=3),
+    ],
+)
+save("fit", model)
+np.savez(f"{sys.argv[1]}/history-{hvd.rank()}.npz", loss=history.history["loss"], lr=history.history["lr"])
+if khvd.rank() == 0:
+    model.save(f"{sys.argv[1]}/model.keras")
+khvd.allreduce(0, name="saved")
+loaded = khvd.load_model(f"{sys.argv[1]}/model.keras")
+loaded.fit(features, labels, batch_size=8, epochs=1, verbose=0)
+save("loaded", loaded)
+
+# a loop of one's own
+model, opt = new_model(), keras.optimizers.SGD(0.01, momentum=0.9)
+
+
+@tf.function  # type: ignore[untyped-decorator]
+def training_step(images: Any, targets: Any, first_batch: bool) -> Any:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(targets, model(images, training=True)))
+    tape = hvd.DistributedGradientTape(tape)
+    opt.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True))
+    if first_batch:
+        hvd.broadcast_variables(model.variables, root_rank=0)
+        hvd.broadcast_variables(opt.variables, root_rank=0)
+    return loss
+
+
+for start in range(0, 64, 8):
+    training_step(features[start : start + 8], labels[start : start + 8], start == 0)
+save("tape", model)
+
+# the optimizer of horovod.tensorflow
+model = new_model()
+model.compile(hvd.DistributedOptimizer(keras.optimizers.RMSprop(0.002)), "sparse_categorical_crossentropy")
+hvd.broadcast_variables(model.variables, root_rank=0)
+model.fit(features, labels, batch_size=8, verbose=0)
+save("optimizer", model)
+hvd.allreduce(tf.constant(0), name="the end")

@@ -1,0 +1,100 @@
+"""Scripts written for Horovod's own Keras layers, byte for byte: with the import hook their ranks stay together."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+TRAINER = Path(__file__).parents[3] / "trainer"
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with all packages of this one, in which the hook is enabled."""
+    directory = tmp_path_factory.mktemp("hooked")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    python = directory / "bin" / "python"
+    (site,) = directory.glob("lib/python3.*/site-packages")
+    (site / "a.pth").write_text(f"{sysconfig.get_path('purelib')}\n{TRAINER}\n")
+    subprocess.run([str(python), "-m", "horovodjob_trainer.stock_imports", "enable"], check=True)
+    return python
+
+
+@pytest.fixture(scope="module")
+def ended(run: Callable[..., Any], interpreter: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """What two ranks saved under a name, by a script that was run with or without the hook."""
+    ran: dict[tuple[str, bool], Path] = {}
+
+    def saved(script: str, name: str, *, hook: bool = True) -> list[list[Any]]:
+        if (script, hook) not in ran:
+            ran[script, hook] = directory = tmp_path_factory.mktemp("stock")
+            python = str(interpreter) if hook else sys.executable
+            done = run(2, [python, str(PROGRAMS / f"{script}.py"), str(directory)])
+            assert done.code == 0, done.stderr
+        files = [np.load(ran[script, hook] / f"{name}-{rank}.npz") for rank in range(2)]
+        return [[file[key] for key in sorted(file)] for file in files]
+
+    return saved
+
+
+def are_equal(first: list[Any], second: list[Any]) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_horovods_own_layer_trains_without_synchronisation_and_without_an_error(ended: Callable[..., Any]) -> None:
+    assert not are_equal(*ended("stock_silent", "silent", hook=False))
+
+
+def test_the_same_script_is_synchronised_under_the_hook(ended: Callable[..., Any]) -> None:
+    assert are_equal(*ended("stock_silent", "silent"))
+
+
+@pytest.mark.parametrize("name", ["fit", "loaded", "tape", "optimizer", "history"])
+def test_every_way_to_import_horovod_keeps_the_ranks_together(ended: Callable[..., Any], name: str) -> None:
+    assert are_equal(*ended("stock_loops", name))
+
+
+def test_the_learning_rate_is_warmed_up_and_decays_as_documented(ended: Callable[..., Any]) -> None:
+    _, rates = ended("stock_loops", "history")[0]
+    np.testing.assert_allclose(rates, [0.0015, 0.002, 0.002], rtol=1e-6)
+
+
+def loads(interpreter: Path, code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [str(interpreter), "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_hook_costs_a_start_nothing_but_one_small_module(interpreter: Path) -> None:
+    code = "import sys; print(sorted(name for name in sys.modules if name[:7] in ('horovod', 'tensorf', 'keras')))"
+    assert loads(interpreter, code) == "['horovodjob_trainer', 'horovodjob_trainer.stock_imports']\n"
+
+
+def test_the_hook_steps_aside_for_keras_2_and_where_it_is_told_to(interpreter: Path) -> None:
+    code = "import importlib.util as u; import horovod; print(type(u.find_spec('horovod.keras').loader).__name__)"
+    remove = "import horovodjob_trainer.stock_imports as stock; stock.remove(); "
+    keras2 = (
+        "import sys, types; sys.modules['keras'] = keras = types.ModuleType('keras'); keras.__version__ = '2.18.0'; "
+    )
+    assert loads(interpreter, code) == "_Substitute\n"
+    own = "SourceFileLoader\n"
+    assert loads(interpreter, code, HOROVODJOB_STOCK_HOROVOD="1") == own
+    assert loads(interpreter, code, TF_USE_LEGACY_KERAS="1") == own
+    assert loads(interpreter, remove + code) == own
+    assert loads(interpreter, keras2 + code) == own
+
+
+def test_the_hook_can_be_enabled_twice_and_disabled(interpreter: Path) -> None:
+    for wish, count in (("enable", 1), ("disable", 0), ("disable", 0), ("enable", 1)):
+        subprocess.run([str(interpreter), "-m", "horovodjob_trainer.stock_imports", wish], check=True)
+        assert len(list(interpreter.parents[1].rglob("horovodjob_stock_imports.pth"))) == count
+    wrong = "import runpy; runpy.run_module('horovodjob_trainer.stock_imports', run_name='__main__')"
+    assert "usage" in loads(interpreter, wrong)
