@@ -115,6 +115,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
 
 FROM lock AS trainer-project
 
+# Horovod's own Keras layers train without synchronisation on Keras 3: imports of them get this project's.
 COPY LICENSE ./
 COPY trainer ./trainer
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
@@ -122,6 +123,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && uv build --wheel --out-dir /tmp/wheel \
  && uv venv /opt/venv \
  && uv pip install --python /opt/venv --no-deps --no-index /tmp/wheel/*.whl \
+ && /opt/venv/bin/python -m horovodjob_trainer.stock_imports enable \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
  && mkdir -p /out/bin /out/lib/python3.11/site-packages \
  && cp -a /opt/venv/bin/horovodjob-trainer /opt/venv/bin/horovodjob-compat /out/bin/ \

@@ -156,7 +156,7 @@ def refuse_xla() -> None:
 
 def _digest(gradients: Gradients) -> str:
     # Two optimizers of one class, as in a GAN, must not meet; the names of layers differ between ranks, shapes do not.
-    shapes = [None if gradient is None else (gradient.shape.as_list(), gradient.dtype.name) for gradient in gradients]
+    shapes = [None if each is None else (each.shape.as_list(), each.dtype.name) for each in gradients]
     return f"{zlib.crc32(repr(shapes).encode()):08x}"
 
 
