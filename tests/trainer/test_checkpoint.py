@@ -1,19 +1,24 @@
-"""Checkpoints: whole or skipped, and only those of the same run."""
+"""Checkpoints: whole or skipped, only those of the same run, written beside the training."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import h5py
 import keras
 import numpy as np
 import pytest
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint import Output, opened_output
+from horovodjob_trainer.checkpoint import Form, described, snapshot, variables_of
 from horovodjob_trainer.errors import OutputError
+from horovodjob_trainer.output import Checkpoints, Output, opened_output
+from horovodjob_trainer.state import RunState
 
+SETTINGS = {"dataset": "digits", "batch_size": 32}
 said: list[str] = []
 
 
@@ -30,39 +35,77 @@ def network(width: int = 4) -> Any:
     return model
 
 
-def trained(epochs: int) -> Any:
-    model = network()
+@keras.saving.register_keras_serializable("tests")
+class OwnModel(keras.Model):  # type: ignore[misc]
+    """A model that Keras cannot write as .h5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(2)
+        self.normal = keras.layers.BatchNormalization()
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self.normal(self.dense(inputs), training=training)
+
+
+def trained(model: Any, epochs: int) -> Any:
     random = np.random.default_rng(0)
-    model.fit(random.random((32, 3)), random.random(32), epochs=epochs, verbose=0)
+    model.fit(random.random((32, 3)), random.random((32, 1)), epochs=epochs, verbose=0)
     return model
+
+
+def state(epoch: int, **changes: Any) -> RunState:
+    return RunState(**{"epochs": 9, "epoch_examples": 100, "first_size": 1, "position": 100 * epoch, **changes})
+
+
+def writer(output: Output, model: Any, keep: int = 10) -> Checkpoints:
+    return Checkpoints(output, Form.of(model), keep=keep, say=said.append)
+
+
+def write(output: Output, model: Any, epoch: int, step: int = 0) -> None:
+    checkpoints = writer(output, model)
+    checkpoints.write(snapshot(variables_of(model)), state(epoch), (epoch, step))
+    checkpoints.wait()
+
+
+def opened(directory: Path, *, resume: bool, settings: Any = None) -> Output:
+    return opened_output(directory, "model", settings or SETTINGS, resume=resume, say=said.append)
 
 
 @pytest.fixture(scope="module")
 def models() -> Any:
-    return {epoch: trained(epoch) for epoch in (1, 2)}
+    return {epoch: trained(network(), epoch) for epoch in (1, 2)}
 
 
 @pytest.fixture
 def output(tmp_path: Path, models: Any) -> Output:
     """Checkpoints of epochs 1 and 2."""
-    opened = opened_output(tmp_path, resume=False, dataset="digits")
+    directory = opened(tmp_path, resume=False)
     for epoch, model in models.items():
-        opened.save_checkpoint(model, epoch)
-    return opened
+        write(directory, model, epoch)
+    return directory
+
+
+def restored(output: Output, model: Any) -> RunState | None:
+    return output.restored(variables_of(model), said.append)
 
 
 def equal(first: Any, second: Any) -> bool:
-    pairs = zip(
-        [*first.weights, *first.optimizer.variables], [*second.weights, *second.optimizer.variables], strict=True
-    )
+    pairs = zip(variables_of(first), variables_of(second), strict=True)
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-def test_weights_and_optimizer_come_back_bit_for_bit(output: Any, models: Any) -> None:
+def test_weights_optimizer_and_state_come_back_bit_for_bit(output: Any, models: Any) -> None:
     model = network()
-    assert output.restored_epoch(model, said.append) == 2
+    assert restored(output, model) == state(2)
     assert equal(model, models[2])
     assert said == []
+
+
+def test_a_checkpoint_is_a_model_for_plain_keras(output: Any, models: Any) -> None:
+    loaded = keras.saving.load_model(output.checkpoint(2))
+    inputs = np.ones((2, 3), np.float32)
+    assert np.array_equal(loaded.predict(inputs, verbose=0), models[2].predict(inputs, verbose=0))
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, 0.999])
@@ -71,110 +114,135 @@ def test_a_truncated_checkpoint_is_skipped_with_a_sentence(output: Any, models: 
     content = path.read_bytes()
     path.write_bytes(content[: kept if isinstance(kept, int) else int(len(content) * kept)])
     model = network()
-    assert output.restored_epoch(model, said.append) == 1
+    assert restored(output, model) == state(1)
     assert equal(model, models[1])
     assert len(said) == 1
     assert str(path) in said[0]
     assert "\n" not in said[0]
 
 
+@pytest.mark.parametrize("name", ["model_weights", "optimizer_weights"])
+def test_one_changed_number_is_found_by_the_checksum(output: Any, models: Any, name: str) -> None:
+    with h5py.File(output.checkpoint(2), "r+") as file:
+        arrays: list[Any] = []
+        file[name].visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
+        array = next(item for item in arrays if item.shape)
+        array[...] = np.nextafter(array[...], np.float32(9))
+    model = network()
+    assert restored(output, model) == state(1)
+    assert equal(model, models[1])
+    assert "does not match its checksum" in said[0]
+
+
+def test_a_changed_state_is_found_by_the_checksum(output: Any) -> None:
+    with h5py.File(output.checkpoint(2), "r+") as file:
+        told = json.loads(file.attrs["horovodjob"])
+        told["state"]["position"] += 1
+        file.attrs["horovodjob"] = json.dumps(told)
+    assert restored(output, network()) == state(1)
+    assert "does not match its checksum" in said[0]
+
+
 def test_a_checkpoint_of_another_network_is_skipped_and_changes_nothing(output: Any) -> None:
     model, untouched = network(width=5), network(width=5)
     untouched.set_weights(model.get_weights())
-    assert output.restored_epoch(model, said.append) == 0
+    assert restored(output, model) is None
     assert equal(model, untouched)
     assert len(said) == 2
 
 
 def test_a_new_run_ignores_what_an_earlier_one_left_in_the_directory(output: Any, tmp_path: Path) -> None:
-    fresh = opened_output(tmp_path, resume=False, dataset="digits")
-    assert fresh.restored_epoch(network(), said.append) == 0
-    assert opened_output(tmp_path, resume=True, dataset="digits").run == fresh.run
+    fresh = opened(tmp_path, resume=False)
+    assert restored(fresh, network()) is None
+    assert opened(tmp_path, resume=True).run == fresh.run
 
 
-def test_a_finished_run_is_not_continued(output: Any, tmp_path: Path) -> None:
-    output.finish()
-    assert opened_output(tmp_path, resume=True, dataset="digits").run != output.run
+def test_a_run_with_other_settings_is_another_run_and_that_is_said(output: Any, tmp_path: Path) -> None:
+    other = opened(tmp_path, resume=True, settings=SETTINGS | {"batch_size": 64})
+    assert other.run != output.run
+    assert "batch_size was 32 and is 64" in said[0]
 
 
-def test_a_run_on_other_data_is_not_continued(output: Any, tmp_path: Path) -> None:
-    assert opened_output(tmp_path, resume=True, dataset="cifar10").run != output.run
+def test_steps_inside_an_epoch_come_after_it_and_before_the_next(output: Any, models: Any) -> None:
+    for epoch, step in ((1, 9), (1, 10), (2, 3), (0, 50)):
+        write(output, models[1], epoch, step)
+    names = [path.name for path in output.checkpoints()]
+    assert names == [f"checkpoint-{name}.h5" for name in ("2-3", "2", "1-10", "1-9", "1", "0-50")]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"run": 1, "dataset": "digits"}'])
-def test_a_damaged_run_file_starts_a_new_run(output: Any, tmp_path: Path, content: Any) -> None:
-    (tmp_path / ".horovodjob-run.json").write_text(content)
-    assert opened_output(tmp_path, resume=True, dataset="digits").run != output.run
+def test_the_newest_and_the_best_are_kept_and_files_of_other_runs_are_not_touched(tmp_path: Path, models: Any) -> None:
+    earlier = opened(tmp_path, resume=False)
+    write(earlier, models[1], 8)
+    output = opened(tmp_path, resume=False)
+    checkpoints = writer(output, models[1], keep=2)
+    for epoch in range(1, 7):
+        best = {"best": 1.0, "best_epoch": min(epoch, 3)}
+        checkpoints.write(snapshot(variables_of(models[1])), state(epoch, **best), (epoch, 0))
+    checkpoints.wait()
+    assert {path.name for path in output.checkpoints()} == {f"checkpoint-{epoch}.h5" for epoch in (3, 5, 6, 8)}
+    # The next attempt knows what the one before left.
+    again = writer(opened(tmp_path, resume=True), models[1], keep=2)
+    again.write(snapshot(variables_of(models[1])), state(7, best=1.0, best_epoch=3), (7, 0))
+    again.wait()
+    assert {path.name for path in output.checkpoints()} == {f"checkpoint-{epoch}.h5" for epoch in (3, 6, 7, 8)}
 
 
-def test_what_a_killed_writer_left_half_done_is_removed(output: Any, tmp_path: Path) -> None:
-    (tmp_path / ".partial-checkpoint-3.h5").write_bytes(b"half")
-    opened_output(tmp_path, resume=True, dataset="digits")
+def test_what_is_written_is_the_moment_of_the_snapshot(tmp_path: Path) -> None:
+    output, model = opened(tmp_path, resume=False), trained(network(), 1)
+    checkpoints, before = writer(output, model), [np.array(v) for v in variables_of(model)]
+    checkpoints.write(snapshot(variables_of(model)), state(1), (1, 0))
+    trained(model, 1)  # goes on while the file is written
+    checkpoints.wait()
+    other = network()
+    restored(output, other)
+    assert all(np.array_equal(was, now) for was, now in zip(before, variables_of(other), strict=True))
+
+
+def test_a_disk_that_is_full_costs_the_checkpoint_and_not_the_run(output: Any, models: Any, tmp_path: Path) -> None:
+    (tmp_path / ".partial-checkpoint-3.h5").mkdir()  # the write fails as on a full or vanished share
+    write(output, models[1], 3)
+    assert said
+    assert said[0].startswith(f"Training goes on without the checkpoint {output.checkpoint(3)}: ")
+    assert described(output.checkpoint(2)).run == output.run
+
+
+def test_a_model_that_keras_cannot_write_as_h5_resumes_as_well(tmp_path: Path) -> None:
+    def own() -> Any:
+        model = OwnModel()
+        model(np.zeros((1, 3)))
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam()), "mse", jit_compile=False)
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    hvd.init()
+    output, model = opened(tmp_path, resume=False), trained(own(), 2)
+    write(output, model, 2)
+    other = own()
+    assert restored(output, other) == state(2)
+    assert equal(model, other)
+    output.save_models(model, said.append)
+    assert "is not saved as" in said[0]
+    assert [path.name for path in (tmp_path / "saved_models").iterdir()] == ["model.keras"]
+
+
+def test_files_that_an_interrupted_write_left_are_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / ".partial-checkpoint-1.h5").write_bytes(b"half")
+    opened(tmp_path, resume=False)
     assert not list(tmp_path.glob(".partial-*"))
 
 
-class Full:
-    def save(self, path: Path) -> None:
-        path.write_bytes(b"half")
-        raise OSError("no space left")
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(output: Any, models: Any) -> None:
-    before = output.checkpoint(2).read_bytes()
-    with pytest.raises(OSError, match="no space left"):
-        output.save_checkpoint(Full(), 2)
-    assert output.checkpoint(2).read_bytes() == before
-    assert not list(output.directory.glob(".partial-*"))
-
-
-def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=f"cannot write to {tmp_path}/file: .*; give another --dir"):
-        opened_output(tmp_path / "file", resume=False, dataset="digits")
+    with pytest.raises(OutputError, match="give another --dir"):
+        opened(tmp_path / "file", resume=False)
 
 
-def test_a_distributed_optimizer_is_of_the_same_class_and_keeps_its_state(models: Any) -> None:
-    optimizer = hvd.DistributedOptimizer(models[2].optimizer, compression=hvd.Compression.fp16)
-    assert type(optimizer).__module__ == type(models[2].optimizer).__module__
-    assert keras.optimizers.serialize(optimizer) == keras.optimizers.serialize(models[2].optimizer)
-    for kept, original in zip(optimizer.variables, models[2].optimizer.variables, strict=True):
-        np.testing.assert_array_equal(kept, original)
+def test_a_finished_run_is_not_gone_on_with(output: Any, tmp_path: Path) -> None:
+    output.finish()
+    assert opened(tmp_path, resume=True).run != output.run
 
 
-def test_what_cannot_be_synchronised_is_refused() -> None:
-    distributed = hvd.DistributedOptimizer(keras.optimizers.SGD())
-    with pytest.raises(ValueError, match="already"):
-        hvd.DistributedOptimizer(distributed)
-    with pytest.raises(ValueError, match="LossScaleOptimizer"):
-        hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
-    with pytest.raises(TypeError, match="not str"):
-        hvd.DistributedOptimizer("sgd")
-    with pytest.raises(TypeError, match="backward_passes_per_step"):
-        hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2)  # type: ignore[call-arg]
-
-
-def test_a_change_of_the_learning_rate_corrects_the_momentum() -> None:
-    model = network()
-    model.compile(keras.optimizers.SGD(0.5, momentum=0.9), "mean_squared_error")
-    model.optimizer.build(model.trainable_variables)
-    for velocity in model.optimizer.momentums:
-        velocity.assign(np.full(velocity.shape, 3.0))
-    callback = hvd.callbacks.LearningRateScheduleCallback(0.5, lambda epoch: 0.1)
-    callback.set_model(model)
-    callback.on_epoch_begin(0)
-    callback.on_train_batch_begin(0)
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.05)
-    assert all(np.allclose(velocity, 0.3) for velocity in model.optimizer.momentums)
-
-
-@pytest.mark.parametrize(("staircase", "rates"), [(True, [1, 1, 0.5, 0.5]), (False, [1, 0.5**0.5, 0.5, 0.5**1.5])])
-def test_a_constant_multiplier_is_an_exponential_decay_per_epoch(staircase: Any, rates: Any) -> None:
-    model, seen = network(), []
-    callback = hvd.callbacks.LearningRateScheduleCallback(1.0, 0.5, staircase=staircase, steps_per_epoch=2)
-    callback.set_model(model)
-    for epoch in range(2):
-        callback.on_epoch_begin(epoch)
-        for batch in range(2):
-            callback.on_train_batch_begin(batch)
-            seen.append(float(model.optimizer.learning_rate))
-    assert seen == pytest.approx(rates)
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"run": 1, "settings": {}}', '{"run": "a"}'])
+def test_a_damaged_run_file_starts_a_new_run(output: Any, tmp_path: Path, content: Any) -> None:
+    (tmp_path / ".horovodjob-run.json").write_text(content)
+    assert opened(tmp_path, resume=True).run != output.run

@@ -1,50 +1,91 @@
-"""The command line: defaults are the tutorial's, and the impossible is refused in one sentence."""
+"""Settings: one precedence, the tutorial's defaults, and the impossible refused in one sentence."""
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from horovodjob_trainer.configuration import CIFAR10_SHA256, DatasetName, configuration
+from horovodjob_trainer.configuration import Configuration, configuration
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
+from horovodjob_trainer.settings import SETTINGS
 
 SHA256 = "0" * 64
 
 
-def refusal(*arguments: str, world_size: int = 1) -> str:
+def wanted(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> Configuration:
+    return configuration(arguments, world_size=world_size, environment=environment or {})
+
+
+def refusal(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> str:
     with pytest.raises(UsageError) as raised:
-        configuration(arguments, world_size=world_size)
+        wanted(*arguments, world_size=world_size, environment=environment)
     return str(raised.value)
 
 
-def test_without_flags_it_trains_the_tutorials_way() -> None:
-    run = configuration([], world_size=1)
-    assert (run.dataset, run.epochs, run.batch_size) == (DatasetName.CIFAR10, 100, 32)
-    assert (run.learning_rate, run.decay, run.augment, run.flip) == (1e-4, 1e-6, True, True)
-    assert (run.archive_sha256, run.directory) == (CIFAR10_SHA256, Path("."))
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str], str]:
+    def written(text: str) -> str:
+        path = tmp_path / "settings.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return written
+
+
+def test_without_settings_it_trains_the_tutorials_way() -> None:
+    run = wanted()
+    assert (run.dataset, run.epochs, run.batch_size, run.optimizer) == ("cifar10", 100, 32, "rmsprop")
+    assert (run.learning_rate, run.scale_learning_rate, run.decay) == (1e-4, True, 1e-6)
+    assert (run.augment, run.flip, run.dir, run.model_name) == (True, True, Path("."), "keras_cifar10_trained_model")
 
 
 @pytest.mark.parametrize(("ranks", "epochs"), [(1, 100), (2, 50), (3, 34), (4, 25), (100, 1), (1000, 1)])
 def test_the_tutorials_hundred_epochs_are_shared_by_the_ranks(ranks: Any, epochs: int) -> None:
-    assert configuration([], world_size=ranks).epochs == epochs
+    assert wanted(world_size=ranks).epochs == epochs
+    assert wanted("--epochs", "7", world_size=ranks).epochs == 7
 
 
-def test_given_epochs_are_not_divided() -> None:
-    assert configuration(["--epochs", "7"], world_size=4).epochs == 7
+def test_flags_go_before_environment_before_file_before_defaults(file: Callable[[str], str]) -> None:
+    path = file("batch-size: 8\nepochs: 5\nlr-steps: [10, 20]\nschedule: step\naugment: false\n")
+    environment = {"TRAINER_EPOCHS": "6", "TRAINER_SEED": "9", "OTHER": "x"}
+    run = wanted("--config", path, "--seed", "3", environment=environment)
+    assert (run.batch_size, run.epochs, run.seed, run.optimizer) == (8, 6, 3, "rmsprop")
+    assert (run.lr_steps, run.augment, run.flip) == ((10.0, 20.0), False, False)
+    assert wanted(environment={"TRAINER_CONFIG": path}).batch_size == 8
 
 
-def test_digits_are_never_mirrored() -> None:
-    assert configuration(["--dataset", "digits"], world_size=1).augment
-    assert not configuration(["--dataset", "digits"], world_size=1).flip
+def test_the_printed_configuration_is_a_file_that_gives_the_same_run(
+    file: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--dataset", "digits", "--schedule", "step", "--tensorboard", "none", "--clip-norm", "1.5"]
+    with pytest.raises(SystemExit) as raised:
+        wanted(*given, "--print-config", environment={"TRAINER_BATCH_SIZE": "16"})
+    shown = capsys.readouterr().out
+    assert raised.value.code == 0
+    assert re.search(r"^batch-size: 16  # environment variable TRAINER_BATCH_SIZE$", shown, re.MULTILINE)
+    assert re.search(r"^clip-norm: 1.5  # --clip-norm$", shown, re.MULTILINE)
+    assert re.search(r"^# checkpoint-steps: not set$", shown, re.MULTILINE)
+    assert wanted("--config", file(shown)) == wanted(*given, environment={"TRAINER_BATCH_SIZE": "16"})
+    assert len(yaml.safe_load(shown)) + shown.count(": not set") == len(SETTINGS)
 
 
-def test_without_augmentation_nothing_is_mirrored_either() -> None:
-    run = configuration(["--no-augment"], world_size=1)
-    assert (run.augment, run.flip) == (False, False)
+def test_digits_are_never_mirrored_unless_asked() -> None:
+    run = wanted("--dataset", "digits")
+    assert (run.augment, run.flip) == (True, False)
+    assert wanted("--dataset", "digits", "--flip").flip
+    assert not wanted("--no-augment", "--flip").flip
+
+
+def test_logs_go_beside_those_of_the_job() -> None:
+    run = wanted("--dir", "/out", environment={"AZ_BATCHAI_STDOUTERR_DIR": "/logs"})
+    assert (run.logs, run.tensorboard) == (Path("/logs"), Path("/logs/tensorboard"))
+    assert wanted("--dir", "/out").logs == Path("/out")
+    assert wanted("--tensorboard", "none").tensorboard is None
 
 
 @pytest.mark.parametrize(
@@ -59,10 +100,20 @@ def test_without_augmentation_nothing_is_mirrored_either() -> None:
         (["--learning-rate", "nan"], "--learning-rate: 'nan'"),
         (["--learning-rate", "inf"], "--learning-rate: 'inf'"),
         (["--decay", "-0.1"], "--decay: '-0.1'"),
+        (["--lr-steps", "30,20", "--schedule", "step"], "--lr-steps: '30,20'"),
+        (["--lr-steps", "3"], "--lr-steps belongs to --schedule step"),
+        (["--decay", "1e-4", "--schedule", "cosine"], "--decay belongs to --schedule decay"),
+        (["--label-smoothing", "1"], "--label-smoothing: '1'"),
+        (["--precision", "float16"], "--precision: 'float16' is none of float32, mixed_float16"),
         (["--seed", "2147483648"], "--seed: '2147483648'"),
         (["--threads", "0"], "--threads: '0'"),
         (["--log-seconds", "0"], "--log-seconds: '0'"),
         (["--dataset", "mnist"], "'mnist'"),
+        (["--dataset", "images"], "--dataset images needs --data"),
+        (["--dataset", "no.such.module:data"], "no.such.module"),
+        (["--model", "vgg"], "'vgg'"),
+        (["--model", "no.such.module:model"], "no.such.module"),
+        (["--model-name", "../x"], "--model-name: '../x'"),
         (["--dir", ""], "--dir: the path is empty"),
         (["--unknown"], "--unknown"),
         (["--epoch", "3"], "--epoch"),
@@ -74,6 +125,7 @@ def test_without_augmentation_nothing_is_mirrored_either() -> None:
         (["--dataset", "digits", "--archive", "a"], "--archive belongs to --dataset cifar10"),
         (["--dataset", "digits", "--archive-sha256", SHA256], "--archive-sha256 belongs"),
         (["--epochs", "3", "--warmup-epochs", "4"], "more than the 3 epochs"),
+        (["--config", "/no/such/file"], "cannot read /no/such/file: No such file"),
     ],
 )
 def test_the_impossible_is_refused_in_one_line_that_names_it(arguments: Any, named: Any) -> None:
@@ -82,18 +134,44 @@ def test_the_impossible_is_refused_in_one_line_that_names_it(arguments: Any, nam
     assert "\n" not in sentence
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("batch_sise: 3", "'batch_sise' is no setting; did you mean batch-size?"),
+        ("epochs: [1, 2]", "epochs has to be one value"),
+        ("epochs: {a: 1}", "epochs has to be one value"),
+        ("epochs: many", "epochs: 'many' is not a whole number"),
+        ("- epochs", "holds no settings"),
+        ("a: b: c", "is no YAML"),
+        ("epochs: 3\x00", "is no YAML"),
+        ("!!python/object/apply:os.system [true]", "is no YAML"),
+    ],
+)
+def test_a_file_of_settings_is_refused_by_its_name_and_line(file: Callable[[str], str], text: str, named: str) -> None:
+    path = file(text)
+    sentence = refusal("--config", path)
+    assert named in sentence
+    assert path in sentence
+    assert "\n" not in sentence
+
+
+def test_an_unknown_variable_is_refused_with_the_one_that_was_meant() -> None:
+    assert "TRAINER_EPOCH is no setting; did you mean TRAINER_EPOCHS?" in refusal(environment={"TRAINER_EPOCH": "3"})
+    assert "environment variable TRAINER_EPOCHS: 'x'" in refusal(environment={"TRAINER_EPOCHS": "x"})
+
+
 def test_a_warm_up_is_compared_with_the_epochs_that_this_many_ranks_get() -> None:
-    configuration(["--warmup-epochs", "26"], world_size=1)
+    wanted("--warmup-epochs", "26")
     assert "more than the 25 epochs" in refusal("--warmup-epochs", "26", world_size=4)
 
 
-def test_every_flag_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        configuration(["--help"], world_size=1)
+        wanted("--help")
     assert raised.value.code == 0
     shown = capsys.readouterr().out
-    for flag in re.findall(r"--[a-z][a-z0-9-]+", shown):
-        assert re.search(rf"{flag}\b[^\n]*\s+\S", shown)
+    for name in SETTINGS:
+        assert re.search(rf"--{name}\b[^\n]*\s+\S", shown), name
 
 
 def test_reading_the_command_line_loads_neither_tensorflow_nor_horovod(
@@ -118,6 +196,7 @@ def test_reading_the_command_line_loads_neither_tensorflow_nor_horovod(
         ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"}, Launch(1, 2, 2)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "HOROVODJOB_ATTEMPT": "3"}, Launch(1, 2, 1, 3)),
         ({"HOROVODJOB_ATTEMPT": "nonsense"}, Launch()),
+        ({"HOROVOD_ELASTIC": "1", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}, Launch(elastic=True)),
     ],
 )
 def test_a_rank_knows_itself_from_any_launcher(environment: dict[str, str], launch: Any) -> None:

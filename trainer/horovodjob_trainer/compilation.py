@@ -18,11 +18,13 @@ OPTIMIZERS = {
 }
 
 
-def compiled(model: Any, run: Configuration, classes: int | None) -> Any:
+def compiled(model: Any, run: Configuration, shape: tuple[int, ...], classes: int | None) -> Any:
     """The model with an optimizer whose gradients are averaged over all ranks.
 
     A model that comes compiled keeps its loss, its metrics and its optimizer's settings.
     """
+    if not model.built:  # a subclass of Model learns its shapes from the first call
+        model(tf.zeros((1, *shape)))
     compression = getattr(hvd.Compression, run.compression)
     if model.compiled:
         if not hvd.is_distributed(model.optimizer):

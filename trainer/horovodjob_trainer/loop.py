@@ -70,7 +70,8 @@ class Loop:
         batches = evaluation_batches(setup.dataset.test, batch=EVALUATION_BATCH, rank=hvd.rank(), size=self.size,
                                      threads=setup.threads)  # fmt: skip
         self.test_batches = self._labelled(batches)
-        self.one_step = _step_function(self.model)
+        self.velocity_factor = tf.Variable(1.0, trainable=False)
+        self.one_step = step_function(self.model, self.velocity_factor)
         if not self.run.deterministic:  # TensorFlow then refuses to read the clock
             _time_exchange(self.model.optimizer, self.waited)
         self.best_is_less = "accuracy" not in self.run.monitor and "auc" not in self.run.monitor
@@ -80,6 +81,9 @@ class Loop:
         state, termination = self.state, self.setup.termination
         for draw, count in zip(self.draws, state.draws, strict=False):
             draw.assign(np.array([int(draw.value[0]), count]))
+        if state.position:  # the step before this one had its own rate
+            before = max(state.position - self.job_batch, 0)
+            self._rate = self.schedule.rate(before / state.epoch_examples, self.size)
         batches = iter(self._batches())
         termination.training(True)
         try:
@@ -257,11 +261,15 @@ class Loop:
         return batches.map(changed) if changed else batches
 
     def _set_rate(self, rate: float) -> None:
-        if rate != self._rate:
+        changed = rate != self._rate
+        if changed or self._rate_changed:
+            self.velocity_factor.assign(rate / self._rate if changed and self._rate else 1.0)
+        if changed:
             self.model.optimizer.learning_rate = rate
-            self._rate = rate
+        self._rate, self._rate_changed = rate, changed
 
-    _rate = math.nan
+    _rate = 0.0
+    _rate_changed = False
     _nonfinite_said = False
     _validation: dict[str, float]
     _validated_at = -1
@@ -278,13 +286,16 @@ class _Beat(keras.callbacks.Callback):  # type: ignore[misc]
         self.termination.beat()
 
 
-def _step_function(model: Any) -> Any:
-    """One step as a compiled function of the iterator."""
+def step_function(model: Any, velocity_factor: Any) -> Any:
+    """One step as a compiled function of the iterator, which multiplies momentum by the factor first."""
+    velocities = _velocities(model.optimizer)
     # Moving statistics are averaged each step, as the gradients are: all ranks have the same model at any time.
     moving = [v for v in model.non_trainable_weights if "float" in v.dtype]
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def one_step(batches: Any) -> Any:
+        for velocity in velocities:
+            velocity.assign(velocity * tf.cast(velocity_factor, velocity.dtype))
         logs = model.train_step(next(batches))
         if moving and hvd.size() > 1:
             averages = hvd.grouped_allreduce([v.value for v in moving], op=hvd.Average, name="moving")
@@ -293,6 +304,14 @@ def _step_function(model: Any) -> Any:
         return logs
 
     return one_step
+
+
+def _velocities(optimizer: Any) -> list[Any]:
+    """Variables that hold gradients times the rate of their step (Goyal et al. 2017, section 2.1)."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not getattr(inner, "momentum", None):
+        return []
+    return list(getattr(inner, "momentums", None) or getattr(inner, "_momentums", None) or [])
 
 
 def _time_exchange(optimizer: Any, waited: Any) -> None:

@@ -88,7 +88,7 @@ def _setup(run: Configuration, launch: Launch, termination: Termination) -> Setu
     shape, classes = dataset.train.shape, dataset.train.classes
     model = on_all_ranks(lambda: models.build(run.model, shape=shape, classes=classes), launch)
     base = float(model.optimizer.learning_rate) if model.compiled else run.learning_rate
-    return Setup(run, dataset, compiled(model, run, classes), base, threads, termination, say)
+    return Setup(run, dataset, compiled(model, run, shape, classes), base, threads, termination, say)
 
 
 def _begun(setup: Setup, launch: Launch) -> tuple[Output | None, RunState]:

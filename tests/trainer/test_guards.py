@@ -1,0 +1,167 @@
+"""What watches over a run: losses that are no numbers, ranks that differ or are slow, early stopping, odd settings."""
+
+import json
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OWN = """
+import os, time
+import keras
+
+RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0))
+
+
+def small(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+
+
+class Sleeping(keras.layers.Layer):
+    def call(self, inputs):
+        import tensorflow as tf
+        def wait(x):
+            time.sleep(0.2)
+            return x
+        outputs = tf.numpy_function(wait, [inputs], tf.float32)
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+
+def slow_on_rank_1(shape, classes):
+    inputs = keras.Input(shape)
+    x = Sleeping()(inputs) if RANK == 1 else inputs
+    return keras.Model(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(x)))
+
+
+class Drifting(keras.Model):
+    '''Changes a weight on rank 1 alone, as a layer with an update of its own does.'''
+
+    def train_step(self, data):
+        logs = super().train_step(data)
+        if RANK == 1:
+            self.trainable_variables[0].assign_add(1e-6 * keras.ops.ones_like(self.trainable_variables[0]))
+        return logs
+
+
+def drifting(shape, classes):
+    inputs = keras.Input(shape)
+    return Drifting(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(inputs)))
+
+
+def normalised(shape, classes):
+    inputs = keras.Input(shape)
+    x = keras.layers.BatchNormalization()(keras.layers.Flatten()(inputs))
+    x = keras.layers.Dropout(0.3)(x)
+    model = keras.Model(inputs, keras.layers.Dense(classes, "softmax", dtype="float32")(x))
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which `own:...` names models of a user."""
+    directory = tmp_path_factory.mktemp("own")
+    (directory / "own.py").write_text(textwrap.dedent(OWN))
+    return {"PYTHONPATH": str(directory)}
+
+
+@pytest.fixture
+def digits(run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path, own: dict[str, str]) -> Any:
+    def ended(ranks: int, *flags: object) -> Any:
+        program = trainer("--dataset", "digits", "--dir", tmp_path, "--threads", 1, *flags)
+        return run(ranks, program, own)
+
+    return ended
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_code_3_before_a_checkpoint_of_it(
+    digits: Any, tmp_path: Path
+) -> None:
+    ended = digits(2, "--model", "own:small", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 2)
+    assert ended.code == 3
+    (sentence,) = ended.complaints
+    assert re.search(r"the loss is not a number since step [0-9]+, first on rank [01] on \S+", sentence)
+    assert "--on-nonfinite continue" in sentence
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_it_trains_on_if_told_to(digits: Any) -> None:
+    flags = ("--model", "own:small", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 1)
+    ended = digits(1, *flags, "--on-nonfinite", "continue")
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.count("Training goes on although the loss is not a number") == 1
+
+
+def test_a_rank_whose_weights_drift_away_is_named_with_code_4(digits: Any) -> None:
+    ended = digits(2, "--model", "own:drifting", "--check-sync-every", 5, "--epochs", 2)
+    assert ended.code == 4
+    (sentence,) = ended.complaints
+    assert re.search(r"after step 5 the weights of rank 1 on \S+ are not those of the other ranks", sentence)
+
+
+def test_a_slow_rank_is_named_once(digits: Any) -> None:
+    ended = digits(2, "--model", "own:slow_on_rank_1", "--epochs", 1)
+    assert ended.code == 0, ended.stderr
+    assert (
+        len(re.findall(r"^All ranks wait for rank 1 on \S+: 0\.[0-9]{3} s a step, ", ended.stdout, re.MULTILINE)) == 1
+    )
+
+
+def test_everything_at_once_trains_in_step_on_two_ranks(digits: Any, tmp_path: Path) -> None:
+    ended = digits(
+        2, "--model", "own:normalised", "--precision", "mixed_float16", "--compression", "fp16", "--schedule", "cosine",
+        "--warmup-epochs", 1, "--check-sync-every", 1, "--epochs", 4, "--xla",
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    accuracies = [float(value) for value in re.findall(r"val_accuracy ([0-9.]+)", ended.stdout)]
+    assert len(accuracies) == 4
+    assert accuracies[-1] > 0.6
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    # The model came compiled: its own rate of one rank, times two after the warm-up, down to nearly nothing.
+    assert max(record["learningRate"] for record in records) == pytest.approx(0.02, rel=0.1)
+    assert records[-1]["learningRate"] < 1e-3
+
+
+def test_smoothing_accumulation_and_clipping_train_in_step_and_stop_early(digits: Any) -> None:
+    ended = digits(
+        2, "--model", "own:small", "--optimizer", "momentum", "--learning-rate", 1e-9, "--label-smoothing", 0.1,
+        "--accumulate", 3, "--clip-norm", 1, "--compression", "bf16", "--check-sync-every", 1, "--epochs", 50,
+        "--early-stopping", 1, "--monitor", "val_accuracy", "--schedule", "constant",
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    assert "Stopping early: val_accuracy has not become better since epoch 1" in ended.stdout
+    assert len(re.findall(r"^Epoch [0-9]+/50 45/45 ", ended.stdout, re.MULTILINE)) == 2
+
+
+def test_a_metric_that_is_not_there_is_said_with_those_that_are(digits: Any) -> None:
+    ended = digits(1, "--model", "own:small", "--monitor", "val_auc", "--max-steps", 45, "--epochs", 3)
+    assert ended.code == 0, ended.stderr
+    assert "There is no metric val_auc to find the best epoch by" in ended.stdout
+    assert "val_accuracy" in ended.stdout
+
+
+def test_momentum_follows_the_rate() -> None:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from horovodjob_trainer import hvd
+    from horovodjob_trainer.loop import step_function
+
+    hvd.init()
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5, momentum=0.9)), "mse", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    for weight in model.weights:
+        weight.assign(np.zeros(weight.shape))
+    for velocity in model.optimizer.momentums:
+        velocity.assign(np.full(velocity.shape, 3.0))
+    step = step_function(model, tf.Variable(0.1))
+    zeros = tf.data.Dataset.from_tensors((tf.zeros((4, 2)), tf.zeros((4, 1)))).repeat()
+    step(iter(zeros))  # without a gradient only the factor and the momentum itself act
+    assert all(np.allclose(velocity, 0.9 * 0.1 * 3.0) for velocity in model.optimizer.momentums)
