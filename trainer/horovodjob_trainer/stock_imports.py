@@ -1,12 +1,17 @@
 """Scripts that import Horovod's own Keras layers get ours where those would train without synchronisation.
 
 `install` is called when Python starts, by a line in site-packages that `python -m horovodjob_trainer.stock_imports
-enable` writes: nothing but the standard library may be imported here before a script asks for Horovod.
+enable` writes: what Python has not loaded anyway may not be imported here before a script asks for Horovod.
 """
+
+from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # typing itself would cost every start of Python several milliseconds
+if TYPE_CHECKING:
+    from typing import Any
 
 PTH = "horovodjob_stock_imports.pth"
 LINE = "import horovodjob_trainer.stock_imports as stock; stock.install()\n"

@@ -74,8 +74,9 @@ def loads(interpreter: Path, code: str, **environment: str) -> str:
 
 
 def test_the_hook_costs_a_start_nothing_but_one_small_module(interpreter: Path) -> None:
-    code = "import sys; print(sorted(name for name in sys.modules if name[:7] in ('horovod', 'tensorf', 'keras')))"
-    assert loads(interpreter, code) == "['horovodjob_trainer', 'horovodjob_trainer.stock_imports']\n"
+    loaded = set(loads(interpreter, "import sys; print(*sys.modules)").split())
+    assert "horovodjob_trainer.stock_imports" in loaded
+    assert not {"typing", "importlib.util", "importlib.metadata", "tensorflow", "keras", "horovod"} & loaded
 
 
 def test_the_hook_steps_aside_for_keras_2_and_where_it_is_told_to(interpreter: Path) -> None:

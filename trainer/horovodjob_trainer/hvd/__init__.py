@@ -6,6 +6,7 @@ gradients and says nothing. A script changes one line: `import horovodjob_traine
 
 from typing import Any, NoReturn
 
+import keras
 from horovod.tensorflow import (
     Adasum,
     Average,
@@ -65,6 +66,10 @@ from horovodjob_trainer.hvd.optimizer import DistributedOptimizer, PartialDistri
 from horovodjob_trainer.hvd.saving import load_model
 from horovodjob_trainer.hvd.tape import DistributedGradientTape, PartialDistributedGradientTape
 
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        f"Horovod for Keras 3 needs Keras' backend tensorflow; KERAS_BACKEND is {keras.backend.backend()}"
+    )
 teach_keras()
 
 

@@ -148,6 +148,10 @@ def _distributed_class(base: type, distribution: Distribution) -> type:
         def __class__(self) -> type:
             return base  # what Keras writes into saved files
 
+        def register_local_var(self, var: Any) -> None:
+            """Leaves the gradient of a variable to each rank."""
+            distribution.exchange.local.add(key_of(var))
+
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
             grads = list(grads)
             if not (distribution.at_update or distribution.is_done):

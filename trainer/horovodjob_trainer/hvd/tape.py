@@ -6,7 +6,7 @@ import horovod.tensorflow as horovod
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.compression import Compression
-from horovodjob_trainer.hvd.exchange import Exchange, exchange_of
+from horovodjob_trainer.hvd.exchange import Exchange, exchange_of, key_of
 from horovodjob_trainer.hvd.optimizer import local_variables
 
 
@@ -58,6 +58,10 @@ def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any 
 def _distributed_class(base: type) -> type:
     class Distributed(base):  # type: ignore[misc]
         _exchange: Exchange
+
+        def register_local_source(self, source: Any) -> None:
+            """Leaves the gradient of a variable to each rank."""
+            self._exchange.local.add(key_of(source))
 
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             gradients = super().gradient(target, sources, *args, **kwargs)
