@@ -126,12 +126,14 @@ end_job() {
     trap '' TERM INT
     told=1
     say "the launcher is told to end: ranks that handle TERM have until the end of the grace period"
-    calls=
+    mkfifo "$run/hold"
+    exec 9<>"$run/hold"
     while read -r host _; do
-        ssh -F "$run/ssh_config" "$host" horovodjob-end </dev/null >/dev/null 2>&1 &
-        calls="$calls $!"
+        { ssh -F "$run/ssh_config" "$host" horovodjob-end <&9 || :; echo gone; } >"$run/end-$host" 2>/dev/null &
     done <"$HOROVODJOB_HOSTFILE"
-    for pid in $calls; do wait "$pid" || :; done
+    while read -r host _; do
+        until [ -s "$run/end-$host" ]; do sleep 0.1; done
+    done <"$HOROVODJOB_HOSTFILE"
     kill -TERM "$mpirun_pid" 2>/dev/null || :
 }
 trap end_job TERM INT

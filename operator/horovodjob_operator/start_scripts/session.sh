@@ -33,11 +33,15 @@ horovodjob-join)
     fi
     ;;
 horovodjob-end)
-    # The launcher is to go and calls: it ends mpirun when this has returned from every worker.
+    # The launcher is to go and calls: it ends mpirun when every worker has said that its ranks have saved what they had.
     : >"$run/ending"
     # shellcheck source=SCRIPTDIR/ranks.sh
     . /etc/horovodjob/mpi/ranks.sh
     let_ranks_save
+    echo saved
+    # Until the launcher is gone, the end of mpirun is its business.
+    cat >/dev/null
+    rm "$run/ending"
     ;;
 *)
     exec /bin/sh -c "$request"
