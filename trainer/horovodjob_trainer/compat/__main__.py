@@ -28,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         program = script.read(given.script)
     except UsageError as error:
         _give_up(error, WRONG_USAGE, launch)
+    _install(given, launch)
     try:
-        _install(given, launch)
         program.run(given.arguments)
     except TrainerError as error:
         _give_up(error, FAILED, launch)
