@@ -1,0 +1,170 @@
+"""What a report has to be, what the status makes of it, and what a token says of itself."""
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.worlds import World, a_job
+from horovodjob.api.job import parse_status
+from horovodjob.api.status import HorovodJobStatus, Training
+from horovodjob.api.vocabulary import Phase
+from horovodjob_operator.cluster.objects import status_dict
+from horovodjob_operator.domain.children import launcher_pod, worker_pod
+from horovodjob_operator.domain.progress import REPORT_BYTES, Report, is_current, parse_report
+from horovodjob_operator.domain.reporting import next_status, significant
+from horovodjob_operator.domain.tokens import Claim, claim_of, confirms
+
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")
+times = st.datetimes(FIRST, LAST, timezones=zones)
+metric_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", fullmatch=True)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+reports = st.fixed_dictionaries(
+    {"attempt": st.integers(1, 1000), "progress": st.floats(0, 1)},
+    optional={
+        "epoch": st.integers(0, 10**15),
+        "stepsPerEpoch": st.integers(0, 10**15),
+        "samplesPerSecond": st.floats(0, allow_infinity=False),
+        "eta": times.map(lambda at: at.isoformat()),
+        "metrics": st.dictionaries(
+            st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", fullmatch=True), finite, max_size=32
+        ),
+        "unknown": st.text(),
+    },
+)
+things = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(reports)
+def test_what_is_written_is_what_is_read_back(told: dict[str, Any]) -> None:
+    """Else every pass would find the status changed, and write it again."""
+    report = parse_report(json.dumps(told).encode())
+    status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training)
+    assert parse_status(json.loads(json.dumps(status_dict(status)))) == status
+
+
+@given(st.binary(max_size=REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
+def test_whatever_is_posted_is_a_report_or_an_error_of_its_author(body: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert isinstance(parse_report(body), Report)
+
+
+@pytest.mark.parametrize(
+    ("progress", "percent"), [(0, "0%"), (0.29, "29%"), (0.999, "99%"), (0.9999999, "99%"), (1, "100%")]
+)
+def test_a_job_is_at_100_percent_when_it_is_done_and_not_before(progress: float, percent: str) -> None:
+    assert Report(attempt=1, progress=float(progress)).training.percent == percent
+
+
+@pytest.fixture
+def running() -> World:
+    world = World(a_job())
+    world.launch()
+    return world
+
+
+def told(world: World, attempt: int, progress: float) -> Training | None:
+    """What the status says after a report."""
+    observed = replace(world.observed, report=Report(attempt=attempt, progress=progress))
+    status, _ = next_status(world.job, observed, now=world.now)
+    assert not significant(world.status, status), "a report is no reason to hurry"
+    world.job = world.job.model_copy(update={"status": status})
+    return status.training
+
+
+def test_only_the_present_attempt_moves_the_progress(running: World) -> None:
+    first = told(running, 1, 0.5)
+    assert first is not None
+    running.end("cifar-launcher", 1)
+    running.wait(3)
+    running.look()
+    assert running.status.training == first
+    assert told(running, 1, 0.6) == first
+    second = told(running, 2, 0.1)
+    assert second is not None
+    assert second.percent == "10%"
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_reports_are_taken_while_the_attempt_runs(running: World, phase: Phase) -> None:
+    status = running.status.model_copy(update={"phase": phase})
+    job = running.job.model_copy(update={"status": status})
+    assert is_current(job, Report(attempt=1, progress=0)) is (phase in (Phase.STARTING, Phase.RUNNING))
+    assert not is_current(job, Report(attempt=2, progress=0))
+
+
+def token(claims: Any) -> str:
+    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{part}.c2ln"
+
+
+CLAIMS = {
+    "aud": ["horovodjob.dev/progress"],
+    "exp": 1e9,
+    "kubernetes.io": {"namespace": "team", "pod": {"name": "cifar-worker-0", "uid": "u1"}},
+}
+CLAIM = Claim("team", "cifar-worker-0", "u1", 1e9)
+
+
+def test_a_token_says_which_pod_it_is_of() -> None:
+    assert claim_of(token(CLAIMS)) == CLAIM
+
+
+@given(st.text() | things.map(token) | things.map(lambda thing: token(CLAIMS | {"kubernetes.io": thing})))
+def test_whatever_is_no_token_is_told_as_none(text: str) -> None:
+    assert claim_of(text) is None
+
+
+REVIEW: dict[str, Any] = {
+    "authenticated": True,
+    "audiences": ["horovodjob.dev/progress"],
+    "user": {
+        "username": "system:serviceaccount:team:default",
+        "extra": {
+            "authentication.kubernetes.io/pod-name": ["cifar-worker-0"],
+            "authentication.kubernetes.io/pod-uid": ["u1"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda review: review.update(authenticated=False),
+        lambda review: review.update(audiences=["https://kubernetes.default.svc"]),
+        lambda review: review["user"].update(username="system:serviceaccount:other:default"),
+        lambda review: review["user"].update(username="system:serviceaccount:team-2:default"),
+        lambda review: review["user"]["extra"].update({"authentication.kubernetes.io/pod-uid": ["u2"]}),
+        lambda review: review["user"]["extra"].pop("authentication.kubernetes.io/pod-name"),
+        lambda review: review.clear(),
+    ],
+)
+def test_a_claim_holds_only_if_the_api_server_says_all_of_it(lie: Callable[[dict[str, Any]], Any]) -> None:
+    review = json.loads(json.dumps(REVIEW))
+    assert confirms(review, CLAIM)
+    lie(review)
+    assert not confirms(review, CLAIM)
+
+
+def test_the_launcher_has_as_much_time_to_end_as_the_ranks() -> None:
+    job = a_job(worker={"template": {"spec": {"terminationGracePeriodSeconds": 120}}, "gpus": 0})
+    pods = (worker_pod(job, 0, 1, ""), launcher_pod(job, 1, ""))
+    assert [pod["spec"]["terminationGracePeriodSeconds"] for pod in pods] == [120, 120]
+    assert "terminationGracePeriodSeconds" not in launcher_pod(a_job(), 1, "")["spec"]
+
+
+def test_without_an_address_no_pod_gets_a_token() -> None:
+    volumes = [volume for pod in (worker_pod(a_job(), 0, 1, ""),) for volume in pod["spec"]["volumes"]]
+    assert not [volume for volume in volumes if "projected" in volume]
