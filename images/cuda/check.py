@@ -103,7 +103,7 @@ def size() -> Iterator[str]:
 def main() -> int:
     """Runs all checks, and tells all that failed."""
     lines = [line for check in (built_with, links, kernels, closed, versions, compiler, size) for line in check()]
-    print("\n".join(lines), flush=True)
+    print("\n".join(f"check: {line}" for text in lines for line in text.splitlines()), flush=True)
     return any(line.startswith("FAILED") for line in lines)
 
 

@@ -283,7 +283,7 @@ class Buildah:
             [*self.command, "build", *fixed, *options, "--tag", name, str(context)],
             log,
             env=self.env,
-            shown=r"STEP \d+/\d+: (RUN|COPY|ADD)|^ +(Building|Built) ",
+            shown=r"STEP \d+/\d+: (RUN|COPY|ADD)|^ +(Building|Built) |^check: ",
         )
 
     def export(self, name: str, archive: Path) -> None:
