@@ -178,5 +178,5 @@ LABEL org.opencontainers.image.title="HorovodJob trainer for GPUs" \
 COPY --from=trainer-gpu-packages /opt/venv /opt/venv
 # Which GPUs a container sees is the device plugin's word; of the driver it needs these parts.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
-RUN --mount=type=bind,source=images/cuda/check.py,target=/tmp/check.py python /tmp/check.py
+RUN --mount=type=bind,source=images/check_gpu.py,target=/tmp/check_gpu.py python /tmp/check_gpu.py
 COPY --from=trainer-project /out/ /opt/venv/
