@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from domain.worlds import World, a_job
 from horovodjob.api.job import parse_status
 from horovodjob.api.status import HorovodJobStatus, Training
-from horovodjob.api.vocabulary import Phase
+from horovodjob.api.vocabulary import Phase, Role
 from horovodjob_operator.cluster.objects import status_dict
 from horovodjob_operator.domain.children import launcher_pod, worker_pod
 from horovodjob_operator.domain.progress import REPORT_BYTES, Report, is_current, parse_report
 from horovodjob_operator.domain.reporting import next_status, significant
-from horovodjob_operator.domain.tokens import Claim, claim_of, confirms
+from horovodjob_operator.domain.tokens import Claim, claim_of, confirms, may_report
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")
@@ -102,6 +102,21 @@ def test_reports_are_taken_while_the_attempt_runs(running: World, phase: Phase) 
     job = running.job.model_copy(update={"status": status})
     assert is_current(job, Report(attempt=1, progress=0)) is (phase in (Phase.STARTING, Phase.RUNNING))
     assert not is_current(job, Report(attempt=2, progress=0))
+
+
+@pytest.mark.parametrize(
+    ("facts", "may"),
+    [
+        ({}, True),
+        ({"deleting": True}, True),
+        ({"owner_uid": "another"}, False),
+        ({"index": 1}, False),
+        ({"role": Role.LAUNCHER}, False),
+        ({"phase": "Failed"}, False),
+    ],
+)
+def test_only_where_rank_0_is_can_report(running: World, facts: dict[str, Any], may: bool) -> None:
+    assert may_report(running.job, replace(running.pods["cifar-worker-0"], **facts)) is may
 
 
 def token(claims: Any) -> str:

@@ -186,6 +186,7 @@ def test_an_attempt_and_a_resumed_job_tell_of_themselves(submitted: Submit, oper
     job.suspend(False)
     job.bring_to("Running")
     assert "training" not in job.status
+    assert post(operator, token, attempt=3) == 403, "the pod of that name is another one now"
 
 
 def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
