@@ -201,7 +201,7 @@ class _Door(web.Server):
 
 async def serve(port: int, reports: Reports) -> web.ServerRunner:
     """Starts the server for reports."""
-    runner = web.ServerRunner(_Door(reports))
+    runner = web.ServerRunner(_Door(reports), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, port=port).start()
     return runner
