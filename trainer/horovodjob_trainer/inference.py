@@ -121,7 +121,6 @@ def _run(given: argparse.Namespace, launch: Launch) -> int:
             lambda: _write(given, test, parts, of_classes=_ends_in_classes(model)) if hvd.rank() == 0 else None, launch
         )
     wait_for_all_ranks()
-    hvd.shutdown()
     return 0
 
 

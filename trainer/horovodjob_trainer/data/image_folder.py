@@ -107,20 +107,23 @@ def image_folder(path: Path, *, size: int, share: float, seed: int) -> Dataset:
 
 
 def _test_part(test: Path, train: Path, names: Sequence[str], size: int, *, root: Path) -> PictureFiles:
-    for name in _class_folders(test):
+    tested = _class_folders(test)
+    for name in tested:
         if name not in names:
             raise DataError(f"{test / name} is a class that {train} has not; add pictures there or delete the folder")
-    part = _part(test, names, size, root=root)
+    part = _part(test, names, size, root=root, only=tested)
     if not part.samples:
         raise DataError(f"{test} holds no pictures; fill it, or delete it and a share of {train} is kept for the test")
     return part
 
 
-def _part(folder: Path, names: Sequence[str], size: int, *, root: Path) -> PictureFiles:
+def _part(
+    folder: Path, names: Sequence[str], size: int, *, root: Path, only: Sequence[str] | None = None
+) -> PictureFiles:
     files: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        found = sorted(pictures_below(folder / name))
+        found = sorted(pictures_below(folder / name)) if only is None or name in only else []
         files += found
         labels += [label] * len(found)
     return PictureFiles(files, np.array(labels, dtype=np.int64), names, size, str(root))

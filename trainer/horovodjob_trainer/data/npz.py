@@ -92,7 +92,7 @@ def _arrays(path: Path, forms: Sequence[tuple[str, ...]], *, cache: str, room: i
             return {name: read(member) for name, member in members.items()}
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; give the .npz file with --data") from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, struct.error) as error:
         raise DataError(f"{path} cannot be read: {_what(error)}; write it with numpy.savez") from error
 
 

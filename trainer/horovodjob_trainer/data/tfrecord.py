@@ -169,13 +169,15 @@ def _keys(file: Path) -> tuple[str, str]:
     """Which of the usual features hold picture and label."""
     import tensorflow as tf
 
-    record = next(iter(tf.data.TFRecordDataset(os.fsencode(file)).take(1))).numpy()
     try:
-        features = tf.train.Example.FromString(record).features.feature
+        record = next(iter(tf.data.TFRecordDataset(os.fsencode(file)).take(1))).numpy()
+        features = dict(tf.train.Example.FromString(record).features.feature)
+    except tf.errors.OpError as error:
+        raise DataError(f"{file} record 0 is damaged: its checksum is wrong; copy or write it again") from error
     except Exception as error:  # protobuf's own, which is no public name
         raise DataError(f"{file} holds no tf.train.Example messages; write it with them") from error
-    picture = next((key for key in PICTURE_KEYS if features[key].bytes_list.value), None)
-    label = next((key for key in LABEL_KEYS if features[key].int64_list.value), None)
+    picture = next((key for key in PICTURE_KEYS if key in features and features[key].bytes_list.value), None)
+    label = next((key for key in LABEL_KEYS if key in features and features[key].int64_list.value), None)
     if picture is None or label is None:
         missing = " or ".join(PICTURE_KEYS if picture is None else LABEL_KEYS)
         raise DataError(f"{file} has no feature {missing}, but {', '.join(sorted(features))}; write it with them")

@@ -1,29 +1,31 @@
-"""Data sets: whole or refused in one sentence, fetched once per node, read once per pass."""
+"""CIFAR's archives and the digits: whole or refused in one sentence, fetched once per node."""
 
 import http.server
 import pickle
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from horovodjob_trainer import data
-from horovodjob_trainer.configuration import ANY_SHA256
+from horovodjob_trainer.data import ANY_SHA256
+from horovodjob_trainer.data.cifar import CIFAR100, read_archive
+from horovodjob_trainer.data.download import downloaded
 from horovodjob_trainer.errors import DataError
 
 
 def problem(path: Path, sha256: str = ANY_SHA256) -> str:
     with pytest.raises(DataError) as raised:
-        data.read_archive(path, sha256, remedy="do this")
+        read_archive(path, sha256, remedy="do this")
     sentence = str(raised.value)
     assert str(path) in sentence
     assert sentence.endswith("; do this")
@@ -35,11 +37,11 @@ def test_an_archive_as_python_2_wrote_it_is_read_with_any_number_of_images(
     tmp_path: Path, make_archive: Callable[..., str], cifar_rows: Any
 ) -> None:
     sha256 = make_archive(tmp_path / "a.tar.gz", rows=7)
-    read = data.read_archive(tmp_path / "a.tar.gz", sha256, remedy="")
-    assert read.train.images.shape == (35, 32, 32, 3)
-    assert read.test.images.shape == (7, 32, 32, 3)
+    read: Any = read_archive(tmp_path / "a.tar.gz", sha256, remedy="")
+    assert read.train.examples.shape == (35, 32, 32, 3)
+    assert read.test.examples.shape == (7, 32, 32, 3)
     pixels, labels = cifar_rows(7, 5)
-    np.testing.assert_array_equal(read.test.images[3, :, :, 1], pixels[3].reshape(3, 32, 32)[1])
+    np.testing.assert_array_equal(read.test.examples[3, :, :, 1], pixels[3].reshape(3, 32, 32)[1])
     assert read.test.labels.tolist() == labels
 
 
@@ -50,7 +52,8 @@ def test_an_archive_rewritten_by_python_3_is_read_too(
     pixels, labels = cifar_rows(4, 0)
     batch = pickle.dumps({"data": pixels, "labels": labels}, protocol=protocol)
     make_archive(tmp_path / "a.tar.gz", test_batch=batch)
-    np.testing.assert_array_equal(data.read_archive(tmp_path / "a.tar.gz", ANY_SHA256, remedy="").test.labels, labels)
+    read: Any = read_archive(tmp_path / "a.tar.gz", ANY_SHA256, remedy="")
+    np.testing.assert_array_equal(read.test.labels, labels)
 
 
 def test_a_missing_archive_is_named(tmp_path: Path) -> None:
@@ -129,47 +132,34 @@ def test_a_pickle_that_wants_to_run_code_does_not(tmp_path: Path, make_archive: 
 
 
 def test_the_digits_are_the_same_split_each_time_and_keep_their_classes() -> None:
-    once, again = data.digits(), data.digits()
-    assert once.train.images.shape == (1437, 32, 32, 3)
-    assert once.test.images.shape == (360, 32, 32, 3)
+    once: Any = data.digits()
+    again: Any = data.digits()
+    assert once.train.examples.shape == (1437, 32, 32, 3)
+    assert once.test.examples.shape == (360, 32, 32, 3)
     assert np.bincount(once.test.labels).min() >= 34
-    np.testing.assert_array_equal(once.test.images, again.test.images)
-    assert not {image.tobytes() for image in once.train.images} & {image.tobytes() for image in once.test.images}
+    np.testing.assert_array_equal(once.test.examples, again.test.examples)
+    assert not {image.tobytes() for image in once.train.examples} & {image.tobytes() for image in once.test.examples}
 
 
-@given(samples=st.integers(1, 90), size=st.integers(1, 5), batch=st.integers(1, 20), seed=st.integers(0, 9))
-def test_in_each_pass_every_row_is_read_once_by_one_rank(samples: int, size: Any, batch: int, seed: int) -> None:
-    steps = range(-(-2 * samples // (size * batch)))
-    read = [
-        data.rows_of_step(step, samples=samples, batch=batch, rank=rank, size=size, seed=seed)
-        for step in steps
-        for rank in range(size)
-    ]
-    sequence = np.concatenate(read)
-    assert sorted(sequence[:samples]) == list(range(samples))
-    assert sorted(sequence[samples : 2 * samples]) == list(range(samples))
-
-
-@given(size=st.integers(1, 6), step=st.integers(0, 50))
-def test_ranks_together_read_what_one_rank_with_all_their_images_reads(size: Any, step: int) -> None:
-    parts = [data.rows_of_step(step, samples=37, batch=4, rank=rank, size=size, seed=1) for rank in range(size)]
-    whole = data.rows_of_step(step, samples=37, batch=4 * size, rank=0, size=1, seed=1)
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
-
-
-def test_passes_and_seeds_have_different_orders() -> None:
-    def order(number: int, seed: int) -> list[int]:
-        return list(data.rows_of_step(number, samples=50, batch=50, rank=0, size=1, seed=seed))
-
-    assert order(0, 1) == order(0, 1)
-    assert order(0, 1) != order(1, 1)
-    assert order(0, 1) != order(0, 2)
-
-
-def test_the_shards_of_a_split_are_the_split() -> None:
-    split = data.Split(np.zeros((11, 32, 32, 3), np.uint8), np.arange(11))
-    labels = np.concatenate([split.shard(rank, 3).labels for rank in range(3)])
-    assert sorted(labels) == list(range(11))
+def test_cifar_100_has_its_fine_labels_and_their_names(tmp_path: Path, python2: Any) -> None:
+    pixels = np.zeros((3, 3072), np.uint8)
+    batch = {b"data": pixels, b"fine_labels": [99, 0, 50], b"coarse_labels": [1, 2, 3]}
+    names = [f"kind {number}".encode() for number in range(100)]
+    folder, archive = tmp_path / "cifar-100-python", tmp_path / "a.tar.gz"
+    folder.mkdir()
+    for name, value in {"train": batch, "test": batch, "meta": {b"fine_label_names": names}}.items():
+        (folder / name).write_bytes(python2(value))
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder, folder.name)
+    read: Any = data.opened(data.Request(dataset="cifar100", archive=archive, archive_sha256="any"))
+    assert read.train.labels.tolist() == [99, 0, 50]
+    assert read.train.classes == 100
+    assert read.test.class_names[99] == "kind 99"
+    (folder / "test").unlink()
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder, folder.name)
+    with pytest.raises(DataError, match="no CIFAR-100 archive: it lacks cifar-100-python/test; give another"):
+        read_archive(archive, ANY_SHA256, layout=CIFAR100, remedy="give another")
 
 
 @dataclass
@@ -185,14 +175,15 @@ def source() -> Iterator[Source]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known.requests.append(self.path)
             self.send_response(200)
             self.send_header("Content-Length", str(len(known.content)))
             self.end_headers()
             half = len(known.content) // 2
             self.wfile.write(known.content[:half])
-            time.sleep(1.5)
-            self.wfile.write(known.content[half:])
+            known.requests.append(self.path)
+            time.sleep(1.0)
+            with suppress(ConnectionError):  # the other side was killed
+                self.wfile.write(known.content[half:])
 
         def log_message(self, *arguments: object) -> None:
             pass
@@ -207,29 +198,54 @@ def source() -> Iterator[Source]:
     server.server_close()
 
 
+PROGRAM = """
+import pathlib, sys
+from horovodjob_trainer.data import Request, opened
+url, sha256, directory = sys.argv[1:]
+request = Request(dataset="cifar10", archive_url=url, archive_sha256=sha256, data_directory=pathlib.Path(directory))
+print(opened(request).train.samples)
+"""
+
+
+def opening(source: Source, sha256: str, directory: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", PROGRAM, source.url, sha256, str(directory)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
 def test_two_processes_of_a_node_download_once(tmp_path: Path, source: Any, make_archive: Callable[..., str]) -> None:
     sha256 = make_archive(tmp_path / "a.tar.gz")
     source.content = (tmp_path / "a.tar.gz").read_bytes()
-    program = (
-        "import sys, pathlib; from horovodjob_trainer.data import downloaded, read_archive\n"
-        "path = downloaded(sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]))\n"
-        "print(len(read_archive(path, sys.argv[2], remedy='').train))"
-    )
-    command = [sys.executable, "-c", program, source.url, sha256, str(tmp_path / "cache" / "data")]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [opening(source, sha256, tmp_path / "cache" / "data") for _ in range(2)]
     assert [process.communicate(timeout=60)[0] for process in processes] == ["20\n", "20\n"]
     assert source.requests == ["/cifar.tar.gz"]
+
+
+def test_a_download_that_is_killed_half_way_is_done_again_and_leaves_nothing(
+    tmp_path: Path, source: Any, make_archive: Callable[..., str]
+) -> None:
+    sha256 = make_archive(tmp_path / "a.tar.gz")
+    source.content = (tmp_path / "a.tar.gz").read_bytes()
+    cache = tmp_path / "cache"
+    first = opening(source, sha256, cache)
+    deadline = time.monotonic() + 30
+    while not source.requests and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first.kill()
+    assert first.wait(timeout=30) < 0
+    assert [path.suffix for path in cache.iterdir() if path.suffix != ".lock"] == [".part"]
+    assert opening(source, sha256, cache).communicate(timeout=60)[0] == "20\n"
+    assert sorted(path.suffix for path in cache.iterdir()) == [".gz", ".lock"]
 
 
 def test_a_wrong_download_is_refused_and_leaves_nothing_behind(tmp_path: Path, source: Any) -> None:
     source.content = b"not the archive"
     with pytest.raises(DataError, match="instead of 0000"):
-        data.downloaded(source.url, "0" * 64, tmp_path)
+        downloaded(source.url, "0" * 64, tmp_path)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
 
 
 def test_a_source_that_is_away_is_named_with_the_remedy(tmp_path: Path) -> None:
     url = "http://127.0.0.1:1/cifar.tar.gz"
     with pytest.raises(DataError, match=r"cannot download http://127.0.0.1:1/cifar.tar.gz .* give --archive") as raised:
-        data.downloaded(url, "0" * 64, tmp_path)
+        downloaded(url, "0" * 64, tmp_path)
     assert "\n" not in str(raised.value)

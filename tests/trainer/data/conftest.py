@@ -1,0 +1,105 @@
+"""What the tests of data share: pictures, records and models as real files."""
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from horovodjob_trainer import data
+from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.pipeline import evaluation_batches, training_batches
+
+
+@pytest.fixture(scope="session")
+def problem() -> Callable[..., str]:
+    """The one sentence with which a request is refused, which names its file."""
+
+    def sentence(*, names: object = "", **request: Any) -> str:
+        with pytest.raises(DataError) as raised:
+            data.opened(data.Request(**request))
+        text = str(raised.value)
+        assert "\n" not in text
+        assert str(names) in text
+        return text
+
+    return sentence
+
+
+@pytest.fixture(scope="session")
+def picture() -> Callable[..., bytes]:
+    """A picture of one brightness as the content of a file."""
+
+    def content(brightness: int = 0, *, height: int = 24, width: int = 24, kind: str = "png") -> bytes:
+        pixels = np.full((height, width, 3), brightness, np.uint8)
+        encoded = tf.io.encode_jpeg(pixels, quality=95) if kind == "jpg" else tf.io.encode_png(pixels)
+        return bytes(encoded.numpy())
+
+    return content
+
+
+@pytest.fixture(scope="session")
+def folders(picture: Callable[..., bytes]) -> Callable[..., Path]:
+    """Writes pictures into one folder per class, each of another brightness."""
+
+    def write(root: Path, **counts: int) -> Path:
+        number = 0
+        for name, count in counts.items():
+            (root / name).mkdir(parents=True, exist_ok=True)
+            for index in range(count):
+                (root / name / f"{index:03}.png").write_bytes(picture(number))
+                number += 1
+        return root
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def records(picture: Callable[..., bytes]) -> Callable[..., Path]:
+    """Writes a TFRecord file of pictures whose brightness is their number, with these labels."""
+
+    def write(path: Path, labels: Sequence[int], *, first: int = 0, keys: tuple[str, str] = ("image", "label")) -> Path:
+        with tf.io.TFRecordWriter(str(path)) as file:
+            for number, label in enumerate(labels, first):
+                content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture(number)]))
+                numbers = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+                features = tf.train.Features(feature=dict(zip(keys, (content, numbers), strict=True)))
+                file.write(tf.train.Example(features=features).SerializeToString())
+        return path
+
+    return write
+
+
+Batches = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+
+
+@pytest.fixture(scope="session")
+def train() -> Callable[..., Batches]:
+    """The first batches of a source."""
+
+    def batches(source: data.Source, count: int = 3, **settings: Any) -> Batches:
+        settings = {"batch": 4, "rank": 0, "size": 1, "seed": 1} | settings
+        return [(x.numpy(), y.numpy()) for x, y in islice(training_batches(source, **settings), count)]
+
+    return batches
+
+
+@pytest.fixture(scope="session")
+def whole() -> Callable[..., tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """All examples of a source and their labels, as the ranks of a job see them one after the other."""
+
+    def seen(source: data.Source, *, size: int = 1) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        parts = [
+            (x.numpy(), y.numpy())
+            for rank in range(size)
+            for x, y in evaluation_batches(source, batch=5, rank=rank, size=size)
+        ]
+        return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+
+    return seen
