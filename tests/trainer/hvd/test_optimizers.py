@@ -12,12 +12,12 @@ PROGRAM = Path(__file__).parent / "programs" / "optimizer_steps.py"
 
 # The way from the lone process, as a share of the way that training has moved the weights. Sums in another order
 # differ in the last bits of float32; 16-bit numbers have fewer.
-CLOSE = 1e-3
+CLOSE = 1e-4
 COARSE = {
     "fp16 compression": 0.01,
     "bf16 compression": 0.02,
-    "mixed_bfloat16": 0.05,
-    "bfloat16": 0.15,
+    "mixed_bfloat16": 0.02,
+    "bfloat16": 0.05,
     "mixed_float16": 0.01,
     "mixed_float16, compressed": 0.01,
     "one rank overflows": 0.01,
@@ -38,7 +38,6 @@ def ranks(request: pytest.FixtureRequest, run: Callable[..., Any], tmp_path_fact
 def test_every_optimizer_that_keras_ships_was_trained_with(ranks: Any) -> None:
     known = {"Adam", "AdamW", "Adafactor", "LossScaleOptimizer", "MultiOptimizer", "Muon", "RMSprop", "SGD"}
     assert known < set(ranks[0]["ways"])
-    assert len(ranks[0]["ways"]) > 40
 
 
 def test_all_ranks_end_with_the_same_bits(ranks: Any) -> None:
@@ -49,6 +48,7 @@ def test_all_ranks_end_with_the_same_bits(ranks: Any) -> None:
 
 
 def test_they_end_where_one_process_ends_with_the_whole_batches(ranks: Any) -> None:
-    found = {way: first["difference"] for way, first in ranks[0]["ways"].items() if first["moved"] > 0}
-    assert set(found) == set(ranks[0]["ways"])
-    assert not {way: gap for way, gap in found.items() if not gap < COARSE.get(way, CLOSE)}
+    compared = {name: way for rank in ranks for name, way in rank["ways"].items() if way.get("moved")}
+    assert set(compared) == set(ranks[0]["ways"])
+    gaps = {name: way["difference"] for name, way in compared.items()}
+    assert not {name: gap for name, gap in gaps.items() if not gap < COARSE.get(name, CLOSE)}

@@ -79,7 +79,7 @@ class KerasState(ObjectState):  # type: ignore[misc]
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         if not model.built:
             raise ValueError("the model of a KerasState must be built: give it an Input or call model.build(shape)")
-        optimizer = optimizer or model.optimizer
+        optimizer = optimizer or getattr(model, "optimizer", None)
         if optimizer is None:
             raise ValueError("the model of a KerasState must be compiled, or its optimizer be given")
         if not optimizer.built:

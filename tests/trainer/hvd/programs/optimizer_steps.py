@@ -23,6 +23,7 @@ from horovodjob_trainer import hvd
 
 ROWS, STEPS, WORDS = 12, 4, 9
 optimizers = keras.optimizers
+ALSO_IN_THREE = ("accumulation", "bf16 compression", "one rank overflows while accumulating", "slices")
 
 
 def dense_model() -> Any:
@@ -119,7 +120,7 @@ def settings() -> dict[str, Way]:
         "three groups": Way(lambda: sgd(0.1), lambda model: {"groups": 3}),
         "given groups": Way(lambda: sgd(0.1), lambda model: {"groups": [model.trainable_variables[1:3]]}),
         "slices": Way(lambda: adam(0.02), model=word_model),
-        "slices as dense": Way(lambda: adam(0.02), lambda model: {"sparse_as_dense": True}, model=word_model),
+        "slices as dense": Way(lambda: sgd(0.1), lambda model: {"sparse_as_dense": True}, model=word_model),
         "two types": Way(lambda: adam(0.02), model=two_types_model),
         "mixed_bfloat16": Way(lambda: sgd(0.1), policy="mixed_bfloat16"),
         "bfloat16": Way(lambda: sgd(0.1), policy="bfloat16"),
@@ -170,26 +171,23 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
-    ways = {**shipped(), **settings()}
+    ways = shipped() | settings()
     if size > 2:
+        ways = shipped() | {name: way for name, way in settings().items() if name in ALSO_IN_THREE}
         pair = hvd.add_process_set([0, 1])
         ways["process set"] = Way(lambda: optimizers.SGD(0.1), lambda model: {"process_set": pair}, ranks=2)
     share = slice(rank * ROWS // size, (rank + 1) * ROWS // size)
+    ended = {name: trained(way, share, distributed=True) for name, way in ways.items()}
     found: dict[str, Any] = {}
-    for name, way in ways.items():
+    for number, (name, way) in enumerate(ways.items()):
         together = way.ranks or size
-        before, weights, slots = trained(way, share, distributed=True)
-        _, alone, _ = (
-            trained(way, slice(ROWS * together // size), distributed=False) if rank == 0 else (None, weights, None)
-        )
-        moved = float(np.linalg.norm(alone - before))
-        found[name] = {
-            "weights": hashlib.sha256(weights.tobytes()).hexdigest(),
-            "slots": hashlib.sha256(slots.tobytes()).hexdigest(),
-            "ranks": together,
-            "moved": moved,
-            "difference": float(np.linalg.norm(weights - alone)) / moved,
-        }
+        before, weights, slots = ended[name]
+        digests = [hashlib.sha256(values.tobytes()).hexdigest() for values in (weights, slots)]
+        found[name] = {"ranks": together, "weights": digests[0], "slots": digests[1]}
+        if rank == number % together:  # the ranks share the work of the lone process
+            _, alone, _ = trained(way, slice(ROWS * together // size), distributed=False)
+            moved = float(np.linalg.norm(alone - before))
+            found[name] |= {"moved": moved, "difference": float(np.linalg.norm(weights - alone)) / moved}
     Path(sys.argv[1], f"{rank}-of-{size}.json").write_text(json.dumps({"ways": found}))
     hvd.allgather_object(None)
 
