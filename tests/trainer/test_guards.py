@@ -20,6 +20,11 @@ def small(shape, classes):
     return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
 
 
+def diverging(shape, classes):
+    dense = [keras.layers.Dense(8), keras.layers.Dense(8), keras.layers.Dense(classes, "softmax")]
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), *dense])
+
+
 class Sleeping(keras.layers.Layer):
     def call(self, inputs):
         import tensorflow as tf
@@ -82,7 +87,7 @@ def digits(run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path:
 def test_a_loss_that_is_no_number_ends_the_run_with_code_3_before_a_checkpoint_of_it(
     digits: Any, tmp_path: Path
 ) -> None:
-    ended = digits(2, "--model", "own:small", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 2)
+    ended = digits(2, "--model", "own:diverging", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 2)
     assert ended.code == 3
     (sentence,) = ended.complaints
     assert re.search(r"the loss is not a number since step [0-9]+, first on rank [01] on \S+", sentence)
@@ -91,7 +96,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_code_3_before_a_checkpoint_o
 
 
 def test_it_trains_on_if_told_to(digits: Any) -> None:
-    flags = ("--model", "own:small", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 1)
+    flags = ("--model", "own:diverging", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 1)
     ended = digits(1, *flags, "--on-nonfinite", "continue")
     assert ended.code == 0, ended.stderr
     assert ended.stdout.count("Training goes on although the loss is not a number") == 1

@@ -62,6 +62,8 @@ class Loop:
                                     steps_per_epoch=state.epoch_examples // first_batch)  # fmt: skip
         self.variables = variables_of(self.model)
         self.draws = [v for v in self.model.variables if v.name == "seed_generator_state"]
+        inner = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        self.accumulated = list(getattr(inner, "_accumulated_gradients", None) or [])
         self.waited = tf.Variable(0.0, dtype=tf.float64, trainable=False)
         self.coordination = Coordination(self.waited, setup.say)
         self.checkpoints = None
@@ -138,18 +140,28 @@ class Loop:
         state.step += 1
         self.setup.termination.beat()
         ends = state.position >= boundary
-        saves = bool(run.checkpoint_steps and state.step % run.checkpoint_steps == 0)
-        if self.coordination.step(state.step, logs["loss"]) or ends or saves or self._ended():
+        # Between two updates each rank has gradients of its own in the optimizer, which no checkpoint could hold.
+        whole = state.step % run.accumulate == 0
+        self._saves |= bool(run.checkpoint_steps and state.step % run.checkpoint_steps == 0)
+        if self.coordination.step(state.step, logs["loss"]) or ends or self._saves or self._ended():
             self._coordinate()
         if run.check_sync_every and state.step % run.check_sync_every == 0:
             self._check_sync()
         if self.reporter and not ends and self.reporter.due():
             self.reporter.report(place, _floats(logs), rate)
-        if saves and not ends:
-            self._checkpoint()
-        if state.step % run.commit_steps == 0 and not ends:
-            self._commit()
+        if whole and not ends:
+            self._keep()
         return logs
+
+    def _keep(self) -> None:
+        """What can be kept or ended between two steps inside an epoch."""
+        if self._stops:
+            self._checkpoint()
+            self._terminate()
+        if self._saves:
+            self._checkpoint()
+        if self.state.step % self.run.commit_steps == 0:
+            self._commit()
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         state = self.state
@@ -164,7 +176,11 @@ class Loop:
         self._judge(metrics, epoch + 1)
         if self.reporter:
             self.reporter.report(place, metrics, rate)
+        for gradient in self.accumulated if self.run.accumulate > 1 else ():
+            gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
         self._checkpoint()
+        if self._stops and not self._ended():
+            self._terminate()
         self._commit()
 
     def _judge(self, metrics: dict[str, float], epoch: int) -> None:
@@ -194,20 +210,17 @@ class Loop:
             if not self._nonfinite_said:
                 self._nonfinite_said = True
                 self.setup.say(f"Training goes on although {sentence}")
-        if verdict.terminate:
-            self._terminate()
+        self._stops |= verdict.terminate
 
     def _terminate(self) -> None:
-        state = self.state
         if self.checkpoints:
-            self._checkpoint()
             self.checkpoints.wait()
-        self.setup.say(f"SIGTERM: stopped after step {state.step}, where the next attempt goes on")
+        self.setup.say(f"SIGTERM: stopped after step {self.state.step}, where the next attempt goes on")
         hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
         raise Terminated("ended by SIGTERM")
 
     def _check_sync(self) -> None:
-        differing = self.coordination.differing(self.variables)
+        differing = self.coordination.differing(self.model.weights)
         if differing:
             raise RanksDiffer(
                 f"after step {self.state.step} the weights of {self.coordination.named(differing)} are not those of "
@@ -215,7 +228,7 @@ class Loop:
             )
 
     def _checkpoint(self) -> None:
-        state = self.state
+        state, self._saves = self.state, False
         self._remember_draws()
         if self.checkpoints is not None:
             name = (state.epoch, state.step_in_epoch(self.job_batch))
@@ -270,7 +283,7 @@ class Loop:
 
     _rate = 0.0
     _rate_changed = False
-    _nonfinite_said = False
+    _nonfinite_said = _saves = _stops = False
     _validation: dict[str, float]
     _validated_at = -1
 

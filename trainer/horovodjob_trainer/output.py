@@ -30,22 +30,23 @@ class Output:
     run: str
     model_name: str
 
-    @property
-    def models(self) -> tuple[Path, Path]:
-        """The trained model, in the format of the tutorial and in Keras' own."""
-        stem = self.directory / MODEL_DIRECTORY / self.model_name
-        return stem.with_name(f"{stem.name}.h5"), stem.with_name(f"{stem.name}.keras")
-
     def save_models(self, model: Any, say: Callable[[str], None]) -> None:
-        """Writes the trained model; a model that has no .h5 form has the other."""
-        for target in self.models:
+        """Writes the trained model as .h5 and .keras; of a class that Keras cannot rebuild, the weights."""
+        stem = self.directory / MODEL_DIRECTORY / self.model_name
+        saved = 0
+        for suffix in (".h5", ".keras"):
             try:
-                with whole(target) as path:
+                with whole(stem.with_name(stem.name + suffix)) as path:
                     model.save(path)
-            except NotImplementedError:
-                say(f"The model is not saved as {target}: Keras writes .h5 of functional and sequential models only")
+            except NotImplementedError as error:
+                say(f"Not saved as {stem}{suffix}: {' '.join(str(error).split())[:200]}")
                 continue
-            say(f"Saved trained model at {target}")
+            saved += 1
+            say(f"Saved trained model at {stem}{suffix}")
+        if not saved:
+            with whole(stem.with_name(f"{stem.name}.weights.h5")) as path:
+                model.save_weights(path)
+            say(f"Saved its weights at {stem}.weights.h5")
 
     def checkpoint(self, epoch: int, step: int = 0) -> Path:
         return self.directory / (f"checkpoint-{epoch}-{step}.h5" if step else f"checkpoint-{epoch}.h5")
