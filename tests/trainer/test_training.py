@@ -1,12 +1,10 @@
 """The program as a job starts it: two ranks, what they print, what they leave behind, how they end."""
 
-import os
 import re
 import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,7 +70,9 @@ def test_nothing_but_the_program_speaks(digits_run: Any) -> None:
 def test_rank_0_leaves_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
     checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, 7)}
     models = {f"saved_models/keras_cifar10_trained_model.{suffix}" for suffix in ("h5", "keras")}
-    assert files(digits_run[1]) == checkpoints | models
+    events = {name for name in files(digits_run[1]) if name.startswith("tensorboard/events.out.tfevents.")}
+    assert len(events) == 1
+    assert files(digits_run[1]) == checkpoints | models | events | {"progress.jsonl"}
 
 
 def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(
@@ -150,76 +150,7 @@ def test_an_output_directory_that_cannot_be_made_is_named_before_training(
     assert f"cannot write to {tmp_path}/file/below: " in sentence
 
 
-@pytest.fixture(scope="module")
-def cifar(
-    trainer: Callable[..., list[str]], make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[str]]:
-    """A directory and the command that trains four short epochs into it, from an archive of CIFAR-10's layout."""
-    directory = tmp_path_factory.mktemp("cifar")
-    sha256 = make_archive(directory / "archive.tar.gz", rows=64)
-    archive = ("--archive", directory / "archive.tar.gz", "--archive-sha256", sha256)
-    return directory, trainer("--dir", directory, *archive, "--epochs", 4, "--learning-rate", 5e-4)
-
-
-@pytest.fixture(scope="module")
-def killed(cifar: Any, mpirun: Any, environment: dict[str, str]) -> tuple[int, float, str]:
-    """The run of `cifar`, whose rank 1 is killed in the third epoch: exit code, seconds to the end, output."""
-    directory, command = cifar
-    announce = ["sh", "-c", 'echo "$$" > "$0/pid-$OMPI_COMM_WORLD_RANK"; exec "$@"', str(directory)]
-    process = subprocess.Popen(
-        mpirun(2, [*announce, *command]), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    output = ""
-    for line in process.stdout:
-        output += line
-        if line.startswith("Epoch 2/4 10/10 "):
-            break
-    os.kill(int((directory / "pid-1").read_text()), signal.SIGKILL)
-    started = time.monotonic()
-    output += process.communicate(timeout=60)[0]
-    return process.returncode, time.monotonic() - started, output
-
-
-@pytest.fixture(scope="module")
-def resumed(killed: Any, cifar: Any, run: Callable[..., Any]) -> Any:
-    """The second attempt of the killed run, which finds its newest checkpoint cut off."""
-    directory, command = cifar
-    newest = max(directory.glob("checkpoint-*.h5"))
-    newest.write_bytes(newest.read_bytes()[:100_000])
-    return run(2, command, {"HOROVODJOB_ATTEMPT": "2"}), newest
-
-
-def test_a_killed_rank_ends_the_job_as_failed(killed: Any) -> None:
-    code, seconds, output = killed
-    assert "320 train samples\n64 test samples\n" in output
-    assert code != 0
-    assert seconds < 20
-
-
-def test_the_next_attempt_goes_on_from_the_newest_checkpoint_that_is_whole(resumed: Any) -> None:
-    ended, newest = resumed
-    assert ended.code == 0, ended.stderr
-    lines = ended.stdout.splitlines()
-    epoch = int(re.findall(r"checkpoint-([0-9]+)\.h5", str(newest))[0])
-    assert [line for line in lines if line.startswith(f"Skipping the checkpoint {newest}, ")]
-    assert f"Attempt 2: going on after epoch {epoch - 1}" in lines
-    epochs = [line.split()[1] for line in lines if " 10/10 " in line]
-    assert epochs == [f"{number}/4" for number in range(epoch, 5)]
-
-
-def test_a_resumed_run_ends_with_the_whole_training(resumed: Any, cifar: Any, environment: dict[str, str]) -> None:
-    directory, _ = cifar
-    assert {f"checkpoint-{epoch}.h5" for epoch in range(1, 5)} <= files(directory)
-    assert not [name for name in files(directory) if ".partial-" in name or ".json" in name]
-    model = directory / "saved_models" / "keras_cifar10_trained_model.keras"
-    loaded = subprocess.run(
-        [sys.executable, str(PLAIN_KERAS), str(model)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert loaded.stdout.split()[2] == str(4 * 10), loaded.stderr
-
-
-def test_sigterm_ends_a_rank_at_once_with_143(
+def test_sigterm_ends_a_run_of_one_rank_with_143(
     trainer: Callable[..., list[str]], environment: dict[str, str], tmp_path: Path
 ) -> None:
     process = subprocess.Popen(

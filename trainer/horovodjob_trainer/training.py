@@ -47,6 +47,7 @@ def train(run: Configuration, launch: Launch, termination: Termination) -> None:
 def _trained(setup: Setup, launch: Launch, shared: Any) -> None:
     """Trains with the ranks that there are, from the state that they share; begins again when they change."""
     output = Output(setup.run.dir, shared.run, setup.run.model_name) if hvd.rank() == 0 else None
+    setup.say(f"Training with {_count(hvd.size(), 'rank')} after step {shared.state.step}")
     reporter = _reporter(setup, launch)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
     _finished(setup, launch, loop, output)
