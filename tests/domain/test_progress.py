@@ -181,5 +181,6 @@ def test_the_launcher_has_as_much_time_to_end_as_the_ranks() -> None:
 
 
 def test_without_an_address_no_pod_gets_a_token() -> None:
-    volumes = [volume for pod in (worker_pod(a_job(), 0, 1, ""),) for volume in pod["spec"]["volumes"]]
-    assert not [volume for volume in volumes if "projected" in volume]
+    with_one, without = (worker_pod(a_job(), 0, 1, url)["spec"] for url in ("http://operator", ""))
+    assert "serviceAccountToken" in json.dumps(with_one["volumes"])
+    assert "serviceAccountToken" not in json.dumps(without["volumes"])

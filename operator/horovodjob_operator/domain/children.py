@@ -28,6 +28,7 @@ GPU_TOLERATIONS = (
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
 )
+WORKER_SCRIPTS = ("environment.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
 LAUNCHER_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
@@ -211,15 +212,21 @@ def _container(job: HorovodJob, role: Role) -> dict[str, Any]:
     return container
 
 
+def _keys_and_scripts(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
+    """What a pod gets of the job's Secret."""
+    name = names.secret_name(job)
+    if role is Role.LAUNCHER:
+        return [{"secret": {"name": name}}]
+    # Workers answer ssh and never call: the private key stays with the launcher.
+    keys = [{"key": key, "path": key} for key in ("ssh_host_ed25519_key", "authorized_keys")]
+    scripts = [{"key": key, "path": key} for key in WORKER_SCRIPTS]
+    # A job keeps the scripts that it was made with: a newer operator must do without those that came later.
+    return [{"secret": {"name": name, "items": keys}}, {"secret": {"name": name, "items": scripts, "optional": True}}]
+
+
 def _volumes(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
-    source: dict[str, Any] = {"secretName": names.secret_name(job), "defaultMode": 0o444}
-    if role is Role.WORKER:
-        # Workers answer ssh and never call: the private key stays with the launcher.
-        scripts = ("environment.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
-        served = (*scripts, "ssh_host_ed25519_key", "authorized_keys")
-        source["items"] = [{"key": key, "path": key} for key in served]
     volumes = [
-        {"name": "horovodjob-mpi", "secret": source},
+        {"name": "horovodjob-mpi", "projected": {"sources": _keys_and_scripts(job, role), "defaultMode": 0o444}},
         {"name": "horovodjob-run", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         {"name": "horovodjob-temp", "emptyDir": {}},
     ]
