@@ -47,6 +47,8 @@ class Exchange:
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Gradients:
         """The gradients reduced over the ranks; a None stays None."""
         result = list(gradients)
+        if len(result) != len(variables):
+            raise ValueError(f"{len(result)} gradients came for {len(variables)} variables; the two lists must match")
         for variable, gradient in zip(variables, result, strict=True):
             if gradient is not None and getattr(variable, "overwrite_with_gradient", False):
                 raise ValueError(f"{variable.path} holds a scale of float8 training, which cannot be averaged")

@@ -98,7 +98,7 @@ def settings() -> dict[str, Way]:
         "excluded from weight decay": Way(lambda: excluding(["bias"])),
         "loss scale factor": Way(lambda: sgd(0.1, loss_scale_factor=64.0)),
         "accumulation": Way(lambda: sgd(0.1, gradient_accumulation_steps=2, global_clipnorm=0.05)),
-        "accumulation of slices": Way(lambda: adam(0.02, gradient_accumulation_steps=2), model=word_model),
+        "accumulation of slices": Way(lambda: sgd(0.1, gradient_accumulation_steps=2), model=word_model),
         "passes, averaged": Way(
             lambda: sgd(0.1),
             lambda model: {"backward_passes_per_step": 2, "average_aggregated_gradients": True},
@@ -119,9 +119,10 @@ def settings() -> dict[str, Way]:
         "predivided": Way(lambda: sgd(0.1), lambda model: {"gradient_predivide_factor": 4.0}),
         "three groups": Way(lambda: sgd(0.1), lambda model: {"groups": 3}),
         "given groups": Way(lambda: sgd(0.1), lambda model: {"groups": [model.trainable_variables[1:3]]}),
-        "slices": Way(lambda: adam(0.02), model=word_model),
+        "slices": Way(lambda: sgd(0.1), model=word_model),
+        "slices for Adam": Way(lambda: adam(0.02), model=word_model),
         "slices as dense": Way(lambda: sgd(0.1), lambda model: {"sparse_as_dense": True}, model=word_model),
-        "two types": Way(lambda: adam(0.02), model=two_types_model),
+        "two types": Way(lambda: sgd(0.1), model=two_types_model),
         "mixed_bfloat16": Way(lambda: sgd(0.1), policy="mixed_bfloat16"),
         "bfloat16": Way(lambda: sgd(0.1), policy="bfloat16"),
         "mixed_float16": Way(lambda: sgd(0.1), policy="mixed_float16"),
@@ -156,6 +157,7 @@ def trained(way: Way, rows: slice, distributed: bool) -> tuple[Any, Any, Any]:
     if distributed:
         optimizer = hvd.DistributedOptimizer(optimizer, **way.given(model))
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     before = flat(model.weights)
     for step in range(STEPS):
         features, labels = batch(step, way.model is word_model)
