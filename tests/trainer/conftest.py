@@ -4,10 +4,12 @@ import hashlib
 import io
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,39 @@ def trainer() -> Callable[..., list[str]]:
         return [sys.executable, "-m", "horovodjob_trainer", *map(str, flags)]
 
     return command
+
+
+@pytest.fixture(scope="session")
+def horovodrun(environment: dict[str, str]) -> Callable[[Path, Sequence[str]], AbstractContextManager[Any]]:
+    """Starts a program elastically on the hosts that the file `hosts` of a directory lists; it ends with the block.
+
+    What the ranks write goes to `log`; each rank adds its process to `pids` there.
+    """
+
+    @contextmanager
+    def started(directory: Path, program: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+        script = directory / "discover.sh"
+        script.write_text(f"#!/bin/sh\ncat {directory}/hosts\n")
+        script.chmod(0o755)
+        ranks = ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(script)]
+        # A rank that joins imports TensorFlow while the others wait for it.
+        patience = ["--gloo", "--gloo-timeout-seconds", "90", "--network-interfaces", "lo"]
+        launcher = [str(Path(sys.executable).with_name("horovodrun")), *patience, *ranks]
+        announce = ["sh", "-c", f'echo "$$" >> {directory}/pids; exec "$@"', "sh"]
+        with (directory / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*launcher, *announce, *program], env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                yield process
+            finally:
+                pids = (directory / "pids").read_text() if (directory / "pids").exists() else ""
+                for pid in {process.pid, *map(int, pids.split())}:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                process.wait()
+
+    return started
 
 
 # The pickler written in Python, whose steps can be replaced; typeshed knows only a part of it.

@@ -1,0 +1,56 @@
+"""The program under a real `horovodrun`: it grows, outlives the kill of everything on a host, and ends as it should."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+TIMEOUT_SECONDS = 180
+EPOCHS = 4
+
+
+@pytest.fixture(scope="module")
+def log(horovodrun: Any, trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What is told by a run of one rank, joined by a second, which is then killed."""
+    directory = tmp_path_factory.mktemp("elastic")
+    hosts = directory / "hosts"
+    hosts.write_text("localhost:1\n")
+    flags = ("--dir", directory / "out", "--threads", 1, "--log-seconds", 0.5, "--commit-steps", 5)
+    with horovodrun(directory, trainer("--dataset", "digits", "--epochs", EPOCHS, *flags)) as process:
+
+        def wait_for(claim: Callable[[str], Any]) -> None:
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            while not claim((directory / "log").read_text()):
+                assert process.poll() is None, (directory / "log").read_text()
+                assert time.monotonic() < deadline, (directory / "log").read_text()
+                time.sleep(0.1)
+
+        wait_for(lambda text: "Epoch 1/4 " in text)
+        hosts.write_text("localhost:1\n127.0.0.1:1\n")
+        wait_for(lambda text: "/23 " in text)  # half the steps, as there are two ranks
+        os.kill(int((directory / "pids").read_text().split()[-1]), signal.SIGKILL)
+        hosts.write_text("localhost:1\n")
+        process.wait(TIMEOUT_SECONDS)
+        assert process.returncode == 0, (directory / "log").read_text()
+    assert (directory / "out/saved_models/keras_cifar10_trained_model.keras").exists()
+    assert {path.name for path in (directory / "out").glob("checkpoint-*")} == {
+        f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)
+    }
+    return (directory / "log").read_text()
+
+
+def test_it_says_with_how_many_ranks_it_goes_on_and_loses_no_epoch(log: str) -> None:
+    changes = re.findall(r"Training with (\d) ranks? after step (\d+)", log)
+    assert [ranks for ranks, _ in changes] == ["1", "2", "1"]
+    assert int(changes[2][1]) >= int(changes[1][1])
+    epochs = [int(epoch) for epoch in re.findall(r"Epoch (\d)/4 \d+/\d+ .*val_loss", log)]
+    assert epochs == [1, 2, 3, 4]
+
+
+def test_it_trains_to_the_end_and_learns(log: str) -> None:
+    (accuracy,) = re.findall(r"Test accuracy: ([0-9.]+)", log)
+    assert float(accuracy) > 0.8
