@@ -92,6 +92,9 @@ def test_files_of_another_form_are_refused_with_what_is_wrong(tmp_path: Path, re
     with tf.io.TFRecordWriter(str(path)) as file:
         file.write(b"\xff\xff no message")
     assert "no tf.train.Example" in refused()
+    second = 12 + int.from_bytes(content[:8], "little") + 4
+    path.write_bytes(content[: second + 9] + b"\x00\x00" + content[second + 11 :])  # in the checksum of its length
+    assert f"is cut off or damaged in record 1, at byte {second}" in refused()
     path.write_bytes(content[:40] + b"\xff" + content[41:])
     assert "record 0 is damaged: its checksum is wrong" in refused()
     path.write_bytes(b"")
