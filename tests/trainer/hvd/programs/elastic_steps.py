@@ -1,10 +1,13 @@
 """Trains while ranks come and go, until a file `finish` appears: `elastic_steps.py DIRECTORY`.
 
+Once a file `kill` is there, rank 1 kills itself with two steps done since the last commit.
+
 Each rank appends `position size pid` to a file of its own; at the end rank 0 trains alone what all have trained.
 """
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,8 @@ def train(state: Any) -> None:
         state.position += 1
         with (DIRECTORY / f"steps-{os.getpid()}").open("a") as file:
             file.write(f"{state.position} {hvd.size()} {hvd.rank()} {os.getpid()}\n")
+        if hvd.rank() == 1 and state.position % STEPS_PER_COMMIT == 2 and (DIRECTORY / "kill").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
         if state.position % STEPS_PER_COMMIT == 0:
             if hvd.broadcast_object((DIRECTORY / "finish").exists()):
                 state.last = min(state.last, state.position + STEPS_PER_COMMIT + 1)
