@@ -10,19 +10,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from horovodjob_trainer import data, parsing
+from horovodjob_trainer import data
 from horovodjob_trainer.errors import DataError, ModelError, TrainerError, UsageError
+from horovodjob_trainer.inference_arguments import parsed, request
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
-from horovodjob_trainer.predictions import FORMATS, lines, written
-from horovodjob_trainer.settings import SETTINGS
+from horovodjob_trainer.predictions import lines, written
 
-DATA_SETTINGS = ("dataset", "data", "archive", "archive-url", "archive-sha256", "data-dir", "validation-share",
-                 "image-size", "seed", "threads")  # fmt: skip
 # mpirun ends the other ranks when one exits, so those with nothing to say leave rank 0 the time to speak.
 YIELD_SECONDS = 10.0
-FAILED = 1
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     launch = Launch.from_environment(os.environ)
     try:
         with nullcontext() if launch.rank == 0 else redirect_stdout(io.StringIO()):
-            given = _arguments(arguments)
+            given = parsed(arguments)
         return _run(given, launch)
     except TrainerError as error:
         if launch.rank == 0:
@@ -38,65 +35,6 @@ def main(arguments: Sequence[str]) -> int:
         elif isinstance(error, UsageError):
             time.sleep(YIELD_SECONDS)
         return error.exit_code
-
-
-def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _parser(arguments[0])
-    given = parser.parse_args(arguments[1:])
-    given.command = arguments[0]
-    if given.command == "predict" and given.dataset is None and given.data is None:
-        raise UsageError("predict needs --data with pictures, or --dataset")
-    if given.command == "evaluate" and given.dataset is None:
-        given.dataset = SETTINGS["dataset"].default
-    if given.dataset is not None and (sentence := data.problem(_request(given, 1, threads=1))) is not None:
-        raise UsageError(sentence)
-    return given
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
-def _parser(command: str) -> argparse.ArgumentParser:
-    predicts = command == "predict"
-    parser = _Parser(
-        prog=f"python -m horovodjob_trainer {command}",
-        description="Write what a trained model says of pictures or of the test part of a data set."
-        if predicts
-        else "Print loss and metrics of a trained model over the test part of a data set.",
-        epilog="Several ranks under mpirun share the work. Exit codes: 0 done, 1 failed, 2 a flag is wrong.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--model", type=_read(parsing.path), required=True, metavar="FILE",
-                        help="trained model: .keras, .h5, or a checkpoint")  # fmt: skip
-    for name in DATA_SETTINGS:
-        setting = SETTINGS[name]
-        default = None if name == "dataset" or setting.default is None else setting.parse(setting.default)
-        about = setting.help.replace("%", "%%") + (f" (default: {default})" if default is not None else "")
-        if predicts and name == "data":
-            about += "; without --dataset a picture, a folder of pictures, or the x of an .npz file"
-        parser.add_argument(f"--{name}", type=_read(setting.parse), default=default, metavar="X", help=about)
-    parser.add_argument("--batch-size", type=_read(parsing.integer(1, 1_000_000)), default=128, metavar="N",
-                        help="examples at a time and rank (default: %(default)s)")  # fmt: skip
-    if predicts:
-        parser.add_argument(
-            "--output", type=_read(parsing.path), metavar="FILE", help="where to write (default: stdout)"
-        )
-        parser.add_argument("--format", choices=FORMATS, help="default: by the ending of --output, else csv")
-    else:
-        parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    return parser
-
-
-def _read(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return read
 
 
 def _run(given: argparse.Namespace, launch: Launch) -> int:
@@ -143,22 +81,6 @@ def _model(path: Path) -> Any:
         ) from error
 
 
-def _request(given: argparse.Namespace, size: int, *, threads: int) -> data.Request:
-    return data.Request(
-        dataset=given.dataset,
-        path=given.data,
-        archive=given.archive,
-        archive_url=given.archive_url,
-        archive_sha256=given.archive_sha256,
-        data_directory=given.data_dir,
-        image_size=size,
-        validation_share=given.validation_share,
-        cache="none",  # each example is read once
-        seed=given.seed,
-        threads=threads,
-    )
-
-
 def _source(given: argparse.Namespace, model: Any, threads: int) -> data.Source:
     """The examples, those of files in the size that the model takes."""
     shape = model.input_shape if model.built and isinstance(model.input_shape, tuple) else ()
@@ -169,7 +91,7 @@ def _source(given: argparse.Namespace, model: Any, threads: int) -> data.Source:
     if given.dataset is None:
         source = data.unlabelled(given.data, size)
     else:
-        source = data.opened(_request(given, size, threads=threads)).test
+        source = data.opened(request(given, size, threads=threads)).test
     if len(shape) != len(source.shape) or any(a not in (None, b) for a, b in zip(shape, source.shape, strict=True)):
         raise DataError(
             f"the model takes examples of shape {shape}, and those of {given.data or given.dataset} have "

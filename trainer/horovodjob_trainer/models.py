@@ -96,7 +96,7 @@ def resnet50(shape: tuple[int, ...], classes: int, dropout: bool = True) -> Any:
     if min(shape[:2]) < 32:
         raise ModelError(f"--model resnet50 needs pictures of at least 32 x 32 pixels, and these have {shape[:2]}")
     base = keras.applications.ResNet50(include_top=False, weights=None, input_shape=shape, pooling="avg")
-    return keras.Model(base.inputs, _softmax_layer(classes)(base.outputs[0]), name="resnet50")
+    return keras.Model(base.input, _softmax_layer(classes)(base.output), name="resnet50")
 
 
 def _softmax_layer(classes: int) -> Any:
