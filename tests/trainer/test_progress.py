@@ -137,8 +137,12 @@ def test_without_an_operator_neither_a_post_nor_the_end_takes_long(token: Path) 
         assert time.monotonic() - started < 0.5
         poster.close()
         assert time.monotonic() - started < posting.LAST_SECONDS + 1
+    said.clear()
     gone = Poster(url, token, said.append)
     gone.post({"epoch": 1})
+    deadline = time.monotonic() + 30
+    while not said and time.monotonic() < deadline:
+        time.sleep(0.01)
     gone.close()
     assert "Progress cannot be reported to the operator, training goes on" in said[-1]
 

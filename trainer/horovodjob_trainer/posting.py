@@ -79,7 +79,7 @@ class Poster:
             pass
 
     def _complain(self, reason: str) -> None:
-        if not self.complained:
+        if not self.complained and not self.closing:  # at the end of an attempt the next one may have begun
             self.complained = True
             self.say(f"Progress cannot be reported to the operator, training goes on: {reason}")
 
