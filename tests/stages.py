@@ -194,7 +194,11 @@ def installed(package: str) -> bool:
 def lint() -> None:
     """Style, types, architecture contracts, shell scripts: all of them, even if one finds something."""
     scripts = [path for path in tracked() if path.endswith(".sh") or path == ".ci/run"]
-    code = [name for name in ("operator", "trainer", "tests", "demo", "benchmarks") if any((ROOT / name).rglob("*.py"))]
+    code = [
+        name
+        for name in ("operator", "trainer", "tests", "demo", "benchmarks", "images")
+        if any((ROOT / name).rglob("*.py"))
+    ]
     checks: dict[str, list[str]] = {
         "ruff check": ["ruff", "check", "."],
         "ruff format": ["ruff", "format", "--check", "."],

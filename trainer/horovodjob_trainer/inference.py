@@ -42,10 +42,11 @@ def _run(given: argparse.Namespace, launch: Launch) -> int:
 
     absl.logging.set_verbosity(absl.logging.ERROR)  # Keras calls .h5 legacy
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.training import on_all_ranks, wait_for_all_ranks
+    from horovodjob_trainer.training import on_all_ranks, use_devices, wait_for_all_ranks
 
     hvd.init()
     threads = given.threads or threads_per_rank(launch, usable_cores())
+    use_devices(threads)
     model = on_all_ranks(lambda: _model(given.model), launch)
     test = on_all_ranks(lambda: _source(given, model, threads), launch)
     if given.command == "evaluate":

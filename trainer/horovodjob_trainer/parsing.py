@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from horovodjob_trainer.data import ANY_SHA256
+
 BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False,
                        "0": False}  # fmt: skip
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-ANY_SHA256 = "any"
 
 
 def word(text: str) -> str:

@@ -74,13 +74,15 @@ def _finished(setup: Setup, launch: Launch, loop: Loop, output: Output | None) -
 
 def _setup(run: Configuration, launch: Launch, termination: Termination) -> Setup:
     threads = run.threads or threads_per_rank(launch, usable_cores())
-    _use_devices(threads)
+    use_devices(threads)
     say = _say
     say(f"Training {run.dataset} on {_count(hvd.size(), 'rank')} with {_count(threads, 'thread')} each")
     dataset = on_all_ranks(lambda: data.opened(run.request(threads)), launch)
     say(f"x_train shape: {(dataset.train.samples, *dataset.train.shape)}")
     say(f"{dataset.train.samples} train samples")
     say(f"{dataset.test.samples} test samples")
+    if dataset.remark:
+        say(dataset.remark)
     say("Using real-time data augmentation." if run.augment else "Not using data augmentation.")
     keras.utils.set_random_seed((run.seed + hvd.rank()) % 2**32)
     if run.deterministic:
@@ -164,7 +166,8 @@ def wait_for_all_ranks() -> None:
     hvd.allgather_object(None)
 
 
-def _use_devices(threads: int) -> None:
+def use_devices(threads: int) -> None:
+    """Gives this rank its threads and, where the node has GPUs, the one of its local rank with memory as needed."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
     gpus = tf.config.list_physical_devices("GPU")

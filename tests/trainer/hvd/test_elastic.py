@@ -1,13 +1,10 @@
 """Ranks come and go under a real `horovodrun`: training goes on, and ends where one process would have ended."""
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,39 +35,13 @@ def goes_on_alone(done: list[dict[str, int]]) -> bool:
     return max(step["position"] for step in done if step["size"] == 1) > together
 
 
-@contextlib.contextmanager
-def horovodrun(directory: Path, hosts: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    script = directory / "discover.sh"
-    script.write_text(f"#!/bin/sh\ncat {hosts}\n")
-    script.chmod(0o755)
-    ranks = ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(script)]
-    # A rank that joins imports TensorFlow while the others wait for it.
-    patience = ["--gloo", "--gloo-timeout-seconds", "90", "--network-interfaces", "lo"]
-    launcher = [str(Path(sys.executable).with_name("horovodrun")), *patience]
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*launcher, *ranks, sys.executable, str(PROGRAM), str(directory)],
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            for pid in {process.pid, *(step["pid"] for step in steps(directory))}:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.wait()
-
-
 @pytest.fixture(scope="module")
-def found(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(horovodrun: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One rank, joined by a second, which is killed between two commits: what rank 0 ended with."""
     directory = tmp_path_factory.mktemp("elastic")
     hosts, log = directory / "hosts", directory / "log"
     hosts.write_text("localhost:1\n")
-    with horovodrun(directory, hosts, environment) as process:
+    with horovodrun(directory, [sys.executable, str(PROGRAM), str(directory)]) as process:
         wait_for(lambda: len(steps(directory)) > 9, process, log)
         hosts.write_text("localhost:1\n127.0.0.1:1\n")
         wait_for(lambda: [step for step in steps(directory) if step["rank"] == 1][9:], process, log)
