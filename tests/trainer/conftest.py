@@ -19,7 +19,7 @@ import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_SECONDS = 240
-LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "XDG_CACHE_HOME")
+LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME")
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,13 +150,28 @@ def test_a_metric_that_is_not_there_is_said_with_those_that_are(digits: Any) -> 
     assert "val_accuracy" in ended.stdout
 
 
+def test_a_rank_that_sees_other_files_is_named_before_training(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    import numpy as np
+
+    for rank in (0, 1):
+        examples, labels = np.zeros((40 + rank, 3), np.float32), np.zeros(40 + rank, np.int64)
+        np.savez(tmp_path / f"data-{rank}.npz", x=examples, y=labels)
+    command = " ".join(f"'{word}'" for word in trainer("--dir", tmp_path / "out", "--dataset", "npz", "--data"))
+    ended = run(2, ["sh", "-c", f"exec {command} '{tmp_path}/data-'$OMPI_COMM_WORLD_RANK'.npz'"])
+    assert ended.code == 1
+    (sentence,) = ended.complaints
+    assert re.search(r"rank 1 on \S+ sees other data than rank 0", sentence)
+
+
 def test_momentum_follows_the_rate() -> None:
     import keras
     import numpy as np
     import tensorflow as tf
 
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.loop import step_function
+    from horovodjob_trainer.step import step_function
 
     hvd.init()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

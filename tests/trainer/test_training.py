@@ -1,5 +1,6 @@
 """The program as a job starts it: two ranks, what they print, what they leave behind, how they end."""
 
+import json
 import re
 import resource
 import signal
@@ -42,6 +43,17 @@ def test_digits_reach_95_percent_in_under_two_minutes_of_two_cores_without_any_s
     (accuracy,) = re.findall(rf"^Test accuracy: ({NUMBER})$", ended.stdout, re.MULTILINE)
     assert float(accuracy) >= 0.95
     assert seconds < 2 * 120
+
+
+def test_two_ranks_measure_what_one_process_measures(digits_run: Any, run: Any, trainer: Any) -> None:
+    ended, directory, _ = digits_run
+    model = directory / "saved_models" / "keras_cifar10_trained_model.keras"
+    alone = run(1, trainer("evaluate", "--model", model, "--dataset", "digits", "--json"))
+    assert alone.code == 0, alone.stderr
+    measured = json.loads(alone.stdout.splitlines()[-1])
+    for name in ("loss", "accuracy"):
+        (told,) = re.findall(rf"^Test {name}: ({NUMBER})$", ended.stdout, re.MULTILINE)
+        assert measured[name] == pytest.approx(float(told), abs=1e-4)
 
 
 def test_rank_0_alone_reports_in_whole_lines(digits_run: Any) -> None:

@@ -23,6 +23,7 @@ from horovodjob_trainer.pipeline import evaluation_batches, training_batches
 from horovodjob_trainer.progress import Place, Reporter
 from horovodjob_trainer.schedule import Schedule
 from horovodjob_trainer.state import RunState
+from horovodjob_trainer.step import step_function, time_exchange
 from horovodjob_trainer.termination import Termination
 
 EVALUATION_BATCH = 250
@@ -64,7 +65,9 @@ class Loop:
         self.draws = [v for v in self.model.variables if v.name == "seed_generator_state"]
         inner = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         self.accumulated = list(getattr(inner, "_accumulated_gradients", None) or [])
-        self.waited = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        with tf.device("CPU"):  # read and written by the host
+            self.waited = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self.velocity_factor = tf.Variable(1.0, trainable=False)
         self.coordination = Coordination(self.waited, setup.say)
         self.checkpoints = None
         if output is not None:
@@ -72,10 +75,9 @@ class Loop:
         batches = evaluation_batches(setup.dataset.test, batch=EVALUATION_BATCH, rank=hvd.rank(), size=self.size,
                                      threads=setup.threads)  # fmt: skip
         self.test_batches = self._labelled(batches)
-        self.velocity_factor = tf.Variable(1.0, trainable=False)
         self.one_step = step_function(self.model, self.velocity_factor)
         if not self.run.deterministic:  # TensorFlow then refuses to read the clock
-            _time_exchange(self.model.optimizer, self.waited)
+            time_exchange(self.model.optimizer, self.waited)
         self.best_is_less = "accuracy" not in self.run.monitor and "auc" not in self.run.monitor
 
     def train(self) -> None:
@@ -297,51 +299,6 @@ class _Beat(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.termination.beat()
-
-
-def step_function(model: Any, velocity_factor: Any) -> Any:
-    """One step as a compiled function of the iterator, which multiplies momentum by the factor first."""
-    velocities = _velocities(model.optimizer)
-    # Moving statistics are averaged each step, as the gradients are: all ranks have the same model at any time.
-    moving = [v for v in model.non_trainable_weights if "float" in v.dtype]
-
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def one_step(batches: Any) -> Any:
-        for velocity in velocities:
-            velocity.assign(velocity * tf.cast(velocity_factor, velocity.dtype))
-        logs = model.train_step(next(batches))
-        if moving and hvd.size() > 1:
-            averages = hvd.grouped_allreduce([v.value for v in moving], op=hvd.Average, name="moving")
-            for variable, average in zip(moving, averages, strict=True):
-                variable.assign(average)
-        return logs
-
-    return one_step
-
-
-def _velocities(optimizer: Any) -> list[Any]:
-    """Variables that hold gradients times the rate of their step (Goyal et al. 2017, section 2.1)."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if not getattr(inner, "momentum", None):
-        return []
-    return list(getattr(inner, "momentums", None) or getattr(inner, "_momentums", None) or [])
-
-
-def _time_exchange(optimizer: Any, waited: Any) -> None:
-    """Makes the optimizer add to `waited` how long the exchange of gradients takes; who never waits is the slowest."""
-    apply, weight = type(optimizer).apply, optimizer._trainable_variables[-1]
-
-    def timed(grads: Any, trainable_variables: Any = None) -> Any:
-        grads = list(grads)
-        with tf.control_dependencies([grad for grad in grads if grad is not None]):
-            before = tf.timestamp()
-        with tf.control_dependencies([before]):
-            result = apply(optimizer, grads, trainable_variables)
-        with tf.control_dependencies([tf.identity(weight.value)]):  # read after its update
-            waited.assign_add(tf.timestamp() - before)
-        return result
-
-    object.__setattr__(optimizer, "apply", timed)
 
 
 def _floats(logs: dict[str, Any]) -> dict[str, float]:

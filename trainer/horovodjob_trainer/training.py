@@ -12,7 +12,7 @@ from horovodjob_trainer.checkpoint import variables_of
 from horovodjob_trainer.compilation import compiled
 from horovodjob_trainer.configuration import Configuration
 from horovodjob_trainer.errors import JobError, TrainerError
-from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
+from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.loop import Loop, Setup
 from horovodjob_trainer.output import Output, opened_output
 from horovodjob_trainer.posting import Poster
@@ -78,6 +78,7 @@ def _setup(run: Configuration, launch: Launch, termination: Termination) -> Setu
     say = _say
     say(f"Training {run.dataset} on {_count(hvd.size(), 'rank')} with {_count(threads, 'thread')} each")
     dataset = on_all_ranks(lambda: data.opened(run.request(threads)), launch)
+    _compare(dataset, launch)
     say(f"x_train shape: {(dataset.train.samples, *dataset.train.shape)}")
     say(f"{dataset.train.samples} train samples")
     say(f"{dataset.test.samples} test samples")
@@ -92,6 +93,20 @@ def _setup(run: Configuration, launch: Launch, termination: Termination) -> Setu
     model = on_all_ranks(lambda: models.build(run.model, shape=shape, classes=classes), launch)
     base = float(model.optimizer.learning_rate) if model.compiled else run.learning_rate
     return Setup(run, dataset, compiled(model, run, shape, classes), base, threads, termination, say)
+
+
+def _compare(dataset: data.Dataset, launch: Launch) -> None:
+    """Refuses to train where the ranks see different data, as when a share lags on one node."""
+    if launch.elastic:
+        return
+    seen = hvd.allgather_object((dataset.fingerprint, hostname()))
+    others = [(rank, *found) for rank, found in enumerate(seen) if found[0] != seen[0][0]]
+    if others:
+        rank, fingerprint, host = others[0]
+        raise JobError(
+            f"rank {rank} on {host} sees other data than rank 0 on {seen[0][1]} ({fingerprint}; {seen[0][0]}): every "
+            "node needs the same files below --data"
+        )
 
 
 def _begun(setup: Setup, launch: Launch) -> tuple[Output | None, RunState]:

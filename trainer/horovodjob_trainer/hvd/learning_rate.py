@@ -67,11 +67,12 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         optimizer.learning_rate = rate
         # Velocities hold gradients times the old rate (Goyal et al. 2017, arXiv:1706.02677, section 2.1).
         if self.momentum_correction and before and rate != before:
-            for velocity in _velocities(optimizer):
+            for velocity in velocities_of(optimizer):
                 velocity.assign(velocity * (rate / before))
 
 
-def _velocities(optimizer: Any) -> list[Any]:
+def velocities_of(optimizer: Any) -> list[Any]:
+    """The variables of a built optimizer that hold gradients times the rate of their step."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if not getattr(optimizer, "momentum", None) or not optimizer.built:
         return []
