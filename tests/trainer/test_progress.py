@@ -3,6 +3,7 @@
 import json
 import math
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -231,6 +232,35 @@ def test_a_disk_that_fills_up_is_said_once(tmp_path: Path) -> None:
         told.report(place(), {"loss": 1.0}, 1e-3)
     told.close(done=True)
     assert len([line for line in said if "No space left" in line]) == 1
+
+
+OWN_SCRIPT = """
+import keras, numpy as np
+import horovodjob_trainer.hvd as hvd
+from horovodjob_trainer.callbacks import ProgressCallback
+
+hvd.init()
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+model.fit(np.ones((64, 4)), np.ones(64), batch_size=8, epochs=3, verbose=0, callbacks=[ProgressCallback(batch_size=8)])
+"""
+
+
+def test_a_script_with_the_callback_tells_as_the_program_does(
+    run: Callable[..., Any], operator: Operator, token: Path, tmp_path: Path
+) -> None:
+    variables = {
+        "HOROVODJOB_PROGRESS_URL": operator.url,
+        "HOROVODJOB_PROGRESS_TOKEN_FILE": str(token),
+        "AZ_BATCHAI_STDOUTERR_DIR": str(tmp_path),
+    }
+    ended = run(2, [sys.executable, "-c", OWN_SCRIPT], variables)
+    assert ended.code == 0, ended.stderr
+    last = operator.reports[-1][1]
+    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 3, 3, 8, 8)
+    assert [line.split()[1] for line in ended.stdout.splitlines() if " 8/8 " in line] == ["1/3", "2/3", "3/3"]
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert records[-1]["progress"] == 1.0
 
 
 @pytest.fixture(scope="module")
