@@ -32,7 +32,7 @@ from typing import Any
 EFFICIENT, OVERHEAD = 0.94, 0.05  # targets: of two ranks against twice one; of each addition
 SILENT = ("--log-seconds", "1e9", "--tensorboard", "none")
 CHECKPOINT_STEPS = 10
-MPI = ("--bind-to", "none", "-mca", "mpi_yield_when_idle", "1", "-mca", "btl", "self,tcp", "-mca",
+MPI = ("--bind-to", "none", "-mca", "mpi_yield_when_idle", "1", "-mca",
        "btl_tcp_if_include", "lo", "-mca", "oob_tcp_if_include", "lo", "--oversubscribe")  # fmt: skip
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 NAMESPACE = "benchmark-scaling"

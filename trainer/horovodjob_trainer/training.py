@@ -184,7 +184,7 @@ def wait_for_all_ranks() -> None:
 def use_devices(threads: int) -> None:
     """Gives this rank its threads and, where the node has GPUs, the one of its local rank with memory as needed."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
