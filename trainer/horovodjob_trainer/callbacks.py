@@ -28,11 +28,13 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.directory = Path(directory or os.environ.get("AZ_BATCHAI_STDOUTERR_DIR") or ".")
         self.reporter: Reporter | None = None
         self.epoch = self.step = self.done = 0
+        self.ranks = 1
 
     def on_train_begin(self, logs: Any = None) -> None:
         if hvd.is_initialized() and hvd.rank() != 0:
             return
-        self.ranks = hvd.size() if hvd.is_initialized() else 1
+        if hvd.is_initialized():
+            self.ranks = hvd.size()
         self.reporter = Reporter(
             logs=self.directory,
             tensorboard=None,
@@ -78,7 +80,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _batch(self) -> int:
         """Examples that all ranks take in a step; where nobody says, the speed is that of batches."""
-        return (self.batch_size or 1) * getattr(self, "ranks", 1)
+        return (self.batch_size or 1) * self.ranks
 
 
 def _say(text: str) -> None:

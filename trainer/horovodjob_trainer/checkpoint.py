@@ -3,10 +3,8 @@
 import hashlib
 import io
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import numpy.typing as npt
 from horovodjob_trainer.state import RunState
 
 ATTRIBUTE = "horovodjob"
-PARTIAL_PREFIX = ".partial-"
 # What h5py and Keras raise for files that are cut off, foreign or of another model.
 UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, EOFError)
 
@@ -104,20 +101,6 @@ def restored(path: Path, variables: Sequence[Any]) -> RunState:
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
     return description.state
-
-
-@contextmanager
-def whole(target: Path) -> Iterator[Path]:
-    """A path to write to that becomes `target` in one step once everything is on the disk."""
-    path = target.with_name(f"{PARTIAL_PREFIX}{target.name}")  # Keras looks at the suffix
-    try:
-        yield path
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(path, target)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
 
 
 def _description(h5: Any) -> Description:

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
 from horovodjob_trainer import models, parsing
 from horovodjob_trainer.data import Request, problem
 from horovodjob_trainer.errors import UsageError
-from horovodjob_trainer.settings import GROUPS, PREFIX, SETTINGS, Setting, defaults_of
+from horovodjob_trainer.settings import GROUPS, PREFIX, SETTINGS, Parser, Setting, defaults_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +218,8 @@ def _refuse_contradictions(run: Configuration, given: Mapping[str, _Given]) -> N
         raise UsageError(sentence)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="horovodjob_trainer",
         usage="python -m horovodjob_trainer [--SETTING VALUE ...] | predict ... | evaluate ...",
         description="Train a Keras model with one process per rank. Start it with mpirun, horovodrun or as a "
@@ -250,10 +245,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add(group: Any, setting: Setting) -> None:
     flags = [f"--{setting.name}"] if setting.name != "dir" else ["-d", "--dir"]
-    text = setting.help.replace("%", "%%")
-    if setting.default is not None:
-        text += f" (default: {setting.default})"
     if setting.parse is parsing.boolean:
-        group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=text)
+        group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=setting.explained)
     else:
-        group.add_argument(*flags, metavar=setting.metavar, help=text)
+        group.add_argument(*flags, metavar=setting.metavar, help=setting.explained)

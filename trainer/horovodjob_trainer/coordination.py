@@ -5,7 +5,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,3 +95,11 @@ class Coordination:
                 self.say(
                     f"All ranks wait for {self.named([rank])}: {seconds:.3f} s a step, {usual:.3f} s on the others"
                 )
+
+
+def averaged(values: Mapping[str, float], weight: float) -> dict[str, float]:
+    """The values' weighted average over all ranks; a rank without any takes part with the weight 0."""
+    names = max(hvd.allgather_object(list(values)), key=len)
+    own = [values.get(name, 0.0) * weight for name in names]
+    totals = hvd.allreduce(np.array([*own, weight], np.float64), op=hvd.Sum, name="metrics").numpy()
+    return {name: float(total / totals[-1]) for name, total in zip(names, totals[:-1], strict=True)}

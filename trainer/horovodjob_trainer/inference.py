@@ -103,21 +103,15 @@ def _source(given: argparse.Namespace, model: Any, threads: int) -> data.Source:
 
 def _evaluated(model: Any, test: data.Source, batch: int, threads: int) -> dict[str, float]:
     """Loss and metrics over the examples of all ranks together, each example weighing the same."""
-    import numpy as np
-
     from horovodjob_trainer import hvd
+    from horovodjob_trainer.coordination import averaged
 
     known = model.output_shape[-1]
     if test.classes is not None and known not in (1, None) and test.classes > known:
         raise DataError(f"the model tells {known} classes apart, and the data has {test.classes}; give other data")
     _compile(model, test.classes)
     values = _examined(test, lambda batches: model.evaluate(batches, verbose=0, return_dict=True), batch, threads)
-    mine = len(range(hvd.rank(), test.samples, hvd.size()))
-    parts = hvd.allgather_object((mine, values or {}))
-    names = next(part for count, part in parts if count)
-    return {
-        name: float(np.sum([count * part[name] for count, part in parts if count]) / test.samples) for name in names
-    }
+    return averaged(values or {}, len(range(hvd.rank(), test.samples, hvd.size())))
 
 
 def _compile(model: Any, classes: int | None) -> None:

@@ -2,12 +2,13 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
 
 from horovodjob_trainer import data, parsing
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.predictions import FORMATS
-from horovodjob_trainer.settings import SETTINGS
+from horovodjob_trainer.settings import SETTINGS, Parser
 
 DATA_SETTINGS = ("dataset", "data", "archive", "archive-url", "archive-sha256", "data-dir", "validation-share",
                  "image-size", "seed", "threads")  # fmt: skip
@@ -44,14 +45,9 @@ def request(given: argparse.Namespace, size: int, *, threads: int) -> data.Reque
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _parser(command: str) -> argparse.ArgumentParser:
     predicts = command == "predict"
-    parser = _Parser(
+    parser = Parser(
         prog=f"python -m horovodjob_trainer {command}",
         description="Write what a trained model says of pictures or of the test part of a data set."
         if predicts
@@ -62,9 +58,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--model", type=_read(parsing.path), required=True, metavar="FILE",
                         help="trained model: .keras, .h5, or a checkpoint")  # fmt: skip
     for name in DATA_SETTINGS:
-        setting = SETTINGS[name]
-        default = None if name == "dataset" or setting.default is None else setting.parse(setting.default)
-        about = setting.help.replace("%", "%%") + (f" (default: {default})" if default is not None else "")
+        setting = SETTINGS[name] if name != "dataset" else replace(SETTINGS[name], default=None)
+        default = None if setting.default is None else setting.parse(setting.default)
+        about = setting.explained
         if predicts and name == "data":
             about += "; without --dataset a picture, a folder of pictures, or the x of an .npz file"
         parser.add_argument(f"--{name}", type=_read(setting.parse), default=default, metavar="X", help=about)

@@ -14,7 +14,7 @@ from horovodjob_trainer.augmentation import Augmentation
 from horovodjob_trainer.checkpoint import Form, snapshot, variables_of
 from horovodjob_trainer.compilation import labels_as
 from horovodjob_trainer.configuration import Configuration
-from horovodjob_trainer.coordination import Coordination
+from horovodjob_trainer.coordination import Coordination, averaged
 from horovodjob_trainer.data.reading import explained
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import NonFiniteLoss, RanksDiffer, Terminated
@@ -116,7 +116,7 @@ class Loop:
             )
         except tf.errors.OpError as error:
             raise explained(error, self.setup.dataset.test) or error from error
-        return _averaged({name: float(value) for name, value in values.items()}, mine)
+        return averaged({name: float(value) for name, value in values.items()}, mine)
 
     def _epoch(self, batches: Any) -> None:
         state = self.state
@@ -137,7 +137,6 @@ class Loop:
         rate = self.schedule.rate(state.position / state.epoch_examples, self.size)
         self._set_rate(rate)
         logs: dict[str, Any] = self.one_step(batches)
-        place = self._place(self.job_batch)
         state.position += self.job_batch
         state.step += 1
         self.setup.termination.beat()
@@ -150,6 +149,7 @@ class Loop:
         if run.check_sync_every and state.step % run.check_sync_every == 0:
             self._check_sync()
         if self.reporter and not ends and self.reporter.due():
+            place = self._place(state.epoch, state.step_in_epoch(self.job_batch))
             self.reporter.report(place, _floats(logs), rate)
         if whole and not ends:
             self._keep()
@@ -168,16 +168,14 @@ class Loop:
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         state = self.state
         rate = float(self.model.optimizer.learning_rate)
-        metrics = _averaged(_floats(logs), 1.0)
-        place = self._place(0, epoch=epoch)
+        metrics = averaged(_floats(logs), 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
         self._validation, self._validated_at = self.evaluation(), state.position
         metrics |= {f"val_{name}": value for name, value in self._validation.items()}
-        state.metrics = metrics
         self._judge(metrics, epoch + 1)
         if self.reporter:
-            self.reporter.report(place, metrics, rate)
+            self.reporter.report(self._place(epoch, state.steps_in_epoch(self.job_batch)), metrics, rate)
         for gradient in self.accumulated if self.run.accumulate > 1 else ():
             gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
         self._checkpoint()
@@ -248,14 +246,10 @@ class Loop:
         state = self.state
         return state.stopped or state.position >= state.total or state.step >= (self.run.max_steps or math.inf)
 
-    def _place(self, ahead: int, *, epoch: int | None = None) -> Place:
-        """The point that `ahead` more examples lead to; with `epoch`, its end."""
+    def _place(self, epoch: int, step: int) -> Place:
         state = self.state
-        steps = state.steps_in_epoch(self.job_batch)
-        number = state.epoch if epoch is None else epoch
-        step = state.step_in_epoch(self.job_batch) + bool(ahead) if epoch is None else steps
-        return Place(number + 1, state.epochs, step, steps, state.position + ahead, state.total,
-                     state.step + bool(ahead))  # fmt: skip
+        return Place(epoch + 1, state.epochs, step, state.steps_in_epoch(self.job_batch), state.position, state.total,
+                     state.step)  # fmt: skip
 
     def _batches(self) -> Any:
         run = self.run
@@ -303,11 +297,3 @@ class _Beat(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _floats(logs: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in logs.items()}
-
-
-def _averaged(values: dict[str, float], weight: float) -> dict[str, float]:
-    """The values' weighted average over all ranks; a rank without any takes part with the weight 0."""
-    names = sorted(set().union(*hvd.allgather_object(sorted(values))))
-    own = [values.get(name, 0.0) * weight for name in names]
-    totals = hvd.allreduce(np.array([*own, weight], np.float64), op=hvd.Sum, name="metrics").numpy()
-    return {name: float(total / totals[-1]) for name, total in zip(names, totals[:-1], strict=True)}

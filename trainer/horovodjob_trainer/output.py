@@ -1,5 +1,6 @@
 """The output directory of a run: its identity, its checkpoints, and the trained model at its end."""
 
+import copy
 import json
 import re
 import secrets
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.checkpoint import PARTIAL_PREFIX, UNREADABLE, Array, Form, described, restored, whole
+from horovodjob_trainer.atomic import PARTIAL_PREFIX, whole
+from horovodjob_trainer.checkpoint import UNREADABLE, Array, Form, described, restored
 from horovodjob_trainer.errors import OutputError
 from horovodjob_trainer.state import RunState
 
@@ -124,7 +126,7 @@ class Checkpoints:
         """Writes values and state as the checkpoint of `name`, an epoch and a step in it, while training goes on."""
         self.wait()
         path = self.output.checkpoint(*name)
-        state = RunState.from_json(state.to_json())
+        state = copy.deepcopy(state)  # training goes on with its own
         self.thread = threading.Thread(target=self._write, args=(path, values, state), name="checkpoint")
         self.thread.start()
 
@@ -145,11 +147,13 @@ class Checkpoints:
             self.say(f"Training goes on without the checkpoint {path}: {error.strerror or error}")
 
     def _forget(self, state: RunState) -> None:
-        best = self.output.checkpoint(state.best_epoch) if state.best_epoch else None
-        for path in self.mine[: -self.keep]:
-            if path != best:
+        kept = set(self.mine[-self.keep :])
+        if state.best_epoch:
+            kept.add(self.output.checkpoint(state.best_epoch))
+        for path in self.mine:
+            if path not in kept:
                 path.unlink(missing_ok=True)
-        self.mine = [path for path in self.mine if path in self.mine[-self.keep :] or path == best]
+        self.mine = [path for path in self.mine if path in kept]
 
 
 def _is_of(path: Path, run: str) -> bool:

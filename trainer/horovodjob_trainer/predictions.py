@@ -3,9 +3,7 @@
 import csv
 import io
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from horovodjob_trainer.atomic import whole
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import OutputError
 
@@ -42,16 +41,10 @@ def written(content: Iterable[str], path: Path | None) -> None:
         sys.stdout.flush()
         return
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
+        with whole(path) as partial:
+            with partial.open("w") as file:
                 file.writelines(f"{line}\n" for line in content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+            partial.chmod(0o644)
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}; give another --output") from error
 

@@ -1,12 +1,14 @@
 """Every setting of the trainer: its name, how its text is read, its default, its help."""
 
+import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from horovodjob_trainer import data, models, parsing
+from horovodjob_trainer.errors import UsageError
 
 PREFIX = "TRAINER_"
 COUNT = 1_000_000_000
@@ -29,6 +31,19 @@ class Setting:
     @property
     def variable(self) -> str:
         return PREFIX + self.field.upper()
+
+    @property
+    def explained(self) -> str:
+        """The help with the default, as argparse wants it."""
+        default = "" if self.default is None else f" (default: {self.default})"
+        return (self.help + default).replace("%", "%%")
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises a complaint as UsageError, for one rank to say."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ class RunState:
     best_epoch: int = 0
     stopped: bool = False
     draws: list[int] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def epoch(self) -> int:

@@ -3,12 +3,12 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from horovodjob_trainer import parsing
 from horovodjob_trainer.data import Request, problem
 from horovodjob_trainer.errors import UsageError
-from horovodjob_trainer.settings import COUNT, PREFIX, SETTINGS, Setting
+from horovodjob_trainer.settings import COUNT, PREFIX, SETTINGS, Parser, Setting
 
 PROGRAM = "horovodjob_trainer.compat"
 OPTIONS = (
@@ -67,13 +67,8 @@ def _refuse_unknown(environment: Mapping[str, str]) -> None:
             raise UsageError(f"the environment variable {variable} is no option here; --help lists all")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=PROGRAM,
         usage=f"python -m {PROGRAM} [OPTION ...] SCRIPT [ARGUMENT ...]",
         description="Run a training script of 2018 (Keras 2.1, TensorFlow 1, horovod.keras) unchanged, with one "
@@ -83,11 +78,10 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     for option in OPTIONS:
-        text = option.help.replace("%", "%%") + (f" (default: {option.default})" if option.default else "")
         if option.parse is parsing.boolean:
-            parser.add_argument(f"--{option.name}", action="store_const", const="true", help=text)
+            parser.add_argument(f"--{option.name}", action="store_const", const="true", help=option.explained)
         else:
-            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=text)
+            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.explained)
     parser.add_argument("script", metavar="SCRIPT", help="the script")
     rest = parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="its own arguments")
     rest.required = False  # or argparse's complaint about a missing script would name it as well

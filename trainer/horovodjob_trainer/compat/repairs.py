@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from horovodjob_trainer.checkpoint import whole
+from horovodjob_trainer.atomic import whole
 from horovodjob_trainer.compat import keras2
 from horovodjob_trainer.compat.forgotten import forgotten
 from horovodjob_trainer.launch import Launch
