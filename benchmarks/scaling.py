@@ -5,9 +5,10 @@
 
 Trains the tutorial's network on the digits with one thread for each rank, in turns: one process alone, two that know
 nothing of each other, two ranks under mpirun, two ranks that also write a checkpoint every ten steps, and two that
-also tell their progress each second to files and to a server. `--job` adds two ranks as a HorovodJob on the warm
-cluster that `make demo` leaves. A run's speed is the median of its epochs after the first, validation not counted;
-each figure is the median of the rounds. Exit status: 0 if the targets are met, 1 if not.
+also tell their progress each second to files and to a server. `--job` adds two ranks over TCP, and two as a
+HorovodJob, in one worker and in two, on the warm cluster that `make demo` leaves. A run's speed is the median of its
+epochs after the first, validation not counted; each figure is the median of the rounds. Exit status: 0 if the targets
+are met, 1 if not.
 
 `--gpu` trains CIFAR-10 with one rank for each GPU until the validation accuracy reaches the target.
 """
@@ -35,7 +36,9 @@ CHECKPOINT_STEPS = 10
 MPI = ("--bind-to", "none", "-mca", "mpi_yield_when_idle", "1", "-mca",
        "btl_tcp_if_include", "lo", "-mca", "oob_tcp_if_include", "lo", "--oversubscribe")  # fmt: skip
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+TCP = ("-mca", "btl", "tcp,self")  # what ranks of different pods use
 NAMESPACE = "benchmark-scaling"
+CPU_REQUEST = 700  # thousandths of a core for each rank: two and the local cluster's own pods fit on two cores
 
 
 def trainer(directory: str, epochs: int, *more: str) -> list[str]:
@@ -44,8 +47,12 @@ def trainer(directory: str, epochs: int, *more: str) -> list[str]:
     return [sys.executable, "-m", "horovodjob_trainer", *flags, *more]
 
 
-def under_mpirun(ranks: int, command: Sequence[str]) -> list[str]:
-    return ["mpirun", "-np", str(ranks), *MPI, *command]
+def temporary() -> str:
+    return tempfile.mkdtemp(prefix="horovodjob-scaling-")
+
+
+def under_mpirun(ranks: int, command: Sequence[str], *more: str) -> list[str]:
+    return ["mpirun", "-np", str(ranks), *MPI, *more, *command]
 
 
 def speed(output: str) -> float:
@@ -91,7 +98,7 @@ def ways(epochs: int, reporting: dict[str, str]) -> dict[str, Callable[[], float
     """Every way to train, by its name."""
 
     def fresh(*more: str) -> list[str]:
-        return trainer(tempfile.mkdtemp(prefix="horovodjob-scaling-"), epochs, *more)
+        return trainer(temporary(), epochs, *more)
 
     saving = ("--checkpoint-steps", str(CHECKPOINT_STEPS), "--keep-checkpoints", "1")
     return {
@@ -103,24 +110,31 @@ def ways(epochs: int, reporting: dict[str, str]) -> dict[str, Callable[[], float
     }
 
 
-def as_job(epochs: int) -> float:
-    """Two ranks in two pods."""
-    from cluster_client import apply, kubectl, trainer_image, wait_until
+def as_job(epochs: int, workers: int) -> float:
+    """Two ranks in one pod or in two; each pod asks for the processors that its ranks use."""
+    from cluster_client import Watch, apply, kubectl, trainer_image
 
-    command = ["python3", *trainer("/tmp/out", epochs, *SILENT)[1:]]
+    slots = 2 // workers
     spec = {
         "image": trainer_image(),
-        "worker": {"replicas": 2, "gpus": 0},
-        "command": command,
+        "worker": {
+            "replicas": workers,
+            "slots": slots,
+            "gpus": 0,
+            "resources": {"requests": {"cpu": f"{CPU_REQUEST * slots}m"}},
+        },
+        "command": ["python3", *trainer("/tmp/out", epochs, *SILENT)[1:]],
         "runPolicy": {"backoffLimit": 0},
     }
     metadata = {"name": "job", "namespace": NAMESPACE}
     apply({"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "metadata": metadata, "spec": spec})
-    phase = ("get", "horovodjob", "-n", NAMESPACE, "job", "-o", "jsonpath={.status.phase}")
-    wait_until(lambda: kubectl(*phase) in ("Succeeded", "Failed"), 600)
+    jobs = Watch("horovodjob", NAMESPACE)  # a process that asks again and again would be measured with the job
+    ended = ("Succeeded", "Failed")
+    jobs.when(lambda there: "job" in there and there["job"].get("status", {}).get("phase") in ended, 600)
+    jobs.close()
     rate = speed(kubectl("logs", "-n", NAMESPACE, "job-launcher", "-c", "launcher"))
     kubectl("delete", "horovodjob", "-n", NAMESPACE, "job", "--wait=true")
-    wait_until(lambda: not kubectl("get", "pods", "-n", NAMESPACE, "-o", "name").strip(), 120)
+    kubectl("wait", "pods", "-n", NAMESPACE, "--all", "--for=delete", "--timeout=120s")
     return rate
 
 
@@ -137,7 +151,8 @@ def table(found: dict[str, list[float]]) -> bool:
         "progress each second": 1 - rates["progress"] / rates["together"],
     }
     if "job" in rates:
-        costs["as a HorovodJob"] = 1 - rates["job"] / rates["together"]
+        costs["a HorovodJob of one worker with two slots"] = 1 - rates["job"] / rates["together"]
+        costs["a HorovodJob of two workers, over TCP"] = 1 - rates["job of two"] / rates["tcp"]
     print(f"\nscaling efficiency of two ranks {efficiency:.1%} (target at least {EFFICIENT:.0%})")
     print(f"two processes that know nothing of each other {rates['apart'] / (2 * rates['one']):.1%}")
     for name, cost in costs.items():
@@ -194,7 +209,9 @@ def main() -> None:
             from cluster_client import fresh_namespace
 
             fresh_namespace(NAMESPACE)
-            turns["job"] = lambda: as_job(given.epochs)
+            turns["tcp"] = lambda: measured([under_mpirun(2, trainer(temporary(), given.epochs, *SILENT), *TCP)])
+            turns["job"] = lambda: as_job(given.epochs, 1)
+            turns["job of two"] = lambda: as_job(given.epochs, 2)
         for number in range(given.rounds):
             for name, way in turns.items():
                 found.setdefault(name, []).append(way())

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from horovodjob.api.job import HorovodJob, Metadata, parse_status
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob.api.vocabulary import GROUP, PLURAL, VERSION, ConditionType, Reason
+from horovodjob.api.vocabulary import GROUP, OPERATOR_NAME, PLURAL, VERSION, ConditionType, Reason
 from horovodjob_operator.cluster.caches import Caches, Key, Record
 from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.errors import Gone, NameTaken, OperatorError
@@ -120,6 +120,9 @@ class Events:
         same = known is not None and known.job.metadata.uid == metadata.uid
         if known and same and version <= known.version:
             return
+        policy = (raw.get("spec") or {}).get("runPolicy") or {}
+        if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
+            return  # another controller's job; that can never change
         job, refusal = _parsed(raw, metadata)
         if known and same:
             changed = job.metadata.generation != known.job.metadata.generation

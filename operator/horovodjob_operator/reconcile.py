@@ -112,6 +112,10 @@ class Reconciler:
 
     async def _act(self, record: Record, observed: Observed, plan: Plan, now: datetime) -> datetime | None:
         job = record.job
+        if plan.delete_job:
+            await self._objects.delete_job(job)
+            _tell(job, "deleted, as runPolicy.ttlSecondsAfterFinished says")
+            return None
         await self._delete(job, observed, plan)
         if plan.probe:
             return await self._probe(record, now)
@@ -191,6 +195,7 @@ class Reconciler:
             attempt=job.status.attempt,
             owner_uid=job.metadata.uid,
             version=int(metadata["resourceVersion"]),
+            created_at=self._clock().replace(microsecond=0),
             hosts=hosts if role is Role.LAUNCHER else "",
         )
         self._caches.keep(OwnedPod(job.key, facts))

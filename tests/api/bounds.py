@@ -25,10 +25,13 @@ ITEMS: dict[str, Object] = {
     "env": {"name": "A"},
     "imagePullSecrets": {"name": "registry"},
     "tolerations": {},
+    "inputs": {"id": "A", "path": "/data"},
+    "outputs": {"id": "A", "pathPrefix": "/data"},
     "volumes": {"name": "data", "emptyDir": {}},
     "volumeMounts": {"name": "data", "mountPath": "/data"},
 }
 BESIDE: dict[str, Object] = {
+    "launcherCommand": {"command": None},
     "volumeMounts": {"volumes": [{"name": name, "emptyDir": {}} for name in ("data", "n", "n" * 63)]},
     "script": {"command": None},
 }
@@ -66,6 +69,8 @@ def _placed(path: str, value: Any) -> Object:
     inner = _placed(rest, value) if rest else value
     if name == "script":
         inner = {"path": "/train.py"} | inner
+    if name == "preparation":
+        inner = {"command": "true"} | inner
     if head.endswith("{}"):
         inner = {"cpu": inner}
     if head.endswith("[]"):
@@ -172,12 +177,37 @@ BOUNDS: tuple[Bound, ...] = (
     Bound("volumeMounts[].readOnly", "type", "yes", True),
     *_many("volumeMounts", 200, {"name": "data", "mountPath": "/"}, "mountPath"),
     _twice("volumeMounts", {"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/b"}),
+    *_length("launcherCommand[]", 131072),
+    Bound("launcherCommand", "minItems", [], ["true"]),
+    *_many("launcherCommand", 4096, "x"),
+    *_length("mpi.args[]", 131072),
+    *_many("mpi.args", 1024, "x"),
+    *_length("priorityClassName", 253, 1),
+    Bound("spot", "type", "yes", True),
+    *_length("preparation.command", 131072, 1),
+    *_range("preparation.timeoutSeconds", 1, 2147483647),
+    *_length("inputs[].id", 63, 1, "I"),
+    Bound("inputs[].id", "pattern", "a-b", "_2nd"),
+    *_length("inputs[].path", 4096, 1),
+    *_many("inputs", 100, {"id": "I", "path": "/data"}, "id"),
+    _twice("inputs", {"id": "A", "path": "/a"}, {"id": "B", "path": "/a"}),
+    *_length("outputs[].id", 63, 1, "O"),
+    Bound("outputs[].id", "pattern", "2nd", "_2nd"),
+    *_length("outputs[].pathPrefix", 4096, 1, "/"),
+    *_length("outputs[].pathSuffix", 1024),
+    *_many("outputs", 100, {"id": "O", "pathPrefix": "/data"}, "id"),
+    _twice("outputs", {"id": "A", "pathPrefix": "/a"}, {"id": "B", "pathPrefix": "/a"}),
     *_quantity("shmSize"),
     *_length("logs.pathPrefix", 4096, 1, "/"),
     Bound("runPolicy.cleanPodPolicy", "enum", "Some", "All"),
     *_range("runPolicy.backoffLimit", 0, 1000),
     *_range("runPolicy.activeDeadlineSeconds", 1, 2147483647),
+    Bound("runPolicy.onWorkerLoss", "enum", "Ignore", "Fail"),
+    *_range("runPolicy.ttlSecondsAfterFinished", 0, 2147483647),
+    *_length("runPolicy.managedBy", 63, 1),
+    *_range("scheduling.timeoutSeconds", 1, 2147483647),
     Bound("runPolicy.suspend", "type", "yes", True),
+    Bound("runPolicy.terminate", "type", "yes", True),
 )
 
 
@@ -194,7 +224,7 @@ class Rule:
         return self.name
 
 
-ONE_OF = "spec: Invalid value: set exactly one of script and command"
+ONE_OF = "spec: Invalid value: set exactly one of script, command and launcherCommand"
 OWN_ENV = (
     "spec: Invalid value: env: names that begin with HOROVODJOB_ or AZ_BATCHAI_ are set by the operator, "
     "choose another name"
@@ -203,14 +233,22 @@ OWN_VOLUME = (
     "spec: Invalid value: volumes: names that begin with horovodjob- belong to the operator, choose another name"
 )
 UNKNOWN_MOUNT = "spec: Invalid value: volumeMounts: each name must be that of an entry of spec.volumes"
+RELATIVE = "pathSuffix must be a relative path without .., such as models"
 ABSOLUTE = (
     "spec.logs: Invalid value: must be an absolute path on a mounted volume, such as /data/logs or "
     "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share"
 )
+ABSOLUTE_OUTPUT = ABSOLUTE.replace("spec.logs", "spec.outputs[0]")
 SECRET_KEY = {"secretKeyRef": {"name": "token", "key": "token"}}
 MOUNT = {"name": "data", "mountPath": "/data"}
 RULES: tuple[Rule, ...] = (
-    Rule("neither script nor command", {"command": None}, {"command": ["true"]}, ONE_OF),
+    Rule("nothing to run", {"command": None}, {"command": ["true"]}, ONE_OF),
+    Rule(
+        "both command and launcherCommand",
+        {"launcherCommand": ["true"]},
+        {"launcherCommand": ["true"], "command": None},
+        ONE_OF,
+    ),
     Rule(
         "both script and command", {"script": {"path": "/a.py"}}, {"script": {"path": "/a.py"}, "command": None}, ONE_OF
     ),
@@ -244,6 +282,21 @@ RULES: tuple[Rule, ...] = (
         {"volumeMounts": [MOUNT], "volumes": [SCRATCH]},
         {"volumeMounts": [MOUNT], "volumes": [SCRATCH, DATA]},
         UNKNOWN_MOUNT,
+    ),
+    Rule(
+        "an output in a relative path",
+        {"outputs": [{"id": "A", "pathPrefix": "models"}]},
+        {"outputs": [{"id": "A", "pathPrefix": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share"}]},
+        ABSOLUTE_OUTPUT,
+    ),
+    *(
+        Rule(
+            f"an output that leaves its directory, {suffix}",
+            {"outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": suffix}]},
+            {"outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": "..models/a"}]},
+            f"spec.outputs[0]: Invalid value: {RELATIVE}",
+        )
+        for suffix in ("/models", "..", "../models", "models/../..")
     ),
     Rule(
         "logs in a relative path",

@@ -33,7 +33,14 @@ BEFORE: Object = {
     "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "tmp", "emptyDir": {}}],
     "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}],
     "shmSize": "1Gi",
+    "mpi": {"args": ["-x", "A"]},
+    "spot": True,
+    "priorityClassName": "low",
+    "preparation": {"command": "true", "timeoutSeconds": 60},
+    "inputs": [{"id": "A", "path": "/data"}],
+    "outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": "a"}],
     "logs": {"pathPrefix": "/data/logs"},
+    "scheduling": {"timeoutSeconds": 60},
     "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 3, "activeDeadlineSeconds": 3600},
 }
 REMOVED: Any = object()
@@ -84,9 +91,20 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("volumeMounts", 0), {"name": "data", "mountPath": "/data", "subPath": "a"}),
     (("volumeMounts", 0), {"name": "data", "mountPath": "/data", "newField": True}),
     (("shmSize",), "2Gi"),
+    (("mpi", "args"), ["-x", "B"]),
+    (("spot",), False),
+    (("priorityClassName",), "high"),
+    (("preparation", "command"), "false"),
+    (("preparation", "timeoutSeconds"), 61),
+    (("preparation",), REMOVED),
+    (("inputs", 0, "path"), "/other"),
+    (("outputs", 0, "pathPrefix"), "/other"),
+    (("outputs", 0, "pathSuffix"), REMOVED),
     (("logs", "pathPrefix"), "/data/other"),
     (("logs",), REMOVED),
+    (("scheduling", "timeoutSeconds"), 61),
     (("runPolicy", "cleanPodPolicy"), "All"),
+    (("runPolicy", "onWorkerLoss"), "Fail"),
     (("runPolicy", "backoffLimit"), 4),
     (("runPolicy", "activeDeadlineSeconds"), 7200),
     (("runPolicy", "activeDeadlineSeconds"), REMOVED),
@@ -179,6 +197,31 @@ def test_leaving_out_what_is_the_default_is_no_change(api: Api, jobs: str) -> No
     assert api.replace(f"{jobs}/{name}", made)["metadata"]["generation"] == 1
 
 
+@pytest.mark.parametrize("change", [{"ttlSecondsAfterFinished": 60}, {"terminate": True}], ids=str)
+def test_how_a_running_job_ends_can_change(api: Api, jobs: str, running: Object, change: Object) -> None:
+    stored = api.patch(f"{jobs}/running?dryRun=All", {"spec": {"runPolicy": change}})
+    assert stored["spec"]["runPolicy"].items() >= change.items()
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_an_end_cannot_be_taken_back(api: Api, jobs: str, suspend: bool) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name, runPolicy={"suspend": suspend, "terminate": True}))
+    with pytest.raises(ApiError, match="terminate cannot be taken back"):
+        api.patch(f"{jobs}/{name}", {"spec": {"runPolicy": {"terminate": False}}})
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+@pytest.mark.parametrize("before", [None, "horovodjob.dev/operator", "example.org/queue"])
+def test_who_manages_a_job_can_never_change(api: Api, jobs: str, before: str | None, suspend: bool) -> None:
+    name = next(NAMES)
+    policy = {"suspend": suspend} | ({"managedBy": before} if before else {})
+    api.create(jobs, job(name, runPolicy=policy))
+    for after in {"example.org/other", None} - {before}:
+        with pytest.raises(ApiError, match="managedBy can never change"):
+            api.patch(f"{jobs}/{name}", {"spec": {"runPolicy": {"managedBy": after}}})
+
+
 def test_labels_and_annotations_of_a_running_job_are_free(api: Api, jobs: str, running: Object) -> None:
     stored = api.patch(f"{jobs}/running?dryRun=All", {"metadata": {"labels": {"team": "vision"}}})
     assert stored["metadata"]["labels"] == {"team": "vision"}
@@ -188,7 +231,14 @@ def test_every_field_of_the_spec_is_in_the_table() -> None:
     def fields() -> Iterator[str]:
         yield from (rule["message"].partition(" can change only")[0] for rule in frozen_rules())
 
-    assert set(fields()) - {named(path) for path, _ in CHANGES} == {"script"}
+    assert set(fields()) - {named(path) for path, _ in CHANGES} == {"script", "launcherCommand"}
+
+
+def test_a_launchers_own_command_is_frozen_too(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name, command=None, launcherCommand=["a"]))
+    with pytest.raises(ApiError, match="launcherCommand can change only"):
+        api.patch(f"{jobs}/{name}", {"spec": {"launcherCommand": ["b"]}})
 
 
 def test_a_script_is_frozen_too(api: Api, jobs: str) -> None:

@@ -12,7 +12,7 @@ from horovodjob.api.vocabulary import ConditionType, Phase, Role
 # Phases that passed while the operator was away are skipped, so an edge may go over several of them.
 LATER = {Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUCCEEDED}
 EDGES = {
-    None: {Phase.QUEUED, Phase.SUSPENDED},
+    None: {Phase.QUEUED, Phase.SUSPENDED, Phase.TERMINATING},
     Phase.QUEUED: {*LATER, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED},
     Phase.STARTING: {
         Phase.QUEUED,
@@ -24,8 +24,8 @@ EDGES = {
         Phase.FAILED,
     },
     Phase.RUNNING: {Phase.RESTARTING, Phase.SUSPENDED, Phase.TERMINATING, Phase.SUCCEEDED, Phase.FAILED},
-    Phase.RESTARTING: {*LATER, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED},
-    Phase.SUSPENDED: {Phase.QUEUED},
+    Phase.RESTARTING: {*LATER, Phase.QUEUED, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED},
+    Phase.SUSPENDED: {Phase.QUEUED, Phase.TERMINATING},
     Phase.TERMINATING: {Phase.FAILED, Phase.SUCCEEDED},
     Phase.SUCCEEDED: set(),
     Phase.FAILED: set(),
@@ -42,10 +42,17 @@ TRUE_CONDITION = {
 class CourseOfEvents(RuleBasedStateMachine):
     """A cluster that does anything that clusters do, and an operator that may die after any write."""
 
-    @initialize(backoff=st.integers(0, 2), deadline=st.sampled_from([None, 300]), replicas=st.integers(1, 3))
-    def begin(self, backoff: int, deadline: int | None, replicas: int) -> None:
-        policy = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline}
-        self.world = World(a_job(worker={"replicas": replicas, "gpus": 0}, runPolicy=policy))
+    @initialize(
+        backoff=st.integers(0, 2),
+        deadline=st.sampled_from([None, 300]),
+        replicas=st.integers(1, 3),
+        timeout=st.sampled_from([20, 600]),
+        loss=st.sampled_from(["Restart", "Fail"]),
+    )
+    def begin(self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str) -> None:
+        policy = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline, "onWorkerLoss": loss}
+        size, placing = {"replicas": replicas, "gpus": 0}, {"timeoutSeconds": timeout}
+        self.world = World(a_job(worker=size, scheduling=placing, runPolicy=policy))
 
     @rule(die_after=st.one_of(st.none(), st.integers(0, 4)))
     def look(self, die_after: int | None) -> None:
@@ -91,9 +98,16 @@ class CourseOfEvents(RuleBasedStateMachine):
 
     @rule(suspend=st.booleans())
     def the_user_suspends_or_resumes(self, suspend: bool) -> None:
-        spec = self.world.job.spec
-        policy = spec.run_policy.model_copy(update={"suspend": suspend})
-        self.world.job = self.world.job.model_copy(update={"spec": spec.model_copy(update={"run_policy": policy})})
+        self.world.edit_policy(suspend=suspend)
+
+    @precondition(lambda self: len(self.world.statuses) > 6)
+    @rule()
+    def the_user_ends_the_job(self) -> None:
+        self.world.edit_policy(terminate=True)
+
+    @rule()
+    def some_pods_get_a_node(self) -> None:
+        self.world.place(at_most=1)
 
     @rule(seconds=st.sampled_from([0.5, 3, 30, 400]))
     def time_passes(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from domain.worlds import NOON, World, a_job
 from horovodjob.api.vocabulary import ConditionType, Phase, Reason
+from horovodjob_operator.domain.findings import released_until
 from horovodjob_operator.domain.observed import End, Waiting, owned_pod
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.reporting import events_between, next_status, significant
@@ -170,16 +171,14 @@ def test_a_start_script_tells_its_reason_itself(running: World) -> None:
 
 
 def test_suspending_takes_all_pods_and_resuming_starts_anew(running: World) -> None:
-    spec = running.job.spec
-    suspended = spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update={"suspend": True})})
-    running.job = running.job.model_copy(update={"spec": suspended})
+    running.edit_policy(suspend=True)
     running.look()
     running.vanish()
     running.look()
     assert phase_of(running) is Phase.SUSPENDED
     assert running.status.start_time is None
     assert not running.pods
-    running.job = running.job.model_copy(update={"spec": spec})
+    running.edit_policy(suspend=False)
     running.wait(5)
     running.launch()
     assert phase_of(running) is Phase.RUNNING
@@ -199,6 +198,125 @@ def test_a_deadline_ends_the_launcher_keeps_its_pod_and_then_fails_the_job() -> 
     world.look()
     assert phase_of(world) is Phase.FAILED
     assert world.status.conditions[0].reason == Reason.DEADLINE_EXCEEDED
+
+
+def test_a_job_that_is_told_to_end_ends_from_every_phase_and_keeps_its_launcher(running: World) -> None:
+    running.edit_policy(terminate=True)
+    running.look()
+    assert phase_of(running) is Phase.TERMINATING
+    assert running.pods["cifar-launcher"].ending
+    running.vanish()
+    running.end("cifar-launcher", 143)
+    running.look()
+    failed = running.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert (failed.reason, failed.message) == (Reason.TERMINATED, "the job was ended: runPolicy.terminate is true")
+    assert (running.status.exit_code, set(running.pods)) == (143, {"cifar-launcher"})
+
+
+def test_a_suspended_job_that_is_told_to_end_has_never_begun() -> None:
+    world = World(a_job(runPolicy={"suspend": True}))
+    world.look()
+    world.edit_policy(terminate=True)
+    world.look()
+    assert phases(world) == [Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED]
+    assert (world.status.start_time, world.made) == (None, 0)
+    told = [event.reason for event in events_between(world.job, world.statuses[0], world.statuses[1])]
+    assert told == []
+
+
+def test_a_worker_that_is_lost_can_be_the_end() -> None:
+    world = World(a_job(runPolicy={"onWorkerLoss": "Fail"}))
+    world.launch()
+    world.change("cifar-worker-1", deleting=True)
+    world.look()
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert (phase_of(world), failed.reason) == (Phase.FAILED, Reason.WORKER_LOST)
+    assert failed.message == "worker 1 was deleted (attempt 1; runPolicy.onWorkerLoss is Fail)"
+    assert world.status.errors[-1].pod == "cifar-worker-1"
+
+
+def test_a_lost_launcher_is_no_lost_worker() -> None:
+    world = World(a_job(runPolicy={"onWorkerLoss": "Fail"}))
+    world.launch()
+    world.change("cifar-launcher", deleting=True)
+    world.look()
+    assert phase_of(world) is Phase.RESTARTING
+
+
+def half_placed(world: World) -> None:
+    world.look()
+    world.place(at_most=2)
+    world.look()
+
+
+def test_pods_that_do_not_all_get_a_node_are_all_released_and_made_again_later() -> None:
+    world = World(a_job(scheduling={"timeoutSeconds": 60}))
+    half_placed(world)
+    world.wait(59)
+    world.look()
+    assert (phase_of(world), world.status.attempt) == (Phase.QUEUED, 1)
+    world.wait(1)
+    world.look()
+    assert all(pod.deleting for pod in world.pods.values())
+    ready = world.status.condition(ConditionType.READY)
+    assert ready is not None
+    assert ready.reason == Reason.SCHEDULING_TIMEOUT
+    assert ready.message.startswith("2 of 3 pods had a node after scheduling.timeoutSeconds, 60 s; all are released")
+    assert (phase_of(world), world.status.restarts, world.status.preemptions) == (Phase.QUEUED, 0, 0)
+    world.vanish()
+    world.look()
+    assert not world.pods
+    world.wait(16)
+    world.launch()
+    assert (phase_of(world), world.status.attempt) == (Phase.RUNNING, 2)
+
+
+def test_the_delay_after_a_release_grows_and_differs_from_job_to_job() -> None:
+    world = World(a_job(scheduling={"timeoutSeconds": 60}))
+    delays = []
+    for _ in range(4):
+        half_placed(world)
+        world.wait(60)
+        world.look()
+        world.vanish()
+        until = released_until(world.job)
+        assert until is not None
+        delays.append((until - world.now).total_seconds())
+        world.now = until
+    assert [5 * 2**n <= delay <= 15 * 2**n for n, delay in enumerate(delays)] == [True] * 4
+    other = world.job.model_copy(update={"metadata": world.job.metadata.model_copy(update={"uid": "other"})})
+    assert released_until(other) != released_until(world.job)
+
+
+def test_time_that_a_job_ran_is_not_time_that_it_waited_for_nodes() -> None:
+    world = World(a_job(scheduling={"timeoutSeconds": 60}))
+    world.look()
+    world.place()
+    world.change("cifar-worker-1", address="")
+    world.look()
+    world.wait(100)
+    del world.pods["cifar-worker-1"]
+    world.look()
+    assert (phase_of(world), world.status.attempt) == (Phase.QUEUED, 1)
+    world.wait(59)
+    world.look()
+    assert world.status.attempt == 1
+    world.wait(1)
+    world.look()
+    assert world.status.attempt == 2
+
+
+def test_a_finished_job_is_deleted_when_its_time_is_over(running: World) -> None:
+    running.edit_policy(ttl_seconds_after_finished=60)
+    running.end("cifar-launcher", 0)
+    running.look()
+    ended = running.status.completion_time
+    assert ended is not None
+    early = plan_for(running.job, running.observed, None, now=ended + timedelta(seconds=59))
+    assert (early.delete_job, early.look_again_at) == (False, ended + timedelta(seconds=60))
+    assert plan_for(running.job, running.observed, None, now=ended + timedelta(seconds=60)).delete_job
 
 
 def test_a_deadline_that_passes_during_a_pass_is_looked_at_again_at_once() -> None:

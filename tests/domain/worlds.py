@@ -96,10 +96,18 @@ class World:
         name = names.launcher_name(self.job) if role is Role.LAUNCHER else names.worker_name(self.job, index)
         assert name not in self.pods, f"{name} is created twice"
         self.made += 1
-        self.pods[name] = Pod(name, f"uid-{self.made}", role, index, self.status.attempt, owner_uid=UID, hosts=hosts)
+        uid, attempt = f"uid-{self.made}", self.status.attempt
+        made = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now)
+        self.pods[name] = made
 
     def _delete(self, pod: Pod) -> None:
         self.change(pod.name, deleting=True)
+
+    def edit_policy(self, **policy: Any) -> None:
+        """The user changes the run policy."""
+        spec = self.job.spec
+        changed = spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update=policy)})
+        self.job = self.job.model_copy(update={"spec": changed})
 
     def change(self, name: str, **facts: Any) -> None:
         self.pods[name] = replace(self.pods[name], **facts)
@@ -108,9 +116,9 @@ class World:
         """Pods being deleted are gone."""
         self.pods = {name: pod for name, pod in self.pods.items() if not pod.deleting}
 
-    def place(self) -> None:
-        """All pods get a node and an address, and start."""
-        for number, (name, pod) in enumerate(sorted(self.pods.items())):
+    def place(self, at_most: int = 1000) -> None:
+        """Pods get a node and an address, and start."""
+        for number, (name, pod) in enumerate(sorted(self.pods.items())[:at_most]):
             if pod.alive and not pod.node:
                 self.change(name, node="node1", address=f"10.0.0.{number + 1}", phase="Running")
 

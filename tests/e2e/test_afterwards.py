@@ -20,7 +20,7 @@ EDGES = {
     "Queued": {"Starting", "Running", "Restarting", "Suspended", "Terminating", "Succeeded", "Failed"},
     "Starting": {"Running", "Restarting", "Suspended", "Terminating", "Succeeded", "Failed"},
     "Running": {"Restarting", "Suspended", "Terminating", "Succeeded", "Failed"},
-    "Restarting": {"Starting", "Running", "Suspended", "Terminating", "Succeeded", "Failed"},
+    "Restarting": {"Queued", "Starting", "Running", "Suspended", "Terminating", "Succeeded", "Failed"},
     "Suspended": {"Queued", "Starting", "Running", "Terminating"},
     "Terminating": {"Failed", "Succeeded"},
     "Succeeded": set(),

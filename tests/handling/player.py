@@ -95,6 +95,10 @@ class Job:
     def suspend(self, wish: bool = True, **spec: Any) -> None:
         self.api.patch(self.path, {"spec": {"runPolicy": {"suspend": wish}, **spec}})
 
+    def edit_policy(self, **policy: Any) -> None:
+        """Changes the run policy."""
+        self.api.patch(self.path, {"spec": {"runPolicy": policy}})
+
     def delete(self) -> None:
         self.api.delete(self.path)
 

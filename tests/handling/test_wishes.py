@@ -69,6 +69,89 @@ def test_a_deadline_that_passes_is_noticed_without_any_event(submitted: Submit) 
     job.wait("Failed")
 
 
+@pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
+def test_a_job_can_be_told_to_end_in_any_phase(submitted: Submit, phase: str) -> None:
+    job = submitted().bring_to(phase)
+    job.edit_policy(terminate=True)
+    status = job.wait("Failed")
+    assert (job.condition("Failed")["reason"], status["executionState"]) == ("Terminated", "failed")
+    assert job.condition("Failed")["message"] == "the job was ended: runPolicy.terminate is true"
+    wait_for("the workers to go", lambda: set(job.pods()) <= {"launcher"})
+    wait_for("the last event", lambda: job.events()["Failed"] == 1)
+
+
+def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(submitted: Submit) -> None:
+    job = submitted(runPolicy={"suspend": True})
+    job.wait("Suspended")
+    job.edit_policy(terminate=True)
+    status = job.wait("Failed")
+    assert "startTime" not in status
+    assert job.pods() == {}
+    assert job.events() == {"Suspended": 1, "Failed": 1}
+
+
+def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(submitted: Submit, api: Api) -> None:
+    job, kept = submitted(runPolicy={"ttlSecondsAfterFinished": 2}), submitted("kept")
+    for each in (job, kept):
+        each.bring_to("Running")
+        each.end("launcher", 0)
+    kept.wait("Succeeded")
+    kept.edit_policy(ttlSecondsAfterFinished=3600)
+    wait_for("the job to go", lambda: api.find(job.path) is None)
+    wait_for("its pods to go", lambda: job.pods() == {})
+    secret = f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"
+    wait_for("the Secret to go", lambda: api.find(secret) is None)
+    kept.edit_policy(ttlSecondsAfterFinished=0)
+    wait_for("the other job to go", lambda: api.find(kept.path) is None)
+
+
+def test_the_time_after_the_end_is_kept_by_an_operator_that_was_away(
+    submitted: Submit, api: Api, operator: Operator
+) -> None:
+    job = submitted(runPolicy={"ttlSecondsAfterFinished": 2}).bring_to("Succeeded")
+    operator.kill()
+    operator.start()
+    wait_for("the job to go", lambda: api.find(job.path) is None)
+
+
+def test_a_job_that_somebody_else_manages_is_left_alone(submitted: Submit) -> None:
+    foreign = submitted("foreign", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    own = submitted("own", runPolicy={"managedBy": "horovodjob.dev/operator"}).bring_to("Running")
+    assert foreign.status == {"observedGeneration": -1}
+    assert foreign.pods() == {}
+    own.end("launcher", 0)
+    own.wait("Succeeded")
+
+
+@pytest.mark.parametrize("policy", ["Restart", "Fail"])
+def test_what_follows_when_a_worker_is_lost(submitted: Submit, policy: str) -> None:
+    job = submitted(runPolicy={"onWorkerLoss": policy}).bring_to("Running")
+    job.remove("worker-1")
+    if policy == "Restart":
+        assert job.wait("Restarting")["preemptions"] == 1
+        return
+    status = job.wait("Failed")
+    assert (status["preemptions"], status["errors"][-1]["pod"]) == (0, "train-worker-1")
+    assert job.condition("Failed")["reason"] == "WorkerLost"
+    assert job.condition("Failed")["message"].endswith("runPolicy.onWorkerLoss is Fail)")
+
+
+def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submitted: Submit) -> None:
+    job = submitted(scheduling={"timeoutSeconds": 2})
+    job.place(["worker-0"])
+    first = job.uids()
+    job.wait_for_condition("Queued", reason="SchedulingTimeout")
+    message = job.condition("Queued")["message"]
+    assert message.startswith("1 of 3 pods had a node after scheduling.timeoutSeconds, 2 s; all are released")
+    wait_for("the pods to go", lambda: job.pods() == {})
+    job.wait_for_pods()
+    assert not set(first.values()) & set(job.uids().values())
+    job.bring_to("Running", since="Queued")
+    status = job.status
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 0)
+    assert (status["errors"][-1]["reason"], job.events()["SchedulingTimeout"]) == ("SchedulingTimeout", 1)
+
+
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting", "Succeeded"])
 def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Operator, phase: str) -> None:
     job = submitted().bring_to(phase)

@@ -13,13 +13,13 @@ from horovodjob.api.vocabulary import API_VERSION, KIND, ConditionType, EventRea
 
 PHASES: Mapping[Phase, str] = {
     Phase.QUEUED: "Not all pods have a node yet.",
-    Phase.STARTING: "All pods have a node: images are pulled, workers start to answer over ssh.",
-    Phase.RUNNING: "mpirun runs.",
+    Phase.STARTING: "All pods have a node: images are pulled, workers are prepared and start to answer over ssh.",
+    Phase.RUNNING: "mpirun, or the launcher's own command, runs.",
     Phase.RESTARTING: "An attempt has ended and the next one is being set up, after a delay.",
     Phase.SUSPENDED: "No pods, because `runPolicy.suspend` is true.",
-    Phase.TERMINATING: "The job has had its time and its pods are ending.",
+    Phase.TERMINATING: "The job has had its time, or was told to end, and its pods are ending.",
     Phase.SUCCEEDED: "All ranks ended with exit code 0. Never changes again.",
-    Phase.FAILED: "No restarts are left, or the deadline has passed. Never changes again.",
+    Phase.FAILED: "No restarts are left, the deadline has passed, or the job was told to end. Never changes again.",
 }
 CONDITIONS: Mapping[ConditionType, str] = {
     ConditionType.QUEUED: "The job waits for nodes.",
@@ -36,10 +36,12 @@ REASONS: Mapping[Reason, str] = {
     Reason.ADMITTED: "All pods have a node: the job has been admitted, and `Queued` is over.",
     Reason.WAITING_FOR_NODES: "Pods have no node yet, or a quota is used up; the message has the scheduler's words.",
     Reason.WAITING_FOR_WORKERS: "All pods have a node; the workers start.",
-    Reason.RANKS_RUNNING: "mpirun runs the ranks.",
-    Reason.ALL_RANKS_SUCCEEDED: "mpirun ended with exit code 0.",
-    Reason.RANK_FAILED: "mpirun ended with another exit code.",
+    Reason.PREPARATION_RUNNING: "All pods have a node; `preparation` runs on some.",
+    Reason.RANKS_RUNNING: "mpirun runs the ranks, or the launcher its own command.",
+    Reason.ALL_RANKS_SUCCEEDED: "mpirun, or the launcher's own command, ended with exit code 0.",
+    Reason.RANK_FAILED: "It ended with another exit code.",
     Reason.LAUNCHER_FAILED: "The launcher ended, was killed or was deleted.",
+    Reason.PREPARATION_FAILED: "`preparation` failed on a node, or did not end in time.",
     Reason.WORKER_LOST: "A worker ended, failed or was deleted.",
     Reason.WORKER_OUT_OF_MEMORY: "A worker reached its memory limit.",
     Reason.EVICTED: "The platform took a pod: eviction, preemption, a drained node.",
@@ -49,6 +51,8 @@ REASONS: Mapping[Reason, str] = {
     Reason.SCRIPT_NOT_FOUND: "`script.path` does not exist in the containers.",
     Reason.BACKOFF_LIMIT_EXCEEDED: "The last of the restarts that `runPolicy.backoffLimit` allows has failed.",
     Reason.DEADLINE_EXCEEDED: "The job ran for longer than `runPolicy.activeDeadlineSeconds`.",
+    Reason.SCHEDULING_TIMEOUT: "Some pods had no node within `scheduling.timeoutSeconds`: all are made again later.",
+    Reason.TERMINATED: "`runPolicy.terminate` is true.",
     Reason.SUSPENDED_BY_USER: "`runPolicy.suspend` is true.",
     Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message has the kubelet's words.",
     Reason.INVALID_SPEC: "Pods cannot be made as the job asks; the message says which field is wrong.",
@@ -61,6 +65,7 @@ EVENTS: Mapping[EventReason, str] = {
     EventReason.STARTED: "mpirun runs.",
     EventReason.RESTARTING: "An attempt has failed; another follows.",
     EventReason.PREEMPTED: "The platform took a pod; another attempt follows.",
+    EventReason.SCHEDULING_TIMEOUT: "Some pods had no node in time; all are deleted and made again later.",
     EventReason.SUSPENDED: "The pods are being deleted.",
     EventReason.RESUMED: "The job runs again, from the start.",
     EventReason.SUCCEEDED: "The job has succeeded.",
@@ -109,6 +114,8 @@ ENVIRONMENT = """\
 | `AZ_BATCHAI_JOB_TEMP` | a directory of the pod's own, gone with it |
 | `AZ_BATCHAI_STDOUTERR_DIR` | directory of the job's output files |
 | `AZ_BATCHAI_NUM_GPUS` | GPUs per worker |
+| `AZ_BATCHAI_INPUT_<id>` | path of the entry of `inputs` with this id |
+| `AZ_BATCHAI_OUTPUT_<id>` | directory of the entry of `outputs` with this id; it has been made |
 | `HOROVODJOB_PROGRESS_URL` | on worker 0, where rank 0 is: URL that it can post its progress to |
 | `HOROVODJOB_PROGRESS_TOKEN_FILE` | on worker 0: file with the bearer token for that, renewed every few minutes |
 | `NCCL_SOCKET_IFNAME`, `NCCL_DEBUG` | on workers with GPUs, unless set: the pod's interface, `WARN` |
@@ -237,7 +244,8 @@ The API server refuses a job that breaks one of them:
 
 {rules}
 A job that is not suspended is frozen: {_frozen()} can change only while `runPolicy.suspend` is true, or in the update
-that makes it true or false. Unknown fields of `worker.template` and `launcher.template` are kept and passed on.
+that makes it true or false. `runPolicy.terminate` and `runPolicy.ttlSecondsAfterFinished` can change at any time,
+`runPolicy.managedBy` never. Unknown fields of `worker.template` and `launcher.template` are kept and passed on.
 
 ## status
 

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from horovodjob.api.model import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
-from horovodjob.api.vocabulary import CleanPodPolicy, PodSecurity
+from horovodjob.api.vocabulary import OPERATOR_NAME, CleanPodPolicy, OnWorkerLoss, PodSecurity
 
 Path = Annotated[str, StringConstraints(max_length=4096)]
 VolumeName = Annotated[str, StringConstraints(min_length=1, max_length=63)]
@@ -156,6 +156,61 @@ class Script(Model):
     )
 
 
+PREFIX_RULE = "self.pathPrefix.startsWith('/') || self.pathPrefix.startsWith('$(')"
+PREFIX_WORDS = "must be an absolute path on a mounted volume, such as /data/logs or $(AZ_BATCHAI_JOB_MOUNT_ROOT)/share"
+PathPrefix = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Input(Model):
+    """A path that ranks find in a variable."""
+
+    id: Identifier = Field(description="Ranks find the path in AZ_BATCHAI_INPUT_<id>.")
+    path: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
+        description="Any path; $(VAR) is replaced, so $(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/data works."
+    )
+
+
+class Output(Model):
+    """A directory that is made for this very job."""
+
+    model_config = _validated(
+        (PREFIX_RULE, PREFIX_WORDS),
+        (
+            "!has(self.pathSuffix) || !self.pathSuffix.startsWith('/') && "
+            "!self.pathSuffix.split('/').exists(part, part == '..')",
+            "pathSuffix must be a relative path without .., such as models",
+        ),
+    )
+    id: Identifier = Field(description="Ranks find the directory in AZ_BATCHAI_OUTPUT_<id>.")
+    path_prefix: PathPrefix = Field(
+        description="Directory on a mounted volume; the output is <pathPrefix>/<status.outputPathSegment>/<pathSuffix>."
+    )
+    path_suffix: Annotated[str, StringConstraints(max_length=1024)] | None = Field(
+        None, description="Last part of the directory's path, which tells outputs with one prefix apart."
+    )
+
+
+class Preparation(Model):
+    """What runs on every node with ranks before any rank; what it does to the file system stays."""
+
+    command: Annotated[str, StringConstraints(min_length=1, max_length=131072)] = Field(
+        description="Shell command, run once in each worker's container, again only in a worker that was replaced; "
+        "$(VAR) is replaced and $$ stands for $."
+    )
+    timeout_seconds: int = Field(
+        1800, ge=1, le=2147483647, description="Seconds after which it has failed if it has not ended."
+    )
+
+
+class Mpi(Model):
+    """How mpirun is called."""
+
+    args: tuple[Text, ...] = Field(
+        (), description="More options of mpirun, such as -x or --mca; $(VAR) is replaced.", max_length=1024
+    )
+
+
 class RolePods(Model):
     """What launcher and workers have in common."""
 
@@ -185,21 +240,39 @@ class Launcher(RolePods):
 class Logs(Model):
     """Files that the job writes while it runs."""
 
-    model_config = _validated(
-        (
-            "self.pathPrefix.startsWith('/') || self.pathPrefix.startsWith('$(')",
-            "must be an absolute path on a mounted volume, such as /data/logs or $(AZ_BATCHAI_JOB_MOUNT_ROOT)/share",
-        )
-    )
-    path_prefix: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
+    model_config = _validated((PREFIX_RULE, PREFIX_WORDS))
+    path_prefix: PathPrefix = Field(
         description="Directory on a mounted volume; files appear in "
         "<pathPrefix>/<status.outputPathSegment>/stdouterr/: stdout.txt, stderr.txt, execution-<pod>.log."
+    )
+
+
+class Scheduling(Model):
+    """How the job's pods come to their nodes."""
+
+    timeout_seconds: int = Field(
+        600,
+        ge=1,
+        le=2147483647,
+        description="Seconds in which all pods of an attempt must have a node; if not, all are deleted and made again "
+        "after a growing delay, so that two half-placed jobs never wait for each other for ever.",
     )
 
 
 class RunPolicy(Model):
     """How the job starts, restarts and ends."""
 
+    model_config = _validated(
+        (
+            "!has(oldSelf.terminate) || !oldSelf.terminate || has(self.terminate) && self.terminate",
+            "terminate cannot be taken back: a job that was told to end stays ended; create it anew",
+        ),
+        (
+            "has(self.managedBy) == has(oldSelf.managedBy) && "
+            "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+            "managedBy can never change: delete the job and create it anew",
+        ),
+    )
     suspend: bool = Field(False, description="No pods while true; false starts the program again from its beginning.")
     clean_pod_policy: CleanPodPolicy = Field(
         CleanPodPolicy.RUNNING,
@@ -211,11 +284,30 @@ class RunPolicy(Model):
         le=1000,
         description="Restarts after a failure before the job fails; delays grow from 10 s to 6 min.",
     )
+    on_worker_loss: OnWorkerLoss = Field(
+        OnWorkerLoss.RESTART,
+        description="What follows when a worker is evicted, preempted or deleted, or its node is gone: Restart (not "
+        "counted against backoffLimit) or Fail.",
+    )
     active_deadline_seconds: int | None = Field(
         None,
         ge=1,
         le=2147483647,
         description="Seconds from startTime, all attempts counted, after which the job fails.",
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        None,
+        ge=0,
+        le=2147483647,
+        description="Seconds after its end at which the HorovodJob is deleted, and with it all that it owns; can "
+        "change at any time.",
+    )
+    terminate: bool = Field(
+        False, description="true ends the job for ever: its pods go, its record and its files stay."
+    )
+    managed_by: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = Field(
+        None,
+        description=f"Who looks after the job; the operator leaves jobs alone where this is not {OPERATOR_NAME}.",
     )
 
 
@@ -223,7 +315,10 @@ class HorovodJobSpec(Model):
     """The wish: a program, its processes and how they run."""
 
     model_config = _validated(
-        ("has(self.script) != has(self.command)", "set exactly one of script and command"),
+        (
+            "[has(self.script), has(self.command), has(self.launcherCommand)].filter(is, is).size() == 1",
+            "set exactly one of script, command and launcherCommand",
+        ),
         (
             "!has(self.env) || self.env.all(e, !e.name.startsWith('HOROVODJOB_') && !e.name.startsWith('AZ_BATCHAI_'))",
             "env: names that begin with HOROVODJOB_ or AZ_BATCHAI_ are set by the operator, choose another name",
@@ -254,10 +349,19 @@ class HorovodJobSpec(Model):
         max_length=16,
         json_schema_extra=list_map("name"),
     )
-    script: Script | None = Field(None, description="A script that every rank runs. Exactly one of script and command.")
+    script: Script | None = Field(
+        None, description="A script that every rank runs. Exactly one of script, command and launcherCommand."
+    )
     command: tuple[Text, ...] | None = Field(
         None,
         description="A command that every rank runs; as in a container, $(VAR) is replaced and $$ stands for $.",
+        min_length=1,
+        max_length=4096,
+    )
+    launcher_command: tuple[Text, ...] | None = Field(
+        None,
+        description="A command that runs once, in the launcher, and starts MPI itself; the hosts are in the file "
+        "$HOROVODJOB_HOSTFILE. $(VAR) is replaced and $$ stands for $.",
         min_length=1,
         max_length=4096,
     )
@@ -272,6 +376,7 @@ class HorovodJobSpec(Model):
     )
     worker: Worker = Field(Worker(), description="The workers, which run the ranks.")
     launcher: Launcher = Field(Launcher(), description="The launcher, which runs mpirun.")
+    mpi: Mpi = Field(Mpi(), description="How mpirun is called.")
     pool: LabelValue | None = Field(
         None, description="AKS node pool: a node selector on kubernetes.azure.com/agentpool.", min_length=1
     )
@@ -286,6 +391,8 @@ class HorovodJobSpec(Model):
         "sku=gpu and nvidia.com/gpu.",
         max_length=64,
     )
+    spot: bool = Field(False, description="Workers accept and prefer AKS spot nodes; the launcher never runs on one.")
+    priority_class_name: Name | None = Field(None, description="PriorityClass of the pods.")
     service_account_name: Name | None = Field(
         None, description="Service account of the pods; without it they get no token."
     )
@@ -307,7 +414,18 @@ class HorovodJobSpec(Model):
         json_schema_extra=list_map("mountPath"),
     )
     shm_size: Quantity | None = Field(None, description="Size of a memory-backed /dev/shm, such as 2Gi.")
+    preparation: Preparation | None = Field(None, description="What runs on every node with ranks before any rank.")
+    inputs: tuple[Input, ...] | None = Field(
+        None, description="Paths that ranks find in variables.", max_length=100, json_schema_extra=list_map("id")
+    )
+    outputs: tuple[Output, ...] | None = Field(
+        None,
+        description="Directories that are made for this very job, and that ranks find in variables.",
+        max_length=100,
+        json_schema_extra=list_map("id"),
+    )
     logs: Logs | None = Field(None, description="Files with the job's output on a mounted volume.")
+    scheduling: Scheduling = Field(Scheduling(), description="How the job's pods come to their nodes.")
     run_policy: RunPolicy = Field(RunPolicy(), description="How the job starts, restarts and ends.")
 
     @property
@@ -317,17 +435,21 @@ class HorovodJobSpec(Model):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """What each rank executes."""
+        """What each rank executes, or the launcher with launcherCommand."""
         if self.script is not None:
             return (self.script.interpreter, self.script.path, *self.script.args)
-        return self.command or ()
+        return self.command or self.launcher_command or ()
+
+
+# Of the run policy, what can change while the job runs, or has a rule of its own.
+NOT_FROZEN = ("suspend", "ttl_seconds_after_finished", "terminate", "managed_by")
 
 
 def frozen_rules() -> list[dict[str, Any]]:
     """Transition rules of the spec: one a field, so that the message names the field that was changed."""
     suspended = "self.runPolicy.suspend || oldSelf.runPolicy.suspend"
     paths = [to_camel(name) for name in HorovodJobSpec.model_fields if name != "run_policy"]
-    paths += [f"runPolicy.{to_camel(name)}" for name in RunPolicy.model_fields if name != "suspend"]
+    paths += [f"runPolicy.{to_camel(name)}" for name in RunPolicy.model_fields if name not in NOT_FROZEN]
     rules = []
     for path in paths:
         new, old = f"self.{path}", f"oldSelf.{path}"

@@ -18,6 +18,8 @@ ANNOTATION_HOSTS = "horovodjob.dev/hosts"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
 GPU_RESOURCE = "nvidia.com/gpu"
 AKS_POOL_LABEL = "kubernetes.azure.com/agentpool"
+AKS_PRIORITY_LABEL = "kubernetes.azure.com/scalesetpriority"
+OPERATOR_NAME = "horovodjob.dev/operator"
 
 
 class Role(StrEnum):
@@ -75,10 +77,12 @@ class Reason(StrEnum):
     ADMITTED = "Admitted"
     WAITING_FOR_NODES = "WaitingForNodes"
     WAITING_FOR_WORKERS = "WaitingForWorkers"
+    PREPARATION_RUNNING = "PreparationRunning"
     RANKS_RUNNING = "RanksRunning"
     ALL_RANKS_SUCCEEDED = "AllRanksSucceeded"
     RANK_FAILED = "RankFailed"
     LAUNCHER_FAILED = "LauncherFailed"
+    PREPARATION_FAILED = "PreparationFailed"
     WORKER_LOST = "WorkerLost"
     WORKER_OUT_OF_MEMORY = "WorkerOutOfMemory"
     EVICTED = "Evicted"
@@ -88,6 +92,8 @@ class Reason(StrEnum):
     SCRIPT_NOT_FOUND = "ScriptNotFound"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    SCHEDULING_TIMEOUT = "SchedulingTimeout"
+    TERMINATED = "Terminated"
     SUSPENDED_BY_USER = "SuspendedByUser"
     STORAGE_UNAVAILABLE = "StorageUnavailable"
     INVALID_SPEC = "InvalidSpec"
@@ -103,6 +109,7 @@ class EventReason(StrEnum):
     STARTED = "Started"
     RESTARTING = "Restarting"
     PREEMPTED = "Preempted"
+    SCHEDULING_TIMEOUT = "SchedulingTimeout"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
     SUCCEEDED = "Succeeded"
@@ -115,6 +122,13 @@ class CleanPodPolicy(StrEnum):
     RUNNING = "Running"
     ALL = "All"
     NONE = "None"
+
+
+class OnWorkerLoss(StrEnum):
+    """What follows when the platform, or somebody, takes a worker."""
+
+    RESTART = "Restart"
+    FAIL = "Fail"
 
 
 class PodSecurity(StrEnum):

@@ -108,6 +108,18 @@ class Objects:
         params = {"labelSelector": names.own_pods_selector(job, role)}
         await self._connection.request("DELETE", f"/api/v1/namespaces/{job.metadata.namespace}/pods", params=params)
 
+    async def delete_job(self, job: HorovodJob) -> None:
+        """Deletes this very HorovodJob, and with it what it owns. Raises Gone, NameTaken."""
+        namespace, name = job.key
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": job.metadata.uid},
+            "propagationPolicy": "Background",
+        }
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+        await self._connection.request("DELETE", path, body, accept=METADATA_ONLY)
+
     async def post_event(self, job: HorovodJob, event: Event, now: datetime, serial: int) -> None:
         """Records an event about the job."""
         namespace, name = job.key

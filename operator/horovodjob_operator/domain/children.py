@@ -9,6 +9,7 @@ from horovodjob.api.model import Model
 from horovodjob.api.spec import RolePods
 from horovodjob.api.vocabulary import (
     AKS_POOL_LABEL,
+    AKS_PRIORITY_LABEL,
     ANNOTATION_HOSTS,
     API_VERSION,
     GPU_RESOURCE,
@@ -28,6 +29,7 @@ GPU_TOLERATIONS = (
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
 )
+SPOT_TOLERATION = {"key": AKS_PRIORITY_LABEL, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
 WORKER_SCRIPTS = ("environment.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
 LAUNCHER_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
@@ -79,9 +81,22 @@ def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> 
     pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt)
     if progress_url and index == 0:
         _let_report(pod["spec"], progress_url)
+    if job.spec.preparation:
+        container["args"] = [job.spec.preparation.command]
+        timeout = str(job.spec.preparation.timeout_seconds)
+        container["env"].append({"name": "HOROVODJOB_PREPARATION_TIMEOUT", "value": timeout})
     if job.spec.worker.gpus:
         pod["spec"]["tolerations"] += [dict(toleration) for toleration in GPU_TOLERATIONS]
+    if job.spec.spot:
+        pod["spec"]["tolerations"].append(dict(SPOT_TOLERATION))
+        preferred = {"weight": 100, "preference": _priority_is("In")}
+        pod["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
     return _with_template(pod, job.spec.worker, Role.WORKER)
+
+
+def _priority_is(operator: str) -> dict[str, Any]:
+    """The node selector term of nodes that AKS can take away at any time, or of the others."""
+    return {"matchExpressions": [{"key": AKS_PRIORITY_LABEL, "operator": operator, "values": ["spot"]}]}
 
 
 def _let_report(pod: dict[str, Any], url: str) -> None:
@@ -110,7 +125,7 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
     probe = {"exec": {"command": ["/bin/sh", "-c", f"[ -e {names.RUN_DIRECTORY}/started ]"]}}
     container = _container(job, Role.LAUNCHER) | {
         "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/launcher.sh"],
-        "args": list(job.spec.argv),
+        "args": [*job.spec.mpi.args, *job.spec.argv],
         "startupProbe": probe | {"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 2147483647},
         "resources": _dumped(job.spec.launcher.resources) or LAUNCHER_REQUESTS,
     }
@@ -119,6 +134,9 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
     # mpirun and its ranks live as long as the launcher, and those of a worker may need all of the worker's time.
     if (seconds := _grace_seconds(job.spec.worker)) is not None:
         pod["spec"]["terminationGracePeriodSeconds"] = seconds
+    if job.spec.spot:
+        lasting = {"nodeSelectorTerms": [_priority_is("NotIn")]}
+        pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": lasting}}
     pod["metadata"]["annotations"][ANNOTATION_HOSTS] = hosts
     field = {"path": "hosts", "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_HOSTS}']"}}
     pod["spec"]["volumes"].append({"name": "horovodjob-hosts", "downwardAPI": {"items": [field]}})
@@ -164,8 +182,18 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
         "HOROVODJOB_SSH_PORT": str(names.SSH_PORT),
         "HOROVODJOB_SSH_TIMEOUT": str(SSH_TIMEOUT_SECONDS),
     }
+    if role is Role.LAUNCHER:
+        # How many of the arguments are mpirun's own; none where a command starts MPI itself.
+        values["HOROVODJOB_MPI_ARGS"] = "" if job.spec.launcher_command else str(len(job.spec.mpi.args))
     if logs:
         values["HOROVODJOB_LOGS"] = logs
+    for given in job.spec.inputs or ():
+        values[f"AZ_BATCHAI_INPUT_{given.id}"] = given.path
+    for output in job.spec.outputs or ():
+        path = f"{output.path_prefix.rstrip('/')}/{segment}/{output.path_suffix or ''}"
+        values[f"AZ_BATCHAI_OUTPUT_{output.id}"] = path.rstrip("/")
+    if job.spec.outputs:
+        values["HOROVODJOB_OUTPUTS"] = " ".join(output.id for output in job.spec.outputs)
     if job.spec.script is not None:
         values["HOROVODJOB_SCRIPT"] = job.spec.script.path
     if role is Role.LAUNCHER and job.spec.worker.gpus:
@@ -250,6 +278,8 @@ def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], inde
         "tolerations": [_dumped(toleration) for toleration in spec.tolerations or ()],
         "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
     }
+    if spec.priority_class_name:
+        pod_spec["priorityClassName"] = spec.priority_class_name
     if spec.service_account_name:
         pod_spec["serviceAccountName"] = spec.service_account_name
     if spec.image_pull_secrets:
@@ -306,6 +336,6 @@ def _guard(merged: dict[str, Any], pod: dict[str, Any], where: str, role: Role) 
     for field in ("command", "args"):
         if own.get(field) != pod["spec"]["containers"][0].get(field):
             raise InvalidJob(
-                f"{where}.spec.containers[name={role.value}].{field} must not be set: spec.script or spec.command "
-                "says what the ranks run"
+                f"{where}.spec.containers[name={role.value}].{field} must not be set: spec.script, spec.command or "
+                "spec.launcherCommand says what runs"
             )

@@ -2,22 +2,23 @@
 
       suspend                       suspend = false
 Queued <------ any, no pods ------> Suspended
-  | all pods have a node
+  | all pods have a node            (back to Queued where they have none in time)
   v            mpirun runs           launcher ended with 0
 Starting ----------------> Running -----------------------> Succeeded
   |  ^                        |
   |  | all pods have a node   | a pod failed or was lost
-  +--+------ Restarting <-----+          deadline
+  +--+------ Restarting <-----+    deadline, terminate
                  | no restarts left      any ---> Terminating ---> Failed
                  +---------------------------------------------------^
 """
 
+import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import ConditionType, Phase, Reason, Role
+from horovodjob.api.vocabulary import ConditionType, OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason
 
 RETRY_FIRST_SECONDS = 10
@@ -36,6 +37,8 @@ class Failure:
     pod_name: str = ""
     taken: bool = False
     """The platform took a pod: this does not count against backoffLimit."""
+    of_worker: bool = False
+    """It is a worker that was lost."""
     exit_code: int | None = None
     """Exit code of mpirun, where it ended by itself."""
 
@@ -81,6 +84,19 @@ class Look:
         return start + timedelta(seconds=seconds) if seconds and start else None
 
     @property
+    def placing_ends(self) -> datetime | None:
+        """When all pods must have a node, while some have none.
+
+        Counted from the launcher, which each attempt makes anew, or from when the job was last queued.
+        """
+        created = self.launcher.created_at if self.launcher else None
+        if created is None or self.placed or self.job.status.phase is Phase.STARTING:
+            return None
+        queued = self.job.status.condition(ConditionType.QUEUED)
+        since = max(created, queued.last_transition_time) if queued and queued.status == "True" else created
+        return since + timedelta(seconds=self.job.spec.scheduling.timeout_seconds)
+
+    @property
     def placed(self) -> bool:
         """Whether all pods of the attempt exist and have a node."""
         pods = [self.launcher, *self.workers.values()]
@@ -110,6 +126,25 @@ def retry_at(job: HorovodJob) -> datetime | None:
     return errors[-1].time + retry_delay(job.status.restarts)
 
 
+def released_until(job: HorovodJob) -> datetime | None:
+    """When the pods that were released for want of nodes may be made again.
+
+    The delay grows with each time in a row, and differs from job to job: of two that wait for each other's nodes one
+    has to be first.
+    """
+    errors = job.status.errors
+    if not errors or errors[-1].reason != Reason.SCHEDULING_TIMEOUT or errors[-1].attempt != job.status.attempt - 1:
+        return None
+    return errors[-1].time + _release_delay(job, job.status.attempt - 1)
+
+
+def _release_delay(job: HorovodJob, attempt: int) -> timedelta:
+    timed_out = {error.attempt for error in job.status.errors if error.reason == Reason.SCHEDULING_TIMEOUT} | {attempt}
+    times = next(number for number in range(1, len(timed_out) + 2) if attempt - number not in timed_out)
+    chance = zlib.crc32(f"{job.metadata.uid}/{attempt}".encode()) / 2**32
+    return timedelta(seconds=round(retry_delay(times).total_seconds() * (0.5 + chance)))
+
+
 def launcher_succeeded(look: Look) -> Finding | None:
     """The program has ended with success, whatever else is wished or true by now."""
     if look.launcher and look.launcher.phase == "Succeeded":
@@ -119,30 +154,29 @@ def launcher_succeeded(look: Look) -> Finding | None:
 
 def terminating(look: Look) -> Finding | None:
     """The job has been told to end: it has, when none of its pods is alive."""
-    if look.job.status.phase is not Phase.TERMINATING:
+    ready = look.job.status.condition(ConditionType.READY)
+    if look.job.status.phase is not Phase.TERMINATING or ready is None:
         return None
-    message = _deadline_message(look)
+    told = Finding(Phase.TERMINATING, Reason(ready.reason), ready.message)
     if any(pod.alive for pod in look.observed.pods):
-        return Finding(Phase.TERMINATING, Reason.DEADLINE_EXCEEDED, message)
-    launcher = look.launcher
-    return Finding(
-        Phase.FAILED,
-        Reason.DEADLINE_EXCEEDED,
-        message,
-        exit_code=launcher.end.exit_code if launcher and launcher.end else None,
-    )
+        return told
+    end = look.launcher.end if look.launcher else None
+    return replace(told, phase=Phase.FAILED, exit_code=end.exit_code if end else None)
 
 
-def _deadline_message(look: Look) -> str:
-    seconds = look.job.spec.run_policy.active_deadline_seconds
-    return f"the job ran for longer than runPolicy.activeDeadlineSeconds: {seconds} s"
+def told_to_end(look: Look) -> Finding | None:
+    """The user wants the job to end."""
+    if look.job.spec.run_policy.terminate:
+        return Finding(Phase.TERMINATING, Reason.TERMINATED, "the job was ended: runPolicy.terminate is true")
+    return None
 
 
 def deadline_exceeded(look: Look) -> Finding | None:
     """The job has had its time, all attempts counted; a suspended job's clock does not run."""
     if look.deadline is None or look.now < look.deadline or look.job.spec.run_policy.suspend:
         return None
-    message = _deadline_message(look)
+    seconds = look.job.spec.run_policy.active_deadline_seconds
+    message = f"the job ran for longer than runPolicy.activeDeadlineSeconds: {seconds} s"
     return Finding(Phase.TERMINATING, Reason.DEADLINE_EXCEEDED, message)
 
 
@@ -160,7 +194,11 @@ def attempt_failed(look: Look) -> Finding | None:
     failure = next((found for check in FAILURES for found in check(look)), None)
     if failure is None:
         return None
-    status, limit = look.job.status, look.job.spec.run_policy.backoff_limit
+    status, policy = look.job.status, look.job.spec.run_policy
+    limit = policy.backoff_limit
+    if failure.taken and failure.of_worker and policy.on_worker_loss is OnWorkerLoss.FAIL:
+        message = f"{failure.message} (attempt {status.attempt}; runPolicy.onWorkerLoss is {policy.on_worker_loss})"
+        return Finding(Phase.FAILED, failure.reason, message, failure=failure)
     if not failure.taken and status.restarts >= limit:
         message = f"{failure.reason}: {failure.message} (attempt {status.attempt}; runPolicy.backoffLimit is {limit})"
         return Finding(
@@ -213,13 +251,24 @@ def waiting_for_retry(look: Look) -> Finding | None:
     return Finding(Phase.RESTARTING, reason, message, look_again_at=at)
 
 
+def released(look: Look) -> Finding | None:
+    """The pods of the attempt before had no nodes in time; the next ones are made later."""
+    at = released_until(look.job)
+    if at is None or look.now >= at:
+        return None
+    ready = look.job.status.condition(ConditionType.READY)
+    return Finding(Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, ready.message if ready else "", look_again_at=at)
+
+
 def ranks_running(look: Look) -> Finding | None:
     """mpirun runs: its start script has made the launcher ready."""
     launcher = look.launcher
     if launcher and launcher.alive and (launcher.ready or look.job.status.phase is Phase.RUNNING):
         workers = look.job.spec.worker.replicas
-        what = f"mpirun runs {counted(workers * look.job.spec.slots, 'rank')} on {counted(workers, 'worker')}"
-        return Finding(Phase.RUNNING, Reason.RANKS_RUNNING, what)
+        what = f"mpirun runs {counted(workers * look.job.spec.slots, 'rank')} on"
+        if look.job.spec.launcher_command:
+            what = "the launcher's command runs, with"
+        return Finding(Phase.RUNNING, Reason.RANKS_RUNNING, f"{what} {counted(workers, 'worker')}")
     return None
 
 
@@ -247,17 +296,41 @@ def volume_unavailable(look: Look) -> Finding | None:
 
 
 def all_placed(look: Look) -> Finding | None:
-    """All pods have a node: images, ssh."""
-    if look.placed:
-        return Finding(Phase.STARTING, Reason.WAITING_FOR_WORKERS, "all pods have a node; the workers start")
-    return None
+    """All pods have a node: images, preparation, ssh."""
+    if not look.placed:
+        return None
+    unprepared = sum(not pod.ready for pod in look.workers.values()) if look.job.spec.preparation else 0
+    if unprepared:
+        words = f"all pods have a node; {counted(unprepared, 'worker')} not prepared yet"
+        return Finding(Phase.STARTING, Reason.PREPARATION_RUNNING, words)
+    return Finding(Phase.STARTING, Reason.WAITING_FOR_WORKERS, "all pods have a node; the workers start")
 
 
 def waiting_for_nodes(look: Look) -> Finding:
-    """Some pods have no node yet."""
-    words = next((pod.unschedulable for pod in look.observed.pods if pod.unschedulable), "")
+    """Some pods have no node yet, or have had none for too long."""
+    words = _unschedulable(look)
     message = f"waiting for nodes: {words}" if words else "the pods are being created and placed"
     return Finding(_before_starting(look), Reason.WAITING_FOR_NODES, message)
+
+
+def _unschedulable(look: Look) -> str:
+    return next((pod.unschedulable for pod in look.observed.pods if pod.unschedulable), "")
+
+
+def not_placed_in_time(look: Look) -> Finding | None:
+    """Some pods have had no node for too long: all are released, so that others can have the nodes of the rest."""
+    if look.placing_ends is None or look.now < look.placing_ends:
+        return None
+    words = _unschedulable(look)
+    pods = [pod for pod in (look.launcher, *look.workers.values()) if pod and pod.node and pod.alive]
+    wanted, attempt = look.job.spec.worker.replicas + 1, look.job.status.attempt
+    message = (
+        f"{len(pods)} of {wanted} pods had a node after scheduling.timeoutSeconds, "
+        f"{look.job.spec.scheduling.timeout_seconds} s{f' ({words})' if words else ''}; all are released, and made "
+        f"again at {look.now + _release_delay(look.job, attempt):%H:%M:%SZ}"
+    )
+    failure = Failure(Reason.SCHEDULING_TIMEOUT, message, taken=True)
+    return Finding(Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, message, failure=failure)
 
 
 def _before_starting(look: Look) -> Phase:
@@ -288,7 +361,7 @@ def _worker_failure(pod: Pod, index: int) -> Failure:
     if pod.out_of_memory:
         return Failure(Reason.WORKER_OUT_OF_MEMORY, f"worker {index} was killed: its memory limit is reached", pod)
     if pod.taken:
-        return _taken(pod, f"worker {index}", Reason.WORKER_LOST)
+        return _worker_taken(pod, index, pod.name)
     if pod.end is None:
         return Failure(
             Reason.WORKER_LOST,
@@ -296,6 +369,8 @@ def _worker_failure(pod: Pod, index: int) -> Failure:
             pod,
         )
     told = told_reason(pod.end)
+    if told and told[0] is Reason.PREPARATION_FAILED:
+        return Failure(Reason.PREPARATION_FAILED, f"worker {index} on node {pod.node}: {told[1]}", pod)
     words = told[1] if told else f"its container ended with exit code {pod.end.exit_code}"
     return Failure(Reason.WORKER_LOST, f"worker {index} was lost: {words}", pod)
 
@@ -308,6 +383,10 @@ def _taken(pod: Pod | None, who: str, otherwise: Reason, name: str = "") -> Fail
     return Failure(otherwise, f"{who} was deleted", pod, name, taken=True)
 
 
+def _worker_taken(pod: Pod | None, index: int, name: str) -> Failure:
+    return replace(_taken(pod, f"worker {index}", Reason.WORKER_LOST, name), of_worker=True)
+
+
 def worker_lost(look: Look) -> Iterable[Failure]:
     """A worker of the attempt is gone, or going: once the hosts are published nobody can take its place."""
     if look.launcher is None or not look.launcher.hosts:
@@ -315,7 +394,7 @@ def worker_lost(look: Look) -> Iterable[Failure]:
     for index in range(look.job.spec.worker.replicas):
         pod = look.workers.get(index)
         if pod is None or pod.deleting:
-            yield _taken(pod, f"worker {index}", Reason.WORKER_LOST, f"{look.job.metadata.name}-worker-{index}")
+            yield _worker_taken(pod, index, f"{look.job.metadata.name}-worker-{index}")
 
 
 def launcher_lost(look: Look) -> Iterable[Failure]:
@@ -352,7 +431,8 @@ def launcher_failed(look: Look) -> Iterable[Failure]:
         yield Failure(Reason.LAUNCHER_FAILED, words, pod)
     else:
         code = pod.end.exit_code
-        yield Failure(Reason.RANK_FAILED, f"mpirun ended with exit code {code}", pod, exit_code=code)
+        what = "the launcher's command" if look.job.spec.launcher_command else "mpirun"
+        yield Failure(Reason.RANK_FAILED, f"{what} ended with exit code {code}", pod, exit_code=code)
 
 
 FAILURES: tuple[Callable[[Look], Iterable[Failure]], ...] = (
@@ -366,12 +446,15 @@ CHECKS: tuple[Callable[[Look], Finding | None], ...] = (
     launcher_succeeded,
     terminating,
     deadline_exceeded,
+    told_to_end,
     suspended,
     attempt_failed,
     evidence_missing,
     refused,
     waiting_for_retry,
+    released,
     ranks_running,
+    not_placed_in_time,
     container_cannot_start,
     volume_unavailable,
     all_placed,

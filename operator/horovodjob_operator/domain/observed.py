@@ -74,6 +74,7 @@ class Pod:
     placed_at: datetime | None = None
     address: str = ""
     hosts: str = ""
+    created_at: datetime | None = None
     ready: bool = False
     deleting: bool = False
     end: End | None = None
@@ -184,6 +185,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         placed_at=_moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         address=status.get("podIP") or "",
         hosts=(metadata.get("annotations") or {}).get(ANNOTATION_HOSTS) or "",
+        created_at=_moment(metadata.get("creationTimestamp")),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(metadata.get("deletionTimestamp")),
         end=end,

@@ -1,10 +1,10 @@
 """What to do about a job, as values: which objects to create, to change, to delete, and when to look again."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import CleanPodPolicy, Phase, Role
+from horovodjob.api.vocabulary import CleanPodPolicy, Phase, Reason, Role
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.findings import Finding, Look, retry_at
 from horovodjob_operator.domain.observed import Observed, Pod
@@ -25,6 +25,8 @@ class Plan:
     delete_pods: tuple[str, ...] = ()
     end_launcher: bool = False
     """Ends the launcher's containers and keeps the pod, whose log may be wanted."""
+    delete_job: bool = False
+    """Deletes the HorovodJob itself; Kubernetes deletes what it owns."""
     probe: bool = False
     """Asks the API server, without effect, whether what it refused is acceptable by now."""
     look_again_at: datetime | None = None
@@ -38,15 +40,17 @@ class Plan:
 def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, now: datetime) -> Plan:
     """What to do, given the status that has just been written and what it was derived from."""
     if job.status.finished or finding is None:
-        return _clean_up(job, observed)
+        return _after_the_end(job, observed, now)
     look = Look(job, observed, now)
     # A moment that has passed since the finding counts too: it is looked at again at once.
-    again = min((at for at in (finding.look_again_at, look.deadline) if at), default=None)
+    again = min((at for at in (finding.look_again_at, look.deadline, look.placing_ends) if at), default=None)
     match finding.phase:
         case Phase.SUSPENDED:
             return Plan(delete_all_pods=_any_undeleted(observed.pods))
         case Phase.TERMINATING:
             return _end(observed)
+        case Phase.QUEUED if finding.reason is Reason.SCHEDULING_TIMEOUT and not finding.failure:
+            return Plan(delete_all_pods=_any_undeleted(observed.pods), look_again_at=again)
         case _ if observed.refusal:
             return Plan(
                 delete_all_pods=_any_undeleted(observed.pods),
@@ -72,6 +76,15 @@ def _end(observed: Observed) -> Plan:
         end_launcher=bool(live and launcher and launcher.node and not launcher.ending),
         delete_pods=(launcher.name,) if live and launcher and not launcher.node else (),
     )
+
+
+def _after_the_end(job: HorovodJob, observed: Observed, now: datetime) -> Plan:
+    """Pods go as the policy says, and the job itself when its time after the end is over."""
+    seconds, ended = job.spec.run_policy.ttl_seconds_after_finished, job.status.completion_time
+    if seconds is None or ended is None:
+        return _clean_up(job, observed)
+    expires = ended + timedelta(seconds=seconds)
+    return Plan(delete_job=True) if now >= expires else replace(_clean_up(job, observed), look_again_at=expires)
 
 
 def _clean_up(job: HorovodJob, observed: Observed) -> Plan:
@@ -118,11 +131,16 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
 
 
 def _hosts(look: Look) -> str:
-    """The hostfile, one line a worker in the order of their indices; empty until every worker has its address."""
+    """The hostfile, one line a worker in the order of their indices; empty until every worker has its address.
+
+    Where there is something to prepare, until every worker is prepared.
+    """
     workers = look.workers
     if len(workers) < look.job.spec.worker.replicas:
         return ""
     pods = [workers[index] for index in sorted(workers)]
     if not all(pod.address and pod.alive and not pod.deleting for pod in pods):
+        return ""
+    if look.job.spec.preparation and not all(pod.ready for pod in pods):
         return ""
     return "".join(f"{pod.address} slots={look.job.spec.slots}\n" for pod in pods)

@@ -80,10 +80,12 @@ def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime
     counts = _replica_statuses(job, observed, phase)
     failure = finding.failure
     retried = failure is not None and phase is Phase.RESTARTING
-    resumes = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED
+    released = failure is not None and phase is Phase.QUEUED
+    ends = phase in (Phase.TERMINATING, Phase.FAILED)
+    resumes = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED and not ends
     suspends = phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED
-    started = phase is not Phase.SUSPENDED
-    fresh = retried or (suspends and bool(observed.pods))
+    started = phase is not Phase.SUSPENDED and (old.start_time is not None or not ends)
+    fresh = retried or released or (suspends and bool(observed.pods))
     running_time = (old.running_time or now) if phase is Phase.RUNNING else old.running_time
     return HorovodJobStatus(
         observed_generation=job.metadata.generation,
@@ -229,9 +231,9 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
     message = ready.message if ready else ""
     workers, slots = counted(job.spec.worker.replicas, "worker"), counted(job.spec.slots, "slot")
     events: list[Event] = []
-    if new.phase is not old.phase and old.phase is Phase.SUSPENDED:
+    if new.phase is not old.phase and old.phase is Phase.SUSPENDED and new.phase is not Phase.TERMINATING:
         events.append(Event(EventReason.RESUMED, f"the job is resumed: attempt {new.attempt}"))
-    if old.phase is None and new.phase is not Phase.SUSPENDED:
+    if old.phase is None and new.phase not in (Phase.SUSPENDED, Phase.TERMINATING):
         events.append(Event(EventReason.CREATED, f"creating the launcher and {workers} with {slots} each"))
     if new.phase is Phase.STARTING and old.phase is not Phase.STARTING:
         events.append(Event(EventReason.ADMITTED, f"all pods of attempt {new.attempt} have a node"))
@@ -241,6 +243,8 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
         and not _is_true(old, ConditionType.PREPARED)
     ):
         events.append(Event(EventReason.WORKERS_READY, f"{workers} ready: ssh answers"))
+    if new.attempt != old.attempt and new.phase is Phase.QUEUED and old.phase is not None:
+        events.append(Event(EventReason.SCHEDULING_TIMEOUT, message, warning=True))
     if new.phase is not old.phase:
         events += _phase_events(old, new, message)
     return tuple(events)

@@ -4,6 +4,9 @@
 # shellcheck disable=SC2034 # for the scripts that source this
 etc=/etc/horovodjob/mpi
 run=/run/horovodjob
+# Keys are nobody else's business; what the user's programs write is as readable as the image has it.
+HOROVODJOB_UMASK=$(umask)
+export HOROVODJOB_UMASK
 umask 077
 # The shell is the container's first process, and the kernel gives those no default action for TERM.
 trap 'exit 143' TERM INT
@@ -55,6 +58,15 @@ prepare_logs() {
     else
         mkdir -p "$AZ_BATCHAI_STDOUTERR_DIR"
     fi
+}
+
+# Directories of spec.outputs; one that cannot be made is said, and the program will say the rest.
+prepare_outputs() {
+    for id in ${HOROVODJOB_OUTPUTS:-}; do
+        eval "output=\$AZ_BATCHAI_OUTPUT_$id"
+        # shellcheck disable=SC2154 # set by eval
+        (umask 000 && mkdir -p "$output") || say "cannot make the directory of output $id: $output"
+    done
 }
 
 # default_route: sets `interface` to that of the default route, the pod's own; others may be bridges that lead nowhere.

@@ -6,6 +6,7 @@ set -eu
 
 prepare_home
 prepare_logs
+prepare_outputs
 require_user LauncherFailed
 for program in ssh mpirun; do
     command -v "$program" >/dev/null ||
@@ -99,10 +100,36 @@ if [ "${AZ_BATCHAI_NUM_GPUS:-0}" = 0 ]; then export OMPI_MCA_mpi_yield_when_idle
 
 # shellcheck disable=SC2153 # set in the pod
 ranks=$((workers * HOROVODJOB_SLOTS))
-set -- mpirun -np "$ranks" --hostfile "$HOROVODJOB_HOSTFILE" --bind-to none --map-by slot --wdir "$HOROVODJOB_WORKDIR" \
-    /bin/sh "$etc/rank.sh" "$@"
-say "mpirun starts $ranks ranks on $workers workers"
+
+if [ -n "${HOROVODJOB_MPI_ARGS-0}" ]; then
+    what=mpirun
+    : "${HOROVODJOB_MPI_ARGS:=0}"
+    # Options of mpirun come first, then the program, and the start script of ranks goes in between. The shell has one
+    # list, so its words travel to the end one by one.
+    program=$(($# - HOROVODJOB_MPI_ARGS))
+    turns=$HOROVODJOB_MPI_ARGS
+    while [ "$turns" -gt 0 ]; do
+        option=$1
+        shift
+        set -- "$@" "$option"
+        turns=$((turns - 1))
+    done
+    set -- "$@" /bin/sh "$etc/rank.sh"
+    while [ "$program" -gt 0 ]; do
+        word=$1
+        shift
+        set -- "$@" "$word"
+        program=$((program - 1))
+    done
+    set -- mpirun -np "$ranks" --hostfile "$HOROVODJOB_HOSTFILE" --bind-to none --map-by slot \
+        --wdir "$HOROVODJOB_WORKDIR" "$@"
+    say "mpirun starts $ranks ranks on $workers workers"
+else
+    what="the launcher's command"
+    say "$what starts, for $ranks ranks on $workers workers"
+fi
 : >"$run/started"
+umask "$HOROVODJOB_UMASK"
 
 # A file that cannot be written any more costs its lines, never the job: tee goes on with the container's log.
 if [ -n "$execution_log" ]; then
@@ -146,8 +173,8 @@ while kill -0 "$mpirun_pid" 2>/dev/null; do
     wait "$mpirun_pid" || code=$?
 done
 for pid in $copies; do wait "$pid" || :; done
-say "mpirun ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
+say "$what ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
 # Ranks that were told to end have not done all of their work, even where they end with 0.
 if [ -n "$told" ] && [ "$code" = 0 ]; then code=143; fi
-if [ "$code" = 0 ]; then printf 'mpirun ended with exit code 0' >/dev/termination-log || :; fi
+if [ "$code" = 0 ]; then printf '%s ended with exit code 0' "$what" >/dev/termination-log || :; fi
 exit "$code"

@@ -44,6 +44,7 @@ horovodjob-end)
     rm "$run/ending"
     ;;
 *)
+    umask "$HOROVODJOB_UMASK"
     exec /bin/sh -c "$request"
     ;;
 esac

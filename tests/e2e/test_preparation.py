@@ -1,0 +1,103 @@
+"""What runs on every node before any rank. All jobs of this file run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.access import Object, wait_for
+from e2e.space import Space, volume
+
+TWO = {"replicas": 2}
+# The first attempt fails, so that the second finds workers that are prepared already.
+RANK = 'echo "$HOSTNAME $(cat /tmp/prepared)"; [ "$HOROVODJOB_ATTEMPT" = 2 ]'
+PREPARE = "echo words; echo trouble >&2; echo once >>/tmp/prepared; sleep 3600 &"
+
+
+@pytest.fixture(scope="module")
+def share(shared_directory: Callable[[str], Path]) -> Path:
+    return shared_directory("preparation")
+
+
+@pytest.fixture(scope="module")
+def space(module_space: Space, share: Path) -> Space:
+    """The namespace, with all jobs in it."""
+    volumes, mounts = volume(module_space, share)
+    module_space.apply(
+        module_space.job(
+            "prepared",
+            RANK,
+            worker=TWO,
+            preparation={"command": PREPARE},
+            volumes=volumes,
+            volumeMounts=mounts,
+            logs={"pathPrefix": "/data"},
+        ),
+        module_space.job(
+            "broken",
+            "true",
+            worker=TWO,
+            preparation={"command": 'echo "no such data set" >&2; exit 3'},
+            runPolicy={"backoffLimit": 0},
+        ),
+        module_space.job(
+            "slow",
+            "true",
+            preparation={"command": "echo waits; sleep 3600", "timeoutSeconds": 2},
+            runPolicy={"backoffLimit": 0},
+        ),
+        module_space.job(
+            "held", "true", worker=TWO, preparation={"command": "until [ -e /tmp/go ]; do sleep 0.1; done"}
+        ),
+    )
+    return module_space
+
+
+def test_ranks_run_when_every_worker_is_prepared(space: Space) -> None:
+    condition = space.wait_reason("held", "PreparationRunning")
+    space.wait("held", "two workers at it", lambda _: "2 workers not prepared" in condition["message"])
+    space.release("held-worker-0")
+    wait_for("one prepared", lambda: _ready(space, "held-worker-0"))
+    assert space.status("held")["phase"] == "Starting"
+    space.release("held-worker-1")
+    space.wait_phase("held", "Succeeded")
+
+
+def _ready(space: Space, pod: str) -> bool:
+    conditions: list[Object] = (space.pod(pod) or {}).get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def test_a_worker_is_prepared_once_however_many_attempts_it_serves(space: Space) -> None:
+    assert space.wait_phase("prepared", "Succeeded", seconds=90)["attempt"] == 2
+    assert sorted(space.output("prepared")) == ["prepared-worker-0 once", "prepared-worker-1 once"]
+
+
+def test_what_the_preparation_says_is_in_files_of_its_own(space: Space, share: Path) -> None:
+    status = space.wait_phase("prepared", "Succeeded", seconds=90)
+    logs = share / status["outputPathSegment"] / "stdouterr"
+    for pod in ("prepared-worker-0", "prepared-worker-1"):
+        for stream, words in (("stdout", "words"), ("stderr", "trouble")):
+            header, line = (logs / f"{stream}-job_prep-{pod}.txt").read_text().splitlines()
+            assert header.startswith("--- attempt 1, ")
+            assert line == words
+    assert "words" not in (logs / "stdout.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("broken", "the preparation ended with exit code 3: no such data set"),
+        ("slow", "the preparation did not end within 2 s: waits"),
+    ],
+)
+def test_a_preparation_that_fails_ends_the_attempt_and_says_where_and_why(space: Space, name: str, words: str) -> None:
+    status = space.wait_phase(name, "Failed")
+    error = status["errors"][-1]
+    assert (error["reason"], error["container"]) == ("PreparationFailed", "worker")
+    assert error["node"]
+    assert error["message"].startswith("worker ")
+    assert error["message"].endswith(f"on node {error['node']}: {words}")
+    assert f"PreparationFailed: {error['message']}" in space.condition(name, "Failed")["message"]

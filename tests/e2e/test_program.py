@@ -1,0 +1,76 @@
+"""How a program is called, and what it finds: launcherCommand, mpi.args, inputs, outputs, its umask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.space import Space, volume
+
+TWO = {"replicas": 2}
+OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit '
+WRITE = 'umask; echo "$AZ_BATCHAI_INPUT_SET"; echo x >"$AZ_BATCHAI_OUTPUT_MODEL/$OMPI_COMM_WORLD_RANK"'
+
+
+@pytest.fixture(scope="module")
+def share(shared_directory: Callable[[str], Path]) -> Path:
+    return shared_directory("program")
+
+
+@pytest.fixture(scope="module")
+def space(module_space: Space, share: Path) -> Space:
+    """The namespace, with all jobs in it."""
+    volumes, mounts = volume(module_space, share)
+    own = [
+        module_space.job(
+            f"own-{code}",
+            worker=TWO,
+            launcherCommand=["sh", "-c", OWN_MPI + code],
+            runPolicy={"backoffLimit": 0},
+        )
+        for code in ("0", "7")
+    ]
+    module_space.apply(
+        *own,
+        module_space.job(
+            "options",
+            ["sh", "-c", 'echo "<$GREETING> <$1>"', "sh", "a  'b' $(AZ_BATCHAI_NUM_GPUS)"],
+            mpi={"args": ["-x", "GREETING=two  words", "--tag-output"]},
+        ),
+        module_space.job(
+            "paths",
+            WRITE,
+            worker=TWO,
+            volumes=volumes,
+            volumeMounts=mounts,
+            inputs=[{"id": "SET", "path": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/my set"}],
+            outputs=[{"id": "MODEL", "pathPrefix": "/data/", "pathSuffix": "models/best"}],
+        ),
+    )
+    return module_space
+
+
+def test_a_launchers_own_command_runs_once_and_starts_mpi_itself(space: Space) -> None:
+    status = space.wait_phase("own-0", "Succeeded")
+    assert status["exitCode"] == 0
+    assert sorted(space.output("own-0")) == ["once", "rank on own-0-worker-0", "rank on own-0-worker-1"]
+
+
+def test_the_exit_code_of_a_launchers_own_command_is_the_jobs(space: Space) -> None:
+    status = space.wait_phase("own-7", "Failed")
+    assert (status["exitCode"], status["errors"][-1]["reason"]) == (7, "RankFailed")
+    assert "the launcher's command ended with exit code 7" in space.condition("own-7", "Failed")["message"]
+
+
+def test_options_reach_mpirun_and_arguments_the_program_as_they_are(space: Space) -> None:
+    space.wait_phase("options", "Succeeded")
+    assert space.output("options") == ["[1,0]<stdout>:<two  words> <a  'b' 0>"]
+
+
+def test_inputs_and_outputs_are_paths_in_variables_and_outputs_are_made(space: Space, share: Path) -> None:
+    status = space.wait_phase("paths", "Succeeded")
+    assert sorted(space.output("paths")) == ["/mnt/batchai/mounts/share/my set"] * 2 + ["0022"] * 2
+    made = share / status["outputPathSegment"] / "models" / "best"
+    assert {file.name: file.stat().st_mode & 0o777 for file in made.iterdir()} == {"0": 0o644, "1": 0o644}

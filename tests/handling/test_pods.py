@@ -1,0 +1,36 @@
+"""Fields of a job that become fields of its pods."""
+
+from collections.abc import Callable
+
+from api.client import Api, Object, wait_for
+from handling.player import Job
+
+Submit = Callable[..., Job]
+SPOT = {"key": "kubernetes.azure.com/scalesetpriority", "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
+
+
+def test_workers_of_a_spot_job_prefer_spot_nodes_and_the_launcher_never_runs_on_one(submitted: Submit) -> None:
+    specs = {role: pod["spec"] for role, pod in submitted(spot=True).wait_for_pods().items()}
+    assert SPOT in specs["worker-1"]["tolerations"]
+    assert SPOT not in specs["launcher"]["tolerations"]
+    (preferred,) = node_affinity(specs["worker-1"])["preferredDuringSchedulingIgnoredDuringExecution"]
+    (required,) = node_affinity(specs["launcher"])["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    for term, operator in ((preferred["preference"], "In"), (required, "NotIn")):
+        assert term["matchExpressions"] == [{"key": SPOT["key"], "operator": operator, "values": ["spot"]}]
+
+
+def node_affinity(spec: Object) -> Object:
+    affinity: Object = spec["affinity"]["nodeAffinity"]
+    return affinity
+
+
+def test_a_priority_class_is_that_of_all_pods_and_one_that_is_missing_is_told(submitted: Submit, api: Api) -> None:
+    job = submitted(priorityClassName="urgent")
+    message = job.wait_for_condition("Stalled", reason="InvalidSpec")
+    assert "no PriorityClass with name urgent was found" in message
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7}
+    api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    wait_for("the pods", lambda: len(job.pods()) == 3)
+    assert {pod["spec"]["priority"] for pod in job.pods().values()} == {7}
