@@ -56,8 +56,10 @@ def space(module_space: Space, share: Path) -> Space:
 
 
 def test_ranks_run_when_every_worker_is_prepared(space: Space) -> None:
-    condition = space.wait_reason("held", "PreparationRunning")
-    space.wait("held", "two workers at it", lambda _: "2 workers not prepared" in condition["message"])
+    message = space.wait_reason("held", "PreparationRunning")["message"]
+    assert message == "all pods have a node; 2 workers not prepared yet"
+    for pod in ("held-worker-0", "held-worker-1"):
+        wait_for(f"{pod} runs", lambda pod=pod: (space.pod(pod) or {})["status"]["phase"] == "Running")  # type: ignore[misc]
     space.release("held-worker-0")
     wait_for("one prepared", lambda: _ready(space, "held-worker-0"))
     assert space.status("held")["phase"] == "Starting"
