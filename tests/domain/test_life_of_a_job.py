@@ -163,6 +163,14 @@ def test_an_evicted_worker_counts_as_a_preemption(running: World) -> None:
     assert running.status.preemptions == 1
 
 
+def test_a_worker_whose_node_is_gone_is_told_as_such(running: World) -> None:
+    running.change("cifar-worker-0", phase="Failed", disruption="DeletionByPodGC", deleting=True)
+    running.look()
+    error = running.status.errors[-1]
+    assert (error.reason, error.node, running.status.preemptions) == (Reason.NODE_LOST, "node1", 1)
+    assert error.message == "worker 0 was lost with its node node1, which is gone"
+
+
 def test_a_start_script_tells_its_reason_itself(running: World) -> None:
     running.end("cifar-launcher", 1, "Error", '{"reason":"SshUnavailable","message":"worker 10.0.0.2 did not answer"}')
     running.wait(3)

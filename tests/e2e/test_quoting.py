@@ -8,7 +8,7 @@ from hashlib import sha256
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from e2e.space import Space
@@ -54,7 +54,10 @@ def run(module_space: Space) -> Callable[[list[str], list[str]], list[object]]:
     return ranks
 
 
-@settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+# Each example is a job, and a smaller one than the first that fails would not be worth the minutes.
+@settings(
+    max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
 @given(
     words=st.lists(TEXTS, min_size=10, max_size=60),
     values=st.lists(TEXTS, min_size=10, max_size=60),

@@ -50,6 +50,16 @@ def test_the_next_attempt_waits_ten_seconds_and_keeps_healthy_workers(submitted:
     assert job.events()["Started"] == 2
 
 
+def test_a_worker_that_goes_with_its_node_is_replaced_and_told(submitted: Submit) -> None:
+    job = submitted().bring_to("Running")
+    gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node gone"}
+    job.report("worker-1", phase="Failed", conditions=[gone])
+    job.remove("worker-1")
+    status = job.wait("Restarting")
+    assert (status["preemptions"], status["restarts"]) == (1, 0)
+    assert (last_error(job)["reason"], last_error(job)["node"]) == ("NodeLost", "node-1")
+
+
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -> None:
     job = submitted(runPolicy={"backoffLimit": limit}).bring_to("Running")

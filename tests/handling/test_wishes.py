@@ -163,6 +163,27 @@ def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Ope
     assert [name for name in operator.metrics() if name.startswith(series)] == []
 
 
+@pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
+@pytest.mark.parametrize("phase", ["Queued", "Running", "Restarting", "Suspended", "Failed"])
+def test_a_job_can_be_deleted_in_every_way(submitted: Submit, api: Api, propagation: str, phase: str) -> None:
+    job = submitted(runPolicy={"suspend": phase == "Suspended", "cleanPodPolicy": "None"})
+    if phase == "Failed":
+        job.bring_to("Running")
+        job.edit_policy(terminate=True)
+    elif phase != "Suspended":
+        job.bring_to(phase)
+    job.wait(phase)
+    before = set(job.pods())
+    api.delete(job.path, {"propagationPolicy": propagation})
+    wait_for("the job to go", lambda: api.find(job.path) is None)
+    if propagation == "Foreground":
+        wait_for("its pods to go", lambda: job.pods() == {})
+        return
+    # The orphans are nobody's any more: they stay as they are, and a job of the same name is told that they are there.
+    assert before <= set(job.pods())
+    assert all("ownerReferences" not in pod["metadata"] for pod in job.pods().values())
+
+
 def test_a_terminal_status_never_changes(submitted: Submit, operator: Operator) -> None:
     job = submitted(runPolicy={"cleanPodPolicy": "None"}).bring_to("Succeeded")
     status = job.status

@@ -377,6 +377,8 @@ def _worker_failure(pod: Pod, index: int) -> Failure:
 
 def _taken(pod: Pod | None, who: str, otherwise: Reason, name: str = "") -> Failure:
     """The platform, or somebody, took the pod: evicted where it says so, else deleted."""
+    if pod and pod.lost_with_node:
+        return Failure(Reason.NODE_LOST, f"{who} was lost with its node {pod.node}, which is gone", pod, taken=True)
     words = (pod.message or pod.disruption or pod.reason) if pod and pod.evicted else ""
     if words:
         return Failure(Reason.EVICTED, f"{who} was evicted: {words}", pod, name, taken=True)

@@ -99,6 +99,11 @@ class Pod:
         return bool(self.disruption) or self.reason in ("Evicted", "NodeLost", "Preempting", "Shutdown")
 
     @property
+    def lost_with_node(self) -> bool:
+        """Whether the platform says that the pod's node is gone; the pod garbage collector does when it is deleted."""
+        return self.disruption == "DeletionByPodGC" or self.reason == "NodeLost"
+
+    @property
     def taken(self) -> bool:
         """Whether the pod was taken, by the platform or by somebody who deleted it, and did not end by itself."""
         return self.deleting or self.evicted
