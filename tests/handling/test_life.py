@@ -81,6 +81,13 @@ def test_the_hosts_are_published_when_every_worker_has_its_address(submitted: Su
     assert lines == [f"{address} slots=2" for address in addresses]
 
 
+def test_the_hosts_of_a_large_job_are_in_the_order_of_their_indices(submitted: Submit) -> None:
+    job = submitted(worker={"replicas": 64, "gpus": 0}).bring_to("Running")
+    pods = job.pods()
+    addresses = [pods[f"worker-{index}"]["status"]["podIP"] for index in range(64)]
+    assert job.hosts.splitlines() == [f"{address} slots=1" for address in addresses]
+
+
 def test_all_objects_belong_to_the_job_and_say_so(submitted: Submit, api: Api) -> None:
     job = submitted()
     secret = wait_for("the Secret", lambda: api.find(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"))

@@ -42,16 +42,20 @@ def test_a_job_that_is_born_suspended_has_no_pods(submitted: Submit, api: Api) -
     assert api.find(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi") is None
 
 
-def test_a_suspended_job_can_come_back_with_another_size(submitted: Submit) -> None:
+def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
     wait_for("the pods to go", lambda: job.pods() == {})
-    job.suspend(False)
+    job.suspend(True, image="trainer:2")
+    for _ in range(2):
+        job.suspend(False)
     job.place()
     job.run()
     job.wait("Running")
     assert len(job.hosts.splitlines()) == 3
+    assert {pod["spec"]["containers"][0]["image"] for pod in job.pods().values()} == {"trainer:2"}
+    assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running"])
