@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import Phase, Reason, Role
-from horovodjob_operator.cluster.caches import SECRET, Caches, Record
+from horovodjob_operator.cluster.caches import SECRET, SERVICE, Caches, Record
 from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.domain import children, names
@@ -163,6 +163,8 @@ class Reconciler:
             pods.insert(0, (Role.LAUNCHER, 0, children.launcher_pod(job, attempt, plan.hosts)))
         if plan.create_secret and not await self._ensure_secret(record, observed):
             return
+        if plan.create_launcher and job.spec.network.service:
+            await self._ensure_service(job)
         # Launcher and first worker go ahead: where the API server refuses one of them, the others are not made.
         for batch in (pods[:2], pods[2:]):
             results = await asyncio.gather(
@@ -202,15 +204,20 @@ class Reconciler:
 
     async def _existing(self, job: HorovodJob, name: str) -> dict[str, Any]:
         """Metadata of the pod that has the name, if it is this job's: the watch has not shown it yet."""
+        found = await _own(job, f"pod {name}", self._objects.pod_metadata(job.metadata.namespace, name))
+        if found is None:
+            raise _RefusedObject(name, _conflict(f"pod {name}"), Reason.NAME_CONFLICT)
+        return found
+
+    async def _ensure_service(self, job: HorovodJob) -> None:
+        namespace, name = job.key
         try:
-            metadata = await self._objects.pod_metadata(job.metadata.namespace, name)
-        except Gone as error:
-            raise Unavailable(f"pod {name} has just gone") from error
-        if owner_uid(metadata) == job.metadata.uid:
-            return metadata
-        if owner_uid(metadata):
-            raise Unavailable(f"pod {name} of an earlier job of the same name has still to go")
-        raise _RefusedObject(name, _conflict(f"pod {name}"), Reason.NAME_CONFLICT)
+            await self._objects.create_service(children.service(job))
+        except NameTaken as error:
+            if await _own(job, f"Service {name}", self._objects.service_metadata(namespace, name)) is None:
+                raise _RefusedObject(SERVICE, _conflict(f"Service {name}"), Reason.NAME_CONFLICT) from error
+        except Refused as error:
+            raise _RefusedObject(SERVICE, error) from error
 
     async def _ensure_secret(self, record: Record, observed: Observed) -> bool:
         """Makes the Secret unless it is there; False where workers had to go because they hold other keys."""
@@ -246,6 +253,8 @@ class Reconciler:
         try:
             if record.refused == SECRET:
                 await self._objects.create_secret(children.secret(job, secret_contents()), dry_run=True)
+            elif record.refused == SERVICE:
+                await self._objects.create_service(children.service(job), dry_run=True)
             elif record.refused.endswith(f"-{Role.LAUNCHER}"):
                 await self._objects.create_pod(children.launcher_pod(job, job.status.attempt, ""), dry_run=True)
             else:
@@ -282,6 +291,17 @@ class _RefusedObject(Exception):
         super().__init__(f"{error} (tried again until it is possible)" if error.over_quota else str(error))
         self.name, self.stalled = name, not error.over_quota
         self.reason = reason or (Reason.WAITING_FOR_NODES if error.over_quota else Reason.INVALID_SPEC)
+
+
+async def _own(job: HorovodJob, what: str, metadata: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Metadata of an object that is there, None if it is not this job's. Raises Unavailable if that will change."""
+    try:
+        found = await metadata
+    except Gone as error:
+        raise Unavailable(f"{what} has just gone") from error
+    if owner_uid(found) not in ("", job.metadata.uid):
+        raise Unavailable(f"{what} of an earlier job of the same name has still to go")
+    return found if owner_uid(found) == job.metadata.uid else None
 
 
 def _conflict(what: str) -> Refused:

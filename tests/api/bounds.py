@@ -205,6 +205,7 @@ BOUNDS: tuple[Bound, ...] = (
     Bound("runPolicy.onWorkerLoss", "enum", "Ignore", "Fail"),
     *_range("runPolicy.ttlSecondsAfterFinished", 0, 2147483647),
     *_length("runPolicy.managedBy", 63, 1),
+    Bound("network.service", "type", "yes", True),
     *_range("scheduling.timeoutSeconds", 1, 2147483647),
     Bound("runPolicy.suspend", "type", "yes", True),
     Bound("runPolicy.terminate", "type", "yes", True),

@@ -40,6 +40,7 @@ BEFORE: Object = {
     "inputs": [{"id": "A", "path": "/data"}],
     "outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": "a"}],
     "logs": {"pathPrefix": "/data/logs"},
+    "network": {"service": True},
     "scheduling": {"timeoutSeconds": 60},
     "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 3, "activeDeadlineSeconds": 3600},
 }
@@ -102,6 +103,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("outputs", 0, "pathSuffix"), REMOVED),
     (("logs", "pathPrefix"), "/data/other"),
     (("logs",), REMOVED),
+    (("network", "service"), False),
     (("scheduling", "timeoutSeconds"), 61),
     (("runPolicy", "cleanPodPolicy"), "All"),
     (("runPolicy", "onWorkerLoss"), "Fail"),

@@ -11,6 +11,7 @@ from e2e.space import Space, volume
 
 TWO = {"replicas": 2}
 OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit '
+LOOK_UP = 'until found=$(getent hosts named-worker-1.named); do sleep 0.2; done; echo "$found" | sed "s/ .*//"'
 WRITE = 'umask; echo "$AZ_BATCHAI_INPUT_SET"; echo x >"$AZ_BATCHAI_OUTPUT_MODEL/$OMPI_COMM_WORLD_RANK"'
 
 
@@ -39,6 +40,7 @@ def space(module_space: Space, share: Path) -> Space:
             ["sh", "-c", 'echo "<$GREETING> <$1>"', "sh", "a  'b' $(AZ_BATCHAI_NUM_GPUS)"],
             mpi={"args": ["-x", "GREETING=two  words", "--tag-output"]},
         ),
+        module_space.job("named", LOOK_UP, worker=TWO, network={"service": True}),
         module_space.job(
             "paths",
             WRITE,
@@ -67,6 +69,12 @@ def test_the_exit_code_of_a_launchers_own_command_is_the_jobs(space: Space) -> N
 def test_options_reach_mpirun_and_arguments_the_program_as_they_are(space: Space) -> None:
     space.wait_phase("options", "Succeeded")
     assert space.output("options") == ["[1,0]<stdout>:<two  words> <a  'b' 0>"]
+
+
+def test_workers_find_each_other_by_name_where_a_service_is_wished(space: Space) -> None:
+    space.wait_phase("named", "Succeeded")
+    (worker,) = (pod for pod in space.pods_ever("named") if pod["metadata"]["name"] == "named-worker-1")
+    assert space.output("named") == [worker["status"]["podIP"]] * 2
 
 
 def test_inputs_and_outputs_are_paths_in_variables_and_outputs_are_made(space: Space, share: Path) -> None:

@@ -247,6 +247,16 @@ class Logs(Model):
     )
 
 
+class Network(Model):
+    """How the job's pods find each other."""
+
+    service: bool = Field(
+        False,
+        description="A headless Service with the job's name, for programs that look each other up: "
+        "<job>-worker-0.<job> is a worker's address.",
+    )
+
+
 class Scheduling(Model):
     """How the job's pods come to their nodes."""
 
@@ -425,6 +435,7 @@ class HorovodJobSpec(Model):
         json_schema_extra=list_map("id"),
     )
     logs: Logs | None = Field(None, description="Files with the job's output on a mounted volume.")
+    network: Network = Field(Network(), description="How the job's pods find each other.")
     scheduling: Scheduling = Field(Scheduling(), description="How the job's pods come to their nodes.")
     run_policy: RunPolicy = Field(RunPolicy(), description="How the job starts, restarts and ends.")
 

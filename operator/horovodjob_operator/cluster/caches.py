@@ -10,7 +10,7 @@ from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal
 from horovodjob_operator.domain.progress import Report
 
 Key = tuple[str, str]
-SECRET = "secret"
+SECRET, SERVICE = "secret", "service"
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Record:
     """Newest resource version known; older events are echoes."""
     refusal: Refusal | None = None
     refused: str = ""
-    """Name of the pod that was refused, or SECRET."""
+    """Name of the pod that was refused, or SECRET or SERVICE."""
     refusals: int = 0
     secret_is_ours: bool = False
     """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""

@@ -63,6 +63,11 @@ class Objects:
         path = f"/api/v1/namespaces/{secret['metadata']['namespace']}/secrets"
         await self._connection.request("POST", path, secret, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
 
+    async def create_service(self, service: Mapping[str, Any], *, dry_run: bool = False) -> None:
+        """Creates the Service of a job. Raises NameTaken, Refused."""
+        path = f"/api/v1/namespaces/{service['metadata']['namespace']}/services"
+        await self._connection.request("POST", path, service, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
+
     async def create_pod(self, pod: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         """Creates a pod; its metadata. Raises NameTaken, Refused."""
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
@@ -72,9 +77,14 @@ class Objects:
 
     async def pod_metadata(self, namespace: str, name: str) -> dict[str, Any]:
         """Metadata of the pod with this name, whosever it is. Raises Gone."""
-        answer = await self._connection.request(
-            "GET", f"/api/v1/namespaces/{namespace}/pods/{name}", accept=METADATA_ONLY
-        )
+        return await self._metadata(f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+    async def service_metadata(self, namespace: str, name: str) -> dict[str, Any]:
+        """Metadata of the Service with this name, whosever it is. Raises Gone."""
+        return await self._metadata(f"/api/v1/namespaces/{namespace}/services/{name}")
+
+    async def _metadata(self, path: str) -> dict[str, Any]:
+        answer = await self._connection.request("GET", path, accept=METADATA_ONLY)
         metadata: dict[str, Any] = answer["metadata"]
         return metadata
 

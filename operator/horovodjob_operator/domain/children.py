@@ -15,6 +15,8 @@ from horovodjob.api.vocabulary import (
     GPU_RESOURCE,
     KIND,
     KUEUE_PREFIX,
+    LABEL_JOB,
+    LABEL_JOB_UID,
     PodSecurity,
     Role,
 )
@@ -60,6 +62,26 @@ def secret(job: HorovodJob, contents: Mapping[str, str]) -> dict[str, Any]:
         "type": "Opaque",
         "immutable": True,
         "data": {key: base64.b64encode(text.encode()).decode() for key, text in contents.items()},
+    }
+
+
+def service(job: HorovodJob) -> dict[str, Any]:
+    """The job's names in the DNS, for its pods as soon as they have an address."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": job.metadata.name,
+            "namespace": job.metadata.namespace,
+            "labels": names.object_labels(job) | {"app.kubernetes.io/component": "names"},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_JOB: job.metadata.name, LABEL_JOB_UID: job.metadata.uid},
+            "ports": [{"name": "ssh", "port": names.SSH_PORT, "protocol": "TCP"}],
+        },
     }
 
 
@@ -278,6 +300,8 @@ def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], inde
         "tolerations": [_dumped(toleration) for toleration in spec.tolerations or ()],
         "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
     }
+    if spec.network.service:
+        pod_spec |= {"hostname": name, "subdomain": job.metadata.name}
     if spec.priority_class_name:
         pod_spec["priorityClassName"] = spec.priority_class_name
     if spec.service_account_name:

@@ -93,6 +93,10 @@ export OMPI_MCA_plm_rsh_no_tree_spawn=1 OMPI_MCA_plm_rsh_num_concurrent=256
 export PRTE_MCA_plm_ssh_no_tree_spawn=1 PRTE_MCA_plm_ssh_num_concurrent=256
 export OMPI_MCA_oob_tcp_if_include="$interface" OMPI_MCA_btl_tcp_if_include="$interface"
 export PRTE_MCA_oob_tcp_if_include="$interface"
+# The daemon that mpirun starts on a worker leaves its ssh session, so ssh cannot notice that the worker is out of reach;
+# by default the daemon's own connection would take eight minutes.
+export OMPI_MCA_oob_tcp_keepalive_time=10 OMPI_MCA_oob_tcp_keepalive_intvl=5 OMPI_MCA_oob_tcp_keepalive_probes=3
+export PRTE_MCA_oob_tcp_keepalive_time=10 PRTE_MCA_oob_tcp_keepalive_intvl=5 PRTE_MCA_oob_tcp_keepalive_probes=3
 export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib
 # Ranks that wait give the core away: MPI polls, and on shared cores that costs a third of the speed.
