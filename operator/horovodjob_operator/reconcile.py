@@ -131,7 +131,8 @@ class Reconciler:
             self._caches.mark(job, [observed.launcher], hosts=plan.hosts)
             hosts = counted(job.spec.worker.replicas, "host")
             _tell(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
-        return None
+        # New pods count at once: without a scheduler no event may ever come that says more than is known here.
+        return now if plan.attempt_starts else None
 
     async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
         if plan.delete_all_pods or plan.delete_workers:
@@ -197,7 +198,7 @@ class Reconciler:
             attempt=job.status.attempt,
             owner_uid=job.metadata.uid,
             version=int(metadata["resourceVersion"]),
-            created_at=self._clock().replace(microsecond=0),
+            created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
             hosts=hosts if role is Role.LAUNCHER else "",
         )
         self._caches.keep(OwnedPod(job.key, facts))

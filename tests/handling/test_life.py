@@ -81,6 +81,14 @@ def test_the_hosts_are_published_when_every_worker_has_its_address(submitted: Su
     assert lines == [f"{address} slots=2" for address in addresses]
 
 
+def test_pods_are_counted_although_nobody_schedules_them(submitted: Submit) -> None:
+    jobs = [submitted(f"idle-{number}") for number in range(8)]
+    for job in jobs:
+        job.wait_for_pods()
+    for job in jobs:
+        wait_for("its pods to be counted", lambda job=job: job.status["replicas"] == 2, 20)  # type: ignore[misc]
+
+
 def test_the_hosts_of_a_large_job_are_in_the_order_of_their_indices(submitted: Submit) -> None:
     job = submitted(worker={"replicas": 64, "gpus": 0}).bring_to("Running")
     pods = job.pods()
