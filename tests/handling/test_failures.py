@@ -47,7 +47,7 @@ def test_the_next_attempt_waits_ten_seconds_and_keeps_healthy_workers(submitted:
     job.place()
     job.run()
     job.wait("Running")
-    assert job.events()["Started"] == 2
+    wait_for("the event", lambda: job.events()["Started"] == 2)
 
 
 def test_a_worker_that_goes_with_its_node_is_replaced_and_told(submitted: Submit) -> None:
@@ -78,7 +78,7 @@ def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -
         f"RankFailed: mpirun ended with exit code 2 (attempt {limit + 1}; runPolicy.backoffLimit is {limit})"
         in (job.condition("Failed")["message"])
     )
-    assert job.events()["Failed"] == 1
+    wait_for("the event", lambda: job.events()["Failed"] == 1)
 
 
 def test_the_second_delay_is_twice_the_first(submitted: Submit) -> None:
@@ -126,7 +126,7 @@ def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
     assert (status["restarts"], status["preemptions"]) == ((0, 1) if taken else (1, 0))
     wait_for("the spent worker to go", lambda: job.uids().get("worker-1") != before["worker-1"])
     assert job.uids()["worker-0"] == before["worker-0"]
-    assert job.events()["Preempted" if taken else "Restarting"] == 1
+    wait_for("the event", lambda: job.events()["Preempted" if taken else "Restarting"] == 1)
 
 
 @pytest.mark.parametrize("role", ["worker-0", "launcher"])

@@ -91,7 +91,7 @@ def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(submitted: Submit
     status = job.wait("Failed")
     assert "startTime" not in status
     assert job.pods() == {}
-    assert job.events() == {"Suspended": 1, "Failed": 1}
+    wait_for("the last event", lambda: job.events() == {"Suspended": 1, "Failed": 1})
 
 
 def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(submitted: Submit, api: Api) -> None:
