@@ -307,7 +307,7 @@ def all_placed(look: Look) -> Finding | None:
 
 
 def waiting_for_nodes(look: Look) -> Finding:
-    """Some pods have no node yet, or have had none for too long."""
+    """Some pods have no node yet."""
     words = _unschedulable(look)
     message = f"waiting for nodes: {words}" if words else "the pods are being created and placed"
     return Finding(_before_starting(look), Reason.WAITING_FOR_NODES, message)
