@@ -446,10 +446,10 @@ class HorovodJobSpec(Model):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """What each rank executes, or the launcher with launcherCommand."""
+        """What each rank executes; nothing where the launcher's own command says that."""
         if self.script is not None:
             return (self.script.interpreter, self.script.path, *self.script.args)
-        return self.command or self.launcher_command or ()
+        return self.command or ()
 
 
 # Of the run policy, what can change while the job runs, or has a rule of its own.

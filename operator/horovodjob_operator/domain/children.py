@@ -147,7 +147,7 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
     probe = {"exec": {"command": ["/bin/sh", "-c", f"[ -e {names.RUN_DIRECTORY}/started ]"]}}
     container = _container(job, Role.LAUNCHER) | {
         "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/launcher.sh"],
-        "args": [*job.spec.mpi.args, *job.spec.argv],
+        "args": _launcher_arguments(job),
         "startupProbe": probe | {"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 2147483647},
         "resources": _dumped(job.spec.launcher.resources) or LAUNCHER_REQUESTS,
     }
@@ -163,6 +163,13 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
     field = {"path": "hosts", "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_HOSTS}']"}}
     pod["spec"]["volumes"].append({"name": "horovodjob-hosts", "downwardAPI": {"items": [field]}})
     return _with_template(pod, job.spec.launcher, Role.LAUNCHER)
+
+
+def _launcher_arguments(job: HorovodJob) -> list[str]:
+    """The launcher's own command, or mpirun's options and what it starts: each rank by its start script."""
+    if job.spec.launcher_command:
+        return list(job.spec.launcher_command)
+    return [*job.spec.mpi.args, "/bin/sh", f"{names.SECRET_DIRECTORY}/rank.sh", *job.spec.argv]
 
 
 def _grace_seconds(pods: RolePods) -> object:
@@ -204,9 +211,8 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
         "HOROVODJOB_SSH_PORT": str(names.SSH_PORT),
         "HOROVODJOB_SSH_TIMEOUT": str(SSH_TIMEOUT_SECONDS),
     }
-    if role is Role.LAUNCHER:
-        # How many of the arguments are mpirun's own; none where a command starts MPI itself.
-        values["HOROVODJOB_MPI_ARGS"] = "" if job.spec.launcher_command else str(len(job.spec.mpi.args))
+    if role is Role.LAUNCHER and job.spec.launcher_command:
+        values["HOROVODJOB_LAUNCHER_COMMAND"] = "1"
     if logs:
         values["HOROVODJOB_LOGS"] = logs
     for given in job.spec.inputs or ():

@@ -105,26 +105,9 @@ if [ "${AZ_BATCHAI_NUM_GPUS:-0}" = 0 ]; then export OMPI_MCA_mpi_yield_when_idle
 # shellcheck disable=SC2153 # set in the pod
 ranks=$((workers * HOROVODJOB_SLOTS))
 
-if [ -n "${HOROVODJOB_MPI_ARGS-0}" ]; then
+# The arguments are mpirun's own options and what it starts, or a command that starts MPI itself.
+if [ -z "${HOROVODJOB_LAUNCHER_COMMAND:-}" ]; then
     what=mpirun
-    : "${HOROVODJOB_MPI_ARGS:=0}"
-    # Options of mpirun come first, then the program, and the start script of ranks goes in between. The shell has one
-    # list, so its words travel to the end one by one.
-    program=$(($# - HOROVODJOB_MPI_ARGS))
-    turns=$HOROVODJOB_MPI_ARGS
-    while [ "$turns" -gt 0 ]; do
-        option=$1
-        shift
-        set -- "$@" "$option"
-        turns=$((turns - 1))
-    done
-    set -- "$@" /bin/sh "$etc/rank.sh"
-    while [ "$program" -gt 0 ]; do
-        word=$1
-        shift
-        set -- "$@" "$word"
-        program=$((program - 1))
-    done
     set -- mpirun -np "$ranks" --hostfile "$HOROVODJOB_HOSTFILE" --bind-to none --map-by slot \
         --wdir "$HOROVODJOB_WORKDIR" "$@"
     say "mpirun starts $ranks ranks on $workers workers"
