@@ -9,7 +9,7 @@ from typing import Any
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import Phase, Reason, Role
-from horovodjob_operator.cluster.caches import SECRET, SERVICE, Caches, Record
+from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.domain import children, names
@@ -164,8 +164,8 @@ class Reconciler:
             pods.insert(0, (Role.LAUNCHER, 0, children.launcher_pod(job, attempt, plan.hosts)))
         if plan.create_secret and not await self._ensure_secret(record, observed):
             return
-        if plan.create_launcher and job.spec.network.service:
-            await self._ensure_service(job)
+        if plan.create_launcher:
+            await asyncio.gather(*(self._ensure(record, body) for body in children.companions(job)))
         # Launcher and first worker go ahead: where the API server refuses one of them, the others are not made.
         for batch in (pods[:2], pods[2:]):
             results = await asyncio.gather(
@@ -210,27 +210,30 @@ class Reconciler:
             raise _RefusedObject(name, _conflict(f"pod {name}"), Reason.NAME_CONFLICT)
         return found
 
-    async def _ensure_service(self, job: HorovodJob) -> None:
-        namespace, name = job.key
+    async def _ensure(self, record: Record, companion: dict[str, Any]) -> None:
+        """Makes an object that a job has one of, unless it is there."""
+        job, kind = record.job, companion["kind"]
+        what = f"{kind} {companion['metadata']['name']}"
         try:
-            await self._objects.create_service(children.service(job))
+            await self._objects.create(companion)
         except NameTaken as error:
-            if await _own(job, f"Service {name}", self._objects.service_metadata(namespace, name)) is None:
-                raise _RefusedObject(SERVICE, _conflict(f"Service {name}"), Reason.NAME_CONFLICT) from error
+            if kind not in record.ours and await _own(job, what, self._objects.metadata(companion)) is None:
+                raise _RefusedObject(kind, _conflict(what), Reason.NAME_CONFLICT) from error
         except Refused as error:
-            raise _RefusedObject(SERVICE, error) from error
+            raise _RefusedObject(kind, error) from error
+        record.ours.add(kind)
 
     async def _ensure_secret(self, record: Record, observed: Observed) -> bool:
         """Makes the Secret unless it is there; False where workers had to go because they hold other keys."""
         job = record.job
         secret = children.secret(job, secret_contents())
         try:
-            await self._objects.create_secret(secret)
+            await self._objects.create(secret)
         except NameTaken as error:
             self._accept_secret(record, error)
             return True
         except Refused as error:
-            raise _RefusedObject(SECRET, error) from error
+            raise _RefusedObject(secret["kind"], error) from error
         record.secret_is_ours = True
         if not observed.pods:
             return True
@@ -246,16 +249,17 @@ class Reconciler:
         name = names.secret_name(record.job)
         if self._clock() - record.job.metadata.creation_timestamp < timedelta(seconds=GARBAGE_SECONDS):
             raise Unavailable(f"Secret {name} exists, perhaps of an earlier job of the same name") from error
-        raise _RefusedObject(SECRET, _conflict(f"Secret {name}"), Reason.NAME_CONFLICT)
+        raise _RefusedObject("Secret", _conflict(f"Secret {name}"), Reason.NAME_CONFLICT)
 
     async def _probe(self, record: Record, now: datetime) -> datetime | None:
         """Looks, without effect, whether what was refused is acceptable by now."""
         job = record.job
         try:
-            if record.refused == SECRET:
-                await self._objects.create_secret(children.secret(job, secret_contents()), dry_run=True)
-            elif record.refused == SERVICE:
-                await self._objects.create_service(children.service(job), dry_run=True)
+            others = {
+                body["kind"]: body for body in (children.secret(job, secret_contents()), *children.companions(job))
+            }
+            if record.refused in others:
+                await self._objects.create(others[record.refused], dry_run=True)
             elif record.refused.endswith(f"-{Role.LAUNCHER}"):
                 await self._objects.create_pod(children.launcher_pod(job, job.status.attempt, ""), dry_run=True)
             else:

@@ -206,6 +206,7 @@ BOUNDS: tuple[Bound, ...] = (
     *_range("runPolicy.ttlSecondsAfterFinished", 0, 2147483647),
     *_length("runPolicy.managedBy", 63, 1),
     Bound("network.service", "type", "yes", True),
+    Bound("network.isolate", "type", "yes", False),
     *_range("scheduling.timeoutSeconds", 1, 2147483647),
     Bound("runPolicy.suspend", "type", "yes", True),
     Bound("runPolicy.terminate", "type", "yes", True),

@@ -104,6 +104,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("logs", "pathPrefix"), "/data/other"),
     (("logs",), REMOVED),
     (("network", "service"), False),
+    (("network", "isolate"), False),
     (("scheduling", "timeoutSeconds"), 61),
     (("runPolicy", "cleanPodPolicy"), "All"),
     (("runPolicy", "onWorkerLoss"), "Fail"),

@@ -53,25 +53,38 @@ def test_a_foreign_secret_with_the_name_is_left_alone_until_it_goes(
     job.bring_to("Succeeded")
 
 
-def test_a_foreign_service_with_the_name_is_left_alone_until_it_goes(
-    submitted: Submit, api: Api, namespace: str
+COMPANIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "Service": ("v1", "/api/v1/namespaces/{}/services", {"ports": [{"port": 80}]}),
+    "NetworkPolicy": (
+        "networking.k8s.io/v1",
+        "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+        {"podSelector": {}},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COMPANIONS)
+def test_a_foreign_object_with_the_name_is_left_alone_until_it_goes(
+    submitted: Submit, api: Api, namespace: str, kind: str
 ) -> None:
-    services = f"/api/v1/namespaces/{namespace}/services"
-    foreign = {"metadata": {"name": "train"}, "spec": {"ports": [{"port": 80}]}}
-    uid = api.create(services, foreign | {"apiVersion": "v1", "kind": "Service"})["metadata"]["uid"]
-    job, without = submitted(network={"service": True}), submitted("without")
-    assert "Service train exists" in job.wait_for_condition("Stalled", reason="NameConflict")
+    version, path, spec = COMPANIONS[kind]
+    objects = path.format(namespace)
+    foreign = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
+    uid = api.create(objects, foreign)["metadata"]["uid"]
+    job = submitted(network={"service": True})
+    without = submitted("without", network={"isolate": False})
+    assert f"{kind} train exists" in job.wait_for_condition("Stalled", reason="NameConflict")
     assert job.pods() == {}
-    assert api.get(f"{services}/train")["metadata"]["uid"] == uid
-    api.delete(f"{services}/train")
+    assert api.get(f"{objects}/train")["metadata"]["uid"] == uid
+    api.delete(f"{objects}/train")
     job.bring_to("Running")
-    (owner,) = api.get(f"{services}/train")["metadata"]["ownerReferences"]
+    (owner,) = api.get(f"{objects}/train")["metadata"]["ownerReferences"]
     assert owner["uid"] == job.uid
     job.bring_to("Restarting", since="Running")
     job.let_the_delay_pass()
     job.bring_to("Succeeded", since="Queued")
     without.wait_for_pods()
-    assert api.find(f"{services}/without") is None
+    assert api.find(f"{objects}/without") is None
 
 
 def test_a_job_made_anew_waits_until_the_pods_of_the_old_one_are_gone(submitted: Submit, api: Api) -> None:

@@ -83,6 +83,7 @@ OBJECTS = """\
 | Secret | `<job>-mpi` | immutable: ssh keys and start scripts, made for this job alone |
 | Pods | `<job>-worker-<index>` | run the ranks, in sessions of their ssh server |
 | Pod | `<job>-launcher` | runs mpirun; its annotation `horovodjob.dev/hosts` is the hostfile |
+| NetworkPolicy | `<job>` | only the job's own pods can connect to its pods; unless `network.isolate` is false |
 | Service | `<job>` | headless, only with `network.service`: `<job>-worker-0.<job>` is the address of worker 0 |
 
 All of them are owned by the job and deleted with it. The job has no finalizer. An object with such a name that is not

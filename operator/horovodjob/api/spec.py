@@ -255,6 +255,11 @@ class Network(Model):
         description="A headless Service with the job's name, for programs that look each other up: "
         "<job>-worker-0.<job> is a worker's address.",
     )
+    isolate: bool = Field(
+        True,
+        description="A NetworkPolicy with the job's name: only the job's own pods can connect to its pods, where the "
+        "cluster enforces such policies.",
+    )
 
 
 class Scheduling(Model):

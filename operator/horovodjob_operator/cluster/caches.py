@@ -10,7 +10,6 @@ from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal
 from horovodjob_operator.domain.progress import Report
 
 Key = tuple[str, str]
-SECRET, SERVICE = "secret", "service"
 
 
 @dataclass(slots=True)
@@ -22,10 +21,12 @@ class Record:
     """Newest resource version known; older events are echoes."""
     refusal: Refusal | None = None
     refused: str = ""
-    """Name of the pod that was refused, or SECRET or SERVICE."""
+    """Name of the pod that was refused, or kind of the other object."""
     refusals: int = 0
     secret_is_ours: bool = False
     """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""
+    ours: set[str] = field(default_factory=set)
+    """Kinds of the job's other objects that are known to be its own."""
     written_at: datetime | None = None
     mount_failure: str = ""
     mounts_asked_at: datetime | None = None

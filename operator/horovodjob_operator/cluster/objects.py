@@ -15,6 +15,12 @@ MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
 # A misspelt field of a template is an error for its author, not something to drop in silence.
 STRICT = {"fieldValidation": "Strict"}
+PODS = "/api/v1/namespaces/{}/pods"
+PATHS = {
+    "Secret": "/api/v1/namespaces/{}/secrets",
+    "Service": "/api/v1/namespaces/{}/services",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+}
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,33 +64,29 @@ class Objects:
         answer = await self._connection.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA_ONLY)
         return int(answer["metadata"]["resourceVersion"])
 
-    async def create_secret(self, secret: Mapping[str, Any], *, dry_run: bool = False) -> None:
-        """Creates the Secret of a job. Raises NameTaken, Refused."""
-        path = f"/api/v1/namespaces/{secret['metadata']['namespace']}/secrets"
-        await self._connection.request("POST", path, secret, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
-
-    async def create_service(self, service: Mapping[str, Any], *, dry_run: bool = False) -> None:
-        """Creates the Service of a job. Raises NameTaken, Refused."""
-        path = f"/api/v1/namespaces/{service['metadata']['namespace']}/services"
-        await self._connection.request("POST", path, service, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
+    async def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> None:
+        """Creates an object of a job that is not a pod. Raises NameTaken, Refused."""
+        path = PATHS[body["kind"]].format(body["metadata"]["namespace"])
+        await self._connection.request("POST", path, body, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
 
     async def create_pod(self, pod: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         """Creates a pod; its metadata. Raises NameTaken, Refused."""
-        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        path = PODS.format(pod["metadata"]["namespace"])
         return await self._connection.request(
             "POST", path, pod, params=STRICT | (DRY_RUN if dry_run else {}), accept=METADATA_ONLY
         )
 
     async def pod_metadata(self, namespace: str, name: str) -> dict[str, Any]:
         """Metadata of the pod with this name, whosever it is. Raises Gone."""
-        return await self._metadata(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        return await self._metadata(PODS.format(namespace), name)
 
-    async def service_metadata(self, namespace: str, name: str) -> dict[str, Any]:
-        """Metadata of the Service with this name, whosever it is. Raises Gone."""
-        return await self._metadata(f"/api/v1/namespaces/{namespace}/services/{name}")
+    async def metadata(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Metadata of the object with this kind and name, whosever it is. Raises Gone."""
+        metadata = body["metadata"]
+        return await self._metadata(PATHS[body["kind"]].format(metadata["namespace"]), metadata["name"])
 
-    async def _metadata(self, path: str) -> dict[str, Any]:
-        answer = await self._connection.request("GET", path, accept=METADATA_ONLY)
+    async def _metadata(self, path: str, name: str) -> dict[str, Any]:
+        answer = await self._connection.request("GET", f"{path}/{name}", accept=METADATA_ONLY)
         metadata: dict[str, Any] = answer["metadata"]
         return metadata
 
@@ -105,18 +107,18 @@ class Objects:
         await self._patch_launcher(job, {"spec": {"activeDeadlineSeconds": 1}})
 
     async def _patch_launcher(self, job: HorovodJob, body: Mapping[str, Any]) -> None:
-        path = f"/api/v1/namespaces/{job.metadata.namespace}/pods/{names.launcher_name(job)}"
+        path = f"{PODS.format(job.metadata.namespace)}/{names.launcher_name(job)}"
         await self._connection.request("PATCH", path, body, content_type=MERGE_PATCH, accept=METADATA_ONLY)
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes this very pod. Raises Gone where it is gone, NameTaken where another has its name."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        await self._connection.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body)
+        await self._connection.request("DELETE", f"{PODS.format(namespace)}/{name}", body)
 
     async def delete_pods(self, job: HorovodJob, role: Role | None = None) -> None:
         """Deletes the job's pods, or those with one role, in one request."""
         params = {"labelSelector": names.own_pods_selector(job, role)}
-        await self._connection.request("DELETE", f"/api/v1/namespaces/{job.metadata.namespace}/pods", params=params)
+        await self._connection.request("DELETE", PODS.format(job.metadata.namespace), params=params)
 
     async def delete_job(self, job: HorovodJob) -> None:
         """Deletes this very HorovodJob, and with it what it owns. Raises Gone, NameTaken."""

@@ -65,23 +65,37 @@ def secret(job: HorovodJob, contents: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def service(job: HorovodJob) -> dict[str, Any]:
-    """The job's names in the DNS, for its pods as soon as they have an address."""
+def companions(job: HorovodJob) -> list[dict[str, Any]]:
+    """What the job has one of beside its Secret, each with the job's name."""
+    own_pods = {LABEL_JOB: job.metadata.name, LABEL_JOB_UID: job.metadata.uid}
+    objects: list[dict[str, Any]] = []
+    if job.spec.network.isolate:
+        among_themselves = [{"from": [{"podSelector": {"matchLabels": own_pods}}]}]
+        policy = {"podSelector": {"matchLabels": own_pods}, "policyTypes": ["Ingress"], "ingress": among_themselves}
+        objects.append(_companion(job, "networking.k8s.io/v1", "NetworkPolicy", "isolation", policy))
+    if job.spec.network.service:
+        # The names of its pods in the DNS, as soon as they have an address.
+        names_spec: dict[str, Any] = {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": own_pods,
+            "ports": [{"name": "ssh", "port": names.SSH_PORT, "protocol": "TCP"}],
+        }
+        objects.append(_companion(job, "v1", "Service", "names", names_spec))
+    return objects
+
+
+def _companion(job: HorovodJob, version: str, kind: str, component: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
-        "apiVersion": "v1",
-        "kind": "Service",
+        "apiVersion": version,
+        "kind": kind,
         "metadata": {
             "name": job.metadata.name,
             "namespace": job.metadata.namespace,
-            "labels": names.object_labels(job) | {"app.kubernetes.io/component": "names"},
+            "labels": names.object_labels(job) | {"app.kubernetes.io/component": component},
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {LABEL_JOB: job.metadata.name, LABEL_JOB_UID: job.metadata.uid},
-            "ports": [{"name": "ssh", "port": names.SSH_PORT, "protocol": "TCP"}],
-        },
+        "spec": spec,
     }
 
 
