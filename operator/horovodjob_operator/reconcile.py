@@ -122,6 +122,7 @@ class Reconciler:
         if plan.attempt_starts:
             try:
                 await self._create(record, observed, plan)
+                record.refusal = None
             except InvalidJob as error:
                 return self._refuse(record, "", Reason.INVALID_SPEC, str(error), now)
             except _RefusedObject as error:
@@ -129,10 +130,10 @@ class Reconciler:
         if plan.publish_hosts and observed.launcher:
             await self._objects.publish_hosts(job, plan.hosts)
             self._caches.mark(job, [observed.launcher], hosts=plan.hosts)
-            hosts = counted(job.spec.worker.replicas, "host")
+            hosts = counted(plan.hosts.count("\n"), "host")
             _tell(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
-        # New pods count at once: without a scheduler no event may ever come that says more than is known here.
-        return now if plan.attempt_starts else None
+        # New pods and hosts count at once: no event may ever come that says more than is known here.
+        return now if plan.attempt_starts or plan.publish_hosts else None
 
     async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
         if plan.delete_all_pods or plan.delete_workers:

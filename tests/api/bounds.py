@@ -30,10 +30,14 @@ ITEMS: dict[str, Object] = {
     "volumes": {"name": "data", "emptyDir": {}},
     "volumeMounts": {"name": "data", "mountPath": "/data"},
 }
+# Lists that need more than one item.
+COUNTS = {"cooldownSeconds": 2}
 BESIDE: dict[str, Object] = {
     "launcherCommand": {"command": None},
     "volumeMounts": {"volumes": [{"name": name, "emptyDir": {}} for name in ("data", "n", "n" * 63)]},
     "script": {"command": None},
+    "elastic": {"worker": {"replicas": 1}},
+    "elastic.minReplicas": {"worker": {"replicas": 10000}},
 }
 
 
@@ -59,7 +63,7 @@ def spec_with(path: str, value: Any) -> Object:
     """The spec of a valid job with this value in the place of this field."""
     placed = _placed(path, value)
     (name,) = placed
-    spec: Object = job()["spec"] | BESIDE.get(name, {}) | placed
+    spec: Object = job()["spec"] | BESIDE.get(path, BESIDE.get(name, {})) | placed
     return {key: value for key, value in spec.items() if value is not None}
 
 
@@ -74,7 +78,7 @@ def _placed(path: str, value: Any) -> Object:
     if head.endswith("{}"):
         inner = {"cpu": inner}
     if head.endswith("[]"):
-        inner = [ITEMS.get(name, {}) | inner if rest else inner]
+        inner = [ITEMS.get(name, {}) | inner if rest else inner] * COUNTS.get(name, 1)
     return {name: inner}
 
 
@@ -207,6 +211,13 @@ BOUNDS: tuple[Bound, ...] = (
     *_length("runPolicy.managedBy", 63, 1),
     Bound("network.service", "type", "yes", True),
     Bound("network.isolate", "type", "yes", False),
+    *_range("elastic.minReplicas", 1, 10000),
+    *_range("elastic.maxReplicas", 1, 10000),
+    *_range("elastic.resetLimit", 1, 2147483647),
+    Bound("elastic.cooldownSeconds", "minItems", [1], [1, 3600]),
+    Bound("elastic.cooldownSeconds", "maxItems", [1, 2, 3], [1, 1]),
+    Bound("elastic.cooldownSeconds[]", "minimum", 0, 1),
+    Bound("elastic.cooldownSeconds[]", "maximum", 3601, 3600),
     *_range("scheduling.timeoutSeconds", 1, 2147483647),
     Bound("runPolicy.suspend", "type", "yes", True),
     Bound("runPolicy.terminate", "type", "yes", True),
@@ -243,7 +254,36 @@ ABSOLUTE = (
 ABSOLUTE_OUTPUT = ABSOLUTE.replace("spec.logs", "spec.outputs[0]")
 SECRET_KEY = {"secretKeyRef": {"name": "token", "key": "token"}}
 MOUNT = {"name": "data", "mountPath": "/data"}
+OUT_OF_BOUNDS = "spec: Invalid value: worker.replicas must be from elastic.minReplicas to elastic.maxReplicas"
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "fewer workers than the least", {"elastic": {"minReplicas": 3}}, {"elastic": {"minReplicas": 2}}, OUT_OF_BOUNDS
+    ),
+    Rule(
+        "more workers than the most",
+        {"elastic": {"maxReplicas": 2}, "worker": {"replicas": 3}},
+        {"elastic": {"maxReplicas": 3}, "worker": {"replicas": 3}},
+        OUT_OF_BOUNDS,
+    ),
+    Rule(
+        "a shortest cooldown above the longest",
+        {"elastic": {"cooldownSeconds": [3, 2]}},
+        {"elastic": {"cooldownSeconds": [2, 2]}},
+        "spec.elastic: Invalid value: cooldownSeconds must be [least, most]",
+    ),
+    Rule(
+        "an elastic job that starts its ranks itself",
+        {"elastic": {}, "launcherCommand": ["true"], "command": None},
+        {"elastic": {}},
+        "spec: Invalid value: elastic needs script or command: "
+        "Horovod's elastic driver starts the ranks, not a launcherCommand",
+    ),
+    Rule(
+        "an elastic job with options of mpirun",
+        {"elastic": {}, "mpi": {"args": ["-x", "A"]}},
+        {"elastic": {}, "mpi": {"args": []}},
+        "spec: Invalid value: elastic does not go with mpi.args: Horovod's elastic driver starts the ranks, not mpirun",
+    ),
     Rule("nothing to run", {"command": None}, {"command": ["true"]}, ONE_OF),
     Rule(
         "both command and launcherCommand",

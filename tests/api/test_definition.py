@@ -131,7 +131,7 @@ def test_a_running_job_cannot_be_scaled(api: Api, jobs: str) -> None:
     name = next(NAMES)
     api.create(jobs, job(name))
     done = api.kubectl("scale", "hvj", name, "--replicas=4")
-    assert "worker can change only while the job is suspended" in done.stderr
+    assert "worker.replicas can change only while the job is suspended" in done.stderr
 
 
 STATUS = {

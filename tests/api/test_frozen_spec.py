@@ -133,8 +133,8 @@ def suspended(spec: Object, suspend: bool) -> Object:
 
 
 def named(path: Path) -> str:
-    """How the message names the field: by its first step, and where that is runPolicy by its second."""
-    return f"runPolicy.{path[1]}" if path[0] == "runPolicy" else str(path[0])
+    """How the message names the field: by its first step, and where that is worker or runPolicy by its second."""
+    return f"{path[0]}.{path[1]}" if path[0] in ("worker", "runPolicy") else str(path[0])
 
 
 def shown(change: tuple[Path, Any]) -> str:
@@ -234,7 +234,22 @@ def test_every_field_of_the_spec_is_in_the_table() -> None:
     def fields() -> Iterator[str]:
         yield from (rule["message"].partition(" can change only")[0] for rule in frozen_rules())
 
-    assert set(fields()) - {named(path) for path, _ in CHANGES} == {"script", "launcherCommand"}
+    assert set(fields()) - {named(path) for path, _ in CHANGES} == {"script", "launcherCommand", "elastic"}
+
+
+def test_the_size_of_an_elastic_job_can_change_within_its_bounds_and_the_bounds_cannot(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name, worker={"replicas": 2}, elastic={"minReplicas": 2, "maxReplicas": 3}))
+    scale = f"{jobs}/{name}/scale"
+    assert api.patch(scale, {"spec": {"replicas": 3}})["spec"]["replicas"] == 3
+    for replicas in (1, 4):
+        with pytest.raises(ApiError, match="must be from elastic"):
+            api.patch(scale, {"spec": {"replicas": replicas}})
+    for change in ({"maxReplicas": 4}, None):
+        with pytest.raises(ApiError, match="elastic can change only while the job is suspended"):
+            api.patch(f"{jobs}/{name}", {"spec": {"elastic": change}})
+    with pytest.raises(ApiError, match=r"worker\.slots can change only while the job is suspended"):
+        api.patch(f"{jobs}/{name}", {"spec": {"worker": {"slots": 3}}})
 
 
 def test_a_launchers_own_command_is_frozen_too(api: Api, jobs: str) -> None:

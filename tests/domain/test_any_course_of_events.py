@@ -48,11 +48,15 @@ class CourseOfEvents(RuleBasedStateMachine):
         replicas=st.integers(1, 3),
         timeout=st.sampled_from([20, 600]),
         loss=st.sampled_from(["Restart", "Fail"]),
+        elastic=st.booleans(),
     )
-    def begin(self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str) -> None:
+    def begin(
+        self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str, *, elastic: bool
+    ) -> None:
         policy = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline, "onWorkerLoss": loss}
         size, placing = {"replicas": replicas, "gpus": 0}, {"timeoutSeconds": timeout}
-        self.world = World(a_job(worker=size, scheduling=placing, runPolicy=policy))
+        changing: dict[str, Any] = {"elastic": {"minReplicas": min(replicas, 2)}} if elastic else {}
+        self.world = World(a_job(worker=size, scheduling=placing, runPolicy=policy, **changing))
 
     @rule(die_after=st.one_of(st.none(), st.integers(0, 4)))
     def look(self, die_after: int | None) -> None:
@@ -108,6 +112,17 @@ class CourseOfEvents(RuleBasedStateMachine):
     @rule()
     def some_pods_get_a_node(self) -> None:
         self.world.place(at_most=1)
+
+    @rule()
+    def there_is_no_node_for_the_others(self) -> None:
+        for pod in list(self.world.pods.values()):
+            if not pod.node:
+                self.world.change(pod.name, unschedulable="0/1 nodes are available")
+
+    @precondition(lambda self: self.world.job.spec.elastic)
+    @rule(more=st.integers(0, 2))
+    def the_user_scales(self, more: int) -> None:
+        self.world.scale(self.world.job.spec.least_replicas + more)
 
     @rule(seconds=st.sampled_from([0.5, 3, 30, 400]))
     def time_passes(self, seconds: float) -> None:

@@ -109,6 +109,12 @@ class World:
         changed = spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update=policy)})
         self.job = self.job.model_copy(update={"spec": changed})
 
+    def scale(self, replicas: int) -> None:
+        """The user wants another number of workers."""
+        spec = self.job.spec
+        changed = spec.model_copy(update={"worker": spec.worker.model_copy(update={"replicas": replicas})})
+        self.job = self.job.model_copy(update={"spec": changed})
+
     def change(self, name: str, **facts: Any) -> None:
         self.pods[name] = replace(self.pods[name], **facts)
 
@@ -120,7 +126,7 @@ class World:
         """Pods get a node and an address, and start."""
         for number, (name, pod) in enumerate(sorted(self.pods.items())[:at_most]):
             if pod.alive and not pod.node:
-                self.change(name, node="node1", address=f"10.0.0.{number + 1}", phase="Running")
+                self.change(name, node="node1", address=f"10.0.0.{number + 1}", phase="Running", unschedulable="")
 
     def workers_answer(self) -> None:
         for name, pod in list(self.pods.items()):

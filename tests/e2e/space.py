@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cluster.settings import Cluster
 from e2e.access import JOBS, MERGE_PATCH, Api, Kubectl, Object, Refused, wait_for
 from e2e.recorder import Recorder
 
@@ -239,3 +241,12 @@ def volume(space: Space, directory: Path) -> tuple[list[Object], list[Object]]:
     )
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     return volumes, [{"name": "data", "mountPath": "/data"}]
+
+
+def set_link(space: Space, local: Cluster, pod: str, state: str) -> None:
+    """Takes the pod's end of the node's bridge down or up: every packet is dropped, and nobody is told."""
+    number = space.exec(pod, "cat", "/sys/class/net/eth0/iflink").strip()
+    inside = ["nsenter", f"--net={local.netns}", "--", "ip"]
+    links = subprocess.run([*inside, "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
+    name = next(line.split()[1].partition("@")[0] for line in links if line.startswith(f"{number}:"))
+    subprocess.run([*inside, "link", "set", name, state], check=True)

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
-from cluster.settings import Cluster
 from e2e.access import wait_for
 from e2e.install import Target
-from e2e.space import Space
+from e2e.space import Space, set_link
 
 RANK = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; echo done'
-
-
-def _set_link(space: Space, local: Cluster, pod: str, state: str) -> None:
-    """Takes the pod's end of the node's bridge down or up: every packet is dropped, and nobody is told."""
-    number = space.exec(pod, "cat", "/sys/class/net/eth0/iflink").strip()
-    inside = ["nsenter", f"--net={local.netns}", "--", "ip"]
-    links = subprocess.run([*inside, "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
-    name = next(line.split()[1].partition("@")[0] for line in links if line.startswith(f"{number}:"))
-    subprocess.run([*inside, "link", "set", name, state], check=True)
 
 
 def test_an_attempt_ends_when_a_worker_cannot_be_reached_and_the_next_finds_no_old_rank(
@@ -32,11 +20,11 @@ def test_an_attempt_ends_when_a_worker_cannot_be_reached_and_the_next_finds_no_o
     space.wait_phase("cut", "Running")
     far = "cut-worker-1"
     wait_for("the far rank", lambda: "1" in {attempt for attempt, _ in space.processes(far)})
-    _set_link(space, target.local, far, "down")
+    set_link(space, target.local, far, "down")
     try:
         status = space.wait_phase("cut", "Restarting", seconds=90)
     finally:
-        _set_link(space, target.local, far, "up")
+        set_link(space, target.local, far, "up")
     assert (status["restarts"], status["attempt"]) == (1, 2)
     space.wait("cut", "the second attempt", lambda status: status["phase"] == "Running")
     wait_for("the far rank", lambda: {attempt for attempt, _ in space.processes(far)} == {"2"})

@@ -203,11 +203,45 @@ class Preparation(Model):
     )
 
 
+Cooldown = Annotated[int, Field(ge=1, le=3600)]
+
+
 class Mpi(Model):
     """How mpirun is called."""
 
     args: tuple[Text, ...] = Field(
         (), description="More options of mpirun, such as -x or --mca; $(VAR) is replaced.", max_length=1024
+    )
+
+
+class Elastic(Model):
+    """Ranks that come and go while the training goes on."""
+
+    model_config = _validated(
+        (
+            "!has(self.cooldownSeconds) || self.cooldownSeconds[0] <= self.cooldownSeconds[1]",
+            "cooldownSeconds must be [least, most]",
+        ),
+    )
+    min_replicas: int = Field(
+        1,
+        ge=1,
+        le=10000,
+        description="Workers with which the job starts where there are not nodes for more, and goes on when others "
+        "are lost.",
+    )
+    max_replicas: int = Field(10000, ge=1, le=10000, description="The most that worker.replicas can be set to.")
+    reset_limit: int | None = Field(
+        None,
+        ge=1,
+        le=2147483647,
+        description="How often the ranks of an attempt can change before the attempt fails; default without limit.",
+    )
+    cooldown_seconds: tuple[Cooldown, ...] = Field(
+        (5, 60),
+        min_length=2,
+        max_length=2,
+        description="After a rank failed, its worker gets no ranks for so long: [least, most], growing with each time.",
     )
 
 
@@ -335,6 +369,19 @@ class HorovodJobSpec(Model):
             "set exactly one of script, command and launcherCommand",
         ),
         (
+            "!has(self.elastic) || self.elastic.minReplicas <= self.worker.replicas && "
+            "self.worker.replicas <= self.elastic.maxReplicas",
+            "worker.replicas must be from elastic.minReplicas to elastic.maxReplicas",
+        ),
+        (
+            "!has(self.elastic) || !has(self.launcherCommand)",
+            "elastic needs script or command: Horovod's elastic driver starts the ranks, not a launcherCommand",
+        ),
+        (
+            "!has(self.elastic) || !has(self.mpi.args) || self.mpi.args.size() == 0",
+            "elastic does not go with mpi.args: Horovod's elastic driver starts the ranks, not mpirun",
+        ),
+        (
             "!has(self.env) || self.env.all(e, !e.name.startsWith('HOROVODJOB_') && !e.name.startsWith('AZ_BATCHAI_'))",
             "env: names that begin with HOROVODJOB_ or AZ_BATCHAI_ are set by the operator, choose another name",
         ),
@@ -392,6 +439,11 @@ class HorovodJobSpec(Model):
     worker: Worker = Field(Worker(), description="The workers, which run the ranks.")
     launcher: Launcher = Field(Launcher(), description="The launcher, which runs mpirun.")
     mpi: Mpi = Field(Mpi(), description="How mpirun is called.")
+    elastic: Elastic | None = Field(
+        None,
+        description="Lets worker.replicas change while the job runs, and the training go on when workers are lost: "
+        "with Horovod's elastic driver and Gloo in place of mpirun. Absent: a fixed number of workers.",
+    )
     pool: LabelValue | None = Field(
         None, description="AKS node pool: a node selector on kubernetes.azure.com/agentpool.", min_length=1
     )
@@ -450,6 +502,11 @@ class HorovodJobSpec(Model):
         return self.worker.slots or max(self.worker.gpus, 1)
 
     @property
+    def least_replicas(self) -> int:
+        """Workers without which no rank can run."""
+        return self.elastic.min_replicas if self.elastic else self.worker.replicas
+
+    @property
     def argv(self) -> tuple[str, ...]:
         """What each rank executes; nothing where the launcher's own command says that."""
         if self.script is not None:
@@ -464,9 +521,16 @@ NOT_FROZEN = ("suspend", "ttl_seconds_after_finished", "terminate", "managed_by"
 def frozen_rules() -> list[dict[str, Any]]:
     """Transition rules of the spec: one a field, so that the message names the field that was changed."""
     suspended = "self.runPolicy.suspend || oldSelf.runPolicy.suspend"
-    paths = [to_camel(name) for name in HorovodJobSpec.model_fields if name != "run_policy"]
+    paths = [to_camel(name) for name in HorovodJobSpec.model_fields if name not in ("worker", "run_policy")]
+    paths += [f"worker.{to_camel(name)}" for name in Worker.model_fields if name != "replicas"]
     paths += [f"runPolicy.{to_camel(name)}" for name in RunPolicy.model_fields if name not in NOT_FROZEN]
-    rules = []
+    rules = [
+        {
+            "rule": f"{suspended} || has(self.elastic) || self.worker.replicas == oldSelf.worker.replicas",
+            "message": "worker.replicas can change only while the job is suspended: set runPolicy.suspend to true "
+            "first, or delete the job and create it anew with spec.elastic, which lets it change at any time",
+        }
+    ]
     for path in paths:
         new, old = f"self.{path}", f"oldSelf.{path}"
         rules.append(

@@ -84,7 +84,7 @@ class HorovodJobStatus(Model):
     completion_time: Time | None = Field(None, description="When the job ended.")
     attempt: int = Field(0, description="Number of the current attempt, from 1.")
     restarts: int = Field(0, description="Restarts after failures; they count against backoffLimit.")
-    preemptions: int = Field(0, description="Restarts because the platform took a pod; they do not.")
+    preemptions: int = Field(0, description="Times that the platform took a pod; they do not.")
     exit_code: int | None = Field(None, description="Exit code of mpirun in the last attempt that ended.")
     replicas: int = Field(0, description="Worker pods that exist.")
     selector: str = Field("", description="Label selector of the worker pods.")

@@ -109,6 +109,7 @@ class EventReason(StrEnum):
     STARTED = "Started"
     RESTARTING = "Restarting"
     PREEMPTED = "Preempted"
+    RESIZED = "Resized"
     SCHEDULING_TIMEOUT = "SchedulingTimeout"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"

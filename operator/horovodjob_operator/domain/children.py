@@ -25,6 +25,7 @@ from horovodjob_operator.domain.overlay import overlaid
 from horovodjob_operator.errors import InvalidJob
 
 SSH_TIMEOUT_SECONDS = 300
+ELASTIC_PATIENCE_SECONDS = 60
 # The least that Kubernetes has; the kubelet renews it in time.
 TOKEN_SECONDS = 600
 GPU_TOLERATIONS = (
@@ -102,6 +103,8 @@ def _companion(job: HorovodJob, version: str, kind: str, component: str, spec: d
 def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> dict[str, Any]:
     """The worker with this index: an ssh server in whose sessions ranks run; rank 0 posts to the URL, if there is one.
 
+    Where ranks come and go, any worker can come to have rank 0.
+
     Raises InvalidJob for a template that has not the shape of a pod.
     """
     container = _container(job, Role.WORKER) | {
@@ -115,7 +118,7 @@ def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> 
         "resources": _worker_resources(job),
     }
     pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt)
-    if progress_url and index == 0:
+    if progress_url and (index == 0 or job.spec.elastic):
         _let_report(pod["spec"], progress_url)
     if job.spec.preparation:
         container["args"] = [job.spec.preparation.command]
@@ -136,7 +139,7 @@ def _priority_is(operator: str) -> dict[str, Any]:
 
 
 def _let_report(pod: dict[str, Any], url: str) -> None:
-    """Gives the first host of the hostfile, which has rank 0, what its reports of progress need.
+    """Gives a worker that can have rank 0 what its reports of progress need: without elastic, the first one.
 
     The token says which pod it is and opens nothing: no API server takes one for this audience.
     """
@@ -180,9 +183,18 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
 
 
 def _launcher_arguments(job: HorovodJob) -> list[str]:
-    """The launcher's own command, or mpirun's options and what it starts: each rank by its start script."""
+    """What starts the ranks, or mpirun's options and what it starts: each rank by its start script."""
     if job.spec.launcher_command:
         return list(job.spec.launcher_command)
+    if elastic := job.spec.elastic:
+        slots, lo_hi = job.spec.slots, map(str, elastic.cooldown_seconds)
+        # The operator is the first to give up workers that do not come.
+        timeout = job.spec.scheduling.timeout_seconds + ELASTIC_PATIENCE_SECONDS
+        options = ["--min-ranks", str(elastic.min_replicas * slots), "--max-ranks", str(elastic.max_replicas * slots)]
+        options += ["--timeout", str(timeout), "--cooldown", *lo_hi]
+        if elastic.reset_limit:
+            options += ["--reset-limit", str(elastic.reset_limit)]
+        return ["python3", f"{names.SECRET_DIRECTORY}/elastic.py", *options, "--", *job.spec.argv]
     return [*job.spec.mpi.args, "/bin/sh", f"{names.SECRET_DIRECTORY}/rank.sh", *job.spec.argv]
 
 
@@ -227,6 +239,8 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
     }
     if role is Role.LAUNCHER and job.spec.launcher_command:
         values["HOROVODJOB_LAUNCHER_COMMAND"] = "1"
+    if job.spec.elastic:
+        values["HOROVODJOB_ELASTIC"] = "1"
     if logs:
         values["HOROVODJOB_LOGS"] = logs
     for given in job.spec.inputs or ():

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from horovodjob.api.job import HorovodJob
+from horovodjob.api.status import NEWEST_ERRORS, JobError
 from horovodjob.api.vocabulary import ConditionType, OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason
 
@@ -42,6 +43,11 @@ class Failure:
     exit_code: int | None = None
     """Exit code of mpirun, where it ended by itself."""
 
+    @property
+    def who(self) -> str:
+        """Name of the pod that failed or was lost; empty where it is not one pod."""
+        return self.pod.name if self.pod else self.pod_name
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -56,6 +62,8 @@ class Finding:
     """The pod that cannot start, where that is the finding."""
     exit_code: int | None = None
     look_again_at: datetime | None = None
+    losses: tuple[Failure, ...] = ()
+    """Workers that an elastic job has lost, and goes on without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Look:
         Counted from the launcher, which each attempt makes anew, or from when the job was last queued.
         """
         created = self.launcher.created_at if self.launcher else None
-        if created is None or self.placed or self.job.status.phase is Phase.STARTING:
+        if created is None or self.placed or self.job.status.phase in (Phase.STARTING, Phase.RUNNING):
             return None
         queued = self.job.status.condition(ConditionType.QUEUED)
         since = max(created, queued.last_transition_time) if queued and queued.status == "True" else created
@@ -100,9 +108,44 @@ class Look:
     def placed(self) -> bool:
         """Whether all pods of the attempt exist and have a node."""
         pods = [self.launcher, *self.workers.values()]
-        return len(pods) == self.job.spec.worker.replicas + 1 and all(
-            pod and pod.node and pod.alive and not pod.deleting for pod in pods
+        placed = [pod for pod in pods if pod and pod.node and pod.alive and not pod.deleting]
+        waiting = [pod for pod in pods if pod and pod.unschedulable and not pod.deleting]
+        if self.launcher not in placed:
+            return False
+        if self.job.spec.elastic and self.job.status.phase is Phase.STARTING:
+            return True  # Workers come and go already.
+        # An elastic job starts with fewer workers when the scheduler has said that it has no node for the others.
+        least, wanted = self.job.spec.least_replicas, self.job.spec.worker.replicas
+        return len(placed) > least and len(placed) + len(waiting) == wanted + 1
+
+    @property
+    def hosts(self) -> tuple[Pod, ...]:
+        """The workers on which ranks can run, in the order of their indices."""
+        prepared = not self.job.spec.preparation
+        return tuple(
+            pod
+            for _, pod in sorted(self.workers.items())
+            if pod.address and pod.alive and not pod.deleting and (pod.ready or prepared)
         )
+
+    @property
+    def changes(self) -> bool:
+        """Whether workers of the present attempt can come and go: the job is elastic, and its ranks run."""
+        return self.job.spec.elastic is not None and self.job.status.phase is Phase.RUNNING
+
+    @property
+    def too_few_since(self) -> datetime | None:
+        """Since when an elastic job has fewer workers than it needs."""
+        prepared = self.job.status.condition(ConditionType.PREPARED)
+        if not self.changes or len(self.hosts) >= self.job.spec.least_replicas or prepared is None:
+            return None
+        return self.now if prepared.status == "True" else prepared.last_transition_time
+
+    @property
+    def too_few_until(self) -> datetime | None:
+        """When an elastic job gives up waiting for the workers that it needs."""
+        since = self.too_few_since
+        return since + timedelta(seconds=self.job.spec.scheduling.timeout_seconds) if since else None
 
 
 def counted(number: int, what: str) -> str:
@@ -124,6 +167,16 @@ def retry_at(job: HorovodJob) -> datetime | None:
     if job.status.phase is not Phase.RESTARTING or not errors or errors[-1].attempt != job.status.attempt - 1:
         return None
     return errors[-1].time + retry_delay(job.status.restarts)
+
+
+def replaced_at(job: HorovodJob) -> datetime | None:
+    """When an elastic job may replace a worker that ended by itself; one that was taken is replaced at once."""
+    ends = [error for error in job.status.errors if error.attempt == job.status.attempt and _ended_by_itself(error)]
+    return ends[-1].time + retry_delay(len(ends)) if ends else None
+
+
+def _ended_by_itself(error: JobError) -> bool:
+    return error.container == Role.WORKER and error.reason not in (Reason.EVICTED, Reason.NODE_LOST)
 
 
 def released_until(job: HorovodJob) -> datetime | None:
@@ -229,7 +282,7 @@ def evidence_missing(look: Look) -> Finding | None:
 def refused(look: Look) -> Finding | None:
     """Objects of the job cannot be made as they are asked for."""
     refusal = look.observed.refusal
-    if refusal is None:
+    if refusal is None or look.changes:
         return None
     return Finding(
         _before_starting(look),
@@ -262,14 +315,48 @@ def released(look: Look) -> Finding | None:
 
 def ranks_running(look: Look) -> Finding | None:
     """mpirun runs: its start script has made the launcher ready."""
-    launcher = look.launcher
-    if launcher and launcher.alive and (launcher.ready or look.job.status.phase is Phase.RUNNING):
-        workers = look.job.spec.worker.replicas
-        what = f"mpirun runs {counted(workers * look.job.spec.slots, 'rank')} on"
-        if look.job.spec.launcher_command:
-            what = "the launcher's command runs, with"
-        return Finding(Phase.RUNNING, Reason.RANKS_RUNNING, f"{what} {counted(workers, 'worker')}")
-    return None
+    launcher, spec = look.launcher, look.job.spec
+    if launcher is None or not launcher.alive or not (launcher.ready or look.job.status.phase is Phase.RUNNING):
+        return None
+    if spec.elastic:
+        return Finding(
+            Phase.RUNNING,
+            Reason.RANKS_RUNNING,
+            _elastic_message(look),
+            look_again_at=look.too_few_until,
+            losses=_losses(look),
+        )
+    what = f"mpirun runs {counted(spec.worker.replicas * spec.slots, 'rank')} on"
+    if spec.launcher_command:
+        what = "the launcher's command runs, with"
+    return Finding(Phase.RUNNING, Reason.RANKS_RUNNING, f"{what} {counted(spec.worker.replicas, 'worker')}")
+
+
+def _elastic_message(look: Look) -> str:
+    there, spec, refusal = len(look.hosts), look.job.spec, look.observed.refusal
+    if there < spec.least_replicas:
+        words = f"{counted(there, 'worker')} of the {spec.least_replicas} that elastic.minReplicas wants: ranks wait"
+    else:
+        words = f"up to {counted(there * spec.slots, 'rank')} run on {counted(there, 'worker')}"
+        if there != spec.worker.replicas:
+            words += f" of {spec.worker.replicas}"
+    return f"{words}; {refusal.message}" if refusal else words
+
+
+def _losses(look: Look) -> tuple[Failure, ...]:
+    """Workers that have ended or are going, and have not been reported yet; so many at a time as a status can hold."""
+    lost = [
+        _worker_failure(pod, index) if not pod.alive else _worker_taken(pod, index, pod.name)
+        for index, pod in sorted(look.workers.items())
+        if look.changes and (not pod.alive or pod.deleting)
+    ]
+    return tuple(failure for failure in lost[:NEWEST_ERRORS] if not _reported(look.job, failure.pod))
+
+
+def _reported(job: HorovodJob, pod: Pod | None) -> bool:
+    return any(
+        pod and error.pod == pod.name and error.time >= (pod.created_at or error.time) for error in job.status.errors
+    )
 
 
 def container_cannot_start(look: Look) -> Finding | None:
@@ -352,6 +439,8 @@ def _failed_at(launcher: Pod, now: datetime) -> datetime:
 def worker_failed(look: Look) -> Iterable[Failure]:
     """A worker's container has ended, and workers never end by themselves."""
     started = look.job.status.phase in (Phase.STARTING, Phase.RUNNING)
+    if look.changes:
+        return
     for index, pod in sorted(look.workers.items()):
         if not pod.alive and (started or pod.attempt == look.job.status.attempt):
             yield _worker_failure(pod, index)
@@ -391,12 +480,21 @@ def _worker_taken(pod: Pod | None, index: int, name: str) -> Failure:
 
 def worker_lost(look: Look) -> Iterable[Failure]:
     """A worker of the attempt is gone, or going: once the hosts are published nobody can take its place."""
-    if look.launcher is None or not look.launcher.hosts:
+    if look.launcher is None or not look.launcher.hosts or look.job.spec.elastic:
         return
     for index in range(look.job.spec.worker.replicas):
         pod = look.workers.get(index)
         if pod is None or pod.deleting:
             yield _worker_taken(pod, index, f"{look.job.metadata.name}-worker-{index}")
+
+
+def too_few_workers(look: Look) -> Iterable[Failure]:
+    """An elastic job has waited long enough for the workers without which its ranks cannot go on."""
+    until, spec = look.too_few_until, look.job.spec
+    if until and look.now >= until:
+        words = f"{counted(len(look.hosts), 'worker')} of the {spec.least_replicas} that elastic.minReplicas wants"
+        words += f" for {spec.scheduling.timeout_seconds} s, scheduling.timeoutSeconds"
+        yield Failure(Reason.WORKER_LOST, words, taken=True, of_worker=True)
 
 
 def launcher_lost(look: Look) -> Iterable[Failure]:
@@ -440,6 +538,7 @@ def launcher_failed(look: Look) -> Iterable[Failure]:
 FAILURES: tuple[Callable[[Look], Iterable[Failure]], ...] = (
     worker_failed,
     worker_lost,
+    too_few_workers,
     launcher_lost,
     launcher_failed,
 )

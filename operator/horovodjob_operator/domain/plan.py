@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.vocabulary import CleanPodPolicy, Phase, Reason, Role
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Finding, Look, retry_at
+from horovodjob_operator.domain.findings import Finding, Look, replaced_at, retry_at
 from horovodjob_operator.domain.observed import Observed, Pod
 
 
@@ -51,7 +51,7 @@ def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, no
             return _end(observed)
         case Phase.QUEUED if finding.reason is Reason.SCHEDULING_TIMEOUT and not finding.failure:
             return Plan(delete_all_pods=_any_undeleted(observed.pods), look_again_at=again)
-        case _ if observed.refusal:
+        case _ if observed.refusal and not look.changes:
             return Plan(
                 delete_all_pods=_any_undeleted(observed.pods),
                 probe=now >= observed.refusal.retry_at,
@@ -105,9 +105,13 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     stale = [pod.name for pod in (leaving,) if pod and pod.attempt != attempt and not pod.deleting]
     # Workers that a failure left behind; one of this very attempt would be a failure of it, found before.
     stale += [
-        pod.name for pod in look.workers.values() if not pod.alive and not pod.deleting and pod.attempt != attempt
+        pod.name
+        for pod in look.workers.values()
+        if not pod.alive and not pod.deleting and (pod.attempt != attempt or look.changes)
     ]
-    started = job.status.phase is Phase.RUNNING
+    hosts = _hosts(look)
+    stale += _surplus(look, hosts)
+    started = job.status.phase is Phase.RUNNING and not look.changes
     wait = retry_at(job)
     if started or (wait and look.now < wait and look.launcher is None):
         return Plan(delete_pods=tuple(stale), look_again_at=again)
@@ -116,15 +120,16 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
         for index in range(replicas)
         if index not in look.workers and names.worker_name(job, index) not in observed.strangers
     )
-    hosts = _hosts(look)
-    create_launcher = leaving is None and names.launcher_name(job) not in observed.strangers
-    publish = bool(hosts and look.launcher and not look.launcher.hosts and not look.launcher.deleting)
+    later = _later(look) if missing else None
+    if later:
+        missing, again = (), min(again or later, later)
+    create_launcher = leaving is None and names.launcher_name(job) not in observed.strangers and not look.changes
     return Plan(
         create_secret=create_launcher or (bool(missing) and not observed.pods),
         create_workers=missing,
         create_launcher=create_launcher,
         hosts=hosts,
-        publish_hosts=publish,
+        publish_hosts=_publish(look, hosts),
         delete_pods=tuple(stale),
         look_again_at=again,
     )
@@ -133,14 +138,39 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
 def _hosts(look: Look) -> str:
     """The hostfile, one line a worker in the order of their indices; empty until every worker has its address.
 
-    Where there is something to prepare, until every worker is prepared.
+    Where there is something to prepare, until every worker is prepared; in an elastic job, until every worker that has
+    a node is: the others come later.
     """
-    workers = look.workers
-    if len(workers) < look.job.spec.worker.replicas:
+    hosts, wanted = look.hosts, look.job.spec.worker.replicas
+    if look.job.spec.elastic and look.launcher and look.launcher.hosts:
+        wanted = 1
+    elif look.job.spec.elastic and look.placed:
+        wanted = max(sum(bool(pod.node) for pod in look.workers.values()), look.job.spec.least_replicas)
+    if len(hosts) < wanted:
         return ""
-    pods = [workers[index] for index in sorted(workers)]
-    if not all(pod.address and pod.alive and not pod.deleting for pod in pods):
-        return ""
-    if look.job.spec.preparation and not all(pod.ready for pod in pods):
-        return ""
-    return "".join(f"{pod.address} slots={look.job.spec.slots}\n" for pod in pods)
+    return "".join(f"{pod.address} slots={look.job.spec.slots}\n" for pod in hosts)
+
+
+def _later(look: Look) -> datetime | None:
+    """When workers that are missing while the ranks of an elastic job run can be made, if not now."""
+    if not look.changes:
+        return None
+    moments = [replaced_at(look.job), look.observed.refusal.retry_at if look.observed.refusal else None]
+    return max((at for at in moments if at and at > look.now), default=None)
+
+
+def _publish(look: Look, hosts: str) -> bool:
+    """Whether the launcher does not know its hosts yet, or those of an elastic job are others by now."""
+    launcher = look.launcher
+    if not hosts or launcher is None or launcher.deleting or not launcher.alive:
+        return False
+    return hosts != launcher.hosts if look.job.spec.elastic else not launcher.hosts
+
+
+def _surplus(look: Look, hosts: str) -> list[str]:
+    """Workers that the job has no more use for; the launcher hears of it first, and their ranks leave."""
+    if _publish(look, hosts):
+        return []
+    replicas = look.job.spec.worker.replicas
+    workers = (pod for pod in look.observed.pods if pod.role is Role.WORKER and not pod.deleting)
+    return [pod.name for pod in workers if pod.index >= replicas]

@@ -24,7 +24,7 @@ from horovodjob.api.vocabulary import (
     Role,
 )
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Failure, Finding, counted, find
+from horovodjob_operator.domain.findings import Failure, Finding, Look, counted, find
 from horovodjob_operator.domain.observed import Observed, Pod
 from horovodjob_operator.domain.progress import Report
 
@@ -79,26 +79,26 @@ def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime
     old, phase = job.status, finding.phase
     counts = _replica_statuses(job, observed, phase)
     failure = finding.failure
-    retried = failure is not None and phase is Phase.RESTARTING
+    retries = (failure,) if failure and phase is Phase.RESTARTING else ()
     released = failure is not None and phase is Phase.QUEUED
     ends = phase in (Phase.TERMINATING, Phase.FAILED)
     resumes = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED and not ends
     suspends = phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED
     started = phase is not Phase.SUSPENDED and (old.start_time is not None or not ends)
-    fresh = retried or released or (suspends and bool(observed.pods))
+    fresh = bool(retries) or released or (suspends and bool(observed.pods))
     running_time = (old.running_time or now) if phase is Phase.RUNNING else old.running_time
     return HorovodJobStatus(
         observed_generation=job.metadata.generation,
         phase=phase,
         execution_state=EXECUTION_STATES[phase],
-        conditions=_conditions(job, finding, prepared=_prepared(job, observed, phase), now=now),
+        conditions=_conditions(job, finding, prepared=_prepared(Look(job, observed, now), phase), now=now),
         start_time=(now if resumes else old.start_time or now) if started else None,
         running_time=None if fresh else running_time,
         completion_time=now if phase.finished else None,
         # Pods carry the attempt they were made for, so those that are on their way out are never mistaken for new ones.
         attempt=max(old.attempt, 1) + (1 if fresh else 0),
-        restarts=old.restarts + (1 if failure and retried and not failure.taken else 0),
-        preemptions=old.preemptions + (1 if failure and retried and failure.taken else 0),
+        restarts=old.restarts + sum(not failed.taken for failed in retries),
+        preemptions=old.preemptions + sum(lost.taken and lost.who != "" for lost in (*finding.losses, *retries)),
         exit_code=old.exit_code if finding.exit_code is None else finding.exit_code,
         replicas=counts.worker.active,
         selector=names.selector(job, Role.WORKER),
@@ -116,7 +116,8 @@ def _training(old: HorovodJobStatus, report: Report | None) -> Training | None:
 
 
 def _errors(job: HorovodJob, finding: Finding, now: datetime) -> tuple[JobError, ...]:
-    errors, attempt = job.status.errors, job.status.attempt
+    attempt = job.status.attempt
+    errors = (*job.status.errors, *(_error(job, loss, now) for loss in finding.losses))
     if finding.failure:
         errors = (*errors, _error(job, finding.failure, now))
     elif finding.pod and not any((error.reason, error.attempt) == (finding.reason, attempt) for error in errors):
@@ -145,7 +146,7 @@ def _error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
     return JobError(
         time=now,
         attempt=job.status.attempt,
-        pod=pod.name if pod else failure.pod_name,
+        pod=failure.who,
         node=pod.node if pod else "",
         container=end.container if end else "",
         reason=failure.reason,
@@ -154,12 +155,11 @@ def _error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
     )
 
 
-def _prepared(job: HorovodJob, observed: Observed, phase: Phase) -> bool:
+def _prepared(look: Look, phase: Phase) -> bool:
     if phase is Phase.RUNNING:
-        return True
-    workers = observed.workers(job.spec.worker.replicas).values()
-    ready = sum(pod.ready and not pod.deleting for pod in workers)
-    return phase is Phase.STARTING and ready == job.spec.worker.replicas
+        return look.job.spec.elastic is None or len(look.hosts) >= look.job.spec.least_replicas
+    ready = sum(pod.ready and not pod.deleting for pod in look.workers.values())
+    return phase is Phase.STARTING and ready == look.job.spec.worker.replicas
 
 
 def _conditions(job: HorovodJob, finding: Finding, *, prepared: bool, now: datetime) -> tuple[Condition, ...]:
@@ -217,7 +217,8 @@ def significant(old: HorovodJobStatus, new: HorovodJobStatus) -> bool:
             status.phase,
             status.observed_generation,
             status.attempt,
-            len(status.errors),
+            status.errors,
+            status.replicas if status.phase is Phase.RUNNING else None,
             conditions,
             status.phase is Phase.SUSPENDED and active == 0,
         )
@@ -247,7 +248,23 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
         events.append(Event(EventReason.SCHEDULING_TIMEOUT, message, warning=True))
     if new.phase is not old.phase:
         events += _phase_events(old, new, message)
+    elif new.phase is Phase.RUNNING:
+        events += _elastic_events(job, old, new)
     return tuple(events)
+
+
+def _elastic_events(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Event]:
+    """Workers that come and go while the ranks run."""
+    taken = new.preemptions > old.preemptions
+    for error in new.errors:
+        if error not in old.errors:
+            yield Event(EventReason.PREEMPTED if taken else EventReason.RESIZED, error.message, warning=True)
+    wanted = f"/{job.spec.worker.replicas}"
+    if not old.workers_ready.endswith(wanted):
+        yield Event(
+            EventReason.RESIZED,
+            f"worker.replicas is {job.spec.worker.replicas}, was {old.workers_ready.partition('/')[2]}",
+        )
 
 
 def _is_true(status: HorovodJobStatus, type_: ConditionType) -> bool:

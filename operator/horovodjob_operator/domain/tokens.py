@@ -52,5 +52,6 @@ def confirms(review: Mapping[str, Any], claim: Claim) -> bool:
 
 
 def may_report(job: HorovodJob, pod: Pod) -> bool:
-    """Whether rank 0 of the job can be in this pod: the first host's, and nobody else has a say."""
-    return pod.owner_uid == job.metadata.uid and (pod.role, pod.index) == (Role.WORKER, 0) and pod.alive
+    """Whether rank 0 of the job can be in this pod: in the first worker, in any where ranks come and go."""
+    can_have_rank_0 = pod.role is Role.WORKER and (pod.index == 0 or job.spec.elastic is not None)
+    return pod.owner_uid == job.metadata.uid and can_have_rank_0 and pod.alive

@@ -9,8 +9,9 @@ prepare_logs
 prepare_outputs
 require_user LauncherFailed
 for program in ssh mpirun; do
+    if [ "$program" = mpirun ] && [ -n "${HOROVODJOB_ELASTIC:-}" ]; then program=python3; fi
     command -v "$program" >/dev/null ||
-        give_up LauncherFailed "the image has no $program: it needs an OpenSSH client and MPI (Debian: openssh-client, openmpi-bin)"
+        give_up LauncherFailed "the image has no $program: it needs an OpenSSH client and MPI (Debian: openssh-client, openmpi-bin), for elastic jobs Python and Horovod"
 done
 
 cp "$etc/id_ed25519" "$etc/known_hosts" "$run/"
@@ -43,9 +44,11 @@ if [ -n "$execution_log" ]; then
     umask 077
 fi
 
+# The hosts as they are now; those of an elastic job come and go.
+hosts=/etc/horovodjob/hosts/hosts
 say "launcher starts: attempt $HOROVODJOB_ATTEMPT, waits for the addresses of its workers"
-until [ -s /etc/horovodjob/hosts/hosts ]; do sleep 0.1; done
-(umask 022 && cp /etc/horovodjob/hosts/hosts "$HOROVODJOB_HOSTFILE")
+until [ -s "$hosts" ]; do sleep 0.1; done
+(umask 022 && cp "$hosts" "$HOROVODJOB_HOSTFILE")
 
 # join HOST: until the worker answers over ssh, or not within the limit; its last words are kept in a file.
 join() {
@@ -55,6 +58,7 @@ join() {
         ssh -F "$run/ssh_config" "$1" horovodjob-join <"$HOROVODJOB_HOSTFILE" >"$run/join-$1" 2>&1 || code=$?
         if [ "$code" = 0 ]; then rm "$run/join-$1"; return 0; fi
         if [ "$code" = 66 ]; then return 0; fi
+        if ! grep -q "^$1 " "$hosts"; then rm "$run/join-$1"; return 0; fi
         tries=$((tries + 1))
         if [ "$(date +%s)" -ge "$join_until" ]; then return 0; fi
         if [ "$tries" -lt 50 ]; then sleep 0.1; else sleep 1; fi
@@ -105,8 +109,12 @@ if [ "${AZ_BATCHAI_NUM_GPUS:-0}" = 0 ]; then export OMPI_MCA_mpi_yield_when_idle
 # shellcheck disable=SC2153 # set in the pod
 ranks=$((workers * HOROVODJOB_SLOTS))
 
-# The arguments are mpirun's own options and what it starts, or a command that starts MPI itself.
-if [ -z "${HOROVODJOB_LAUNCHER_COMMAND:-}" ]; then
+# The arguments are mpirun's own options and what it starts, or a command that starts the ranks itself.
+if [ -n "${HOROVODJOB_ELASTIC:-}" ]; then
+    what="Horovod's elastic driver"
+    export HOROVODJOB_INTERFACE="$interface"
+    say "$what starts, with $ranks ranks on $workers workers"
+elif [ -z "${HOROVODJOB_LAUNCHER_COMMAND:-}" ]; then
     what=mpirun
     set -- mpirun -np "$ranks" --hostfile "$HOROVODJOB_HOSTFILE" --bind-to none --map-by slot \
         --wdir "$HOROVODJOB_WORKDIR" "$@"
@@ -142,12 +150,14 @@ end_job() {
     say "the launcher is told to end: ranks that handle TERM have until the end of the grace period"
     mkfifo "$run/hold"
     exec 9<>"$run/hold"
+    ending=
     while read -r host _; do
+        ending="$ending $host"
         { ssh -F "$run/ssh_config" "$host" horovodjob-end <&9 || :; echo gone; } >"$run/end-$host" 2>/dev/null &
-    done <"$HOROVODJOB_HOSTFILE"
-    while read -r host _; do
+    done <"$hosts"
+    for host in $ending; do
         until [ -s "$run/end-$host" ]; do sleep 0.1; done
-    done <"$HOROVODJOB_HOSTFILE"
+    done
     kill -TERM "$mpirun_pid" 2>/dev/null || :
 }
 trap end_job TERM INT

@@ -8,7 +8,7 @@
 find_listening() {
     listening=
     # shellcheck disable=SC2013 # these names have no spaces
-    for environ in $(grep -lz '^OMPI_COMM_WORLD_RANK=' /proc/[0-9]*/environ 2>/dev/null); do
+    for environ in $(grep -lz -e '^OMPI_COMM_WORLD_RANK=' -e '^HOROVOD_RANK=' /proc/[0-9]*/environ 2>/dev/null); do
         pid=${environ#/proc/}
         pid=${pid%/environ}
         while read -r name value; do

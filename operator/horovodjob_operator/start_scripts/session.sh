@@ -43,6 +43,21 @@ horovodjob-end)
     cat >/dev/null
     rm "$run/ending"
     ;;
+"horovodjob-rank "*)
+    # A rank of an elastic job. Its driver closes the connection when the rank is to go, or is gone itself.
+    # One that leaves is aborted by Horovod; that is no reason for a core, though a program can ask for one.
+    # shellcheck disable=SC3045 # every shell has it, POSIX or not
+    ulimit -S -c 0
+    umask "$HOROVODJOB_UMASK"
+    exec 3<&0
+    setsid /bin/sh -c "exec ${request#horovodjob-rank }" </dev/null 3<&- &
+    rank=$!
+    { cat <&3 >/dev/null; kill -KILL "-$rank"; } 2>/dev/null &
+    code=0
+    wait "$rank" || code=$?
+    kill "$!" 2>/dev/null || :
+    exit "$code"
+    ;;
 *)
     umask "$HOROVODJOB_UMASK"
     exec /bin/sh -c "$request"

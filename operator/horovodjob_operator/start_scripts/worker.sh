@@ -102,6 +102,11 @@ find_sessions() {
 end_sessions() {
     trap '' TERM INT
     say "the worker is told to end"
+    # Ranks of an elastic job leave when Horovod lets them go, and the others go on; the launcher tells them if all end.
+    if [ -n "${HOROVODJOB_ELASTIC:-}" ]; then
+        while find_sessions && [ -n "$sessions" ]; do sleep 0.2; done
+        exit 0
+    fi
     let_ranks_save
     turns=0
     while find_sessions && [ -n "$sessions" ] && [ "$turns" -lt 40 ]; do
