@@ -1,8 +1,11 @@
 """The API reference says what the models say, and all of it."""
 
+import re
+
 from api.client import ROOT
 from horovodjob.api.reference import CONDITIONS, EVENTS, PHASES, REASONS, reference
 from horovodjob.api.vocabulary import ConditionType, EventReason, Phase, Reason
+from horovodjob_operator.domain.overlay import MERGE_KEYS
 
 
 def test_the_committed_page_is_what_the_models_say() -> None:
@@ -13,6 +16,28 @@ def test_the_committed_page_is_what_the_models_say() -> None:
 def test_the_users_find_an_entry_for_every_reason() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert [reason for reason in Reason if f"**{reason}** -- " not in page] == []
+
+
+def test_every_reason_and_event_occurs_in_a_test_on_a_real_api_server() -> None:
+    tests = "".join(
+        file.read_text() for folder in ("e2e", "handling") for file in (ROOT / "tests" / folder).glob("test_*.py")
+    )
+    assert [word for word in (*Reason, *EventReason) if f'"{word}"' not in tests] == []
+
+
+def test_the_users_find_how_each_list_of_a_template_is_merged() -> None:
+    rows = [line for line in (ROOT / "docs" / "jobs.md").read_text().splitlines() if line.startswith("| ")]
+    for name, keys in MERGE_KEYS.items():
+        (row,) = [row for row in rows if f"`{name}`" in row.split(" | ")[0]]
+        assert all(f"`{key}`" in row for key in keys), name
+
+
+def test_the_tests_that_the_comparison_names_are_there() -> None:
+    page = (ROOT / "docs" / "comparison.md").read_text()
+    tests = {file: (ROOT / "tests" / file).read_text() for file in re.findall(r"`(\w+/test_\w+\.py)`", page)}
+    names = re.findall(r"`(test_\w+)`", page)
+    assert len(names) > 15
+    assert [name for name in names if not any(f"def {name}(" in text for text in tests.values())] == []
 
 
 def test_every_word_of_the_status_has_a_meaning() -> None:

@@ -72,6 +72,8 @@ def test_workers_come_and_go_and_no_step_is_lost(space: Space) -> None:
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 1)
     space.release("grow-worker-1")
     space.wait_phase("grow", "Succeeded")
+    told = space.events("grow")
+    assert (told.count("Resized"), told.count("Preempted")) == (2, 1)
     assert len(ranks(space, "grow", "DONE")) == 2
     assert space.phases("grow") == ["Queued", "Starting", "Running", "Succeeded"]
 

@@ -19,6 +19,13 @@ def test_a_job_goes_through_its_phases_in_order(submitted: Submit, recorder: Rec
     phases = [version["status"].get("phase", "") for version in recorder.versions[job.uid]]
     assert list(dict.fromkeys(phases)) == ["", "Queued", "Starting", "Running", "Succeeded"]
     assert phases == sorted(phases, key=list(dict.fromkeys(phases)).index)
+    reasons = [
+        condition["reason"]
+        for version in recorder.versions[job.uid]
+        for condition in version["status"].get("conditions", ())
+        if condition["type"] == "Ready"
+    ]
+    assert list(dict.fromkeys(reasons)) == ["WaitingForNodes", "WaitingForWorkers", "RanksRunning", "AllRanksSucceeded"]
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -32,6 +39,7 @@ def test_a_job_costs_no_more_api_calls_than_planned(
     assert calls.pop("create events") <= 5
     assert calls == {
         "create secrets": 1,
+        "create networkpolicies": 1,
         "create pods": replicas + 1,
         "patch pods": 1,
         "deletecollection pods": 1,

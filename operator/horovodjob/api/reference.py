@@ -236,7 +236,8 @@ def reference() -> str:
 # {KIND}
 
 `apiVersion: {API_VERSION}`, `kind: {KIND}`, namespaced; `kubectl get hvj`. Subresources `status` and `scale`
-(`kubectl scale hvj NAME --replicas=4` while the job is suspended). `kubectl explain hvj.spec` tells the same.
+(`kubectl scale hvj NAME --replicas=4` while the job is suspended, or at any time where it is elastic).
+`kubectl explain hvj.spec` tells the same.
 
 ## spec
 
@@ -247,7 +248,8 @@ The API server refuses a job that breaks one of them:
 
 {rules}
 A job that is not suspended is frozen: {_frozen()} can change only while `runPolicy.suspend` is true, or in the update
-that makes it true or false. `runPolicy.terminate` and `runPolicy.ttlSecondsAfterFinished` can change at any time,
+that makes it true or false; with `elastic` set, `worker.replicas` can change at any time. `runPolicy.terminate` and
+`runPolicy.ttlSecondsAfterFinished` can change at any time,
 `runPolicy.managedBy` never. Unknown fields of `worker.template` and `launcher.template` are kept and passed on.
 
 ## status

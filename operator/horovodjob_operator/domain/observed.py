@@ -32,6 +32,18 @@ CONFIGURATION_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
 )
 
+# What start scripts can tell.
+TOLD_REASONS = frozenset(
+    {
+        Reason.LAUNCHER_FAILED,
+        Reason.PREPARATION_FAILED,
+        Reason.SCRIPT_NOT_FOUND,
+        Reason.SSH_UNAVAILABLE,
+        Reason.WORKER_LOST,
+        Reason.WORKER_OUT_OF_MEMORY,
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -252,6 +264,8 @@ def told_reason(end: End) -> tuple[Reason, str] | None:
     """Reason and sentence that a start script left as its termination message, None for a program's own output."""
     try:
         told = json.loads(end.message)
-        return Reason(told["reason"]), str(told["message"])
-    except (ValueError, KeyError, TypeError):
+        reason, message = Reason(told["reason"]), str(told["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    # A program can write there as well, and is not to say what only the operator knows.
+    return (reason, message) if reason in TOLD_REASONS else None

@@ -1,0 +1,48 @@
+"""Pods in the network of their node: their ports are the node's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cluster.network import NODE_INTERFACE
+from e2e.access import wait_for
+from e2e.install import Target
+from e2e.space import Space
+
+HOST_NETWORK = {"template": {"spec": {"hostNetwork": True}}}
+WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
+
+
+@pytest.fixture
+def open_space(new_space: Callable[..., Space]) -> Iterator[Space]:
+    """A namespace where pods may use the network of their node."""
+    made = new_space("host-network", "privileged")
+    yield made
+    made.remove()
+
+
+def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_other(
+    open_space: Space, target: Target
+) -> None:
+    space = open_space
+    # The local cluster's node has no default route that says which interface is the right one.
+    own = [f"--mca {part}_tcp_if_include {NODE_INTERFACE}".split() for part in ("oob", "btl")]
+    mpi: dict[str, Any] = {"mpi": {"args": [word for words in own for word in words]}} if target.local else {}
+    roles = {"worker": HOST_NETWORK, "launcher": HOST_NETWORK}
+    space.apply(space.job("first", WAIT, **roles, **mpi))
+    space.wait_phase("first", "Running")
+    space.apply(space.job("second", WAIT, **roles, **mpi))
+
+    def told() -> bool:
+        return "free ports" in space.condition("second", "Ready").get("message", "")
+
+    wait_for("the scheduler's words", told)
+    space.release("first-worker-0")
+    space.wait_phase("first", "Succeeded")
+    space.wait_phase("second", "Running")
+    space.release("second-worker-0")
+    space.wait_phase("second", "Succeeded")
+    assert space.output("second") == ["done"]
