@@ -72,6 +72,7 @@ def test_a_full_volume_costs_log_files_and_never_the_job(space: Space) -> None:
     mounts = [{"name": "small", "mountPath": "/small"}]
     space.apply(space.job("full", FLOOD, logs={"pathPrefix": "/small"}, volumes=volumes, volumeMounts=mounts))
     space.wait_phase("full", "Succeeded", seconds=90)
-    log = wait_for("the whole log", lambda: (text := space.log("full-launcher")) and "\nthe end\n" in text and text)
+    wait_for("the end of the log", lambda: "\nthe end\n" in space.log("full-launcher"))
+    log = space.log("full-launcher")
     assert sum(line.startswith("line ") for line in log.splitlines()) == 3000
     assert log.count("No space left on device") == 1
