@@ -98,6 +98,16 @@ def test_volcano_is_told_what_all_pods_request_together(what: str) -> None:
     assert requests(worker={"replicas": 2, "gpus": 0, **worker}) == total
 
 
+@pytest.mark.parametrize(
+    ("gang", "size"), [("Native", {"schedulingPolicy": {"gang": {"minCount": 3}}}), ("Volcano", 3)]
+)
+def test_the_gang_of_an_elastic_job_is_what_it_needs_to_start(gang: str, size: Any) -> None:
+    group = pod_group(a_job(scheduling={"gang": gang}, worker={"replicas": 8}, elastic={"minReplicas": 2}))
+    assert group is not None
+    assert size in (group["spec"], group["spec"].get("minMember"))
+    assert group["spec"].get("minResources", {}).get("nvidia.com/gpu") in (None, "2")
+
+
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_pod_shows_whose_group_it_is_in(gang: str) -> None:
     job = a_job(scheduling={"gang": gang})

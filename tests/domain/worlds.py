@@ -128,9 +128,7 @@ class World:
         for number, (name, pod) in enumerate(sorted(self.pods.items())[:at_most]):
             if pod.alive and not pod.node:
                 address = f"10.0.0.{number + 1}"
-                self.change(
-                    name, node="node1", placed_at=self.now, address=address, phase="Running", unschedulable=""
-                )
+                self.change(name, node="node1", placed_at=self.now, address=address, phase="Running", unschedulable="")
 
     def workers_answer(self) -> None:
         for name, pod in list(self.pods.items()):
