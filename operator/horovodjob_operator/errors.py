@@ -6,6 +6,7 @@ OperatorError
     ├── Refused         it never will, as asked: a condition tells the user
     ├── NameTaken       an object with that name is there already
     ├── Gone            the object or its namespace is no more: nothing is left to do
+    │   └── NotServed   nor any object of its kind: the cluster does not have that API
     └── Unavailable     not now: the pass is tried again
 """
 
@@ -36,6 +37,10 @@ class NameTaken(ClusterError):
 
 class Gone(ClusterError):
     """The object, or the namespace around it, does not exist (any more)."""
+
+
+class NotServed(Gone):
+    """The API server does not serve objects of this kind."""
 
 
 class Unavailable(ClusterError):

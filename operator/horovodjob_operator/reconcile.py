@@ -1,6 +1,7 @@
 """One pass over one job: look, decide, write the status, act."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
@@ -8,16 +9,16 @@ from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import Phase, Reason, Role
+from horovodjob.api.vocabulary import Gang, Phase, Reason, Role
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
-from horovodjob_operator.domain import children, names
+from horovodjob_operator.domain import children, gang, names
 from horovodjob_operator.domain.findings import Finding, counted
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owner_uid
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.reporting import Event, events_between, next_status, significant
-from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, Refused, Unavailable
+from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, NotServed, Refused, Unavailable
 from horovodjob_operator.metrics import count_transition
 
 # Counts and words alone are written at most this often: a start has four status writes, whatever its size.
@@ -116,7 +117,7 @@ class Reconciler:
             await self._objects.delete_job(job)
             _tell(job, "deleted, as runPolicy.ttlSecondsAfterFinished says")
             return None
-        await self._delete(job, observed, plan)
+        await self._delete(record, observed, plan)
         if plan.probe:
             return await self._probe(record, now)
         if plan.attempt_starts:
@@ -135,7 +136,10 @@ class Reconciler:
         # New pods and hosts count at once: no event may ever come that says more than is known here.
         return now if plan.attempt_starts or plan.publish_hosts else None
 
-    async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
+    async def _delete(self, record: Record, observed: Observed, plan: Plan) -> None:
+        job = record.job
+        for kind in plan.delete_pod_groups:  # before the pods, by which the next pass would know of it
+            await self._delete_pod_group(record, kind)
         if plan.delete_all_pods or plan.delete_workers:
             role = None if plan.delete_all_pods else Role.WORKER
             await self._objects.delete_pods(job, role)
@@ -148,6 +152,12 @@ class Reconciler:
             await self._objects.end_launcher(job)
             self._caches.mark(job, [observed.launcher], ending=True)
             _tell(job, "ended the launcher, its pod stays with its log")
+
+    async def _delete_pod_group(self, record: Record, kind: Gang) -> None:
+        with contextlib.suppress(Gone):
+            await self._objects.delete_pod_group(record.job, kind)
+        record.pod_group = Gang.NONE
+        _tell(record.job, "deleted its PodGroup")
 
     async def _delete_pod(self, job: HorovodJob, pod: Pod) -> None:
         try:
@@ -163,10 +173,13 @@ class Reconciler:
         pods = [(Role.WORKER, index, self._worker(job, index)) for index in plan.create_workers]
         if plan.create_launcher:
             pods.insert(0, (Role.LAUNCHER, 0, children.launcher_pod(job, attempt, plan.hosts)))
+        pod_group = children.pod_group(job)
         if plan.create_secret and not await self._ensure_secret(record, observed):
             return
         if plan.create_launcher:
             await asyncio.gather(*(self._ensure(record, body) for body in children.companions(job)))
+        if pod_group:
+            await self._ensure_pod_group(record, observed, pod_group)
         # Launcher and first worker go ahead: where the API server refuses one of them, the others are not made.
         for batch in (pods[:2], pods[2:]):
             results = await asyncio.gather(
@@ -201,6 +214,7 @@ class Reconciler:
             version=int(metadata["resourceVersion"]),
             created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
             hosts=hosts if role is Role.LAUNCHER else "",
+            gang=job.spec.scheduling.gang,
         )
         self._caches.keep(OwnedPod(job.key, facts))
 
@@ -223,6 +237,28 @@ class Reconciler:
         except Refused as error:
             raise _RefusedObject(kind, error) from error
         record.ours.add(kind)
+
+    async def _ensure_pod_group(self, record: Record, observed: Observed, pod_group: dict[str, Any]) -> None:
+        """Makes the group that the pods are about to be in. Raises Unavailable while one from before has to go.
+
+        A PodGroup cannot be changed, and a job may come back from suspension with another size. Without pods of the
+        job nobody can say what size one that is there was made for.
+        """
+        job, kind = record.job, record.job.spec.scheduling.gang
+        what = f"PodGroup {job.metadata.name}"
+        try:
+            await self._objects.create(pod_group)
+        except NameTaken as error:
+            if record.pod_group is not kind and not observed.pods:
+                if await _own(job, what, self._objects.metadata(pod_group)) is None:
+                    raise _RefusedObject(pod_group["kind"], _conflict(what), Reason.NAME_CONFLICT) from error
+                await self._objects.delete_pod_group(job, kind)
+                raise Unavailable(f"{what} is there from before, and is made anew when it has gone") from error
+        except NotServed as error:
+            raise _RefusedObject(pod_group["kind"], Refused(gang.not_served(kind))) from error
+        except Refused as error:
+            raise _RefusedObject(pod_group["kind"], error) from error
+        record.pod_group = kind
 
     async def _ensure_secret(self, record: Record, observed: Observed) -> bool:
         """Makes the Secret unless it is there; False where workers had to go because they hold other keys."""
@@ -256,9 +292,9 @@ class Reconciler:
         """Looks, without effect, whether what was refused is acceptable by now."""
         job = record.job
         try:
-            others = {
-                body["kind"]: body for body in (children.secret(job, secret_contents()), *children.companions(job))
-            }
+            group = children.pod_group(job)
+            bodies = (children.secret(job, secret_contents()), *children.companions(job), *([group] if group else []))
+            others = {body["kind"]: body for body in bodies}
             if record.refused in others:
                 await self._objects.create(others[record.refused], dry_run=True)
             elif record.refused.endswith(f"-{Role.LAUNCHER}"):
@@ -269,6 +305,9 @@ class Reconciler:
         except NameTaken:
             refusal = record.refusal
             return self._refuse(record, record.refused, Reason.NAME_CONFLICT, refusal.message if refusal else "", now)
+        except NotServed:
+            words = gang.not_served(job.spec.scheduling.gang)
+            return self._refuse(record, record.refused, Reason.INVALID_SPEC, words, now)
         except Refused as error:
             refused = _RefusedObject(record.refused, error)
             return self._refuse(record, record.refused, refused.reason, str(refused), now, stalled=refused.stalled)

@@ -219,6 +219,7 @@ BOUNDS: tuple[Bound, ...] = (
     Bound("elastic.cooldownSeconds[]", "minimum", 0, 1),
     Bound("elastic.cooldownSeconds[]", "maximum", 3601, 3600),
     *_range("scheduling.timeoutSeconds", 1, 2147483647),
+    Bound("scheduling.gang", "enum", "Kueue", "Volcano"),
     Bound("runPolicy.suspend", "type", "yes", True),
     Bound("runPolicy.terminate", "type", "yes", True),
 )

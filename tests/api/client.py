@@ -147,13 +147,13 @@ def install_definition(api: Api) -> None:
     """Installs the CRD that is shipped and waits until jobs can be created."""
     done = api.kubectl("apply", "--server-side", "-f", str(BASE / "crd.yaml"))
     assert done.returncode == 0, done.stderr
-    wait_for("the resource to be served", lambda: _is_served(api))
+    wait_for("the resource to be served", lambda: is_served(api, "/apis/horovodjob.dev/v1beta1/horovodjobs"))
 
 
-def _is_served(api: Api) -> bool:
-    """Whether jobs can be read: for a moment the storage of a new definition is being set up."""
+def is_served(api: Api, path: str) -> bool:
+    """Whether these objects can be read: for a moment the storage of a new definition is being set up."""
     try:
-        return bool(api.get("/apis/horovodjob.dev/v1beta1/horovodjobs"))
+        return bool(api.get(path))
     except ApiError as error:
         if error.status in (404, 429, 503):
             return False

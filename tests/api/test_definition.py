@@ -79,7 +79,7 @@ def test_defaults_are_stored_with_the_job(api: Api, jobs: str) -> None:
     made = api.create(jobs, job(next(NAMES), worker=None))
     assert made["spec"]["worker"] == {"replicas": 1, "gpus": 1}
     assert made["spec"]["podSecurity"] == "Restricted"
-    assert made["spec"]["scheduling"] == {"timeoutSeconds": 600}
+    assert made["spec"]["scheduling"] == {"gang": "None", "timeoutSeconds": 600}
     assert made["spec"]["runPolicy"] == {
         "suspend": False,
         "terminate": False,

@@ -106,6 +106,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("network", "service"), False),
     (("network", "isolate"), False),
     (("scheduling", "timeoutSeconds"), 61),
+    (("scheduling", "gang"), "Native"),
     (("runPolicy", "cleanPodPolicy"), "All"),
     (("runPolicy", "onWorkerLoss"), "Fail"),
     (("runPolicy", "backoffLimit"), 4),

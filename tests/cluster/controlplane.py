@@ -12,6 +12,9 @@ from cluster.pki import write_kubeconfig
 
 # Benchmarks would measure the default of 50 requests a second otherwise.
 REQUEST_RATE = ("--kube-api-qps=2000", "--kube-api-burst=4000")
+# PodGroups, which the scheduler places all or none.
+GANG_GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+GANG_API = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,8 @@ def apiserver_command(binaries: Binaries, settings: ControlPlaneSettings) -> lis
         "--audit-log-maxbackup=2",
         f"--cert-dir={settings.generated}",
         "--profiling=false",
+        GANG_GATES,
+        GANG_API,
     ]
 
 
@@ -160,12 +165,13 @@ def controller_manager_command(binaries: Binaries, settings: ControlPlaneSetting
         f"--requestheader-client-ca-file={pki}/front-proxy-ca.crt",
         f"--cluster-cidr={settings.pod_cidr}",
         f"--service-cluster-ip-range={settings.service_cidr}",
+        GANG_GATES,
     ]
 
 
 def scheduler_command(binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int) -> list[str]:
     kubeconfig = settings.component_kubeconfig("kube-scheduler")
-    return [str(binaries.path("kube-scheduler")), *client_flags(kubeconfig, settings, secure_port)]
+    return [str(binaries.path("kube-scheduler")), *client_flags(kubeconfig, settings, secure_port), GANG_GATES]
 
 
 def client_flags(kubeconfig: Path, settings: ControlPlaneSettings, secure_port: int) -> list[str]:

@@ -48,13 +48,14 @@ class CourseOfEvents(RuleBasedStateMachine):
         replicas=st.integers(1, 3),
         timeout=st.sampled_from([20, 600]),
         loss=st.sampled_from(["Restart", "Fail"]),
+        gang=st.sampled_from(["None", "Native", "Volcano"]),
         elastic=st.booleans(),
     )
     def begin(
-        self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str, *, elastic: bool
+        self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str, gang: str, *, elastic: bool
     ) -> None:
         policy = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline, "onWorkerLoss": loss}
-        size, placing = {"replicas": replicas, "gpus": 0}, {"timeoutSeconds": timeout}
+        size, placing = {"replicas": replicas, "gpus": 0}, {"timeoutSeconds": timeout, "gang": gang}
         changing: dict[str, Any] = {"elastic": {"minReplicas": min(replicas, 2)}} if elastic else {}
         self.world = World(a_job(worker=size, scheduling=placing, runPolicy=policy, **changing))
 

@@ -97,7 +97,8 @@ class World:
         assert name not in self.pods, f"{name} is created twice"
         self.made += 1
         uid, attempt = f"uid-{self.made}", self.status.attempt
-        made = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now)
+        gang = self.job.spec.scheduling.gang
+        made = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now, gang=gang)
         self.pods[name] = made
 
     def _delete(self, pod: Pod) -> None:
@@ -126,7 +127,8 @@ class World:
         """Pods get a node and an address, and start."""
         for number, (name, pod) in enumerate(sorted(self.pods.items())[:at_most]):
             if pod.alive and not pod.node:
-                self.change(name, node="node1", address=f"10.0.0.{number + 1}", phase="Running", unschedulable="")
+                address = f"10.0.0.{number + 1}"
+                self.change(name, node="node1", placed_at=self.now, address=address, phase="Running", unschedulable="")
 
     def workers_answer(self) -> None:
         for name, pod in list(self.pods.items()):

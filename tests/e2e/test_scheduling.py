@@ -1,8 +1,9 @@
-"""Jobs that compete for nodes, on the default scheduler."""
+"""Jobs that compete for nodes, on the default scheduler: without gangs, and as gangs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from e2e.install import Target
 from e2e.space import Space
 
 GATE = "e2e.horovodjob.dev/hold"
+WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 
 
 @pytest.fixture
@@ -63,3 +65,48 @@ def test_two_jobs_that_hold_half_of_the_nodes_each_both_finish(space: Space, gpu
         assert (status["phase"], status["restarts"], status["preemptions"]) == ("Succeeded", 0, 0)
     released = [name for name in names if "SchedulingTimeout" in space.events(name)]
     assert released, "they stood in each other's way"
+
+
+def _nodes(space: Space, name: str) -> list[str]:
+    """The nodes that pods of a job ever had."""
+    return [pod["spec"]["nodeName"] for pod in space.pods_ever(name) if pod["spec"].get("nodeName")]
+
+
+def test_of_two_gangs_that_fit_one_at_a_time_the_second_holds_nothing_and_runs_when_the_first_is_done(
+    space: Space, gpus: None
+) -> None:
+    """Three workers each and room for four."""
+    wish = {"worker": {"replicas": 3, "gpus": 1}, "scheduling": {"gang": "Native", "timeoutSeconds": 3}}
+    names = ("left", "right")
+    space.apply(*(space.job(name, WAITS, **wish) for name in names))
+
+    def running() -> list[str]:
+        return [name for name in names if space.status(name).get("phase") == "Running"]
+
+    (first,) = wait_for("one of them runs", running)
+    (second,) = {*names} - {first}
+    message = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu"
+    space.wait(second, "the words", lambda _: message in space.condition(second, "Ready")["message"])
+    made = datetime.fromisoformat(space.pods()[f"{second}-launcher"]["metadata"]["creationTimestamp"])
+    wait_for("its time to be over", lambda: datetime.now(UTC) > made + timedelta(seconds=6))
+    assert (space.status(second)["phase"], len(space.pods(second)), _nodes(space, second)) == ("Queued", 4, [])
+    for name in (first, second):
+        space.wait_phase(name, "Running")
+        space.release(*(f"{name}-worker-{index}" for index in range(3)))
+        status = space.wait_phase(name, "Succeeded")
+        assert (status["attempt"], status["errors"], len(_nodes(space, name))) == (1, [], 4)
+        assert "SchedulingTimeout" not in space.events(name)
+
+
+@pytest.mark.parametrize("lost", ["worker-1", "launcher"])
+def test_a_gang_that_has_lost_a_pod_goes_on_with_the_others(space: Space, gpus: None, lost: str) -> None:
+    """Those that stay count as members: the new ones are placed although they are fewer than the gang."""
+    space.apply(space.job("gang", WAITS, worker={"replicas": 3, "gpus": 1}, scheduling={"gang": "Native"}))
+    space.wait_phase("gang", "Running")
+    workers = [f"gang-worker-{index}" for index in range(3)]
+    kept = {name: space.pods()[name]["metadata"]["uid"] for name in workers if name != f"gang-{lost}"}
+    space.delete_pod(f"gang-{lost}", seconds=1)
+    space.wait("gang", "attempt 2", lambda status: status["attempt"] == 2 and status["phase"] == "Running")
+    assert {name: space.pods()[name]["metadata"]["uid"] for name in kept} == kept
+    space.release(*workers)
+    assert space.wait_phase("gang", "Succeeded")["preemptions"] == 1

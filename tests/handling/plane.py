@@ -1,5 +1,6 @@
 """The control plane that the operator is run against: an API server, its controllers, a kubelet that is played."""
 
+import contextlib
 import http.client
 import json
 import threading
@@ -14,7 +15,10 @@ from cluster.apiserver import ControlPlane
 OPERATOR_NAMESPACE = "horovodjob-system"
 OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator"
 # Those that look at nodes would mistake the node that is not there for one that is lost.
-CONTROLLERS = "garbage-collector-controller,namespace-controller,serviceaccount-controller,resourcequota-controller"
+CONTROLLERS = ",".join(
+    f"{name}-controller"
+    for name in ("garbage-collector", "namespace", "serviceaccount", "resourcequota", "podgroup-protection")
+)
 
 
 class Plane(ControlPlane):
@@ -22,29 +26,41 @@ class Plane(ControlPlane):
 
     def __init__(self) -> None:
         super().__init__(controllers=True)
+        self._commands: dict[str, list[str]] = {}
 
     def _run(self, name: str, command: list[str]) -> None:
         extra = [f"--controllers={CONTROLLERS}"] if name == "kube-controller-manager" else []
-        super()._run(name, [*command, *extra])
+        self._commands[name] = [*command, *extra]
+        super()._run(name, self._commands[name])
 
-    def restart_apiserver(self) -> None:
-        """Kills the API server and starts it again with the same command."""
+    def restart_apiserver(self, *, without: tuple[str, ...] = ()) -> None:
+        """Kills the API server and starts it again with the same command, but for some arguments."""
         process = self._processes["kube-apiserver"]
         process.kill()
         process.wait()
-        command = [str(word) for word in process.args]  # type: ignore[union-attr]
-        self._run("kube-apiserver", command[command.index("--") + 1 :])
+        super()._run("kube-apiserver", [word for word in self._commands["kube-apiserver"] if word not in without])
 
-    def calls(self, namespace: str) -> Counter[str]:
-        """What the operator has asked of the API server about this namespace, as `verb resource`."""
-        counted: Counter[str] = Counter()
+    def requests(self, namespace: str) -> list[str]:
+        """What the operator has asked of the API server about this namespace, in order, as `verb resource`."""
+        asked: list[str] = []
         for line in self.audit_log.read_text().splitlines():
             entry = json.loads(line)
             reference = entry.get("objectRef", {})
             if entry["user"]["username"] == OPERATOR_USER and reference.get("namespace") == namespace:
                 sub = f"/{reference['subresource']}" if "subresource" in reference else ""
-                counted[f"{entry['verb']} {reference['resource']}{sub}"] += 1
-        return counted
+                asked.append(f"{entry['verb']} {reference['resource']}{sub}")
+        return asked
+
+    def calls(self, namespace: str) -> Counter[str]:
+        """How often each of them was asked."""
+        return Counter(self.requests(namespace))
+
+
+def served(api: Api) -> bool:
+    """Whether the API server answers and says that it is ready."""
+    with contextlib.suppress(ApiError, OSError, http.client.HTTPException):
+        return bool(api.get("/readyz")["message"] == "ok")
+    return False
 
 
 def install(api: Api) -> None:

@@ -1,14 +1,12 @@
 """The operator as a process: its ends, its beginnings, its answers, and two of them at once."""
 
-import contextlib
-import http.client
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from api.client import Api, ApiError, wait_for
-from handling.plane import OPERATOR_NAMESPACE, Plane
+from api.client import Api, wait_for
+from handling.plane import OPERATOR_NAMESPACE, Plane, served
 from handling.player import Job, submit
 from handling.process import Operator
 
@@ -142,13 +140,6 @@ def test_a_restart_of_the_api_server_is_survived(api: Api, process: Operator, na
     job.end("launcher", 0)
     assert job.wait("Succeeded", seconds=60)["attempt"] == 1
     assert process.runs
-
-
-def served(api: Api) -> bool:
-    """Whether the API server answers and says that it is ready."""
-    with contextlib.suppress(ApiError, OSError, http.client.HTTPException):
-        return bool(api.get("/readyz")["message"] == "ok")
-    return False
 
 
 @pytest.fixture

@@ -86,6 +86,7 @@ OBJECTS = """\
 | Pod | `<job>-launcher` | runs mpirun; its annotation `horovodjob.dev/hosts` is the hostfile |
 | NetworkPolicy | `<job>` | only the job's own pods can connect to its pods; unless `network.isolate` is false |
 | Service | `<job>` | headless, only with `network.service`: `<job>-worker-0.<job>` is the address of worker 0 |
+| PodGroup | `<job>` | only with `scheduling.gang`: the pods are placed all at once or not at all |
 
 All of them are owned by the job and deleted with it. The job has no finalizer. An object with such a name that is not
 the job's is never touched: the job waits with reason `NameConflict`. Labels:
@@ -103,7 +104,8 @@ the job's is never touched: the job waits with reason `NameConflict`. Labels:
 | `app.kubernetes.io/managed-by` | `horovodjob-operator` |
 
 On the job itself, the label `horovodjob.dev/experiment` becomes part of `status.outputPathSegment`; labels and
-annotations that begin with `kueue.x-k8s.io/` reach its pods.
+annotations that begin with `kueue.x-k8s.io/` reach its pods; the annotation `scheduling.volcano.sh/queue-name` is the
+queue of a PodGroup of Volcano.
 """
 ENVIRONMENT = """\
 | variable | value |

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from horovodjob.api.model import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
-from horovodjob.api.vocabulary import OPERATOR_NAME, CleanPodPolicy, OnWorkerLoss, PodSecurity
+from horovodjob.api.vocabulary import OPERATOR_NAME, CleanPodPolicy, Gang, OnWorkerLoss, PodSecurity
 
 Path = Annotated[str, StringConstraints(max_length=4096)]
 VolumeName = Annotated[str, StringConstraints(min_length=1, max_length=63)]
@@ -299,12 +299,18 @@ class Network(Model):
 class Scheduling(Model):
     """How the job's pods come to their nodes."""
 
+    gang: Gang = Field(
+        Gang.NONE,
+        description="A PodGroup with the job's name, whose pods are placed all at once or not at all: Native (that of "
+        "Kubernetes, scheduling.k8s.io/v1alpha2), Volcano (placed by Volcano's scheduler) or None.",
+    )
     timeout_seconds: int = Field(
         600,
         ge=1,
         le=2147483647,
         description="Seconds in which all pods of an attempt must have a node; if not, all are deleted and made again "
-        "after a growing delay, so that two half-placed jobs never wait for each other for ever.",
+        "after a growing delay, so that two half-placed jobs never wait for each other for ever. A gang of which no "
+        "pod is placed holds nothing, and may wait for longer.",
     )
 
 

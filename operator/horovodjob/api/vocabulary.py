@@ -137,3 +137,11 @@ class PodSecurity(StrEnum):
 
     RESTRICTED = "Restricted"
     BASELINE = "Baseline"
+
+
+class Gang(StrEnum):
+    """Whose PodGroup makes the job's pods one group, which gets its nodes all at once or none."""
+
+    NONE = "None"
+    NATIVE = "Native"
+    VOLCANO = "Volcano"

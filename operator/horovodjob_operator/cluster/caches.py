@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from horovodjob.api.job import HorovodJob
+from horovodjob.api.vocabulary import Gang
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owned_pod
 from horovodjob_operator.domain.progress import Report
 
@@ -27,6 +28,8 @@ class Record:
     """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""
     ours: set[str] = field(default_factory=set)
     """Kinds of the job's other objects that are known to be its own."""
+    pod_group: Gang = Gang.NONE
+    """Its PodGroup, where this process knows that the job has one for its present spec."""
     written_at: datetime | None = None
     mount_failure: str = ""
     mounts_asked_at: datetime | None = None
@@ -49,6 +52,7 @@ class Caches:
             refusal=record.refusal,
             mount_failure=record.mount_failure,
             report=record.report,
+            pod_group=record.pod_group,
         )
 
     def pod_seen(self, raw: Mapping[str, Any]) -> Key | None:

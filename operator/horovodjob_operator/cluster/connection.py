@@ -13,7 +13,7 @@ import aiohttp
 import kopf
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-from horovodjob_operator.errors import Gone, NameTaken, OperatorError, Refused, Unavailable
+from horovodjob_operator.errors import Gone, NameTaken, NotServed, OperatorError, Refused, Unavailable
 from horovodjob_operator.metrics import API_REQUESTS
 
 TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -103,7 +103,7 @@ class Connection:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> dict[str, Any]:
-        """The answer's object. Raises Refused, NameTaken, Gone or Unavailable."""
+        """The answer's object. Raises Refused, NameTaken, Gone, NotServed or Unavailable."""
         headers = {"Accept": accept, "Content-Type": content_type}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         try:
@@ -129,7 +129,8 @@ def _error(status: int, text: str, retry_after: str | None, request: str) -> Ope
     if status == 409:
         return NameTaken(message)
     if status == 404:
-        return Gone(message)
+        # The answer names the object or namespace that is not there, and nothing where its kind is unknown.
+        return Gone(message) if (answer.get("details") or {}).get("name") else NotServed(message)
     if status in (400, 403, 405, 413, 415, 422):
         causes = (answer.get("details") or {}).get("causes") or ()
         if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):

@@ -6,9 +6,10 @@ from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, PLURAL, VERSION, Role
+from horovodjob.api.vocabulary import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, PLURAL, VERSION, Gang, Role
 from horovodjob_operator.cluster.connection import METADATA_ONLY, USER_AGENT, Connection
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.gang import API_VERSIONS
 from horovodjob_operator.domain.reporting import Event
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -16,11 +17,13 @@ DRY_RUN = {"dryRun": "All"}
 # A misspelt field of a template is an error for its author, not something to drop in silence.
 STRICT = {"fieldValidation": "Strict"}
 PODS = "/api/v1/namespaces/{}/pods"
-PATHS = {
-    "Secret": "/api/v1/namespaces/{}/secrets",
-    "Service": "/api/v1/namespaces/{}/services",
-    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
-}
+PLURALS = {"Secret": "secrets", "Service": "services", "NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
+
+
+def path_of(api_version: str, kind: str, namespace: str) -> str:
+    """Where the objects of a kind are in a namespace."""
+    root = "/apis" if "/" in api_version else "/api"
+    return f"{root}/{api_version}/namespaces/{namespace}/{PLURALS[kind]}"
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,8 +68,8 @@ class Objects:
         return int(answer["metadata"]["resourceVersion"])
 
     async def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> None:
-        """Creates an object of a job that is not a pod. Raises NameTaken, Refused."""
-        path = PATHS[body["kind"]].format(body["metadata"]["namespace"])
+        """Creates an object of a job that is not a pod. Raises NameTaken, Refused, NotServed."""
+        path = path_of(body["apiVersion"], body["kind"], body["metadata"]["namespace"])
         await self._connection.request("POST", path, body, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
 
     async def create_pod(self, pod: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
@@ -83,7 +86,8 @@ class Objects:
     async def metadata(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Metadata of the object with this kind and name, whosever it is. Raises Gone."""
         metadata = body["metadata"]
-        return await self._metadata(PATHS[body["kind"]].format(metadata["namespace"]), metadata["name"])
+        path = path_of(body["apiVersion"], body["kind"], metadata["namespace"])
+        return await self._metadata(path, metadata["name"])
 
     async def _metadata(self, path: str, name: str) -> dict[str, Any]:
         answer = await self._connection.request("GET", f"{path}/{name}", accept=METADATA_ONLY)
@@ -119,6 +123,12 @@ class Objects:
         """Deletes the job's pods, or those with one role, in one request."""
         params = {"labelSelector": names.own_pods_selector(job, role)}
         await self._connection.request("DELETE", PODS.format(job.metadata.namespace), params=params)
+
+    async def delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
+        """Deletes the job's own PodGroup, if it has one. Raises Gone, NotServed."""
+        params = {"labelSelector": names.own_pods_selector(job)}
+        path = path_of(API_VERSIONS[kind], "PodGroup", job.metadata.namespace)
+        await self._connection.request("DELETE", path, params=params)
 
     async def delete_job(self, job: HorovodJob) -> None:
         """Deletes this very HorovodJob, and with it what it owns. Raises Gone, NameTaken."""

@@ -17,10 +17,11 @@ from horovodjob.api.vocabulary import (
     KUEUE_PREFIX,
     LABEL_JOB,
     LABEL_JOB_UID,
+    Gang,
     PodSecurity,
     Role,
 )
-from horovodjob_operator.domain import names
+from horovodjob_operator.domain import gang, names
 from horovodjob_operator.domain.overlay import overlaid
 from horovodjob_operator.errors import InvalidJob
 
@@ -84,6 +85,17 @@ def companions(job: HorovodJob) -> list[dict[str, Any]]:
         }
         objects.append(_companion(job, "v1", "Service", "names", names_spec))
     return objects
+
+
+def pod_group(job: HorovodJob) -> dict[str, Any] | None:
+    """What makes the job's pods one group, where they are to be one. Raises InvalidJob as the pods' builders do."""
+    kind = job.spec.scheduling.gang
+    if kind is Gang.NONE:
+        return None
+    spec = gang.group_spec(job, launcher_pod(job, 0, ""), worker_pod(job, 0, 0, ""))
+    group = _companion(job, gang.API_VERSIONS[kind], "PodGroup", "gang", spec)
+    group["metadata"]["labels"][LABEL_JOB_UID] = job.metadata.uid
+    return group
 
 
 def _companion(job: HorovodJob, version: str, kind: str, component: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -342,7 +354,7 @@ def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], inde
         pod_spec["serviceAccountName"] = spec.service_account_name
     if spec.image_pull_secrets:
         pod_spec["imagePullSecrets"] = [_dumped(reference) for reference in spec.image_pull_secrets]
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -355,6 +367,8 @@ def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], inde
         },
         "spec": pod_spec,
     }
+    gang.join(pod, job)
+    return pod
 
 
 def _with_template(pod: dict[str, Any], pods: RolePods, role: Role) -> dict[str, Any]:

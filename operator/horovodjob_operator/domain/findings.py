@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import NEWEST_ERRORS, JobError
-from horovodjob.api.vocabulary import ConditionType, OnWorkerLoss, Phase, Reason, Role
+from horovodjob.api.vocabulary import ConditionType, Gang, OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason
 
 RETRY_FIRST_SECONDS = 10
@@ -95,13 +95,19 @@ class Look:
     def placing_ends(self) -> datetime | None:
         """When all pods must have a node, while some have none.
 
-        Counted from the launcher, which each attempt makes anew, or from when the job was last queued.
+        Counted from the launcher, which each attempt makes anew, or from when the job was last queued. A gang of which
+        nothing is placed holds nothing from others, and its time begins when something is.
         """
         created = self.launcher.created_at if self.launcher else None
         if created is None or self.placed or self.job.status.phase in (Phase.STARTING, Phase.RUNNING):
             return None
         queued = self.job.status.condition(ConditionType.QUEUED)
         since = max(created, queued.last_transition_time) if queued and queued.status == "True" else created
+        if self.job.spec.scheduling.gang is not Gang.NONE:
+            placed = [pod.placed_at or since for pod in self.observed.pods if pod.node and pod.alive]
+            if not placed:
+                return None
+            since = max(since, min(placed))
         return since + timedelta(seconds=self.job.spec.scheduling.timeout_seconds)
 
     @property
@@ -401,7 +407,9 @@ def waiting_for_nodes(look: Look) -> Finding:
 
 
 def _unschedulable(look: Look) -> str:
-    return next((pod.unschedulable for pod in look.observed.pods if pod.unschedulable), "")
+    """The scheduler's words; those of a pod that waits for others of its gang say less than theirs about nodes."""
+    words = [pod.unschedulable for pod in look.observed.pods if pod.unschedulable]
+    return min(words, key=lambda text: not text.startswith("0/"), default="")
 
 
 def not_placed_in_time(look: Look) -> Finding | None:

@@ -13,9 +13,11 @@ from horovodjob.api.vocabulary import (
     LABEL_JOB,
     LABEL_REPLICA_INDEX,
     LABEL_ROLE,
+    Gang,
     Reason,
     Role,
 )
+from horovodjob_operator.domain.gang import membership
 from horovodjob_operator.domain.progress import Report
 
 IMAGE_REASONS = frozenset(
@@ -99,6 +101,8 @@ class Pod:
     """Its containers have been told to end, while the pod is kept."""
     lingering: bool = False
     """Its own container has ended, and others of it, such as a sidecar, have not."""
+    gang: Gang = Gang.NONE
+    """Whose PodGroup it is a member of."""
 
     @property
     def alive(self) -> bool:
@@ -148,6 +152,14 @@ class Observed:
     """The kubelet's words about volumes that it cannot mount."""
     report: Report | None = None
     """What rank 0 told last, of whatever attempt."""
+    pod_group: Gang = Gang.NONE
+    """The job's PodGroup, where it is known to be there, for pods need not show it."""
+
+    @property
+    def pod_groups(self) -> frozenset[Gang]:
+        """The job's PodGroups: the one that is known, and those of its pods that have not been told to end."""
+        members = (pod for pod in self.pods if pod.alive and not pod.deleting and not pod.ending)
+        return frozenset({self.pod_group, *(pod.gang for pod in members)} - {Gang.NONE})
 
     @property
     def unmounted(self) -> Pod | None:
@@ -213,6 +225,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         lingering=own_end is not None and any("running" in (c.get("state") or {}) for c in containers),
         ending=(raw.get("spec") or {}).get("activeDeadlineSeconds") == 1,
         disruption=(disrupted.get("reason") or "Disrupted") if disrupted.get("status") == "True" else "",
+        gang=membership(raw),
     )
     return OwnedPod(key, pod)
 

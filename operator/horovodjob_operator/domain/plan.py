@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import CleanPodPolicy, Phase, Reason, Role
+from horovodjob.api.vocabulary import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.findings import Finding, Look, replaced_at, retry_at
 from horovodjob_operator.domain.observed import Observed, Pod
@@ -25,6 +25,8 @@ class Plan:
     delete_pods: tuple[str, ...] = ()
     end_launcher: bool = False
     """Ends the launcher's containers and keeps the pod, whose log may be wanted."""
+    delete_pod_groups: frozenset[Gang] = frozenset()
+    """PodGroups of a job that is to have no pods: a group without pods may hold a place in its scheduler's queue."""
     delete_job: bool = False
     """Deletes the HorovodJob itself; Kubernetes deletes what it owns."""
     probe: bool = False
@@ -46,7 +48,7 @@ def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, no
     again = min((at for at in (finding.look_again_at, look.deadline, look.placing_ends) if at), default=None)
     match finding.phase:
         case Phase.SUSPENDED:
-            return Plan(delete_all_pods=_any_undeleted(observed.pods))
+            return Plan(delete_all_pods=_any_undeleted(observed.pods), delete_pod_groups=observed.pod_groups)
         case Phase.TERMINATING:
             return _end(observed)
         case Phase.QUEUED if finding.reason is Reason.SCHEDULING_TIMEOUT and not finding.failure:
@@ -63,6 +65,11 @@ def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, no
             return _attempt(look, again)
 
 
+def _only_leaving(observed: Observed) -> bool:
+    """Whether there are pods, and all of them are on their way out."""
+    return bool(observed.pods or observed.strangers) and not _any_undeleted(observed.pods)
+
+
 def _any_undeleted(pods: tuple[Pod, ...]) -> bool:
     return any(not pod.deleting for pod in pods)
 
@@ -75,6 +82,7 @@ def _end(observed: Observed) -> Plan:
         delete_workers=any(pod.role is Role.WORKER and not pod.deleting for pod in observed.pods),
         end_launcher=bool(live and launcher and launcher.node and not launcher.ending),
         delete_pods=(launcher.name,) if live and launcher and not launcher.node else (),
+        delete_pod_groups=observed.pod_groups,
     )
 
 
@@ -91,7 +99,7 @@ def _clean_up(job: HorovodJob, observed: Observed) -> Plan:
     """What runPolicy.cleanPodPolicy says; a launcher that still runs is ended in any case."""
     policy = job.spec.run_policy.clean_pod_policy
     if policy is CleanPodPolicy.ALL:
-        return Plan(delete_all_pods=_any_undeleted(observed.pods))
+        return Plan(delete_all_pods=_any_undeleted(observed.pods), delete_pod_groups=observed.pod_groups)
     if policy is CleanPodPolicy.RUNNING:
         return _end(observed)
     return Plan(end_launcher=_end(observed).end_launcher)
@@ -115,6 +123,9 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     wait = retry_at(job)
     if started or (wait and look.now < wait and look.launcher is None):
         return Plan(delete_pods=tuple(stale), look_again_at=again)
+    if job.spec.scheduling.gang is not Gang.NONE and _only_leaving(observed):
+        # They are members of the group as well: counted with them, a part of the new ones could be placed alone.
+        return Plan(look_again_at=again)
     missing = tuple(
         index
         for index in range(replicas)

@@ -1,0 +1,234 @@
+"""A job whose pods are one group: what the group is, when it goes, and whose time runs out."""
+
+from typing import Any
+
+import pytest
+
+from domain.worlds import World, a_job
+from horovodjob.api.vocabulary import ConditionType, Gang, Phase
+from horovodjob_operator.domain.children import launcher_pod, pod_group, worker_pod
+from horovodjob_operator.domain.observed import Observed, owned_pod
+from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.reporting import next_status
+
+GANGS = ("Native", "Volcano")
+
+
+def a_gang(gang: str = "Native", **spec: Any) -> World:
+    return World(a_job(scheduling={"gang": gang, "timeoutSeconds": 60}, **spec))
+
+
+def requests(**spec: Any) -> Any:
+    group = pod_group(a_job(scheduling={"gang": "Volcano"}, **spec))
+    assert group is not None
+    return group["spec"]["minResources"]
+
+
+def test_a_job_without_a_gang_has_no_group() -> None:
+    job = a_job()
+    assert pod_group(job) is None
+    for pod in (launcher_pod(job, 1, ""), worker_pod(job, 0, 1, "")):
+        assert {"schedulingGroup", "schedulerName"} & set(pod["spec"]) == set()
+
+
+def test_the_launcher_is_a_member_like_the_workers() -> None:
+    job = a_job(scheduling={"gang": "Native"})
+    group = pod_group(job)
+    assert group is not None
+    assert (group["apiVersion"], group["metadata"]["name"]) == ("scheduling.k8s.io/v1alpha2", "cifar")
+    assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    for pod in (launcher_pod(job, 1, ""), worker_pod(job, 0, 1, "")):
+        assert pod["spec"]["schedulingGroup"] == {"podGroupName": "cifar"}
+
+
+def test_a_group_of_volcano_has_a_queue_and_a_priority() -> None:
+    job = a_job(scheduling={"gang": "Volcano"}, priorityClassName="urgent")
+    metadata = job.metadata.model_copy(update={"annotations": {"scheduling.volcano.sh/queue-name": "vision"}})
+    group = pod_group(job.model_copy(update={"metadata": metadata}))
+    assert group is not None
+    del group["spec"]["minResources"]
+    assert group["spec"] == {"minMember": 3, "queue": "vision", "priorityClassName": "urgent"}
+    for pod in (launcher_pod(job, 1, ""), worker_pod(job, 0, 1, "")):
+        assert pod["spec"]["schedulerName"] == "volcano"
+        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "cifar"
+
+
+WORKERS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "nothing but the launcher's own": ({}, {"cpu": "100m", "memory": "268435456"}),
+    "GPUs, which are limits": ({"gpus": 4}, {"cpu": "100m", "memory": "268435456", "nvidia.com/gpu": "8"}),
+    "requests before limits": (
+        {"resources": {"requests": {"cpu": "1.5"}, "limits": {"cpu": 8, "memory": "1Gi"}}},
+        {"cpu": "3100m", "memory": "2415919104"},
+    ),
+    "fractions that add up": ({"resources": {"requests": {"cpu": "450m"}}}, {"cpu": "1", "memory": "268435456"}),
+    "other notations": (
+        {"resources": {"requests": {"cpu": "1e3", "memory": "128M", "ephemeral-storage": "1k"}}},
+        {"cpu": "2000100m", "memory": "524435456", "ephemeral-storage": "2000"},
+    ),
+    "a sidecar and an init container": (
+        {
+            "resources": {"requests": {"cpu": 1}},
+            "template": {
+                "spec": {
+                    "containers": [{"name": "beside", "resources": {"requests": {"cpu": "500m"}}}],
+                    "initContainers": [
+                        {"name": "fetch", "resources": {"requests": {"cpu": 3, "memory": "1k"}}},
+                        {"name": "proxy", "restartPolicy": "Always", "resources": {"limits": {"memory": "5k"}}},
+                    ],
+                    "overhead": {"cpu": "1"},
+                }
+            },
+        },
+        {"cpu": "8100m", "memory": "268445456"},
+    ),
+    "what is no amount": (
+        {"resources": {"requests": {"cpu": "much", "memory": "1e999999999"}}},
+        {"cpu": "100m", "memory": "268435456"},
+    ),
+    "a template that is wrong": (
+        {"template": {"spec": {"containers": [{"name": "beside", "resources": "x"}]}}},
+        {"cpu": "100m", "memory": "268435456"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WORKERS)
+def test_volcano_is_told_what_all_pods_request_together(what: str) -> None:
+    worker, total = WORKERS[what]
+    assert requests(worker={"replicas": 2, "gpus": 0, **worker}) == total
+
+
+@pytest.mark.parametrize(
+    ("gang", "size"), [("Native", {"schedulingPolicy": {"gang": {"minCount": 3}}}), ("Volcano", 3)]
+)
+def test_the_gang_of_an_elastic_job_is_what_it_needs_to_start(gang: str, size: Any) -> None:
+    group = pod_group(a_job(scheduling={"gang": gang}, worker={"replicas": 8}, elastic={"minReplicas": 2}))
+    assert group is not None
+    assert size in (group["spec"], group["spec"].get("minMember"))
+    assert group["spec"].get("minResources", {}).get("nvidia.com/gpu") in (None, "2")
+
+
+@pytest.mark.parametrize("gang", GANGS)
+def test_a_pod_shows_whose_group_it_is_in(gang: str) -> None:
+    job = a_job(scheduling={"gang": gang})
+    seen = owned_pod(worker_pod(job, 0, 1, "") | {"status": {}} | {"metadata": _metadata(job)})
+    assert seen is not None
+    assert seen.pod.gang == gang
+
+
+def _metadata(job: Any) -> Any:
+    return worker_pod(job, 0, 1, "")["metadata"] | {"uid": "u"}
+
+
+@pytest.mark.parametrize("gang", GANGS)
+def test_a_gang_that_waits_for_nodes_may_wait_for_ever(gang: str) -> None:
+    world = a_gang(gang)
+    world.look()
+    world.wait(10_000)
+    world.look()
+    assert (world.status.phase, world.status.attempt) == (Phase.QUEUED, 1)
+    assert plan_for(world.job, world.observed, _finding(world), now=world.now).look_again_at is None
+    world.launch()
+    assert world.status.phase is Phase.RUNNING
+
+
+def _finding(world: World) -> Any:
+    return next_status(world.job, world.observed, now=world.now)[1]
+
+
+def test_a_gang_of_which_some_are_placed_has_its_time_from_then_on() -> None:
+    world = a_gang()
+    world.look()
+    world.wait(10_000)
+    world.place(at_most=2)
+    world.wait(59)
+    world.look()
+    assert world.status.attempt == 1
+    world.wait(1)
+    world.look()
+    assert (world.status.errors[-1].reason, world.status.attempt) == ("SchedulingTimeout", 2)
+
+
+def test_workers_that_an_attempt_keeps_are_not_held_for_ever() -> None:
+    world = a_gang()
+    world.launch()
+    world.change("cifar-worker-1", deleting=True)
+    world.look()
+    world.vanish()
+    world.wait(11)
+    world.look()
+    world.wait(60)
+    world.look()
+    assert [error.reason for error in world.status.errors] == ["WorkerLost", "SchedulingTimeout"]
+    assert all(pod.deleting for pod in world.pods.values())
+
+
+def test_a_new_gang_waits_until_the_old_one_has_gone() -> None:
+    world = a_gang()
+    world.launch()
+    world.edit_policy(suspend=True)
+    world.look()
+    world.edit_policy(suspend=False)
+    del world.pods["cifar-worker-1"]
+    world.look()
+    assert set(world.pods) == {"cifar-launcher", "cifar-worker-0"}
+    world.vanish()
+    world.look()
+    assert len(world.pods) == 3
+
+
+def test_a_gang_waits_for_the_pods_of_an_earlier_job_of_the_name() -> None:
+    world = a_gang()
+    world.look()
+    strangers = Observed(strangers=frozenset({"cifar-worker-1"}))
+    plan = plan_for(world.job, strangers, _finding(world), now=world.now)
+    assert (plan.create_launcher, plan.create_workers) == (False, ())
+
+
+@pytest.mark.parametrize("gang", GANGS)
+@pytest.mark.parametrize("policy", ["suspend", "terminate"])
+def test_the_group_goes_with_the_pods(gang: str, policy: str) -> None:
+    world = a_gang(gang)
+    world.launch()
+    world.edit_policy(**{policy: True})
+    status, finding = next_status(world.job, world.observed, now=world.now)
+    world.job = world.job.model_copy(update={"status": status})
+    plan = plan_for(world.job, world.observed, finding, now=world.now)
+    assert plan.delete_pod_groups == {Gang(gang)}
+    world.look()
+    assert plan_for(world.job, world.observed, _finding(world), now=world.now).delete_pod_groups == set()
+
+
+def test_the_group_goes_when_the_job_has_succeeded() -> None:
+    world = a_gang()
+    world.launch()
+    world.end("cifar-launcher", 0)
+    status, finding = next_status(world.job, world.observed, now=world.now)
+    world.job = world.job.model_copy(update={"status": status})
+    assert plan_for(world.job, world.observed, finding, now=world.now).delete_pod_groups == {Gang.NATIVE}
+    world.look()
+    world.vanish()
+    assert plan_for(world.job, world.observed, None, now=world.now).delete_pod_groups == set()
+
+
+def test_a_group_goes_although_the_job_is_to_have_another_or_none() -> None:
+    world = a_gang("Volcano")
+    world.launch()
+    world.edit_policy(suspend=True)
+    spec = world.job.spec
+    scheduling = spec.scheduling.model_copy(update={"gang": Gang.NONE})
+    world.job = world.job.model_copy(update={"spec": spec.model_copy(update={"scheduling": scheduling})})
+    status, finding = next_status(world.job, world.observed, now=world.now)
+    plan = plan_for(world.job.model_copy(update={"status": status}), world.observed, finding, now=world.now)
+    assert plan.delete_pod_groups == {Gang.VOLCANO}
+
+
+def test_words_about_nodes_are_shown_before_those_about_the_gang() -> None:
+    world = a_gang()
+    world.look()
+    world.change("cifar-launcher", unschedulable="waiting for minCount pods from a gang to be scheduled")
+    world.change("cifar-worker-1", unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    world.look()
+    ready = world.status.condition(ConditionType.READY)
+    assert ready is not None
+    assert ready.message == "waiting for nodes: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
