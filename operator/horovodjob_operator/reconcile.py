@@ -172,7 +172,7 @@ class Reconciler:
         job, attempt = record.job, record.job.status.attempt
         pods = [(Role.WORKER, index, self._worker(job, index)) for index in plan.create_workers]
         if plan.create_launcher:
-            pods.insert(0, (Role.LAUNCHER, 0, children.launcher_pod(job, attempt, plan.hosts)))
+            pods.insert(0, (Role.LAUNCHER, 0, self._launcher(job, plan.hosts)))
         pod_group = children.pod_group(job)
         if plan.create_secret and not await self._ensure_secret(record, observed):
             return
@@ -192,6 +192,9 @@ class Reconciler:
         if pods:
             launcher = "the launcher and " if plan.create_launcher else ""
             _tell(job, f"created {launcher}{counted(len(plan.create_workers), 'worker')}, attempt {attempt}")
+
+    def _launcher(self, job: HorovodJob, hosts: str) -> dict[str, Any]:
+        return children.launcher_pod(job, job.status.attempt, hosts, self._progress_url)
 
     def _worker(self, job: HorovodJob, index: int) -> dict[str, Any]:
         return children.worker_pod(job, index, job.status.attempt, self._progress_url)
@@ -298,7 +301,7 @@ class Reconciler:
             if record.refused in others:
                 await self._objects.create(others[record.refused], dry_run=True)
             elif record.refused.endswith(f"-{Role.LAUNCHER}"):
-                await self._objects.create_pod(children.launcher_pod(job, job.status.attempt, ""), dry_run=True)
+                await self._objects.create_pod(self._launcher(job, ""), dry_run=True)
             else:
                 index = int(record.refused.rpartition("-")[2] or 0)
                 await self._objects.create_pod(self._worker(job, index), dry_run=True)

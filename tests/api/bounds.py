@@ -211,6 +211,7 @@ BOUNDS: tuple[Bound, ...] = (
     *_length("runPolicy.managedBy", 63, 1),
     Bound("network.service", "type", "yes", True),
     Bound("network.isolate", "type", "yes", False),
+    Bound("launcher.asWorker", "type", "yes", True),
     *_range("elastic.minReplicas", 1, 10000),
     *_range("elastic.maxReplicas", 1, 10000),
     *_range("elastic.resetLimit", 1, 2147483647),
@@ -278,6 +279,12 @@ RULES: tuple[Rule, ...] = (
         {"elastic": {}},
         "spec: Invalid value: elastic needs script or command: "
         "Horovod's elastic driver starts the ranks, not a launcherCommand",
+    ),
+    Rule(
+        "an elastic job whose launcher hosts ranks",
+        {"elastic": {}, "launcher": {"asWorker": True}},
+        {"elastic": {}, "launcher": {"asWorker": False}},
+        "spec: Invalid value: elastic does not go with launcher.asWorker: workers come and go, the launcher cannot",
     ),
     Rule(
         "an elastic job with options of mpirun",

@@ -73,6 +73,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("worker", "template", "spec", "containers"), []),
     (("worker", "template"), REMOVED),
     (("launcher", "resources", "requests", "cpu"), "2"),
+    (("launcher", "asWorker"), True),
     (("launcher", "template"), {"metadata": {}}),
     (("launcher", "template", "spec"), {"hostPID": True}),
     (("launcher", "template", "spec", "hostNetwork"), False),

@@ -49,15 +49,19 @@ class CourseOfEvents(RuleBasedStateMachine):
         timeout=st.sampled_from([20, 600]),
         loss=st.sampled_from(["Restart", "Fail"]),
         gang=st.sampled_from(["None", "Native", "Volcano"]),
-        elastic=st.booleans(),
+        kind=st.sampled_from(["fixed", "elastic", "the launcher is a worker"]),
     )
     def begin(
-        self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str, gang: str, *, elastic: bool
+        self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str, gang: str, kind: str
     ) -> None:
         policy = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline, "onWorkerLoss": loss}
         size, placing = {"replicas": replicas, "gpus": 0}, {"timeoutSeconds": timeout, "gang": gang}
-        changing: dict[str, Any] = {"elastic": {"minReplicas": min(replicas, 2)}} if elastic else {}
-        self.world = World(a_job(worker=size, scheduling=placing, runPolicy=policy, **changing))
+        kinds: dict[str, dict[str, Any]] = {
+            "fixed": {},
+            "elastic": {"elastic": {"minReplicas": min(replicas, 2)}},
+            "the launcher is a worker": {"launcher": {"asWorker": True}},
+        }
+        self.world = World(a_job(worker=size, scheduling=placing, runPolicy=policy, **kinds[kind]))
 
     @rule(die_after=st.one_of(st.none(), st.integers(0, 4)))
     def look(self, die_after: int | None) -> None:
@@ -123,7 +127,7 @@ class CourseOfEvents(RuleBasedStateMachine):
     @precondition(lambda self: self.world.job.spec.elastic)
     @rule(more=st.integers(0, 2))
     def the_user_scales(self, more: int) -> None:
-        self.world.scale(self.world.job.spec.least_replicas + more)
+        self.world.scale(self.world.job.spec.least_workers + more)
 
     @rule(seconds=st.sampled_from([0.5, 3, 30, 400]))
     def time_passes(self, seconds: float) -> None:

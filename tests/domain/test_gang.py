@@ -27,7 +27,7 @@ def requests(**spec: Any) -> Any:
 def test_a_job_without_a_gang_has_no_group() -> None:
     job = a_job()
     assert pod_group(job) is None
-    for pod in (launcher_pod(job, 1, ""), worker_pod(job, 0, 1, "")):
+    for pod in (launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")):
         assert {"schedulingGroup", "schedulerName"} & set(pod["spec"]) == set()
 
 
@@ -37,7 +37,7 @@ def test_the_launcher_is_a_member_like_the_workers() -> None:
     assert group is not None
     assert (group["apiVersion"], group["metadata"]["name"]) == ("scheduling.k8s.io/v1alpha2", "cifar")
     assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    for pod in (launcher_pod(job, 1, ""), worker_pod(job, 0, 1, "")):
+    for pod in (launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")):
         assert pod["spec"]["schedulingGroup"] == {"podGroupName": "cifar"}
 
 
@@ -48,7 +48,7 @@ def test_a_group_of_volcano_has_a_queue_and_a_priority() -> None:
     assert group is not None
     del group["spec"]["minResources"]
     assert group["spec"] == {"minMember": 3, "queue": "vision", "priorityClassName": "urgent"}
-    for pod in (launcher_pod(job, 1, ""), worker_pod(job, 0, 1, "")):
+    for pod in (launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")):
         assert pod["spec"]["schedulerName"] == "volcano"
         assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "cifar"
 

@@ -58,6 +58,25 @@ def test_the_launcher_learns_its_hosts_when_every_worker_has_an_address() -> Non
     assert world.pods["cifar-launcher"].hosts == "10.0.0.10 slots=3\n10.0.0.9 slots=3\n"
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_launcher_that_hosts_ranks_is_replica_0(replicas: int) -> None:
+    world = World(a_job(worker={"replicas": replicas, "gpus": 0}, launcher={"asWorker": True}))
+    world.look()
+    workers = [f"cifar-worker-{index}" for index in range(1, replicas)]
+    assert set(world.pods) == {"cifar-launcher", *workers}
+    world.change("cifar-launcher", node="n", address="10.0.0.9")
+    for name in workers:
+        assert world.pods["cifar-launcher"].hosts == ""
+        world.change(name, node="n", address=f"10.0.1.{name[-1]}", ready=True)
+    world.look()
+    addresses = ["10.0.0.9", *(f"10.0.1.{index}" for index in range(1, replicas))]
+    assert world.pods["cifar-launcher"].hosts == "".join(f"{address} slots=1\n" for address in addresses)
+    world.change("cifar-launcher", ready=True)
+    world.look()
+    assert (phase_of(world), world.status.replicas) == (Phase.RUNNING, replicas)
+    assert world.status.workers_ready == f"{replicas}/{replicas}"
+
+
 def test_workers_go_and_the_launcher_stays_when_the_job_has_succeeded(running: World) -> None:
     running.end("cifar-launcher", 0)
     running.look()

@@ -175,9 +175,9 @@ def test_a_claim_holds_only_if_the_api_server_says_all_of_it(lie: Callable[[dict
 
 def test_the_launcher_has_as_much_time_to_end_as_the_ranks() -> None:
     job = a_job(worker={"template": {"spec": {"terminationGracePeriodSeconds": 120}}, "gpus": 0})
-    pods = (worker_pod(job, 0, 1, ""), launcher_pod(job, 1, ""))
+    pods = (worker_pod(job, 0, 1, ""), launcher_pod(job, 1, "", ""))
     assert [pod["spec"]["terminationGracePeriodSeconds"] for pod in pods] == [120, 120]
-    assert "terminationGracePeriodSeconds" not in launcher_pod(a_job(), 1, "")["spec"]
+    assert "terminationGracePeriodSeconds" not in launcher_pod(a_job(), 1, "", "")["spec"]
 
 
 def test_without_an_address_no_pod_gets_a_token() -> None:

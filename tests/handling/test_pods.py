@@ -26,6 +26,23 @@ def node_affinity(spec: Object) -> Object:
     return affinity
 
 
+def test_a_launcher_that_hosts_ranks_is_like_a_worker(submitted: Submit) -> None:
+    limits = {"limits": {"cpu": "1"}}
+    spec = {"preparation": {"command": "true", "timeoutSeconds": 9}}
+    job = submitted(worker={"replicas": 2, "gpus": 2, "resources": limits}, launcher={"asWorker": True}, **spec)
+    pods = job.wait_for_pods(["launcher", "worker-1"])
+    for pod in pods.values():
+        (container,) = pod["spec"]["containers"]
+        assert container["resources"]["limits"] == {"cpu": "1", "nvidia.com/gpu": "2"}
+        assert container["args"][0] == "true"
+        assert {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"} in pod["spec"]["tolerations"]
+        names = {variable["name"] for variable in container["env"]}
+        assert "HOROVODJOB_PREPARATION_TIMEOUT" in names
+        assert "NVIDIA_VISIBLE_DEVICES" not in names
+    indices = {role: pod["metadata"]["labels"]["horovodjob.dev/replica-index"] for role, pod in pods.items()}
+    assert indices == {"launcher": "0", "worker-1": "1"}
+
+
 def test_a_priority_class_is_that_of_all_pods_and_one_that_is_missing_is_told(submitted: Submit, api: Api) -> None:
     job = submitted(priorityClassName="urgent")
     message = job.wait_for_condition("Stalled", reason="InvalidSpec")

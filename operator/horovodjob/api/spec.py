@@ -270,6 +270,12 @@ class Worker(RolePods):
 class Launcher(RolePods):
     """The pod that runs mpirun; by default it requests 100m CPU and 256Mi memory."""
 
+    as_worker: bool = Field(
+        False,
+        description="The launcher hosts ranks too: it is replica 0, one of worker.replicas, with the GPUs and, unless "
+        "it has its own, the resources of a worker.",
+    )
+
 
 class Logs(Model):
     """Files that the job writes while it runs."""
@@ -382,6 +388,10 @@ class HorovodJobSpec(Model):
         (
             "!has(self.elastic) || !has(self.launcherCommand)",
             "elastic needs script or command: Horovod's elastic driver starts the ranks, not a launcherCommand",
+        ),
+        (
+            "!has(self.elastic) || !has(self.launcher.asWorker) || !self.launcher.asWorker",
+            "elastic does not go with launcher.asWorker: workers come and go, the launcher cannot",
         ),
         (
             "!has(self.elastic) || !has(self.mpi.args) || self.mpi.args.size() == 0",
@@ -508,9 +518,14 @@ class HorovodJobSpec(Model):
         return self.worker.slots or max(self.worker.gpus, 1)
 
     @property
-    def least_replicas(self) -> int:
-        """Workers without which no rank can run."""
-        return self.elastic.min_replicas if self.elastic else self.worker.replicas
+    def worker_indices(self) -> range:
+        """Indices of the replicas that are worker pods: all, or all but the launcher."""
+        return range(1 if self.launcher.as_worker else 0, self.worker.replicas)
+
+    @property
+    def least_workers(self) -> int:
+        """Worker pods without which no rank can run."""
+        return self.elastic.min_replicas if self.elastic else len(self.worker_indices)
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.model import Model
-from horovodjob.api.spec import RolePods
+from horovodjob.api.spec import Resources, RolePods
 from horovodjob.api.vocabulary import (
     AKS_POOL_LABEL,
     AKS_PRIORITY_LABEL,
@@ -34,7 +34,7 @@ GPU_TOLERATIONS = (
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
 )
 SPOT_TOLERATION = {"key": AKS_PRIORITY_LABEL, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
-WORKER_SCRIPTS = ("environment.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
+WORKER_SCRIPTS = ("environment.sh", "prepare.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
 LAUNCHER_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
@@ -92,7 +92,7 @@ def pod_group(job: HorovodJob) -> dict[str, Any] | None:
     kind = job.spec.scheduling.gang
     if kind is Gang.NONE:
         return None
-    spec = gang.group_spec(job, launcher_pod(job, 0, ""), worker_pod(job, 0, 0, ""))
+    spec = gang.group_spec(job, launcher_pod(job, 0, "", ""), worker_pod(job, 0, 0, ""))
     group = _companion(job, gang.API_VERSIONS[kind], "PodGroup", "gang", spec)
     group["metadata"]["labels"][LABEL_JOB_UID] = job.metadata.uid
     return group
@@ -121,23 +121,18 @@ def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> 
     """
     container = _container(job, Role.WORKER) | {
         "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/worker.sh"],
+        "args": _preparation(job),
         "ports": [{"name": "ssh", "containerPort": names.SSH_PORT, "protocol": "TCP"}],
         "startupProbe": {
             "tcpSocket": {"port": names.SSH_PORT},
             "periodSeconds": 1,
             "failureThreshold": 2147483647,
         },
-        "resources": _worker_resources(job),
+        "resources": _worker_resources(job, job.spec.worker.resources),
     }
     pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt)
     if progress_url and (index == 0 or job.spec.elastic):
         _let_report(pod["spec"], progress_url)
-    if job.spec.preparation:
-        container["args"] = [job.spec.preparation.command]
-        timeout = str(job.spec.preparation.timeout_seconds)
-        container["env"].append({"name": "HOROVODJOB_PREPARATION_TIMEOUT", "value": timeout})
-    if job.spec.worker.gpus:
-        pod["spec"]["tolerations"] += [dict(toleration) for toleration in GPU_TOLERATIONS]
     if job.spec.spot:
         pod["spec"]["tolerations"].append(dict(SPOT_TOLERATION))
         preferred = {"weight": 100, "preference": _priority_is("In")}
@@ -167,7 +162,7 @@ def _let_report(pod: dict[str, Any], url: str) -> None:
     ]
 
 
-def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
+def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str) -> dict[str, Any]:
     """The launcher of this attempt: it waits until `hosts` is not empty, then runs mpirun.
 
     Raises InvalidJob for a template that has not the shape of a pod.
@@ -180,8 +175,13 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str) -> dict[str, Any]:
         "startupProbe": probe | {"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 2147483647},
         "resources": _dumped(job.spec.launcher.resources) or LAUNCHER_REQUESTS,
     }
+    if job.spec.launcher.as_worker:
+        container["args"] = [*_preparation(job), *container["args"]]
+        container["resources"] = _worker_resources(job, job.spec.launcher.resources or job.spec.worker.resources)
     container["volumeMounts"].append(_mount("horovodjob-hosts", names.HOSTS_DIRECTORY, read_only=True))
     pod = _pod(job, Role.LAUNCHER, names.launcher_name(job), container, 0, attempt)
+    if progress_url and job.spec.launcher.as_worker:
+        _let_report(pod["spec"], progress_url)
     # mpirun and its ranks live as long as the launcher, and those of a worker may need all of the worker's time.
     if (seconds := _grace_seconds(job.spec.worker)) is not None:
         pod["spec"]["terminationGracePeriodSeconds"] = seconds
@@ -220,8 +220,13 @@ def _dumped(model: Model | None) -> dict[str, Any]:
     return model.model_dump(by_alias=True, exclude_none=True) if model else {}
 
 
-def _worker_resources(job: HorovodJob) -> dict[str, Any]:
-    resources = _dumped(job.spec.worker.resources)
+def _preparation(job: HorovodJob) -> list[str]:
+    """First argument of a pod that hosts ranks, where there is something to prepare."""
+    return [job.spec.preparation.command] if job.spec.preparation else []
+
+
+def _worker_resources(job: HorovodJob, given: Resources | None) -> dict[str, Any]:
+    resources = _dumped(given)
     if job.spec.worker.gpus:
         gpus = {GPU_RESOURCE: job.spec.worker.gpus}
         resources["limits"] = gpus | resources.get("limits", {})
@@ -264,7 +269,10 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
         values["HOROVODJOB_OUTPUTS"] = " ".join(output.id for output in job.spec.outputs)
     if job.spec.script is not None:
         values["HOROVODJOB_SCRIPT"] = job.spec.script.path
-    if role is Role.LAUNCHER and job.spec.worker.gpus:
+    hosts_ranks = role is Role.WORKER or job.spec.launcher.as_worker
+    if hosts_ranks and job.spec.preparation:
+        values["HOROVODJOB_PREPARATION_TIMEOUT"] = str(job.spec.preparation.timeout_seconds)
+    if job.spec.worker.gpus and not hosts_ranks:
         # An image whose runtime shows all GPUs by default would show the launcher GPUs that are others'.
         values["NVIDIA_VISIBLE_DEVICES"] = "void"
     generated: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
@@ -275,6 +283,8 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
             "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['horovodjob.dev/attempt']"}},
         },
     ]
+    if role is Role.LAUNCHER and hosts_ranks:
+        generated.append({"name": "HOROVODJOB_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     return generated + [_dumped(variable) for variable in job.spec.env or ()]
 
 
@@ -337,13 +347,16 @@ def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], inde
         {key: value for key, value in mapping.items() if key.startswith(KUEUE_PREFIX)}
         for mapping in (job.metadata.labels, job.metadata.annotations)
     )
+    tolerations = [_dumped(toleration) for toleration in spec.tolerations or ()]
+    if spec.worker.gpus and (role is Role.WORKER or spec.launcher.as_worker):
+        tolerations += [dict(toleration) for toleration in GPU_TOLERATIONS]
     pod_spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": spec.service_account_name is not None,
         "enableServiceLinks": False,
         "containers": [container],
         "volumes": _volumes(job, role),
-        "tolerations": [_dumped(toleration) for toleration in spec.tolerations or ()],
+        "tolerations": tolerations,
         "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
     }
     if spec.network.service:

@@ -83,7 +83,7 @@ class Look:
     @property
     def workers(self) -> dict[int, Pod]:
         """The workers by index."""
-        return self.observed.workers(self.job.spec.worker.replicas)
+        return self.observed.workers(self.job.spec.worker_indices)
 
     @property
     def deadline(self) -> datetime | None:
@@ -121,18 +121,17 @@ class Look:
         if self.job.spec.elastic and self.job.status.phase is Phase.STARTING:
             return True  # Workers come and go already.
         # An elastic job starts with fewer workers when the scheduler has said that it has no node for the others.
-        least, wanted = self.job.spec.least_replicas, self.job.spec.worker.replicas
+        least, wanted = self.job.spec.least_workers, len(self.job.spec.worker_indices)
         return len(placed) > least and len(placed) + len(waiting) == wanted + 1
 
     @property
     def hosts(self) -> tuple[Pod, ...]:
-        """The workers on which ranks can run, in the order of their indices."""
-        prepared = not self.job.spec.preparation
-        return tuple(
-            pod
-            for _, pod in sorted(self.workers.items())
-            if pod.address and pod.alive and not pod.deleting and (pod.ready or prepared)
-        )
+        """The pods on which ranks can run, in the order of their indices."""
+        # The launcher prepares itself before it looks at its hosts.
+        prepared = [pod for _, pod in sorted(self.workers.items()) if pod.ready or not self.job.spec.preparation]
+        if self.launcher and self.job.spec.launcher.as_worker:
+            prepared.insert(0, self.launcher)
+        return tuple(pod for pod in prepared if pod.address and pod.alive and not pod.deleting)
 
     @property
     def changes(self) -> bool:
@@ -143,7 +142,7 @@ class Look:
     def too_few_since(self) -> datetime | None:
         """Since when an elastic job has fewer workers than it needs."""
         prepared = self.job.status.condition(ConditionType.PREPARED)
-        if not self.changes or len(self.hosts) >= self.job.spec.least_replicas or prepared is None:
+        if not self.changes or len(self.hosts) >= self.job.spec.least_workers or prepared is None:
             return None
         return self.now if prepared.status == "True" else prepared.last_transition_time
 
@@ -340,8 +339,8 @@ def ranks_running(look: Look) -> Finding | None:
 
 def _elastic_message(look: Look) -> str:
     there, spec, refusal = len(look.hosts), look.job.spec, look.observed.refusal
-    if there < spec.least_replicas:
-        words = f"{counted(there, 'worker')} of the {spec.least_replicas} that elastic.minReplicas wants: ranks wait"
+    if there < spec.least_workers:
+        words = f"{counted(there, 'worker')} of the {spec.least_workers} that elastic.minReplicas wants: ranks wait"
     else:
         words = f"up to {counted(there * spec.slots, 'rank')} run on {counted(there, 'worker')}"
         if there != spec.worker.replicas:
@@ -392,8 +391,8 @@ def all_placed(look: Look) -> Finding | None:
     """All pods have a node: images, preparation, ssh."""
     if not look.placed:
         return None
-    unprepared = sum(not pod.ready for pod in look.workers.values()) if look.job.spec.preparation else 0
-    if unprepared:
+    unprepared = sum(not pod.ready for pod in look.workers.values()) + look.job.spec.launcher.as_worker
+    if look.job.spec.preparation and unprepared:
         words = f"all pods have a node; {counted(unprepared, 'worker')} not prepared yet"
         return Finding(Phase.STARTING, Reason.PREPARATION_RUNNING, words)
     return Finding(Phase.STARTING, Reason.WAITING_FOR_WORKERS, "all pods have a node; the workers start")
@@ -418,7 +417,7 @@ def not_placed_in_time(look: Look) -> Finding | None:
         return None
     words = _unschedulable(look)
     pods = [pod for pod in (look.launcher, *look.workers.values()) if pod and pod.node and pod.alive]
-    wanted, attempt = look.job.spec.worker.replicas + 1, look.job.status.attempt
+    wanted, attempt = len(look.job.spec.worker_indices) + 1, look.job.status.attempt
     message = (
         f"{len(pods)} of {wanted} pods had a node after scheduling.timeoutSeconds, "
         f"{look.job.spec.scheduling.timeout_seconds} s{f' ({words})' if words else ''}; all are released, and made "
@@ -490,7 +489,7 @@ def worker_lost(look: Look) -> Iterable[Failure]:
     """A worker of the attempt is gone, or going: once the hosts are published nobody can take its place."""
     if look.launcher is None or not look.launcher.hosts or look.job.spec.elastic:
         return
-    for index in range(look.job.spec.worker.replicas):
+    for index in look.job.spec.worker_indices:
         pod = look.workers.get(index)
         if pod is None or pod.deleting:
             yield _worker_taken(pod, index, f"{look.job.metadata.name}-worker-{index}")
@@ -500,7 +499,7 @@ def too_few_workers(look: Look) -> Iterable[Failure]:
     """An elastic job has waited long enough for the workers without which its ranks cannot go on."""
     until, spec = look.too_few_until, look.job.spec
     if until and look.now >= until:
-        words = f"{counted(len(look.hosts), 'worker')} of the {spec.least_replicas} that elastic.minReplicas wants"
+        words = f"{counted(len(look.hosts), 'worker')} of the {spec.least_workers} that elastic.minReplicas wants"
         words += f" for {spec.scheduling.timeout_seconds} s, scheduling.timeoutSeconds"
         yield Failure(Reason.WORKER_LOST, words, taken=True, of_worker=True)
 
@@ -531,7 +530,9 @@ def launcher_failed(look: Look) -> Iterable[Failure]:
     elif pod.out_of_memory:
         yield Failure(Reason.LAUNCHER_FAILED, "the launcher was killed: its memory limit is reached", pod)
     elif told := told_reason(pod.end):
-        yield Failure(*told, pod, exit_code=pod.end.exit_code)
+        reason, words = told
+        where = f"the launcher on node {pod.node}: " if reason is Reason.PREPARATION_FAILED else ""
+        yield Failure(reason, f"{where}{words}", pod, exit_code=pod.end.exit_code)
     elif pod.end.container != Role.LAUNCHER or pod.end.reason not in ("Error", "Completed"):
         words = (
             f"container {pod.end.container} ended with {pod.end.reason or 'an error'}, exit code {pod.end.exit_code}"

@@ -36,7 +36,7 @@ def membership(raw: Mapping[str, Any]) -> Gang:
 
 def group_spec(job: HorovodJob, launcher: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str, Any]:
     """Spec of the job's PodGroup; the launcher is a member, for without it the workers would hold nodes in vain."""
-    workers = job.spec.least_replicas  # others of an elastic job may come later
+    workers = job.spec.least_workers  # others of an elastic job may come later
     if job.spec.scheduling.gang is Gang.NATIVE:
         return {"schedulingPolicy": {"gang": {"minCount": workers + 1}}}
     # Volcano keeps the group back until its queue has room for all of this.

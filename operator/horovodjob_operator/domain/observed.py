@@ -172,9 +172,9 @@ class Observed:
         """The launcher pod, of whatever attempt."""
         return next((pod for pod in self.pods if pod.role is Role.LAUNCHER), None)
 
-    def workers(self, replicas: int) -> dict[int, Pod]:
+    def workers(self, indices: range) -> dict[int, Pod]:
         """Worker pods by index, those of the job's present size."""
-        return {pod.index: pod for pod in self.pods if pod.role is Role.WORKER and pod.index < replicas}
+        return {pod.index: pod for pod in self.pods if pod.role is Role.WORKER and pod.index in indices}
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _clean_up(job: HorovodJob, observed: Observed) -> Plan:
 def _attempt(look: Look, again: datetime | None) -> Plan:
     """The present attempt's pods: what is missing is made, what is in the way or spent goes."""
     job, observed = look.job, look.observed
-    attempt, replicas = job.status.attempt, job.spec.worker.replicas
+    attempt = job.status.attempt
     leaving = observed.launcher
     stale = [pod.name for pod in (leaving,) if pod and pod.attempt != attempt and not pod.deleting]
     # Workers that a failure left behind; one of this very attempt would be a failure of it, found before.
@@ -128,7 +128,7 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
         return Plan(look_again_at=again)
     missing = tuple(
         index
-        for index in range(replicas)
+        for index in job.spec.worker_indices
         if index not in look.workers and names.worker_name(job, index) not in observed.strangers
     )
     later = _later(look) if missing else None
@@ -156,7 +156,7 @@ def _hosts(look: Look) -> str:
     if look.job.spec.elastic and look.launcher and look.launcher.hosts:
         wanted = 1
     elif look.job.spec.elastic and look.placed:
-        wanted = max(sum(bool(pod.node) for pod in look.workers.values()), look.job.spec.least_replicas)
+        wanted = max(sum(bool(pod.node) for pod in look.workers.values()), look.job.spec.least_workers)
     if len(hosts) < wanted:
         return ""
     return "".join(f"{pod.address} slots={look.job.spec.slots}\n" for pod in hosts)
@@ -182,6 +182,5 @@ def _surplus(look: Look, hosts: str) -> list[str]:
     """Workers that the job has no more use for; the launcher hears of it first, and their ranks leave."""
     if _publish(look, hosts):
         return []
-    replicas = look.job.spec.worker.replicas
     workers = (pod for pod in look.observed.pods if pod.role is Role.WORKER and not pod.deleting)
-    return [pod.name for pod in workers if pod.index >= replicas]
+    return [pod.name for pod in workers if pod.index not in look.job.spec.worker_indices]

@@ -78,6 +78,7 @@ def next_status(job: HorovodJob, observed: Observed, *, now: datetime) -> tuple[
 def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime) -> HorovodJobStatus:
     old, phase = job.status, finding.phase
     counts = _replica_statuses(job, observed, phase)
+    replicas = [counts.worker, *([counts.launcher] if job.spec.launcher.as_worker else [])]
     failure = finding.failure
     retries = (failure,) if failure and phase is Phase.RESTARTING else ()
     released = failure is not None and phase is Phase.QUEUED
@@ -100,10 +101,10 @@ def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime
         restarts=old.restarts + sum(not failed.taken for failed in retries),
         preemptions=old.preemptions + sum(lost.taken and lost.who != "" for lost in (*finding.losses, *retries)),
         exit_code=old.exit_code if finding.exit_code is None else finding.exit_code,
-        replicas=counts.worker.active,
+        replicas=sum(count.active for count in replicas),
         selector=names.selector(job, Role.WORKER),
         replica_statuses=counts,
-        workers_ready=f"{counts.worker.ready}/{job.spec.worker.replicas}",
+        workers_ready=f"{sum(count.ready for count in replicas)}/{job.spec.worker.replicas}",
         output_path_segment=names.output_path_segment(job),
         errors=_errors(job, finding, now),
         training=None if resumes else _training(old, observed.report),
@@ -157,9 +158,9 @@ def _error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
 
 def _prepared(look: Look, phase: Phase) -> bool:
     if phase is Phase.RUNNING:
-        return look.job.spec.elastic is None or len(look.hosts) >= look.job.spec.least_replicas
+        return look.job.spec.elastic is None or len(look.hosts) >= look.job.spec.least_workers
     ready = sum(pod.ready and not pod.deleting for pod in look.workers.values())
-    return phase is Phase.STARTING and ready == look.job.spec.worker.replicas
+    return phase is Phase.STARTING and ready == len(look.job.spec.worker_indices)
 
 
 def _conditions(job: HorovodJob, finding: Finding, *, prepared: bool, now: datetime) -> tuple[Condition, ...]:

@@ -23,6 +23,13 @@ class Claim:
     expires_at: float
     """Seconds since 1970."""
 
+    @property
+    def job(self) -> str:
+        """Name of the job whose pod it would be."""
+        launcher = f"-{Role.LAUNCHER}"
+        of_launcher = self.pod.endswith(launcher)
+        return self.pod.removesuffix(launcher) if of_launcher else self.pod.rpartition(f"-{Role.WORKER}-")[0]
+
 
 def claim_of(token: str) -> Claim | None:
     """What a token says of itself, None for what is no token of a pod for this purpose."""
@@ -52,6 +59,7 @@ def confirms(review: Mapping[str, Any], claim: Claim) -> bool:
 
 
 def may_report(job: HorovodJob, pod: Pod) -> bool:
-    """Whether rank 0 of the job can be in this pod: in the first worker, in any where ranks come and go."""
-    can_have_rank_0 = pod.role is Role.WORKER and (pod.index == 0 or job.spec.elastic is not None)
-    return pod.owner_uid == job.metadata.uid and can_have_rank_0 and pod.alive
+    """Whether rank 0 of the job can be in this pod: the first replica's, or any where ranks come and go."""
+    can_have_rank_0 = pod.index == 0 or job.spec.elastic is not None
+    hosts_ranks = pod.role is Role.WORKER or job.spec.launcher.as_worker
+    return pod.owner_uid == job.metadata.uid and hosts_ranks and can_have_rank_0 and pod.alive

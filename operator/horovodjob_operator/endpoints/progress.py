@@ -125,7 +125,7 @@ class Reports:
 
     def _record(self, claim: Claim) -> Record | None:
         """The job whose rank 0 can be in the pod that is claimed."""
-        key = (claim.namespace, claim.pod.rpartition("-worker-")[0])
+        key = (claim.namespace, claim.job)
         record, pod = self._caches.jobs.get(key), self._caches.pods.get(key, {}).get(claim.pod)
         known = record and pod and pod.uid == claim.uid and tokens.may_report(record.job, pod)
         return record if known else None

@@ -14,6 +14,21 @@ for program in ssh mpirun; do
         give_up LauncherFailed "the image has no $program: it needs an OpenSSH client and MPI (Debian: openssh-client, openmpi-bin), for elastic jobs Python and Horovod"
 done
 
+# With launcher.asWorker ranks run here too: what is a worker's to do before and after them is done here.
+# shellcheck disable=SC2153 # set in the pod
+own=${HOROVODJOB_ADDRESS:-}
+if [ -n "$own" ]; then
+    prepare_nccl
+    # shellcheck source=SCRIPTDIR/ranks.sh
+    . "$etc/ranks.sh"
+fi
+if [ -n "${HOROVODJOB_PREPARATION_TIMEOUT:-}" ]; then
+    # shellcheck source=SCRIPTDIR/prepare.sh
+    . "$etc/prepare.sh"
+    prepare "$1"
+    shift
+fi
+
 cp "$etc/id_ed25519" "$etc/known_hosts" "$run/"
 chmod 600 "$run/id_ed25519"
 # One host key for the job whatever the address is, so a worker that comes back elsewhere is still known.
@@ -70,6 +85,12 @@ joining=
 workers=0
 while read -r host _; do
     workers=$((workers + 1))
+    if [ "$host" = "$own" ]; then
+        if [ -n "${HOROVODJOB_SCRIPT:-}" ] && [ ! -e "$HOROVODJOB_SCRIPT" ]; then
+            give_up ScriptNotFound "there is no file $HOROVODJOB_SCRIPT on the launcher, which hosts ranks"
+        fi
+        continue
+    fi
     join "$host" &
     joining="$joining $!"
 done <"$HOROVODJOB_HOSTFILE"
@@ -153,6 +174,10 @@ end_job() {
     ending=
     while read -r host _; do
         ending="$ending $host"
+        if [ "$host" = "$own" ]; then
+            { let_ranks_save; echo gone; } >"$run/end-$host" &
+            continue
+        fi
         { ssh -F "$run/ssh_config" "$host" horovodjob-end <&9 || :; echo gone; } >"$run/end-$host" 2>/dev/null &
     done <"$hosts"
     for host in $ending; do

@@ -1,0 +1,38 @@
+# shellcheck shell=sh disable=SC2154 # names are shared with what sources this
+# Sourced by worker.sh, and by launcher.sh where the launcher hosts ranks: what runs on a node before any rank.
+
+# prepare COMMAND: runs spec.preparation; its output goes to the container's log and to files of its own.
+prepare() {
+    logs=${HOROVODJOB_LOGS:-$AZ_BATCHAI_JOB_TEMP}
+    out=$logs/stdout-job_prep-$HOROVODJOB_POD.txt
+    err=$logs/stderr-job_prep-$HOROVODJOB_POD.txt
+    (umask 022 && for file in "$out" "$err"; do
+        printf -- '--- attempt %s, %s ---\n' "$HOROVODJOB_ATTEMPT" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$file"
+    done) || say "the preparation has no log files"
+    say "preparation starts"
+    mkfifo "$run/prepare-out" "$run/prepare-err"
+    (umask 022 && exec tee -a "$out") <"$run/prepare-out" &
+    copies=$!
+    (umask 022 && exec tee -a "$err") <"$run/prepare-err" >&2 &
+    copies="$copies $!"
+    (umask "$HOROVODJOB_UMASK" && exec /bin/sh -c "$1") </dev/null >"$run/prepare-out" 2>"$run/prepare-err" &
+    prepare_pid=$!
+    (sleep "$HOROVODJOB_PREPARATION_TIMEOUT" && : >"$run/prepare-late" && kill -KILL "$prepare_pid") 2>/dev/null &
+    watchdog=$!
+    code=0
+    wait "$prepare_pid" || code=$?
+    kill "$watchdog" 2>/dev/null || :
+    # What the preparation left running in the background may hold its output open for ever.
+    turns=0
+    # shellcheck disable=SC2086 # a list of numbers
+    while [ "$turns" -lt 10 ] && kill -0 $copies 2>/dev/null; do
+        sleep 0.1
+        turns=$((turns + 1))
+    done
+    last=$(tail -q -n 5 "$err" "$out" 2>/dev/null | grep -v '^--- attempt ' || :)
+    if [ -e "$run/prepare-late" ]; then
+        give_up PreparationFailed "the preparation did not end within $HOROVODJOB_PREPARATION_TIMEOUT s: $last"
+    fi
+    if [ "$code" != 0 ]; then give_up PreparationFailed "the preparation ended with exit code $code: $last"; fi
+    say "preparation ended"
+}
