@@ -28,13 +28,12 @@ def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_o
     open_space: Space, target: Target
 ) -> None:
     space = open_space
-    # The local cluster's node has no default route that says which interface is the right one.
-    own = [f"--mca {part}_tcp_if_include {NODE_INTERFACE}".split() for part in ("oob", "btl")]
-    mpi: dict[str, Any] = {"mpi": {"args": [word for words in own for word in words]}} if target.local else {}
-    roles = {"worker": HOST_NETWORK, "launcher": HOST_NETWORK}
-    space.apply(space.job("first", WAIT, **roles, **mpi))
+    # The interface of the local cluster's node has another name than that of its pods.
+    both = [f"--mca {part}_tcp_if_include eth0,{NODE_INTERFACE}".split() for part in ("oob", "btl")]
+    mpi: dict[str, Any] = {"mpi": {"args": [word for words in both for word in words]}} if target.local else {}
+    space.apply(space.job("first", WAIT, worker=HOST_NETWORK, **mpi))
     space.wait_phase("first", "Running")
-    space.apply(space.job("second", WAIT, **roles, **mpi))
+    space.apply(space.job("second", WAIT, worker=HOST_NETWORK, **mpi))
 
     def told() -> bool:
         return "free ports" in space.condition("second", "Ready").get("message", "")
@@ -45,4 +44,4 @@ def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_o
     space.wait_phase("second", "Running")
     space.release("second-worker-0")
     space.wait_phase("second", "Succeeded")
-    assert space.output("second") == ["done"]
+    assert "done" in space.output("second")
