@@ -45,3 +45,12 @@ def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_o
     space.release("second-worker-0")
     space.wait_phase("second", "Succeeded")
     assert "done" in space.output("second")
+
+
+def test_a_launcher_with_a_workers_address_is_refused_for_ranks_would_run_in_it(open_space: Space) -> None:
+    roles = {"worker": HOST_NETWORK, "launcher": HOST_NETWORK}
+    open_space.apply(open_space.job("same", WAIT, runPolicy={"backoffLimit": 0}, **roles))
+    (error,) = open_space.wait_phase("same", "Failed")["errors"]
+    assert error["reason"] == "LauncherFailed"
+    assert "a worker has the launcher's own address" in error["message"]
+    assert "set hostNetwork for workers only" in error["message"]

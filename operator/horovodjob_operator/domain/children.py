@@ -270,6 +270,8 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
     if job.spec.script is not None:
         values["HOROVODJOB_SCRIPT"] = job.spec.script.path
     hosts_ranks = role is Role.WORKER or job.spec.launcher.as_worker
+    if role is Role.LAUNCHER and hosts_ranks:
+        values["HOROVODJOB_AS_WORKER"] = "1"
     if hosts_ranks and job.spec.preparation:
         values["HOROVODJOB_PREPARATION_TIMEOUT"] = str(job.spec.preparation.timeout_seconds)
     if job.spec.worker.gpus and not hosts_ranks:
@@ -283,7 +285,7 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
             "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['horovodjob.dev/attempt']"}},
         },
     ]
-    if role is Role.LAUNCHER and hosts_ranks:
+    if role is Role.LAUNCHER:
         generated.append({"name": "HOROVODJOB_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     return generated + [_dumped(variable) for variable in job.spec.env or ()]
 

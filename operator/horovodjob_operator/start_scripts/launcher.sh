@@ -15,9 +15,7 @@ for program in ssh mpirun; do
 done
 
 # With launcher.asWorker ranks run here too: what is a worker's to do before and after them is done here.
-# shellcheck disable=SC2153 # set in the pod
-own=${HOROVODJOB_ADDRESS:-}
-if [ -n "$own" ]; then
+if [ -n "${HOROVODJOB_AS_WORKER:-}" ]; then
     prepare_nccl
     # shellcheck source=SCRIPTDIR/ranks.sh
     . "$etc/ranks.sh"
@@ -85,7 +83,10 @@ joining=
 workers=0
 while read -r host _; do
     workers=$((workers + 1))
-    if [ "$host" = "$own" ]; then
+    if [ "$host" = "$HOROVODJOB_ADDRESS" ]; then
+        if [ -z "${HOROVODJOB_AS_WORKER:-}" ]; then
+            give_up LauncherFailed "a worker has the launcher's own address, $host, and mpirun would start its ranks here: set hostNetwork for workers only"
+        fi
         if [ -n "${HOROVODJOB_SCRIPT:-}" ] && [ ! -e "$HOROVODJOB_SCRIPT" ]; then
             give_up ScriptNotFound "there is no file $HOROVODJOB_SCRIPT on the launcher, which hosts ranks"
         fi
@@ -174,7 +175,7 @@ end_job() {
     ending=
     while read -r host _; do
         ending="$ending $host"
-        if [ "$host" = "$own" ]; then
+        if [ "$host" = "$HOROVODJOB_ADDRESS" ]; then
             { let_ranks_save; echo gone; } >"$run/end-$host" &
             continue
         fi
