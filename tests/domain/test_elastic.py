@@ -92,9 +92,9 @@ def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running:
     assert hosts(running) == addresses(running, 0, 1)
     status = running.status
     assert (status.phase, status.attempt, status.restarts) == (Phase.RUNNING, 1, 0)
-    seen = {"deleted": [Reason.WORKER_LOST], "gone": [], "evicted": [Reason.EVICTED]}[how]
-    assert [error.reason for error in status.errors] == seen
-    assert status.preemptions == len(seen)
+    assert [error.pod for error in status.errors] == [name]
+    assert status.errors[0].reason == (Reason.EVICTED if how == "evicted" else Reason.WORKER_LOST)
+    assert status.preemptions == 1
 
 
 def test_the_loss_of_a_worker_is_an_event_and_an_error_once(running: World) -> None:

@@ -349,18 +349,32 @@ def _elastic_message(look: Look) -> str:
 
 
 def _losses(look: Look) -> tuple[Failure, ...]:
-    """Workers that have ended or are going, and have not been reported yet; so many at a time as a status can hold."""
+    """Workers that are lost and have not been reported yet; so many at a time as a status can hold."""
+    if not look.changes:
+        return ()
     lost = [
         _worker_failure(pod, index) if not pod.alive else _worker_taken(pod, index, pod.name)
         for index, pod in sorted(look.workers.items())
-        if look.changes and (not pod.alive or pod.deleting)
+        if not pod.alive or pod.deleting
     ]
-    return tuple(failure for failure in lost[:NEWEST_ERRORS] if not _reported(look.job, failure.pod))
+    return tuple(failure for failure in [*lost, *_vanished(look)][:NEWEST_ERRORS] if not _reported(look.job, failure))
 
 
-def _reported(job: HorovodJob, pod: Pod | None) -> bool:
+def _vanished(look: Look) -> Iterable[Failure]:
+    """Workers that are gone without having been seen to go: hosts that the launcher still knows."""
+    known = [line.split()[0] for line in (look.launcher.hosts if look.launcher else "").splitlines()]
+    there = {pod.address for pod in look.observed.pods}
+    missing = (index for index in look.job.spec.worker_indices if index not in look.workers)
+    for address, index in zip((host for host in known if host not in there), missing, strict=False):
+        name = f"{look.job.metadata.name}-{Role.WORKER}-{index}"
+        yield Failure(Reason.WORKER_LOST, f"worker {index} at {address} is gone", pod_name=name, taken=True)
+
+
+def _reported(job: HorovodJob, failure: Failure) -> bool:
+    since = failure.pod.created_at if failure.pod else None
     return any(
-        pod and error.pod == pod.name and error.time >= (pod.created_at or error.time) for error in job.status.errors
+        error.pod == failure.who and (error.time >= since if since else error.message == failure.message)
+        for error in job.status.errors
     )
 
 
