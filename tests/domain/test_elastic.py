@@ -97,6 +97,15 @@ def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running:
     assert status.preemptions == 1
 
 
+def test_a_worker_that_is_gone_right_after_it_was_seen_to_go_is_lost_once(running: World) -> None:
+    running.change("cifar-worker-1", deleting=True)
+    status, _ = next_status(running.job, running.observed, now=running.now)
+    running.job = running.job.model_copy(update={"status": status})
+    running.vanish()
+    running.look()
+    assert (len(running.status.errors), running.status.preemptions) == (1, 1)
+
+
 def test_the_loss_of_a_worker_is_an_event_and_an_error_once(running: World) -> None:
     before = running.status
     running.change("cifar-worker-1", deleting=True)

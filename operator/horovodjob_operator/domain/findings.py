@@ -26,6 +26,7 @@ RETRY_FIRST_SECONDS = 10
 RETRY_LONGEST_SECONDS = 360
 # mpirun may notice a worker's death before the kubelet reports it; the worker's own evidence is worth the wait.
 EVIDENCE_SECONDS = 2
+VANISHED_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +358,7 @@ def _losses(look: Look) -> tuple[Failure, ...]:
         for index, pod in sorted(look.workers.items())
         if not pod.alive or pod.deleting
     ]
-    return tuple(failure for failure in [*lost, *_vanished(look)][:NEWEST_ERRORS] if not _reported(look.job, failure))
+    return tuple(failure for failure in [*lost, *_vanished(look)][:NEWEST_ERRORS] if not _reported(look, failure))
 
 
 def _vanished(look: Look) -> Iterable[Failure]:
@@ -370,12 +371,13 @@ def _vanished(look: Look) -> Iterable[Failure]:
         yield Failure(Reason.WORKER_LOST, f"worker {index} at {address} is gone", pod_name=name, taken=True)
 
 
-def _reported(job: HorovodJob, failure: Failure) -> bool:
-    since = failure.pod.created_at if failure.pod else None
-    return any(
-        error.pod == failure.who and (error.time >= since if since else error.message == failure.message)
-        for error in job.status.errors
-    )
+def _reported(look: Look, failure: Failure) -> bool:
+    told = [error for error in look.job.status.errors if error.pod == failure.who]
+    if failure.pod:
+        return any(error.time >= (failure.pod.created_at or error.time) for error in told)
+    # One that was seen to go may be gone a moment later, before the launcher has heard of it.
+    recently = look.now - timedelta(seconds=VANISHED_SECONDS)
+    return any(error.time >= recently or error.message == failure.message for error in told)
 
 
 def container_cannot_start(look: Look) -> Finding | None:
