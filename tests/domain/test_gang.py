@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from domain.worlds import World, a_job
-from horovodjob.api.vocabulary import ConditionType, Gang, Phase
+from horovodjob.api.vocabulary import ConditionType, Gang, Phase, Role
 from horovodjob_operator.domain.children import launcher_pod, pod_group, worker_pod
-from horovodjob_operator.domain.observed import Observed, owned_pod
+from horovodjob_operator.domain.observed import Observed, Pod, owned_pod
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.reporting import next_status
 
@@ -180,7 +180,7 @@ def test_a_new_gang_waits_until_the_old_one_has_gone() -> None:
 def test_a_gang_waits_for_the_pods_of_an_earlier_job_of_the_name() -> None:
     world = a_gang()
     world.look()
-    strangers = Observed(strangers=frozenset({"cifar-worker-1"}))
+    strangers = Observed(strangers=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
     plan = plan_for(world.job, strangers, _finding(world), now=world.now)
     assert (plan.create_launcher, plan.create_workers) == (False, ())
 

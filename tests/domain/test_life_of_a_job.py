@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from domain.worlds import NOON, World, a_job
-from horovodjob.api.vocabulary import ConditionType, Phase, Reason
+from horovodjob.api.vocabulary import ConditionType, Phase, Reason, Role
 from horovodjob_operator.domain.findings import released_until
-from horovodjob_operator.domain.observed import End, Waiting, owned_pod
+from horovodjob_operator.domain.observed import End, Pod, Waiting, owned_pod
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.reporting import events_between, next_status, significant
 
@@ -188,6 +188,76 @@ def test_a_worker_whose_node_is_gone_is_told_as_such(running: World) -> None:
     error = running.status.errors[-1]
     assert (error.reason, error.node, running.status.preemptions) == (Reason.NODE_LOST, "node1", 1)
     assert error.message == "worker 0 was lost with its node node1, which is gone"
+
+
+WORDS = (
+    "waiting for pod cifar-worker-1 to go, which node node1 should have ended by 12:00:30Z: if that node does not "
+    "answer, delete it or taint it node.kubernetes.io/out-of-service"
+)
+
+
+def message_of(world: World) -> str:
+    ready = world.status.condition(ConditionType.READY)
+    return ready.message if ready else ""
+
+
+def test_a_pod_that_its_node_does_not_end_is_told_with_what_to_do(running: World) -> None:
+    leaves_at = NOON + timedelta(seconds=30)
+    running.change("cifar-worker-1", deleting=True, leaves_at=leaves_at, disruption="DeletionByTaintManager")
+    running.look()
+    error = running.status.errors[-1]
+    told = "worker 1 was evicted from node node1: DeletionByTaintManager"
+    assert (error.reason, error.message) == (Reason.EVICTED, told)
+    running.pods = {name: pod for name, pod in running.pods.items() if pod.leaves_at or not pod.deleting}
+    running.wait(39)
+    running.look()
+    assert (running.status.phase, message_of(running)) == (Phase.RESTARTING, "the pods are being created and placed")
+    _, finding = next_status(running.job, running.observed, now=running.now)
+    assert plan_for(running.job, running.observed, finding, now=running.now).look_again_at == NOON + timedelta(
+        seconds=40
+    )
+    running.wait(1)
+    running.look()
+    assert (running.status.phase, message_of(running)) == (Phase.RESTARTING, WORDS)
+    running.vanish()
+    running.launch()
+    assert (running.status.phase, running.status.attempt, running.status.preemptions) == (Phase.RUNNING, 2, 1)
+
+
+def test_a_pod_that_never_goes_does_not_hold_the_nodes_of_the_others_for_ever(running: World) -> None:
+    running.change("cifar-worker-1", deleting=True, leaves_at=NOON + timedelta(seconds=30))
+    running.look()
+    running.pods = {name: pod for name, pod in running.pods.items() if pod.leaves_at or not pod.deleting}
+    running.wait(12)
+    running.look()
+    running.wait(600)
+    running.look()
+    assert message_of(running).startswith(
+        "1 of 3 pods had a node after scheduling.timeoutSeconds, 600 s (waiting for pod"
+    )
+    assert all(pod.deleting for pod in running.pods.values())
+
+
+def test_a_pod_of_an_earlier_job_that_its_node_does_not_end_is_told_too() -> None:
+    world = World(a_job())
+    old = Pod("cifar-worker-1", "old", Role.WORKER, 1, node="node1", deleting=True, leaves_at=NOON)
+    world.look()
+    del world.pods["cifar-worker-1"]
+    observed = replace(world.observed, strangers=(old,))
+    status, _ = next_status(world.job, observed, now=NOON + timedelta(seconds=10))
+    assert status.conditions[0].message == WORDS.replace("12:00:30Z", "12:00:00Z")
+
+
+def test_an_elastic_job_says_so_while_it_goes_on() -> None:
+    world = World(a_job(elastic={"minReplicas": 1}))
+    world.launch()
+    world.change("cifar-worker-1", deleting=True, leaves_at=NOON)
+    world.look()
+    world.wait(10)
+    world.look()
+    running = world.status.condition(ConditionType.RUNNING)
+    assert running is not None
+    assert running.message == f"up to 1 rank run on 1 worker of 2; {WORDS.replace('12:00:30Z', '12:00:00Z')}"
 
 
 def test_a_start_script_tells_its_reason_itself(running: World) -> None:

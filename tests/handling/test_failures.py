@@ -60,6 +60,27 @@ def test_a_worker_that_goes_with_its_node_is_replaced_and_told(submitted: Submit
     assert (last_error(job)["reason"], last_error(job)["node"]) == ("NodeLost", "node-1")
 
 
+def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_gone(submitted: Submit) -> None:
+    job = submitted().bring_to("Running")
+    worker = f"{job.pods_path}/train-worker-1"
+    kept = job.uids()["worker-0"]
+    taint = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "NoExecute"}
+    job.report("worker-1", conditions=[taint])
+    job.api.patch(worker, {"metadata": {"finalizers": ["example.com/no-kubelet"]}})
+    job.remove("worker-1")
+    job.let_the_delay_pass()
+    assert last_error(job)["message"] == "worker 1 was evicted from node node-1: DeletionByTaintManager"
+    job.wait_for_pods(["launcher"])
+    wait_for("the words", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
+    assert job.condition("Reconciling")["message"].endswith(
+        ": if that node does not answer, delete it or taint it node.kubernetes.io/out-of-service"
+    )
+    assert (job.phase, job.status["attempt"], job.hosts) == ("Restarting", 2, "")
+    job.api.patch(worker, {"metadata": {"finalizers": None}})
+    job.bring_to("Running", since="Queued")
+    assert (job.uids()["worker-0"], job.status["preemptions"], job.status["restarts"]) == (kept, 1, 0)
+
+
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -> None:
     job = submitted(runPolicy={"backoffLimit": limit}).bring_to("Running")

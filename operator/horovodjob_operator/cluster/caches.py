@@ -44,11 +44,11 @@ class Caches:
     pods: dict[Key, dict[str, Pod]] = field(default_factory=dict)
 
     def observed(self, record: Record) -> Observed:
-        """The pods of this very job, and the names that an earlier one still occupies."""
+        """The pods of this very job, and those of an earlier one that still have their names."""
         pods, uid = self.pods.get(record.job.key, {}).values(), record.job.metadata.uid
         return Observed(
             pods=tuple(pod for pod in pods if pod.owner_uid == uid),
-            strangers=frozenset(pod.name for pod in pods if pod.owner_uid and pod.owner_uid != uid),
+            strangers=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
             refusal=record.refusal,
             mount_failure=record.mount_failure,
             report=record.report,

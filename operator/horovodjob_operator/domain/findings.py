@@ -27,6 +27,8 @@ RETRY_LONGEST_SECONDS = 360
 # mpirun may notice a worker's death before the kubelet reports it; the worker's own evidence is worth the wait.
 EVIDENCE_SECONDS = 2
 VANISHED_SECONDS = 30
+# A kubelet that is there takes less to end a pod whose grace period is over.
+OVERDUE_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,14 @@ class Look:
         # An elastic job starts with fewer workers when the scheduler has said that it has no node for the others.
         least, wanted = self.job.spec.least_workers, len(self.job.spec.worker_indices)
         return len(placed) > least and len(placed) + len(waiting) == wanted + 1
+
+    @property
+    def leaving(self) -> Pod | None:
+        """The pod on its way out that has held a name of the job for longest after it should have gone."""
+        indices = self.job.spec.worker_indices
+        pods = (*self.observed.pods, *self.observed.strangers)
+        held = (pod for pod in pods if pod.leaves_at and (pod.role is Role.LAUNCHER or pod.index in indices))
+        return min(held, key=lambda pod: (pod.leaves_at, pod.name), default=None)
 
     @property
     def hosts(self) -> tuple[Pod, ...]:
@@ -329,7 +339,7 @@ def ranks_running(look: Look) -> Finding | None:
             Phase.RUNNING,
             Reason.RANKS_RUNNING,
             _elastic_message(look),
-            look_again_at=look.too_few_until,
+            look_again_at=min((at for at in (look.too_few_until, _overdue_at(look)) if at), default=None),
             losses=_losses(look),
         )
     what = f"mpirun runs {counted(spec.worker.replicas * spec.slots, 'rank')} on"
@@ -340,13 +350,14 @@ def ranks_running(look: Look) -> Finding | None:
 
 def _elastic_message(look: Look) -> str:
     there, spec, refusal = len(look.hosts), look.job.spec, look.observed.refusal
+    obstacle = refusal.message if refusal else _overdue(look)
     if there < spec.least_workers:
         words = f"{counted(there, 'worker')} of the {spec.least_workers} that elastic.minReplicas wants: ranks wait"
     else:
         words = f"up to {counted(there * spec.slots, 'rank')} run on {counted(there, 'worker')}"
         if there != spec.worker.replicas:
             words += f" of {spec.worker.replicas}"
-    return f"{words}; {refusal.message}" if refusal else words
+    return f"{words}; {obstacle}" if obstacle else words
 
 
 def _losses(look: Look) -> tuple[Failure, ...]:
@@ -417,8 +428,26 @@ def all_placed(look: Look) -> Finding | None:
 def waiting_for_nodes(look: Look) -> Finding:
     """Some pods have no node yet."""
     words = _unschedulable(look)
-    message = f"waiting for nodes: {words}" if words else "the pods are being created and placed"
-    return Finding(_before_starting(look), Reason.WAITING_FOR_NODES, message)
+    message = _overdue(look) or (f"waiting for nodes: {words}" if words else "the pods are being created and placed")
+    return Finding(_before_starting(look), Reason.WAITING_FOR_NODES, message, look_again_at=_overdue_at(look))
+
+
+def _overdue_at(look: Look) -> datetime | None:
+    """When a pod that is on its way out will be overdue, if it is not yet."""
+    pod = look.leaving
+    at = pod.leaves_at + timedelta(seconds=OVERDUE_SECONDS) if pod and pod.leaves_at else look.now
+    return at if at > look.now else None
+
+
+def _overdue(look: Look) -> str:
+    """What to do about a node that does not end a pod whose name is needed; nothing where there is no such pod."""
+    pod = look.leaving
+    if pod is None or pod.leaves_at is None or _overdue_at(look):
+        return ""
+    return (
+        f"waiting for pod {pod.name} to go, which node {pod.node} should have ended by {pod.leaves_at:%H:%M:%SZ}: "
+        "if that node does not answer, delete it or taint it node.kubernetes.io/out-of-service"
+    )
 
 
 def _unschedulable(look: Look) -> str:
@@ -431,11 +460,12 @@ def not_placed_in_time(look: Look) -> Finding | None:
     """Some pods have had no node for too long: all are released, so that others can have the nodes of the rest."""
     if look.placing_ends is None or look.now < look.placing_ends:
         return None
-    words = _unschedulable(look)
-    pods = [pod for pod in (look.launcher, *look.workers.values()) if pod and pod.node and pod.alive]
+    words = _overdue(look) or _unschedulable(look)
+    pods = [pod for pod in (look.launcher, *look.workers.values()) if pod and not pod.deleting]
+    placed = sum(bool(pod.node) and pod.alive for pod in pods)
     wanted, attempt = len(look.job.spec.worker_indices) + 1, look.job.status.attempt
     message = (
-        f"{len(pods)} of {wanted} pods had a node after scheduling.timeoutSeconds, "
+        f"{placed} of {wanted} pods had a node after scheduling.timeoutSeconds, "
         f"{look.job.spec.scheduling.timeout_seconds} s{f' ({words})' if words else ''}; all are released, and made "
         f"again at {look.now + _release_delay(look.job, attempt):%H:%M:%SZ}"
     )
@@ -493,7 +523,8 @@ def _taken(pod: Pod | None, who: str, otherwise: Reason, name: str = "") -> Fail
         return Failure(Reason.NODE_LOST, f"{who} was lost with its node {pod.node}, which is gone", pod, taken=True)
     words = (pod.message or pod.disruption or pod.reason) if pod and pod.evicted else ""
     if words:
-        return Failure(Reason.EVICTED, f"{who} was evicted: {words}", pod, name, taken=True)
+        where = f" from node {pod.node}" if pod and pod.node else ""
+        return Failure(Reason.EVICTED, f"{who} was evicted{where}: {words}", pod, name, taken=True)
     return Failure(otherwise, f"{who} was deleted", pod, name, taken=True)
 
 

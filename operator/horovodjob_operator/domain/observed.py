@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -91,6 +91,8 @@ class Pod:
     created_at: datetime | None = None
     ready: bool = False
     deleting: bool = False
+    leaves_at: datetime | None = None
+    """When a pod that is being deleted should have gone: its grace period is over."""
     end: End | None = None
     waiting: Waiting | None = None
     unschedulable: str = ""
@@ -145,8 +147,8 @@ class Observed:
     """The cluster as far as one job is concerned."""
 
     pods: tuple[Pod, ...] = ()
-    strangers: frozenset[str] = field(default_factory=frozenset)
-    """Names of pods of an earlier job with the same name, on their way out."""
+    strangers: tuple[Pod, ...] = ()
+    """Pods of an earlier job with the same name, on their way out."""
     refusal: Refusal | None = None
     mount_failure: str = ""
     """The kubelet's words about volumes that it cannot mount."""
@@ -217,6 +219,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         created_at=_moment(metadata.get("creationTimestamp")),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(metadata.get("deletionTimestamp")),
+        leaves_at=_moment(metadata.get("deletionTimestamp")),
         end=end,
         waiting=_waiting((*(status.get("initContainerStatuses") or ()), *containers)),
         unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",

@@ -126,15 +126,16 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     if job.spec.scheduling.gang is not Gang.NONE and _only_leaving(observed):
         # They are members of the group as well: counted with them, a part of the new ones could be placed alone.
         return Plan(look_again_at=again)
+    taken = {pod.name for pod in observed.strangers}
     missing = tuple(
         index
         for index in job.spec.worker_indices
-        if index not in look.workers and names.worker_name(job, index) not in observed.strangers
+        if index not in look.workers and names.worker_name(job, index) not in taken
     )
     later = _later(look) if missing else None
     if later:
         missing, again = (), min(again or later, later)
-    create_launcher = leaving is None and names.launcher_name(job) not in observed.strangers and not look.changes
+    create_launcher = leaving is None and names.launcher_name(job) not in taken and not look.changes
     return Plan(
         create_secret=create_launcher or (bool(missing) and not observed.pods),
         create_workers=missing,
