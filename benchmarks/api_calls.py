@@ -3,7 +3,7 @@
     python benchmarks/api_calls.py [--workers 1 2 8] [--idle 60]
 
 Needs the local cluster with the operator in it (`make demo` leaves one). The budget for a job of N workers from
-apply to success and clean-up: N + 2 creates, one patch of the launcher, one deletecollection, at most 4 status
+apply to success and clean-up: N + 3 creates, one patch of the launcher, one deletecollection, at most 4 status
 writes, at most 5 events, and no read. With nothing to do, the operator renews its Lease and nothing else.
 """
 
@@ -24,6 +24,7 @@ def budget(workers: int) -> dict[str, int]:
     return {
         "create pods": workers + 1,
         "create secrets": 1,
+        "create networkpolicies": 1,
         "patch pods": 1,
         "deletecollection pods": 1,
         "patch horovodjobs/status": 4,

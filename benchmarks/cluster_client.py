@@ -14,8 +14,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob")
 KUBECTL = str(CACHE / "bin" / "kubectl") if (CACHE / "bin" / "kubectl").exists() else "kubectl"
-os.environ.setdefault("KUBECONFIG", str(CACHE / "cluster" / "kubeconfig"))
-AUDIT_LOG = CACHE / "cluster" / "log" / "audit.log"
+# Which local cluster, should there be several.
+CLUSTER_NAME = os.environ.get("CLUSTER_NAME", "main")
+CLUSTER_STATE = CACHE / ("cluster" if CLUSTER_NAME == "main" else f"cluster-{CLUSTER_NAME}")
+os.environ.setdefault("KUBECONFIG", str(CLUSTER_STATE / "kubeconfig"))
+AUDIT_LOG = CLUSTER_STATE / "log" / "audit.log"
 OPERATOR_NAMESPACE = "horovodjob-system"
 OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator"
 

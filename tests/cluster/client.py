@@ -1,9 +1,10 @@
-"""The few requests that bringing up a cluster needs, without the half second that each kubectl costs."""
+"""The few requests that the cluster's own programs make, without the half second that each kubectl costs."""
 
 import contextlib
 import http.client
 import json
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from cluster.errors import ClusterError
 
 TIMEOUT_SECONDS = 10
 READY_SECONDS = 1
+WATCH_SECONDS = 300
 
 
 class Client:
@@ -35,6 +37,21 @@ class Client:
             return None
         return self._object(path, status, body)
 
+    def watch(self, path: str) -> Iterator[dict[str, Any]]:
+        """The events of the watch at `path`, until the API server ends it. Raises ClusterError."""
+        connection = self._connection(WATCH_SECONDS + TIMEOUT_SECONDS)
+        try:
+            connection.request("GET", f"{path}&timeoutSeconds={WATCH_SECONDS}")
+            response = connection.getresponse()
+            if response.status != http.HTTPStatus.OK:
+                self._object(path, response.status, response.read())
+            for line in response:
+                yield json.loads(line)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ClusterError(f"the watch of {path} was cut off: {error}") from error
+        finally:
+            connection.close()
+
     def apply(self, path: str, wanted: dict[str, Any]) -> None:
         """Server-side apply: creates or updates, and writes nothing if all is as wanted."""
         query = "?fieldManager=local-cluster&force=true"
@@ -52,10 +69,13 @@ class Client:
         answer: dict[str, Any] = json.loads(body)
         return answer
 
+    def _connection(self, timeout: float) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self.address, self.port, timeout=timeout, context=self.tls)
+
     def _request(
         self, method: str, path: str, body: str | None, content_type: str, *, timeout: float = TIMEOUT_SECONDS
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(self.address, self.port, timeout=timeout, context=self.tls)
+        connection = self._connection(timeout)
         try:
             connection.request(method, path, body, {"Content-Type": content_type} if body else {})
             response = connection.getresponse()

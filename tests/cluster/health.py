@@ -3,7 +3,7 @@
 import time
 from datetime import datetime
 
-from cluster import dns
+from cluster import dns, policyengine
 from cluster.client import Client
 from cluster.errors import ClusterError
 from cluster.network import missing_routes
@@ -47,6 +47,8 @@ def unanswered_questions(cluster: Cluster) -> list[str]:
             found.append(f"node {NODE_NAME} is not Ready")
         if not dns.answers(cluster):
             found.append("the DNS does not answer")
+        if not policyengine.is_enforcing(cluster):
+            found.append("no NetworkPolicy is enforced")
     except ClusterError as error:
         found.append(str(error))
     return found

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cluster import dns, node
+from cluster import dns, node, policyengine
 from cluster.binaries import Binaries
 from cluster.cgroups import ensure_cgroup, kill_pods, remove_cgroup
 from cluster.client import Client
@@ -168,6 +168,9 @@ class LocalCluster:
     def _start_node(self) -> datetime | None:
         """Start what is missing of the node; since when its kubelet runs, if it had to be started."""
         began = datetime.now(UTC).replace(microsecond=0)
+        if not policyengine.is_enforcing(self.cluster):
+            self.processes.stop("policy-engine")  # one that runs and has lost its table makes it when it starts
+        self._ensure(node.policy_engine(self.cluster))
         started = self._ensure(node.kubelet(self.cluster, self.binaries))
         self._ensure(node.kube_proxy(self.cluster, self.binaries))
         dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
@@ -179,6 +182,7 @@ class LocalCluster:
         self.progress.step(f"node {NODE_NAME} is Ready")
         if self.cluster.gpu_count_file.exists():
             self._claim_gpus(int(self.cluster.gpu_count_file.read_text()))
+        self._wait("the policy engine", lambda: policyengine.is_enforcing(self.cluster), *COMPONENTS)
         self._wait("the DNS", lambda: dns.answers(self.cluster), *COMPONENTS)
         self.progress.step("the DNS answers")
 

@@ -1,6 +1,7 @@
-"""containerd, CNI, kubelet and kube-proxy: their configuration and command lines."""
+"""containerd, CNI, kubelet, kube-proxy and policy engine: their configuration and command lines."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,14 @@ def kube_proxy(cluster: Cluster, binaries: Binaries) -> Component:
     )
     command = (str(binaries.path("kube-proxy")), f"--config={configuration}", "--v=2")
     return Component("kube-proxy", command, (configuration, cluster.etc / "kube-proxy.kubeconfig"))
+
+
+def policy_engine(cluster: Cluster) -> Component:
+    """Our own, started again when its sources change; by the same Python whatever environment asks for it."""
+    sources = tuple(Path(__file__).with_name(name) for name in ("policyengine.py", "policies.py", "client.py"))
+    python = Path(sys.executable).resolve()
+    command = (str(python), str(sources[0]), f"--address={cluster.node_address}", f"--pki={cluster.pki}")
+    return Component("policy-engine", command, sources)
 
 
 def write(path: Path, text: str) -> Path:

@@ -20,6 +20,7 @@ COMPONENTS = (
     "containerd",
     "kubelet",
     "kube-proxy",
+    "policy-engine",
 )
 
 

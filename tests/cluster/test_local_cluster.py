@@ -1,85 +1,24 @@
 """What a user of the local cluster can rely on, proved on a second cluster beside the default one."""
 
 import json
-import os
-import signal
+import re
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cluster.binaries import Binaries
+from cluster.scratch import CLUSTER, COMMAND, command, eventually, is_running, kill, kubectl, pod, process_ids
 from cluster.settings import COMPONENTS, Cluster
 
 pytestmark = pytest.mark.e2e
 
-CLUSTER = Cluster("test")
-COMMAND = [sys.executable, str(Path(__file__).parent), "--name", CLUSTER.name]
 CGROUP_ROOTS = ("", "*/")
-
-
-def command(*arguments: str) -> str:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def kubectl(*arguments: str, stdin: str = "", check: bool = True) -> str:
-    kubectl = Binaries(CLUSTER.cache).path("kubectl")
-    done = subprocess.run(
-        [str(kubectl), f"--kubeconfig={CLUSTER.kubeconfig}", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0 or not check, done.stderr
-    return done.stdout + done.stderr
-
-
-def eventually(condition: Callable[[], bool], *, seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
-
-
-def pod(name: str, **container: Any) -> str:
-    image = Binaries(CLUSTER.cache).image_reference("pause")
-    containers = [{"name": "main", "image": image, "imagePullPolicy": "Never", **container}]
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {"containers": containers, "terminationGracePeriodSeconds": 0},
-        }
-    )
 
 
 def node(path: str) -> str:
     return kubectl("get", "node", "node1", f"--output=jsonpath={{.status.{path}}}")
-
-
-def is_running(name: str) -> bool:
-    return kubectl("get", "pod", name, "--output=jsonpath={.status.phase}") == "Running"
-
-
-def process_ids() -> dict[str, int]:
-    return {name: int((CLUSTER.run / f"{name}.pid").read_text().split()[0]) for name in COMPONENTS}
-
-
-def kill(*components: str) -> None:
-    pids = process_ids()
-    for name in components:
-        os.kill(pids[name], signal.SIGKILL)
 
 
 def output(*arguments: str) -> list[str]:
@@ -108,7 +47,7 @@ def traces() -> dict[str, list[str]]:
         "mounts": [line for line in mounts if f"{CLUSTER.run}/" in line or f"{CLUSTER.state}/" in line],
         "interfaces": [line for line in output("ip", "-brief", "link") if CLUSTER.interface in line],
         "routes": [line for line in output("ip", "route") if f"10.{80 + 16 * CLUSTER.slot + 8}." in line],
-        "packet filter": [line for line in output("nft", "list", "ruleset") if "KUBE" in line or "kube-" in line],
+        "packet filter": [line for line in output("nft", "list", "ruleset") if re.search("KUBE|kube-|policy", line)],
         "cgroups": [
             str(path) for root in CGROUP_ROOTS for path in Path("/sys/fs/cgroup").glob(root + CLUSTER.interface)
         ],
@@ -118,21 +57,6 @@ def traces() -> dict[str, list[str]]:
             str(link) for link in Path("/var/log/containers").glob("*") if str(CLUSTER.state) in str(link.readlink())
         ],
     }
-
-
-@pytest.fixture(scope="module")
-def _machine() -> Iterator[None]:
-    command("down", "--purge")
-    yield
-    command("down", "--purge")
-
-
-@pytest.fixture
-def cluster(_machine: None) -> Cluster:
-    """A healthy cluster; the one of the test before, if that is still there."""
-    command("up")
-    command("status")
-    return CLUSTER
 
 
 def test_a_second_up_is_quick_and_changes_nothing(cluster: Cluster) -> None:

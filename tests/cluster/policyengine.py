@@ -1,0 +1,120 @@
+"""The component that enforces NetworkPolicies on the node's pods.
+
+    python3 tests/cluster/policyengine.py --address 10.89.0.2 --pki DIRECTORY
+
+Runs in the node's network namespace. It follows pods, namespaces and policies with watches and replaces the table of
+nftables whenever they ask for another one, some hundredths of a second after the change. What it does not filter: pods
+in the node's own network, whatever comes from the node, as probes do, and a pod whose address is not known yet.
+"""
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+from urllib.parse import urlencode
+
+if __name__ == "__main__":
+    # As a program, Python looks for modules beside this file instead of in the folder above.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from cluster.client import Client
+from cluster.errors import ClusterError
+from cluster.policies import TABLE, Table
+from cluster.settings import API_PORT, NODE_NAME, Cluster
+
+PODS_OF_THE_NODE = f"spec.nodeName={NODE_NAME},spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
+COLLECTIONS = {
+    "pods": ("/api/v1/pods", {"fieldSelector": PODS_OF_THE_NODE}),
+    "namespaces": ("/api/v1/namespaces", {}),
+    "policies": ("/apis/networking.k8s.io/v1/networkpolicies", {}),
+}
+RETRY_SECONDS = 0.5
+Objects = Mapping[str, Mapping[str, Any]]
+
+
+def main() -> None:
+    """Enforce policies for ever."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--address", required=True, help="of the API server")
+    parser.add_argument("--pki", type=Path, required=True, help="directory with the administrator's certificate")
+    arguments = parser.parse_args()
+    client = Client(arguments.address, API_PORT, arguments.pki)
+    news: SimpleQueue[tuple[str, Objects | Exception]] = SimpleQueue()
+    for kind in COLLECTIONS:
+        threading.Thread(target=report, args=(client, kind, news), daemon=True).start()
+    keep(news)
+
+
+def report(client: Client, kind: str, news: "SimpleQueue[tuple[str, Objects | Exception]]") -> None:
+    """Put what there is of one kind into `news`, again after each change; or an error that should not be."""
+    try:
+        for objects in versions(client, *COLLECTIONS[kind]):
+            news.put((kind, objects))
+    except Exception as error:
+        news.put((kind, error))
+
+
+def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Objects]:
+    """All objects of a collection by uid, again after each change, for ever."""
+    while True:
+        try:
+            listed = client.get(f"{path}?{urlencode(query)}") or {}
+            objects = {item["metadata"]["uid"]: item for item in listed["items"]}
+            version = listed["metadata"]["resourceVersion"]
+            yield objects
+            while True:
+                since = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
+                for event in client.watch(f"{path}?{urlencode({**query, **since})}"):
+                    changed = event["object"]
+                    if event["type"] == "ERROR":  # most likely that the version is too old to go on from
+                        raise ClusterError(changed.get("message", ""))
+                    version = changed["metadata"]["resourceVersion"]
+                    if event["type"] == "BOOKMARK":
+                        continue
+                    uid = changed["metadata"]["uid"]
+                    objects = {key: one for key, one in objects.items() if key != uid}
+                    if event["type"] != "DELETED":
+                        objects[uid] = changed
+                    yield objects
+        except ClusterError as error:
+            say(f"listing {path} anew: {error}")
+            time.sleep(RETRY_SECONDS)
+
+
+def keep(news: "SimpleQueue[tuple[str, Objects | Exception]]") -> None:
+    """Keep the table as the newest objects want it; a burst of news is one replacement."""
+    newest: dict[str, Objects] = {}
+    applied = ""
+    while True:
+        kind, objects = news.get()
+        if isinstance(objects, Exception):
+            raise objects
+        newest[kind] = objects
+        if not news.empty() or len(newest) < len(COLLECTIONS):
+            continue
+        table = Table.of(**{kind: list(objects.values()) for kind, objects in newest.items()})
+        if table.commands != applied:
+            began = time.monotonic()
+            subprocess.run(["nft", "--file", "-"], input=table.commands, text=True, check=True)
+            applied = table.commands
+            milliseconds = (time.monotonic() - began) * 1000
+            say(f"{len(table.policies)} policies and {len(table.pods)} pods, applied in {milliseconds:.0f} ms")
+
+
+def is_enforcing(cluster: Cluster) -> bool:
+    """Whether the table is in force in the node's network namespace."""
+    command = ["nsenter", f"--net={cluster.netns}", "--", "nft", "list", "table", *TABLE.split()]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

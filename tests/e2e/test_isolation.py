@@ -1,0 +1,160 @@
+"""Who can reach a job's pods, and whom its ssh servers let in."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.access import Object, wait_for
+from e2e.install import ROOT
+from e2e.space import Space
+
+SSH_PORT, METRICS_PORT = 2222, 9100
+API_SERVER = "kubernetes.default.svc.cluster.local"
+# A rank that listens, as one does that offers metrics.
+LISTENING = f"getent hosts {API_SERVER} && exec python3 -m http.server {METRICS_PORT}"
+# Longer than the second after which a first packet that was lost is sent again.
+CONNECT = """
+import concurrent.futures, socket, sys
+def answers(place):
+    host, port = place.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2.5).close()
+    except OSError:
+        return False
+    return True
+with concurrent.futures.ThreadPoolExecutor() as threads:
+    print(*(place for place, yes in zip(sys.argv[1:], threads.map(answers, sys.argv[1:])) if yes))
+"""
+REPORTING = f"""
+import json, os, socket, urllib.request
+if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
+    token = open(os.environ["HOROVODJOB_PROGRESS_TOKEN_FILE"]).read()
+    report = json.dumps({{"attempt": 1, "progress": 0.5}}).encode()
+    headers = {{"Authorization": f"Bearer {{token}}"}}
+    request = urllib.request.Request(os.environ["HOROVODJOB_PROGRESS_URL"], report, headers)
+    print("reported", urllib.request.urlopen(request, timeout=10).status)
+    try:
+        socket.create_connection(("{API_SERVER}", 443), timeout=2.5)
+    except TimeoutError:
+        print("kept in")
+"""
+
+
+class Neighbours:
+    """A job that is isolated, one that is not, and one in each of two namespaces that would like to reach them."""
+
+    def __init__(self, near: Space, far: Space) -> None:
+        self.near, self.far = near, far
+        isolated = near.job("isolated", LISTENING, worker={"replicas": 2})
+        near.apply(isolated, near.job("open", LISTENING, network={"isolate": False}), near.job("other", LISTENING))
+        far.apply(far.job("far", LISTENING))
+        for space, job in ((near, "isolated"), (near, "open"), (near, "other"), (far, "far")):
+            space.wait_phase(job, "Running", seconds=120)
+        for pod in ("isolated-worker-0", "isolated-worker-1", "open-worker-0"):
+            listening = self.places(pod)
+            wait_for(f"{pod} to listen", lambda pod=pod, places=listening: reached(near, pod, places) == places)  # type: ignore[misc]
+
+    def address(self, pod: str) -> str:
+        """Of a pod of the jobs that others would like to reach."""
+        found = self.near.pod(pod)
+        assert found
+        return str(found["status"]["podIP"])
+
+    def places(self, pod: str) -> set[str]:
+        """Where a worker listens: its ssh server, and its rank."""
+        return {f"{self.address(pod)}:{port}" for port in (SSH_PORT, METRICS_PORT)}
+
+
+def reached(space: Space, pod: str, places: set[str]) -> set[str]:
+    """Those of the places that a pod can connect to."""
+    return set(space.exec(pod, "python3", "-c", CONNECT, *places).split())
+
+
+def documented(name: str) -> Object:
+    """A policy that the documentation shows."""
+    blocks = (ROOT / "docs" / "operations.md").read_text().split("```yaml\n")[1:]
+    policies: list[Any] = [yaml.safe_load(block.partition("```")[0]) for block in blocks]
+    return next(policy for policy in policies if policy["metadata"]["name"] == name)
+
+
+@pytest.fixture(scope="module")
+def neighbours(new_space: Callable[..., Space]) -> Iterator[Neighbours]:
+    near, far = new_space("near"), new_space("far")
+    yield Neighbours(near, far)
+    for space in (near, far):
+        space.remove()
+
+
+def test_nobody_but_its_own_pods_reaches_an_isolated_job(neighbours: Neighbours) -> None:
+    isolated, open_to_all = neighbours.places("isolated-worker-0"), neighbours.places("open-worker-0")
+    for space, pod in (
+        (neighbours.near, "other-worker-0"),
+        (neighbours.near, "other-launcher"),
+        (neighbours.far, "far-worker-0"),
+    ):
+        assert reached(space, pod, isolated | open_to_all) == open_to_all, pod
+    for pod in ("isolated-worker-1", "isolated-launcher"):
+        assert reached(neighbours.near, pod, isolated) == isolated, pod
+
+
+def test_ranks_of_an_isolated_job_have_the_dns(neighbours: Neighbours) -> None:
+    address = neighbours.near.api.request("GET", "/api/v1/namespaces/default/services/kubernetes")["spec"]["clusterIP"]
+
+    def answers() -> list[str]:
+        lines = neighbours.near.output("isolated")
+        return [line.split()[0] for line in lines if API_SERVER in line]
+
+    wait_for("both ranks to know the API server's address", lambda: answers() == [address] * 2)
+
+
+def test_a_worker_lets_in_only_its_own_job_and_is_known_by_its_host_key(neighbours: Neighbours) -> None:
+    """The launcher of another job, with that job's keys, calls a worker that it can reach."""
+    keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/open-mpi")["data"]
+    for file in ("id_ed25519", "known_hosts"):
+        content = base64.b64decode(keys[file]).decode()
+        neighbours.near.exec("other-launcher", "sh", "-c", f'umask 077; printf %s "$1" >/tmp/{file}', "sh", content)
+
+    def call(*options: str) -> str:
+        command = (
+            "ssh",
+            "-F",
+            "/run/horovodjob/ssh_config",
+            *options,
+            neighbours.address("open-worker-0"),
+            "echo",
+            "come in",
+        )
+        return neighbours.near.exec("other-launcher", "sh", "-c", '"$@" 2>&1 || :', "sh", *command)
+
+    its_key, its_host_key = ("-i", "/tmp/id_ed25519"), ("-o", "UserKnownHostsFile=/tmp/known_hosts")
+    assert "Permission denied (publickey)" in call(*its_host_key)
+    assert "Host key verification failed" in call(*its_key)
+    assert call(*its_key, *its_host_key) == "come in\n"
+
+
+def test_the_documented_policy_lets_a_scraper_in_at_one_port(neighbours: Neighbours) -> None:
+    ssh, metrics = (f"{neighbours.address('isolated-worker-0')}:{port}" for port in (SSH_PORT, METRICS_PORT))
+    policy = documented("metrics-of-ranks")
+    (peer,) = policy["spec"]["ingress"][0]["from"]
+    peer["namespaceSelector"]["matchLabels"] = {"kubernetes.io/metadata.name": neighbours.far.name}
+    neighbours.near.apply(policy)
+    wait_for("the scraper to be let in", lambda: reached(neighbours.far, "far-worker-0", {metrics}))
+    assert reached(neighbours.far, "far-worker-0", {ssh, metrics}) == {metrics}
+    assert reached(neighbours.near, "other-worker-0", {ssh, metrics}) == set()
+
+
+def test_the_documented_policy_lets_jobs_out_as_far_as_they_need(space: Space) -> None:
+    deny_all = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    space.apply(
+        {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "all"}, "spec": deny_all},
+        documented("what-jobs-need"),
+    )
+    space.apply(space.job("kept", ["python3", "-c", REPORTING], worker={"replicas": 2}))
+    status = space.wait_phase("kept", "Succeeded", seconds=120)
+    assert status["training"]["percent"] == "50%"
+    assert space.output("kept") == ["reported 204", "kept in"]
