@@ -13,7 +13,7 @@ from typing import Any
 from cluster.binaries import Binaries
 from cluster.settings import COMPONENTS, Cluster
 
-CLUSTER = Cluster("netpol")
+CLUSTER = Cluster("test")
 COMMAND = [sys.executable, str(Path(__file__).parent), "--name", CLUSTER.name]
 
 
