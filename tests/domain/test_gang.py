@@ -108,6 +108,13 @@ def test_the_gang_of_an_elastic_job_is_what_it_needs_to_start(gang: str, size: A
     assert group["spec"].get("minResources", {}).get("nvidia.com/gpu") in (None, "2")
 
 
+def test_a_launcher_that_hosts_ranks_is_counted_once() -> None:
+    spec = {"worker": {"replicas": 4, "gpus": 2}, "launcher": {"asWorker": True}, "scheduling": {"gang": "Volcano"}}
+    group = pod_group(a_job(**spec))
+    assert group is not None
+    assert group["spec"] == {"minMember": 4, "minResources": {"nvidia.com/gpu": "8"}}
+
+
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_pod_shows_whose_group_it_is_in(gang: str) -> None:
     job = a_job(scheduling={"gang": gang})
