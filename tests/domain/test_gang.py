@@ -109,8 +109,13 @@ def test_the_gang_of_an_elastic_job_is_what_it_needs_to_start(gang: str, size: A
 
 
 def test_a_launcher_that_hosts_ranks_is_counted_once() -> None:
-    spec = {"worker": {"replicas": 4, "gpus": 2}, "launcher": {"asWorker": True}, "scheduling": {"gang": "Volcano"}}
-    group = pod_group(a_job(**spec))
+    group = pod_group(
+        a_job(
+            worker={"replicas": 4, "gpus": 2},
+            launcher={"asWorker": True},
+            scheduling={"gang": "Volcano"},
+        )
+    )
     assert group is not None
     assert group["spec"] == {"minMember": 4, "minResources": {"nvidia.com/gpu": "8"}}
 
