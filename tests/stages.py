@@ -271,7 +271,7 @@ def uses_given_cluster() -> bool:
     if given == str(CACHE / folder / "kubeconfig"):
         return False
     if given and not os.environ.get("IMAGE_REGISTRY"):
-        raise StageError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with the two images")
+        raise StageError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with the images")
     return bool(given)
 
 

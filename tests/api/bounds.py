@@ -184,6 +184,7 @@ BOUNDS: tuple[Bound, ...] = (
     *_length("launcherCommand[]", 131072),
     Bound("launcherCommand", "minItems", [], ["true"]),
     *_many("launcherCommand", 4096, "x"),
+    Bound("mpi.implementation", "enum", "LAM", "IntelMPI"),
     *_length("mpi.args[]", 131072),
     *_many("mpi.args", 1024, "x"),
     *_length("priorityClassName", 253, 1),
@@ -291,6 +292,13 @@ RULES: tuple[Rule, ...] = (
         {"elastic": {}, "mpi": {"args": ["-x", "A"]}},
         {"elastic": {}, "mpi": {"args": []}},
         "spec: Invalid value: elastic does not go with mpi.args: Horovod's elastic driver starts the ranks, not mpirun",
+    ),
+    Rule(
+        "an elastic job of another MPI",
+        {"elastic": {}, "mpi": {"implementation": "MPICH"}},
+        {"elastic": {}, "mpi": {"implementation": "OpenMPI"}},
+        "spec: Invalid value: elastic does not go with MPICH and Intel MPI: "
+        "Horovod's elastic driver starts the ranks, not mpirun",
     ),
     Rule("nothing to run", {"command": None}, {"command": ["true"]}, ONE_OF),
     Rule(

@@ -94,6 +94,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("volumeMounts", 0), {"name": "data", "mountPath": "/data", "newField": True}),
     (("shmSize",), "2Gi"),
     (("mpi", "args"), ["-x", "B"]),
+    (("mpi", "implementation"), "MPICH"),
     (("spot",), False),
     (("priorityClassName",), "high"),
     (("preparation", "command"), "false"),

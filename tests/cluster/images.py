@@ -1,10 +1,10 @@
 """Builds the images without Docker and without a registry, once for each state of what goes into them.
 
-    python3 tests/cluster/images.py build [operator|trainer|trainer-gpu|all]
-    python3 tests/cluster/images.py load  [operator|trainer|trainer-gpu|all]    builds what is missing first
-    python3 tests/cluster/images.py names [operator|trainer|trainer-gpu|all]    builds nothing
+    python3 tests/cluster/images.py build [operator|trainer|trainer-gpu|mpi|all]...
+    python3 tests/cluster/images.py load  [operator|trainer|trainer-gpu|mpi|all]...    builds what is missing first
+    python3 tests/cluster/images.py names [operator|trainer|trainer-gpu|mpi|all]...    builds nothing
 
-`all` are the two that the tests need: the trainer for GPUs takes a quarter of an hour and much of the disk.
+`all`, the default, are those that the tests need: the trainer for GPUs takes a quarter of an hour and much of the disk.
 Each prints JSON: for each role image, archive, built. What another command prints later may differ: sources change.
 
 The base image is Debian from debootstrap, the Dockerfile is built by buildah in a chroot, and each image
@@ -43,8 +43,9 @@ INPUTS = {
     "operator": ("operator",),
     "trainer": ("trainer", "images/slim.sh"),
     "trainer-gpu": ("trainer", "images"),
+    "mpi": (),
 }
-TESTED = ("operator", "trainer")
+TESTED = ("operator", "trainer", "mpi")
 # Tables of pyproject.toml that no image depends on; the Dockerfile leaves out the same.
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 
@@ -444,9 +445,9 @@ def main() -> int:
     """Does what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("action", choices=["build", "load", "names"])
-    parser.add_argument("role", nargs="?", choices=[*INPUTS, "all"], default="all")
+    parser.add_argument("roles", nargs="*", choices=[*INPUTS, "all"], default="all")
     arguments = parser.parse_args()
-    roles = list(TESTED) if arguments.role == "all" else [arguments.role]
+    roles = list(TESTED) if "all" in arguments.roles else arguments.roles
     # A polite end, too, runs the clean-up of what was begun.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

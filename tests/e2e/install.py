@@ -64,11 +64,11 @@ def target() -> Target:
 
 
 def images(on: Target) -> dict[str, str]:
-    """References of operator and trainer image, built and in the local cluster's store.
+    """References of the images of operator, trainer and other MPI, built and in the local cluster's store.
 
-    OPERATOR_IMAGE and TRAINER_IMAGE name others, which are there already.
+    OPERATOR_IMAGE, TRAINER_IMAGE and MPI_IMAGE name others, which are there already.
     """
-    given = {role: os.environ.get(f"{role.upper()}_IMAGE", "") for role in ("operator", "trainer")}
+    given = {role: os.environ.get(f"{role.upper()}_IMAGE", "") for role in ("operator", "trainer", "mpi")}
     program = str(CLUSTER / "images.py")
     for role in [role for role, name in given.items() if not name and on.local]:
         subprocess.run([sys.executable, program, "build", role], check=True)

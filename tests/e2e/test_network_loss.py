@@ -1,4 +1,4 @@
-"""A worker that the network no longer reaches, while all its processes go on."""
+"""Workers that the network no longer reaches, while all their processes go on: one job for each MPI."""
 
 from __future__ import annotations
 
@@ -7,27 +7,45 @@ import pytest
 from e2e.access import wait_for
 from e2e.install import Target
 from e2e.space import Space, set_link
+from e2e.test_mpi import INSTALLED
 
 RANK = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; echo done'
 
 
-def test_an_attempt_ends_when_a_worker_cannot_be_reached_and_the_next_finds_no_old_rank(
-    space: Space, target: Target
-) -> None:
+def _wait_for_rank(space: Space, pod: str, attempt: str) -> None:
+    """Until the pod has a rank of this attempt, and none of another."""
+    wait_for("the far rank", lambda: {own for own, _ in space.processes(pod)} == {attempt})
+
+
+@pytest.fixture(scope="module")
+def space(module_space: Space, target: Target, images: dict[str, str]) -> Space:
+    """The namespace, with jobs whose ranks ran when their second worker was cut off."""
     if not target.local:
         pytest.skip("only the local cluster's network can be cut")
-    space.apply(space.job("cut", RANK, worker={"replicas": 2}))
-    space.wait_phase("cut", "Running")
-    far = "cut-worker-1"
-    wait_for("the far rank", lambda: "1" in {attempt for attempt, _ in space.processes(far)})
-    set_link(space, target.local, far, "down")
+    jobs = {name: mpi.spec() | {"runPolicy": {}} for name, mpi in INSTALLED.items()}
+    own = {"worker": {"replicas": 2}, "image": images["mpi"]}
+    module_space.apply(*(module_space.job(name, RANK, **job, **own) for name, job in jobs.items()))
+    for name in jobs:
+        module_space.wait_phase(name, "Running")
+        _wait_for_rank(module_space, f"{name}-worker-1", "1")
+    for name in jobs:
+        set_link(module_space, target.local, f"{name}-worker-1", "down")
+    return module_space
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_an_attempt_ends_when_a_worker_cannot_be_reached_and_the_next_finds_no_old_rank(
+    space: Space, target: Target, name: str
+) -> None:
+    assert target.local
+    far = f"{name}-worker-1"
     try:
-        status = space.wait_phase("cut", "Restarting", seconds=90)
+        status = space.wait(name, "another attempt", lambda status: status["attempt"] == 2, 90)
     finally:
         set_link(space, target.local, far, "up")
-    assert (status["restarts"], status["attempt"]) == (1, 2)
-    space.wait("cut", "the second attempt", lambda status: status["phase"] == "Running")
-    wait_for("the far rank", lambda: {attempt for attempt, _ in space.processes(far)} == {"2"})
-    assert len({pod["metadata"]["uid"] for pod in space.pods_ever("cut") if pod["metadata"]["name"] == far}) == 1
-    space.release("cut-worker-0", far)
-    space.wait_phase("cut", "Succeeded")
+    assert status["restarts"] == 1
+    space.wait(name, "the second attempt", lambda status: status["phase"] == "Running")
+    _wait_for_rank(space, far, "2")
+    assert len({pod["metadata"]["uid"] for pod in space.pods_ever(name) if pod["metadata"]["name"] == far}) == 1
+    space.release(f"{name}-worker-0", far)
+    space.wait_phase(name, "Succeeded")

@@ -75,6 +75,6 @@ def test_any_text_reaches_every_rank_byte_for_byte(
 
 
 def test_a_hundred_kilobytes_are_no_trouble(run: Callable[[list[str], list[str]], list[object]]) -> None:
-    words, values = ["a'b \n" * 5000, "", "z"], ['"c$d' * 10000, "y" * 40000]
+    words, values = ["a'b \n" * 5000, "", ":", "z"], ['"c$d' * 10000, "y" * 40000]
     wanted = [[_digest(word) for word in words], {f"Q_{n}": _digest(value) for n, value in enumerate(values)}]
     assert run(words, values) == [wanted, wanted]

@@ -114,7 +114,7 @@ ENVIRONMENT = """\
 | `HOROVODJOB_ATTEMPT` | number of the attempt, from 1; above 1, continue from a checkpoint |
 | `HOROVODJOB_POD` | name of the pod |
 | `HOROVODJOB_SLOTS` | ranks per worker |
-| `HOROVODJOB_HOSTFILE`, `AZ_BATCHAI_MPI_HOST_FILE` | path of the hostfile, one `address slots=n` line a worker |
+| `HOROVODJOB_HOSTFILE`, `AZ_BATCHAI_MPI_HOST_FILE` | path of the [hostfile](jobs.md#mpi) |
 | `AZ_BATCHAI_JOB_MOUNT_ROOT` | directory for mounts of shares |
 | `AZ_BATCHAI_JOB_TEMP` | a directory of the pod's own, gone with it |
 | `AZ_BATCHAI_STDOUTERR_DIR` | directory of the job's output files |

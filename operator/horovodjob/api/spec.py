@@ -6,7 +6,14 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from horovodjob.api.model import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
-from horovodjob.api.vocabulary import OPERATOR_NAME, CleanPodPolicy, Gang, OnWorkerLoss, PodSecurity
+from horovodjob.api.vocabulary import (
+    OPERATOR_NAME,
+    CleanPodPolicy,
+    Gang,
+    MpiImplementation,
+    OnWorkerLoss,
+    PodSecurity,
+)
 
 Path = Annotated[str, StringConstraints(max_length=4096)]
 VolumeName = Annotated[str, StringConstraints(min_length=1, max_length=63)]
@@ -209,8 +216,11 @@ Cooldown = Annotated[int, Field(ge=1, le=3600)]
 class Mpi(Model):
     """How mpirun is called."""
 
+    implementation: MpiImplementation = Field(
+        MpiImplementation.OPEN_MPI, description="Whose mpirun the image has: OpenMPI (4 or 5), MPICH or IntelMPI."
+    )
     args: tuple[Text, ...] = Field(
-        (), description="More options of mpirun, such as -x or --mca; $(VAR) is replaced.", max_length=1024
+        (), description="More options of mpirun, such as -x of Open MPI; $(VAR) is replaced.", max_length=1024
     )
 
 
@@ -396,6 +406,10 @@ class HorovodJobSpec(Model):
         (
             "!has(self.elastic) || !has(self.mpi.args) || self.mpi.args.size() == 0",
             "elastic does not go with mpi.args: Horovod's elastic driver starts the ranks, not mpirun",
+        ),
+        (
+            "!has(self.elastic) || self.mpi.implementation == 'OpenMPI'",
+            "elastic does not go with MPICH and Intel MPI: Horovod's elastic driver starts the ranks, not mpirun",
         ),
         (
             "!has(self.env) || self.env.all(e, !e.name.startsWith('HOROVODJOB_') && !e.name.startsWith('AZ_BATCHAI_'))",

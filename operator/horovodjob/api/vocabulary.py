@@ -145,3 +145,11 @@ class Gang(StrEnum):
     NONE = "None"
     NATIVE = "Native"
     VOLCANO = "Volcano"
+
+
+class MpiImplementation(StrEnum):
+    """Whose mpirun starts the ranks."""
+
+    OPEN_MPI = "OpenMPI"
+    MPICH = "MPICH"
+    INTEL_MPI = "IntelMPI"

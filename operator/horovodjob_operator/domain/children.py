@@ -254,8 +254,10 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
         "HOROVODJOB_SSH_PORT": str(names.SSH_PORT),
         "HOROVODJOB_SSH_TIMEOUT": str(SSH_TIMEOUT_SECONDS),
     }
-    if role is Role.LAUNCHER and job.spec.launcher_command:
-        values["HOROVODJOB_LAUNCHER_COMMAND"] = "1"
+    if role is Role.LAUNCHER:
+        values["HOROVODJOB_MPI"] = job.spec.mpi.implementation
+        if job.spec.launcher_command:
+            values["HOROVODJOB_LAUNCHER_COMMAND"] = "1"
     if job.spec.elastic:
         values["HOROVODJOB_ELASTIC"] = "1"
     if logs:

