@@ -121,7 +121,7 @@ def space(module_space: Space, images: dict[str, str], share: Path) -> Space:
     for name in HYDRA:
         save = {"volumes": volumes, "volumeMounts": mounts, **INSTALLED[name].spec()}
         job(f"save-{name}", ["python3", "-c", SAVE], worker={"replicas": 2, "slots": 3}, **save)
-        own = {"launcherCommand": ["sh", "-c", OWN], **INSTALLED[name].spec()}
+        own = {"launcherCommand": ["sh", "-c", OWN], "launcher": {"asWorker": True}, **INSTALLED[name].spec()}
         job(f"own-{name}", worker={"replicas": 2, "slots": 2}, **own)
     for name, other in OTHERS:
         job(f"other-{name}", ["true"], **INSTALLED[name].spec() | {"mpi": {"implementation": other}})
@@ -168,8 +168,9 @@ def test_ranks_that_handle_the_end_can_save_each_in_its_own_time(space: Space, s
 
 @each_hydra
 def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(space: Space, name: str) -> None:
+    """And where the launcher hosts ranks, it is the first of the hosts."""
     space.wait_phase(f"own-{name}", "Succeeded", seconds=180)
-    pods = [f"own-{name}-worker-{index}" for index in (0, 0, 1, 1)]
+    pods = [f"own-{name}-{replica}" for replica in ("launcher", "launcher", "worker-1", "worker-1")]
     assert sorted(space.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
 
 
