@@ -125,6 +125,7 @@ def space(module_space: Space, images: dict[str, str], share: Path) -> Space:
         job(f"own-{name}", worker={"replicas": 2, "slots": 2}, **own)
     for name, other in OTHERS:
         job(f"other-{name}", ["true"], **INSTALLED[name].spec() | {"mpi": {"implementation": other}})
+    job("long", ["true", *["word"] * 1000], **INSTALLED["intel"].spec())
     module_space.apply(*jobs)
     return module_space
 
@@ -172,6 +173,12 @@ def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(space: Space
     space.wait_phase(f"own-{name}", "Succeeded", seconds=180)
     pods = [f"own-{name}-{replica}" for replica in ("launcher", "launcher", "worker-1", "worker-1")]
     assert sorted(space.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
+
+
+def test_more_words_than_intel_mpi_can_take_are_refused(space: Space) -> None:
+    (error,) = space.wait_phase("long", "Failed", seconds=180)["errors"]
+    assert error["reason"] == "LauncherFailed"
+    assert "have 1003 words, and Intel MPI takes 1000" in error["message"]
 
 
 @pytest.mark.parametrize(("name", "said"), OTHERS)
