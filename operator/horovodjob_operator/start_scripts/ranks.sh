@@ -7,7 +7,7 @@
 # find_listening: sets `listening` to the processes of ranks that have a handler for TERM.
 find_listening() {
     listening=
-    # Open MPI numbers its ranks in the one variable, Hydra in the other.
+    # Open MPI numbers its ranks in the first variable, Hydra in the second, Horovod's elastic driver in the third.
     # shellcheck disable=SC2013 # these names have no spaces
     for environ in $(grep -lzE '^(OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=' /proc/[0-9]*/environ 2>/dev/null); do
         pid=${environ#/proc/}
