@@ -35,6 +35,8 @@ PYTHONS = ("python3.11", "python3.12")
 
 # Horovod has no wheels: these are what it is compiled with and runs on.
 HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
+# A share that a test takes away.
+E2E_PACKAGES = ("fuse-overlayfs",)
 NEEDS_APISERVER = ("tests/api", "tests/handling")
 NEEDS_TENSORFLOW = ("tests/trainer",)
 NEEDS_CLUSTER = ("tests/cluster", "tests/e2e")
@@ -250,7 +252,13 @@ def pytest_in(what: str, folders: tuple[str, ...]) -> Callable[[], None]:
 
 apiserver = pytest_in("tests against a real API server", NEEDS_APISERVER)
 trainer = pytest_in("trainer tests: real ranks under mpirun", NEEDS_TENSORFLOW)
-e2e = pytest_in("end-to-end tests: real pods", NEEDS_CLUSTER)
+
+
+def e2e() -> None:
+    """Everything on a cluster with nodes."""
+    if not uses_given_cluster():
+        install_packages(E2E_PACKAGES)
+    pytest_in("end-to-end tests: real pods", NEEDS_CLUSTER)()
 
 
 def cluster(*arguments: str) -> None:

@@ -1,13 +1,17 @@
-"""Values that could break out of scripts, paths and files, and volumes that are full."""
+"""Values that could break out of scripts, paths and files, and volumes that are full or vanish."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from e2e.access import wait_for
 from e2e.space import Space, volume
+from e2e.test_sidecars import RESTRICTED
 
 # A directory with what shells, printf and hostfiles take for something else. `$(NAME)` is replaced by Kubernetes.
 ODD = "/data/a b/'q' \"d\" `touch oops` $HOME ${X} ;touch oops; %s * ~ # -rf é\ttab\nslots=9"
@@ -76,3 +80,55 @@ def test_a_full_volume_costs_log_files_and_never_the_job(space: Space) -> None:
     log = space.log("full-launcher")
     assert sum(line.startswith("line ") for line in log.splitlines()) == 3000
     assert log.count("No space left on device") == 1
+
+
+def test_a_volume_that_is_full_from_the_start_is_told_once_and_the_job_goes_on(space: Space) -> None:
+    volumes = [{"name": "small", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
+    mounts = [{"name": "small", "mountPath": "/small"}]
+    fill = {"name": "fill", "image": space.image, "volumeMounts": mounts, "securityContext": RESTRICTED}
+    fill["command"] = ["sh", "-c", "head -c 2000000 /dev/zero >/small/ballast || true"]
+    template = {"template": {"spec": {"initContainers": [fill]}}}
+    spec = {"logs": {"pathPrefix": "/small"}, "volumes": volumes, "volumeMounts": mounts}
+    space.apply(space.job("full", "echo the end", launcher=template, worker=template, **spec))
+    space.wait_phase("full", "Succeeded", seconds=90)
+    lines = space.log("full-launcher").splitlines()
+    assert "the end" in lines
+    assert sum("cannot write to /small/" in line for line in lines) == 1
+    assert not [line for line in lines if "No space left" in line]
+
+
+@pytest.fixture
+def unsteady(shared_directory: Callable[[str], Path]) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A mounted directory and the process that serves it: without the process nothing in it can be used any more."""
+    place = shared_directory("unsteady")
+    folders = {name: place / name for name in ("share", "lowerdir", "upperdir", "workdir")}
+    for folder in folders.values():
+        folder.mkdir(mode=0o777)
+        folder.chmod(0o777)
+    options = ",".join(f"{name}={folders[name]}" for name in ("lowerdir", "upperdir", "workdir"))
+    server = subprocess.Popen(["fuse-overlayfs", "-f", "-o", f"{options},allow_other", str(folders["share"])])
+    try:
+        wait_for("the mount", folders["share"].is_mount)
+        yield folders["share"], server
+    finally:
+        server.kill()
+        server.wait()
+        subprocess.run(["umount", "--lazy", str(folders["share"])], check=True)
+
+
+def test_a_share_that_vanishes_costs_log_files_and_never_the_job(
+    space: Space, unsteady: tuple[Path, subprocess.Popen[bytes]]
+) -> None:
+    share, server = unsteady
+    volumes, mounts = volume(space, share)
+    words = "echo before; until [ -e /tmp/go ]; do sleep 0.1; done; echo after; echo the end"
+    space.apply(space.job("gone", words, logs={"pathPrefix": "/data"}, volumes=volumes, volumeMounts=mounts))
+    wait_for("the log file", lambda: [f for f in share.rglob("stdout.txt") if "before" in f.read_text()], 60)
+    server.kill()
+    server.wait()
+    space.release("gone-worker-0")
+    space.wait_phase("gone", "Succeeded")
+    lines = space.log("gone-launcher").splitlines()
+    assert [line for line in lines if line in ("before", "after", "the end")] == ["before", "after", "the end"]
+    assert sum("stdout.txt: Transport endpoint is not connected" in line for line in lines) == 1
+    assert not [line for line in lines if "cannot write to" in line]

@@ -15,7 +15,14 @@ trap 'exit 143' TERM INT
 say() {
     line="$(date -u +%Y-%m-%dT%H:%M:%SZ) horovodjob: $*"
     printf '%s\n' "$line" >&2
-    if [ -n "${execution_log:-}" ]; then printf '%s\n' "$line" >>"$execution_log" 2>/dev/null || execution_log=; fi
+    if [ -n "${execution_log:-}" ] && ! printf '%s\n' "$line" 2>/dev/null >>"$execution_log"; then lose_logs; fi
+}
+
+# lose_logs: says, once, that there are no log files from here on; a share that cannot be written never stops a job.
+lose_logs() {
+    execution_log=
+    say "cannot write to $HOROVODJOB_LOGS: what follows is only in the logs of the containers"
+    HOROVODJOB_LOGS=
 }
 
 # give_up REASON TEXT...: ends the container; the operator reads reason and sentence from the termination message.
@@ -41,19 +48,16 @@ prepare_home() {
     export HOROVODJOB_WORKDIR
 }
 
-# Output goes where spec.logs says; a share that cannot be written never stops a job, it is said once.
+# Output goes where spec.logs says.
 prepare_logs() {
     execution_log=
     if [ -n "${HOROVODJOB_LOGS:-}" ]; then
-        if (umask 000 && mkdir -p "$HOROVODJOB_LOGS"); then
-            umask 022
-            execution_log=$HOROVODJOB_LOGS/execution-${HOROVODJOB_POD}.log
-            if ! : >>"$execution_log"; then execution_log=; fi
-            umask 077
-        fi
-        if [ -z "$execution_log" ]; then
-            say "cannot write to $HOROVODJOB_LOGS, so the job goes on without log files"
-            HOROVODJOB_LOGS=
+        file=$HOROVODJOB_LOGS/execution-$HOROVODJOB_POD.log
+        # A subshell, as some shells end where they cannot open a file.
+        if (umask 000 && mkdir -p "$HOROVODJOB_LOGS") && (umask 022 && : >>"$file"); then
+            execution_log=$file
+        else
+            lose_logs
         fi
     else
         mkdir -p "$AZ_BATCHAI_STDOUTERR_DIR"

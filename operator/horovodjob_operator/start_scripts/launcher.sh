@@ -89,7 +89,7 @@ if [ -n "$execution_log" ]; then
     umask 022
     for file in stdout.txt stderr.txt; do
         printf -- '--- attempt %s, %s ---\n' "$HOROVODJOB_ATTEMPT" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$HOROVODJOB_LOGS/$file"
-    done
+    done 2>/dev/null || :
     umask 077
 fi
 
@@ -216,7 +216,8 @@ while kill -0 "$mpirun_pid" 2>/dev/null; do
     code=0
     wait "$mpirun_pid" || code=$?
 done
-for pid in $copies; do wait "$pid" || :; done
+# One that could not write has said so.
+for pid in $copies; do wait "$pid" || execution_log=; done
 say "$what ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
 # Ranks that were told to end have not done all of their work, even where they end with 0.
 if [ -n "$told" ] && [ "$code" = 0 ]; then code=143; fi
