@@ -77,7 +77,7 @@ def test_it_shrinks_from_its_end_and_the_ranks_hear_of_it_first(running: World) 
 def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running: World, how: str) -> None:
     name = "cifar-worker-1"
     if how == "evicted":
-        running.change(name, phase="Failed", reason="Evicted", message="the node was low on memory")
+        running.change(name, phase="Failed", disruption="TerminationByKubelet", message="the node was low on memory")
     else:
         running.change(name, deleting=True)
     if how == "gone":

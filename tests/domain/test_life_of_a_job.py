@@ -175,11 +175,56 @@ def test_the_worker_that_ran_out_of_memory_is_named_even_if_the_launcher_fails_f
     assert running.status.restarts == 1
 
 
+@pytest.mark.parametrize(
+    ("pod", "reason", "said", "happened"),
+    [
+        ("cifar-worker-1", "OOMKilled", "step 7", "worker 1 was killed: its memory limit is reached"),
+        (
+            "cifar-worker-1",
+            "Error",
+            "step 7",
+            "worker 1 was lost: its container ended with exit code 137, killed by signal 9",
+        ),
+        ("cifar-launcher", "OOMKilled", "step 7", "the launcher was killed: its memory limit is reached"),
+        ("cifar-launcher", "Error", '{"loss": 1}', ""),
+        ("cifar-launcher", "Error", '{"reason": "Evicted", "message": "not by this one"}', ""),
+        ("cifar-launcher", "Error", "", "mpirun ended with exit code 137, killed by signal 9"),
+        ("cifar-worker-1", "OOMKilled", "x" * 3000, "worker 1 was killed: its memory limit is reached"),
+    ],
+    ids=["memory", "killed", "launcher", "logs in JSON", "feigned", "silent", "long"],
+)
+def test_an_error_says_what_happened_and_what_the_container_said_at_last(
+    running: World, pod: str, reason: str, said: str, happened: str
+) -> None:
+    running.end(pod, 137, reason, said)
+    running.wait(5)
+    running.look()
+    error = running.status.errors[-1]
+    message = f"{happened}; its last lines: {said}" if happened and said else happened or said
+    assert (error.pod, error.exit_code, error.message) == (pod, 137, message[:2048])
+
+
 def test_an_evicted_worker_counts_as_a_preemption(running: World) -> None:
-    running.change("cifar-worker-0", phase="Failed", reason="Evicted", message="The node was low on memory.")
+    words = "The node was low on resource: memory."
+    running.change("cifar-worker-0", phase="Failed", reason="Evicted", disruption="TerminationByKubelet", message=words)
     running.look()
     assert running.status.errors[-1].reason == Reason.EVICTED
-    assert running.status.preemptions == 1
+    assert (running.status.preemptions, running.status.restarts) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason", "who"),
+    [("cifar-worker-1", Reason.WORKER_LOST, "worker 1"), ("cifar-launcher", Reason.LAUNCHER_FAILED, "the launcher")],
+)
+def test_a_pod_that_is_evicted_for_its_own_use_of_storage_has_failed(
+    running: World, pod: str, reason: Reason, who: str
+) -> None:
+    words = 'Usage of EmptyDir volume "scratch" exceeds the limit "10Mi".'
+    running.change(pod, phase="Failed", reason="Evicted", message=words)
+    running.look()
+    error = running.status.errors[-1]
+    assert (error.reason, error.message) == (reason, f"{who} was evicted: {words}")
+    assert (running.status.preemptions, running.status.restarts) == (0, 1)
 
 
 def test_a_worker_whose_node_is_gone_is_told_as_such(running: World) -> None:

@@ -79,8 +79,8 @@ def test_workers_come_and_go_and_no_step_is_lost(space: Space) -> None:
 
 
 def test_ranks_that_die_and_workers_out_of_reach_come_back(space: Space, target: Target) -> None:
-    elastic = {"cooldownSeconds": [1, 2]}
-    space.apply(space.job("hard", COUNT, worker={"replicas": 2}, elastic=elastic))
+    elastic, env = {"cooldownSeconds": [1, 2]}, [{"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "20"}]
+    space.apply(space.job("hard", COUNT, worker={"replicas": 2}, elastic=elastic, env=env))
     space.wait_phase("hard", "Running", seconds=120)
     both = ("hard-worker-0", "hard-worker-1")
     wait_for_ranks(space, "hard", *both)
@@ -100,29 +100,36 @@ def test_ranks_that_die_and_workers_out_of_reach_come_back(space: Space, target:
     space.wait_phase("hard", "Succeeded")
 
 
-def test_with_too_few_workers_it_waits_and_then_begins_another_attempt(space: Space) -> None:
-    elastic, scheduling = {"minReplicas": 2}, {"timeoutSeconds": 15}
-    space.apply(space.job("few", COUNT, worker={"replicas": 2}, elastic=elastic, scheduling=scheduling))
-    space.wait_phase("few", "Running", seconds=120)
-    wait_for_ranks(space, "few", "few-worker-0", "few-worker-1")
+def test_with_too_few_workers_it_waits_and_then_fails_or_begins_another_attempt_as_it_says(space: Space) -> None:
+    few = {"worker": {"replicas": 2}, "elastic": {"minReplicas": 2}, "scheduling": {"timeoutSeconds": 15}}
+    fails = {"runPolicy": {"onWorkerLoss": "Fail"}}
+    space.apply(space.job("few", COUNT, **few), space.job("fails", COUNT, **few, **fails))
+    for name in ("few", "fails"):
+        space.wait_phase(name, "Running", seconds=120)
+        wait_for_ranks(space, name, f"{name}-worker-0", f"{name}-worker-1")
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "small", "namespace": space.name},
-        "spec": {"hard": {"pods": "2"}},
+        "spec": {"hard": {"pods": "4"}},
     }
     space.apply(quota)
     space.delete_pod("few-worker-1", 0)
+    space.delete_pod("fails-worker-1", 0)
 
-    def waits(_: Any) -> bool:
-        message = space.condition("few", "Ready")["message"]
+    def waits(name: str) -> bool:
+        message = space.condition(name, "Ready")["message"]
         return "1 worker of the 2 that elastic.minReplicas wants" in message and "exceeded quota" in message
 
-    assert space.wait("few", "the reason why it waits", waits)["phase"] == "Running"
+    for name in ("few", "fails"):
+        assert space.wait(name, "why it waits", lambda _, name=name: waits(name))["phase"] == "Running"  # type: ignore[misc]
     status = space.wait_phase("few", "Restarting")
     assert status["errors"][-1]["reason"] == "WorkerLost"
     assert "scheduling.timeoutSeconds" in status["errors"][-1]["message"]
     assert (status["restarts"], status["preemptions"]) == (0, 1)
+    status = space.wait_phase("fails", "Failed")
+    assert "scheduling.timeoutSeconds" in space.condition("fails", "Failed")["message"]
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 1)
     space.api.request("DELETE", f"{space.core}/resourcequotas/small")
     space.wait("few", "the second attempt", lambda status: status["phase"] == "Running", 120)
     wait_for_ranks(space, "few", "few-worker-0", "few-worker-1")

@@ -16,7 +16,9 @@ GREEDY = (
     '[ "$HOROVODJOB_ATTEMPT" = 2 ] || [ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec python3 -c "'
     'import os, time; hoard = [os.urandom(1 << 20) for _ in range(600)]; time.sleep(3600)"; ' + WAITS
 )
-JOBS = ("deleted", "evicted", "memory", "headless")
+# The kubelet looks each ten seconds, and sees what a container has written.
+MESSY = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || head -c 60000000 /dev/zero >"$HOME/heap"; ' + WAITS
+JOBS = ("deleted", "evicted", "memory", "storage", "headless")
 TWO = {"replicas": 2}
 
 
@@ -30,6 +32,7 @@ def first(module_space: Space) -> dict[str, dict[str, Object]]:
         space.job("evicted", WAITS, worker=TWO),
         space.job("headless", WAITS, worker=TWO),
         space.job("memory", GREEDY, worker=TWO | limited),
+        space.job("storage", MESSY, worker=TWO | {"resources": {"limits": {"ephemeral-storage": "50Mi"}}}),
     )
     for name in ("deleted", "evicted", "headless"):
         space.wait_phase(name, "Running", seconds=120)
@@ -110,6 +113,18 @@ def test_a_worker_out_of_memory_is_told_as_such_and_replaced(
     assert (status["restarts"], status["preemptions"]) == (1, 0)
     assert len(_lives(module_space, "memory-worker-0")) == 2
     assert len(_lives(module_space, "memory-worker-1")) == 1
+
+
+def test_a_worker_that_writes_more_than_its_limit_is_told_as_such_and_counts_as_a_failure(
+    module_space: Space, first: dict[str, dict[str, Object]]
+) -> None:
+    status = module_space.wait_phase("storage", "Succeeded", seconds=120)
+    (error,) = status["errors"]
+    assert (error["reason"], error["node"]) == ("WorkerLost", "node1")
+    assert (
+        "was evicted: Pod ephemeral local storage usage exceeds the total limit of containers 50Mi" in error["message"]
+    )
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 1, 0)
 
 
 def test_no_rank_of_an_old_attempt_survives_in_a_worker_that_is_kept(space: Space) -> None:

@@ -123,8 +123,12 @@ class Job:
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": str(ready)}]
         self.report(role, phase="Running", podIP=address, podIPs=[{"ip": address}], conditions=conditions)
 
-    def end(self, role: str, code: int, *, message: str = "", reason: str = "", **status: Any) -> None:
-        """A pod's container ends with this exit code."""
+    def end(
+        self, role: str, code: int, *, message: str = "", reason: str = "", evicted: str = "", **status: Any
+    ) -> None:
+        """A pod's container ends with this exit code; where the kubelet has evicted the pod, with its words."""
+        if evicted:
+            status |= {"reason": "Evicted", "message": evicted}
         ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "message": message}
         ended |= {"startedAt": moment(), "finishedAt": moment()}
         container = {
@@ -147,6 +151,12 @@ class Job:
     def remove(self, role: str) -> None:
         """Somebody deletes a pod."""
         self.api.delete(f"{self.pods_path}/{self.name}-{role}")
+
+    def evict(self, role: str) -> None:
+        """Somebody asks the API server to take a pod, as a drain does."""
+        name = f"{self.name}-{role}"
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": self.namespace}}
+        self.api.create(f"{self.pods_path}/{name}/eviction", body)
 
     def let_the_delay_pass(self) -> None:
         """Dates the last error back, so that the next attempt need not be waited for."""

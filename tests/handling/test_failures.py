@@ -60,6 +60,22 @@ def test_a_worker_that_goes_with_its_node_is_replaced_and_told(submitted: Submit
     assert (last_error(job)["reason"], last_error(job)["node"]) == ("NodeLost", "node-1")
 
 
+def test_the_workers_of_a_spot_node_that_is_taken_make_one_restart(submitted: Submit) -> None:
+    """AKS is told half a minute before, and drains the node."""
+    job = submitted(spot=True, worker={"replicas": 3, "gpus": 0}).bring_to("Running")
+    before = job.uids()
+    job.evict("worker-1")
+    job.wait("Restarting")
+    job.evict("worker-2")
+    job.let_the_delay_pass()
+    status = job.bring_to("Running", since="Queued").status
+    assert (status["attempt"], status["preemptions"], status["restarts"]) == (2, 1, 0)
+    (error,) = status["errors"]
+    assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "train-worker-1", "node-1")
+    assert error["message"] == "worker 1 was evicted from node node-1: EvictionByEvictionAPI"
+    assert {role for role, uid in job.uids().items() if uid == before[role]} == {"worker-0"}
+
+
 def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_gone(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     worker = f"{job.pods_path}/train-worker-1"
@@ -118,12 +134,8 @@ def attempts(job: Job) -> dict[str, str]:
     return {role: pod["metadata"]["labels"]["horovodjob.dev/attempt"] for role, pod in launchers}
 
 
-def disrupted() -> Object:
-    return {
-        "conditions": [
-            {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drained"}
-        ]
-    }
+def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
+    return {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "drained"}]}
 
 
 @pytest.mark.parametrize(
@@ -131,10 +143,12 @@ def disrupted() -> Object:
     [
         ({"code": 137, "reason": "OOMKilled"}, "WorkerOutOfMemory", False),
         ({"code": 143, **disrupted()}, "Evicted", True),
+        ({"code": 137, "evicted": "low on memory", **disrupted("TerminationByKubelet")}, "Evicted", True),
+        ({"code": 137, "evicted": "its own limit"}, "WorkerLost", False),
         ({"code": 1, "message": '{"reason": "SshUnavailable", "message": "no sshd"}'}, "WorkerLost", False),
         ({"code": 0}, "WorkerLost", False),
     ],
-    ids=["out of memory", "evicted", "told by its start script", "ended by itself"],
+    ids=["out of memory", "drained", "node's memory", "own storage", "told by its start script", "ended by itself"],
 )
 def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
     submitted: Submit, end: dict[str, Any], reason: str, taken: bool

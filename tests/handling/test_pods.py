@@ -13,12 +13,15 @@ def test_workers_of_a_spot_job_prefer_spot_nodes_and_the_launcher_never_runs_on_
     specs = {role: pod["spec"] for role, pod in submitted(spot=True).wait_for_pods().items()}
     assert SPOT in specs["worker-1"]["tolerations"]
     assert SPOT not in specs["launcher"]["tolerations"]
-    (preferred,) = node_affinity(specs["worker-1"])["preferredDuringSchedulingIgnoredDuringExecution"]
-    (required,) = node_affinity(specs["launcher"])["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
+    preferred = node_affinity(specs["worker-1"])["preferredDuringSchedulingIgnoredDuringExecution"]
+    required = node_affinity(specs["launcher"])["requiredDuringSchedulingIgnoredDuringExecution"]
+    # Any of the labels that say so makes a node one to prefer, and one that the launcher keeps off.
+    labels = [SPOT["key"], "kubernetes.azure.com/priority", "karpenter.sh/capacity-type"]
+    assert [term["preference"]["matchExpressions"] for term in preferred] == [
+        [{"key": label, "operator": "In", "values": ["spot"]}] for label in labels
     ]
-    for term, operator in ((preferred["preference"], "In"), (required, "NotIn")):
-        assert term["matchExpressions"] == [{"key": SPOT["key"], "operator": operator, "values": ["spot"]}]
+    (term,) = required["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": label, "operator": "NotIn", "values": ["spot"]} for label in labels]
 
 
 def node_affinity(spec: Object) -> Object:

@@ -48,7 +48,7 @@ class JobError(Model):
     container: str = Field("", description="Container that failed.")
     reason: str = Field(description="Why, in one CamelCase word.")
     exit_code: int | None = Field(None, description="Exit code of the container.")
-    message: str = Field("", description="Last lines of the container's log, or the platform's own words.")
+    message: str = Field("", description="What happened, and the last lines of the container's log.")
 
 
 Count = Annotated[int, Field(ge=0, le=10**15)]

@@ -18,7 +18,9 @@ ANNOTATION_HOSTS = "horovodjob.dev/hosts"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
 GPU_RESOURCE = "nvidia.com/gpu"
 AKS_POOL_LABEL = "kubernetes.azure.com/agentpool"
-AKS_PRIORITY_LABEL = "kubernetes.azure.com/scalesetpriority"
+AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
+# AKS has the first and the second, which is to take its place; nodes that Karpenter makes have the third.
+SPOT_LABELS = (AKS_PRIORITY_TAINT, "kubernetes.azure.com/priority", "karpenter.sh/capacity-type")
 OPERATOR_NAME = "horovodjob.dev/operator"
 
 

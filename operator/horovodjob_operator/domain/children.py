@@ -9,7 +9,7 @@ from horovodjob.api.model import Model
 from horovodjob.api.spec import Resources, RolePods
 from horovodjob.api.vocabulary import (
     AKS_POOL_LABEL,
-    AKS_PRIORITY_LABEL,
+    AKS_PRIORITY_TAINT,
     ANNOTATION_HOSTS,
     API_VERSION,
     GPU_RESOURCE,
@@ -17,6 +17,7 @@ from horovodjob.api.vocabulary import (
     KUEUE_PREFIX,
     LABEL_JOB,
     LABEL_JOB_UID,
+    SPOT_LABELS,
     Gang,
     PodSecurity,
     Role,
@@ -33,7 +34,7 @@ GPU_TOLERATIONS = (
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
 )
-SPOT_TOLERATION = {"key": AKS_PRIORITY_LABEL, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
+SPOT_TOLERATION = {"key": AKS_PRIORITY_TAINT, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
 WORKER_SCRIPTS = ("environment.sh", "prepare.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
 LAUNCHER_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
@@ -135,14 +136,14 @@ def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> 
         _let_report(pod["spec"], progress_url)
     if job.spec.spot:
         pod["spec"]["tolerations"].append(dict(SPOT_TOLERATION))
-        preferred = {"weight": 100, "preference": _priority_is("In")}
-        pod["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
+        preferred = [{"weight": 100, "preference": {"matchExpressions": [label]}} for label in _spot("In")]
+        pod["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     return _with_template(pod, job.spec.worker, Role.WORKER)
 
 
-def _priority_is(operator: str) -> dict[str, Any]:
-    """The node selector term of nodes that AKS can take away at any time, or of the others."""
-    return {"matchExpressions": [{"key": AKS_PRIORITY_LABEL, "operator": operator, "values": ["spot"]}]}
+def _spot(operator: str) -> list[dict[str, Any]]:
+    """Expressions of which one fits nodes that AKS can take away at any time, or all fit the others."""
+    return [{"key": label, "operator": operator, "values": ["spot"]} for label in SPOT_LABELS]
 
 
 def _let_report(pod: dict[str, Any], url: str) -> None:
@@ -186,7 +187,7 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str) -
     if (seconds := _grace_seconds(job.spec.worker)) is not None:
         pod["spec"]["terminationGracePeriodSeconds"] = seconds
     if job.spec.spot:
-        lasting = {"nodeSelectorTerms": [_priority_is("NotIn")]}
+        lasting = {"nodeSelectorTerms": [{"matchExpressions": _spot("NotIn")}]}
         pod["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": lasting}}
     pod["metadata"]["annotations"][ANNOTATION_HOSTS] = hosts
     field = {"path": "hosts", "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_HOSTS}']"}}

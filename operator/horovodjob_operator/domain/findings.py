@@ -502,6 +502,8 @@ def worker_failed(look: Look) -> Iterable[Failure]:
 def _worker_failure(pod: Pod, index: int) -> Failure:
     if pod.out_of_memory:
         return Failure(Reason.WORKER_OUT_OF_MEMORY, f"worker {index} was killed: its memory limit is reached", pod)
+    if pod.out_of_storage:
+        return Failure(Reason.WORKER_LOST, f"worker {index} was evicted: {pod.message}", pod)
     if pod.taken:
         return _worker_taken(pod, index, pod.name)
     if pod.end is None:
@@ -513,8 +515,13 @@ def _worker_failure(pod: Pod, index: int) -> Failure:
     told = told_reason(pod.end)
     if told and told[0] is Reason.PREPARATION_FAILED:
         return Failure(Reason.PREPARATION_FAILED, f"worker {index} on node {pod.node}: {told[1]}", pod)
-    words = told[1] if told else f"its container ended with exit code {pod.end.exit_code}"
+    words = told[1] if told else f"its container ended with {_exit(pod.end.exit_code)}"
     return Failure(Reason.WORKER_LOST, f"worker {index} was lost: {words}", pod)
+
+
+def _exit(code: int) -> str:
+    """An exit code, and the signal that it stands for: shells and container runtimes add 128 to its number."""
+    return f"exit code {code}" + (f", killed by signal {code - 128}" if 128 < code <= 192 else "")
 
 
 def _taken(pod: Pod | None, who: str, otherwise: Reason, name: str = "") -> Failure:
@@ -566,7 +573,9 @@ def launcher_failed(look: Look) -> Iterable[Failure]:
         return
     if not pod.taken and (look.now - _failed_at(pod, look.now)).total_seconds() < EVIDENCE_SECONDS:
         return
-    if pod.taken:
+    if pod.out_of_storage:
+        yield Failure(Reason.LAUNCHER_FAILED, f"the launcher was evicted: {pod.message}", pod)
+    elif pod.taken:
         yield _taken(pod, "the launcher", Reason.LAUNCHER_FAILED)
     elif pod.end is None:
         yield Failure(
@@ -581,14 +590,12 @@ def launcher_failed(look: Look) -> Iterable[Failure]:
         where = f"the launcher on node {pod.node}: " if reason is Reason.PREPARATION_FAILED else ""
         yield Failure(reason, f"{where}{words}", pod, exit_code=pod.end.exit_code)
     elif pod.end.container != Role.LAUNCHER or pod.end.reason not in ("Error", "Completed"):
-        words = (
-            f"container {pod.end.container} ended with {pod.end.reason or 'an error'}, exit code {pod.end.exit_code}"
-        )
+        words = f"container {pod.end.container} ended with {pod.end.reason or 'an error'}, {_exit(pod.end.exit_code)}"
         yield Failure(Reason.LAUNCHER_FAILED, words, pod)
     else:
         code = pod.end.exit_code
         what = "the launcher's command" if look.job.spec.launcher_command else "mpirun"
-        yield Failure(Reason.RANK_FAILED, f"{what} ended with exit code {code}", pod, exit_code=code)
+        yield Failure(Reason.RANK_FAILED, f"{what} ended with {_exit(code)}", pod, exit_code=code)
 
 
 FAILURES: tuple[Callable[[Look], Iterable[Failure]], ...] = (

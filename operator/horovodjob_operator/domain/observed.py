@@ -114,7 +114,7 @@ class Pod:
     @property
     def evicted(self) -> bool:
         """Whether the platform says that it took the pod: eviction, preemption, a lost or ending node."""
-        return bool(self.disruption) or self.reason in ("Evicted", "NodeLost", "Preempting", "Shutdown")
+        return bool(self.disruption) or self.reason in ("NodeLost", "Preempting", "Shutdown")
 
     @property
     def lost_with_node(self) -> bool:
@@ -125,6 +125,14 @@ class Pod:
     def taken(self) -> bool:
         """Whether the pod was taken, by the platform or by somebody who deleted it, and did not end by itself."""
         return self.deleting or self.evicted
+
+    @property
+    def out_of_storage(self) -> bool:
+        """Whether the kubelet took it for what it wrote: more than its limit of ephemeral storage or of an emptyDir.
+
+        The kubelet evicts for the node's sake, too, and then marks the pod with the condition DisruptionTarget.
+        """
+        return self.reason == "Evicted" and not self.disruption
 
     @property
     def out_of_memory(self) -> bool:

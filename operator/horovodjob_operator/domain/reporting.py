@@ -25,7 +25,7 @@ from horovodjob.api.vocabulary import (
 )
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.findings import Failure, Finding, Look, counted, find
-from horovodjob_operator.domain.observed import Observed, Pod
+from horovodjob_operator.domain.observed import End, Observed, Pod, told_reason
 from horovodjob_operator.domain.progress import Report
 
 MESSAGE_CHARACTERS = 2048
@@ -141,9 +141,6 @@ def _start_error(attempt: int, finding: Finding, pod: Pod, now: datetime) -> Job
 
 def _error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
     pod, end = failure.pod, failure.pod.end if failure.pod else None
-    message = failure.message
-    if end and end.message and not end.message.startswith("{"):
-        message = end.message
     return JobError(
         time=now,
         attempt=job.status.attempt,
@@ -152,8 +149,22 @@ def _error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
         container=end.container if end else "",
         reason=failure.reason,
         exit_code=end.exit_code if end else None,
-        message=message[-MESSAGE_CHARACTERS:],
+        message=_with_last_lines(failure, end),
     )
+
+
+def _with_last_lines(failure: Failure, end: End | None) -> str:
+    """What happened, and what the container said at last; of a program that failed, only that."""
+    said = failure.message[:MESSAGE_CHARACTERS]
+    # What a start script left is in the failure's own words.
+    last = end.message.strip() if end and not told_reason(end) else ""
+    if not last:
+        return said
+    if failure.reason is Reason.RANK_FAILED:
+        return last[-MESSAGE_CHARACTERS:]
+    between = "; its last lines: "
+    room = MESSAGE_CHARACTERS - len(said) - len(between)
+    return f"{said}{between}{last[-room:]}" if room > 0 else said
 
 
 def _prepared(look: Look, phase: Phase) -> bool:

@@ -21,7 +21,9 @@ if [ -n "${PMI_FD:-}" ]; then
     # Hydra takes no notice of a rank that fails before MPI_Init, and adds the codes of those that it kills to that of
     # the one that failed. It ends the job, with this code, for a rank that asks for that as MPI_Abort does.
     if [ "$code" != 0 ] && [ -z "$over" ]; then
-        echo "rank $PMI_RANK on $HOROVODJOB_POD ended with exit code $code" >&2
+        signal=
+        if [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then signal=", killed by signal $((code - 128))"; fi
+        echo "rank $PMI_RANK on $HOROVODJOB_POD ended with exit code $code$signal" >&2
         # Other shells know no file descriptor of two digits.
         bash -c 'printf "cmd=abort exitcode=%s\n" "$1" >&"$PMI_FD"' bash "$code"
     fi
