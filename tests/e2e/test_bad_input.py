@@ -40,6 +40,7 @@ def space(module_space: Space) -> Space:
         module_space.job("wide", GOOD, nodeSelector={"disktype": "floppy"}),
         module_space.job("pooled", GOOD, pool="gpunp"),
         module_space.job("large", GOOD, worker={"resources": {"requests": {"memory": "900Ti"}}}),
+        module_space.job("late", GOOD, nodeSelector={"disktype": "floppy"}, scheduling={"timeoutSeconds": 5}),
         module_space.job("script", script={"path": "/data/absent.py"}),
     )
     return module_space
@@ -123,6 +124,26 @@ def test_a_volume_that_cannot_be_mounted_is_named_and_the_job_runs_when_it_can(s
     space.apply(_foreign_secret(space, "lost"))
     # The kubelet tries again with a delay that grows to two minutes.
     space.wait_phase("no-volume", "Succeeded", seconds=180)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "container", "words"),
+    [
+        ("absent", "ImagePullFailed", True, ABSENT),
+        ("no-secret", "InvalidSpec", True, 'secret "forgotten" not found'),
+        ("no-volume", "StorageUnavailable", False, 'secret "lost" not found'),
+        ("late", "SchedulingTimeout", False, "node(s) didn't match Pod's node affinity/selector"),
+    ],
+)
+def test_an_error_says_which_pod_cannot_start_where_and_why(
+    space: Space, name: str, reason: str, container: bool, words: str
+) -> None:
+    error = space.wait(name, "an error", lambda status: status.get("errors"))["errors"][0]
+    assert (error["reason"], error["attempt"]) == (reason, 1)
+    assert words in error["message"]
+    assert error["pod"] in (f"{name}-launcher", f"{name}-worker-0")
+    assert error["node"] == ("" if name == "late" else "node1")
+    assert error["container"] == (error["pod"].split("-")[-2 if "worker" in error["pod"] else -1] if container else "")
 
 
 def test_a_foreign_pod_with_a_name_of_the_job_is_never_touched(space: Space) -> None:

@@ -103,10 +103,11 @@ def test_ranks_that_die_and_workers_out_of_reach_come_back(space: Space, target:
 def test_with_too_few_workers_it_waits_and_then_fails_or_begins_another_attempt_as_it_says(space: Space) -> None:
     few = {"worker": {"replicas": 2}, "elastic": {"minReplicas": 2}, "scheduling": {"timeoutSeconds": 15}}
     fails = {"runPolicy": {"onWorkerLoss": "Fail"}}
-    space.apply(space.job("few", COUNT, **few), space.job("fails", COUNT, **few, **fails))
-    for name in ("few", "fails"):
+    pairs = {"worker": {"replicas": 2, "slots": 2}}
+    space.apply(space.job("few", COUNT, **few), space.job("fails", COUNT, **few | fails | pairs))
+    for name, slots in (("few", 1), ("fails", 2)):
         space.wait_phase(name, "Running", seconds=120)
-        wait_for_ranks(space, name, f"{name}-worker-0", f"{name}-worker-1")
+        wait_for_ranks(space, name, *[f"{name}-worker-{index}" for index in (0, 1) for _ in range(slots)])
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",

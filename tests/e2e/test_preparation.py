@@ -36,6 +36,12 @@ def space(module_space: Space, share: Path) -> Space:
             logs={"pathPrefix": "/data"},
         ),
         module_space.job(
+            "replaced",
+            '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; ' + RANK,
+            worker=TWO,
+            preparation={"command": 'echo "$HOROVODJOB_ATTEMPT" >>/tmp/prepared'},
+        ),
+        module_space.job(
             "broken",
             "true",
             worker=TWO,
@@ -75,6 +81,13 @@ def _ready(space: Space, pod: str) -> bool:
 def test_a_worker_is_prepared_once_however_many_attempts_it_serves(space: Space) -> None:
     assert space.wait_phase("prepared", "Succeeded", seconds=90)["attempt"] == 2
     assert sorted(space.output("prepared")) == ["prepared-worker-0 once", "prepared-worker-1 once"]
+
+
+def test_a_worker_that_takes_the_place_of_a_lost_one_is_prepared_and_the_other_one_is_not(space: Space) -> None:
+    space.wait_phase("replaced", "Running")
+    space.delete_pod("replaced-worker-1", 0)
+    assert space.wait_phase("replaced", "Succeeded", seconds=90)["attempt"] == 2
+    assert sorted(space.output("replaced")) == ["replaced-worker-0 1", "replaced-worker-1 2"]
 
 
 def test_what_the_preparation_says_is_in_files_of_its_own(space: Space, share: Path) -> None:

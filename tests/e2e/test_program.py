@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from e2e.access import wait_for
 from e2e.space import Space, volume
 
 TWO = {"replicas": 2}
 OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit '
+WAITS = 'echo "rank has ${#TOKEN} letters"; until [ -e /tmp/go ]; do sleep 0.1; done'
 LOOK_UP = 'until found=$(getent hosts named-worker-1.named); do sleep 0.2; done; echo "$found" | sed "s/ .*//"'
+# Of what other programs show of a job's environment, by what starts its ranks.
+TOKEN = "do-not-show-me"
+SHOWN: dict[str, dict[str, Any]] = {
+    "shown-mpirun": {"command": ["sh", "-c", WAITS]},
+    "shown-elastic": {"command": ["sh", "-c", WAITS], "elastic": {}},
+    "shown-own": {"launcherCommand": ["mpirun", "--hostfile", "$(HOROVODJOB_HOSTFILE)", "sh", "-c", WAITS]},
+}
 WRITE = 'umask; echo "$AZ_BATCHAI_INPUT_SET"; echo x >"$AZ_BATCHAI_OUTPUT_MODEL/$OMPI_COMM_WORLD_RANK"'
 
 
@@ -40,6 +50,10 @@ def space(module_space: Space, share: Path) -> Space:
             ["sh", "-c", 'echo "<$GREETING> <$1>"', "sh", "a  'b' $(AZ_BATCHAI_NUM_GPUS)"],
             mpi={"args": ["-x", "GREETING=two  words", "--tag-output"]},
         ),
+        *(
+            module_space.job(name, env=[{"name": "TOKEN", "value": TOKEN}], worker=TWO, **spec)
+            for name, spec in SHOWN.items()
+        ),
         module_space.job("named", LOOK_UP, worker=TWO, network={"service": True}),
         module_space.job(
             "paths",
@@ -64,6 +78,17 @@ def test_the_exit_code_of_a_launchers_own_command_is_the_jobs(space: Space) -> N
     status = space.wait_phase("own-7", "Failed")
     assert (status["exitCode"], status["errors"][-1]["reason"]) == (7, "RankFailed")
     assert "the launcher's command ended with exit code 7" in space.condition("own-7", "Failed")["message"]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_no_command_line_shows_a_value_of_the_environment(space: Space, name: str) -> None:
+    pods = [f"{name}-{which}" for which in ("launcher", "worker-0", "worker-1")]
+    wait_for("the ranks", lambda: space.output(name).count(f"rank has {len(TOKEN)} letters") == 2)
+    shown = {pod: space.exec(pod, "sh", "-c", "cat /proc/[0-9]*/cmdline") for pod in pods}
+    assert all("rank has" in words for words in shown.values())
+    assert not [pod for pod, words in shown.items() if TOKEN in words]
+    space.release(*pods[1:])
+    space.wait_phase(name, "Succeeded")
 
 
 def test_options_reach_mpirun_and_arguments_the_program_as_they_are(space: Space) -> None:

@@ -153,7 +153,9 @@ def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submit
     job.bring_to("Running", since="Queued")
     status = job.status
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 0)
-    assert (status["errors"][-1]["reason"], job.events()["SchedulingTimeout"]) == ("SchedulingTimeout", 1)
+    (error,) = status["errors"]
+    assert (error["reason"], error["pod"], error["message"]) == ("SchedulingTimeout", "train-launcher", message)
+    assert job.events()["SchedulingTimeout"] == 1
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting", "Succeeded"])

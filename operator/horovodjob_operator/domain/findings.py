@@ -469,7 +469,8 @@ def not_placed_in_time(look: Look) -> Finding | None:
         f"{look.job.spec.scheduling.timeout_seconds} s{f' ({words})' if words else ''}; all are released, and made "
         f"again at {look.now + _release_delay(look.job, attempt):%H:%M:%SZ}"
     )
-    failure = Failure(Reason.SCHEDULING_TIMEOUT, message, taken=True)
+    without = next((pod for pod in pods if not pod.node), None)
+    failure = Failure(Reason.SCHEDULING_TIMEOUT, message, without, taken=True)
     return Finding(Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, message, failure=failure)
 
 
