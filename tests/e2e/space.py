@@ -15,6 +15,13 @@ from e2e.access import JOBS, MERGE_PATCH, Api, Kubectl, Object, Refused, wait_fo
 from e2e.recorder import Recorder
 
 PREFIX = "e2e-"
+# What Pod Security restricted asks of a container that does not come from the operator.
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 FINISHED = ("Succeeded", "Failed")
 
 

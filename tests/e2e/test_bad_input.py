@@ -9,7 +9,7 @@ import pytest
 
 from e2e.access import Object, wait_for
 from e2e.install import Target, load_root_image
-from e2e.space import Space
+from e2e.space import RESTRICTED, Space
 
 ABSENT = "registry.invalid/team/absent:1"
 GOOD = "echo fine"
@@ -59,7 +59,7 @@ def _foreign_pod(space: Space, name: str) -> Object:
         "name": "foreign",
         "image": space.image,
         "command": ["sleep", "3600"],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": RESTRICTED,
     }
     return {
         "apiVersion": "v1",
@@ -68,7 +68,6 @@ def _foreign_pod(space: Space, name: str) -> Object:
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "containers": [container],
-            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         },
     }
 
@@ -233,9 +232,13 @@ def test_baseline_runs_as_root_in_a_namespace_that_allows_it(new_space: Any) -> 
     space: Space = new_space("baseline", "baseline")
     try:
         root = _template({"securityContext": {"runAsUser": 0}})
-        job = space.job("root", "id -u", podSecurity="Baseline", worker={"replicas": 2, **root}, launcher=root)
+        prepare = {"command": "id -u >/usr/local/share/prepared"}
+        show = "id -u; cat /usr/local/share/prepared"
+        job = space.job(
+            "root", show, podSecurity="Baseline", worker={"replicas": 2, **root}, launcher=root, preparation=prepare
+        )
         space.apply(job)
         space.wait_phase("root", "Succeeded", seconds=90)
-        assert space.output("root") == ["0", "0"]
+        assert space.output("root") == ["0"] * 4
     finally:
         space.remove()

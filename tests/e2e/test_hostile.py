@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import Space, volume
-from e2e.test_sidecars import RESTRICTED
+from e2e.space import RESTRICTED, Space, volume
 
 # A directory with what shells, printf and hostfiles take for something else. `$(NAME)` is replaced by Kubernetes.
 ODD = "/data/a b/'q' \"d\" `touch oops` $HOME ${X} ;touch oops; %s * ~ # -rf é\ttab\nslots=9"

@@ -6,8 +6,8 @@ import pytest
 
 from e2e.access import wait_for
 from e2e.install import Target
+from e2e.mpi import INSTALLED
 from e2e.space import Space, set_link
-from e2e.test_mpi import INSTALLED
 
 RANK = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; echo done'
 

@@ -8,11 +8,10 @@ import pytest
 
 from e2e.access import Object, wait_for
 from e2e.install import Operator, Target
-from e2e.space import Space
+from e2e.space import RESTRICTED, Space
 
 WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done"
 ENDS_LATE = {"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", WAIT]}}}}
-LOCKED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 FATES = {
     "queued": "Succeeded",
     "starting": "Succeeded",
@@ -56,11 +55,10 @@ def _held_by_an_init_container(space: Space) -> Object:
         "name": "hold",
         "image": space.image,
         "command": ["sh", "-c", f"{WAIT}; sleep 1"],
-        "securityContext": LOCKED,
+        "securityContext": RESTRICTED,
     }
     spec = {
         "initContainers": [container],
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
     }
     return {"template": {"spec": spec}}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import Space
+from e2e.space import RESTRICTED, Space
 
 RANKS = 4
 # Each in its own way lost by a careless shell, ssh or hostfile.
@@ -71,7 +71,7 @@ TEMPLATE: dict[str, Any] = {
                 "image": "",
                 "command": ["sh", "-c", "printf ready >/extra/made-by-init"],
                 "volumeMounts": [{"name": "extra", "mountPath": "/extra"}],
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "securityContext": RESTRICTED,
             }
         ],
         "containers": [
@@ -80,11 +80,10 @@ TEMPLATE: dict[str, Any] = {
                 "name": "sidecar",
                 "image": "",
                 "command": ["sh", "-c", "trap exit TERM; while :; do sleep 0.2; done"],
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "securityContext": RESTRICTED,
             },
         ],
         "volumes": [{"name": "extra", "emptyDir": {}}],
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
     },
 }
 
