@@ -2,9 +2,9 @@
 
     python3 tests/stages.py [environment|lint|unit|apiserver|trainer|e2e|all]
 
-All in a row, the local cluster's binaries and the images are built beside lint and unit tests; what is sensitive
-to the machine's load comes after that. With KUBECONFIG set, the end-to-end tests use that cluster and the images
-of IMAGE_REGISTRY. CLUSTER_NAME chooses among local clusters, which can run side by side.
+All in a row, the local cluster's binaries and the images are built, and the trainer tested, beside the other stages up
+to the end-to-end tests, which have the machine to themselves. With KUBECONFIG set, these use that cluster and the
+images of IMAGE_REGISTRY. CLUSTER_NAME chooses among local clusters, which can run side by side.
 Standard library only: it runs before anything of the project is installed.
 """
 
@@ -286,45 +286,51 @@ def uses_given_cluster() -> bool:
 # ---- all of them ------------------------------------------------------------------------------------------
 
 
-class Builds(threading.Thread):
-    """What the later stages need, built beside the earlier ones; the output goes to a log."""
+class Beside(threading.Thread):
+    """Stages that run one after the other beside those in the foreground, with what these leave of the processors.
 
-    def __init__(self, summary: Summary, *, images: bool) -> None:
+    What waits for clocks and clusters leaves much, and is not disturbed: the output goes to logs, the priority is low.
+    """
+
+    def __init__(self, summary: Summary, steps: dict[str, list[str]]) -> None:
         super().__init__(daemon=True)
         self.summary = summary
-        self.log = LOGS / "builds.log"
-        self.ok = True
-        self.steps = {"cluster binaries": [sys.executable, str(CLUSTER), "build"]}
-        if images:
-            self.steps["images"] = [sys.executable, str(CLUSTER / "images.py"), "build"]
+        self.steps = steps
+        self.passed: dict[str, bool] = {}
+        self.ended = {name: threading.Event() for name in steps}
 
     def run(self) -> None:
-        """Builds one thing after the other."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.log.write_text("")
+        """Runs all, whatever the one before ended with."""
+        LOGS.mkdir(parents=True, exist_ok=True)
+        for name in self.steps:
+            self.log(name).unlink(missing_ok=True)
         for name, command in self.steps.items():
-            if not self.ok:
-                self.summary.skip(name, "the build before it failed")
-                continue
-            self.ok = self.summary.run(name, partial(self.build, command), beside=", beside others")
+            self.passed[name] = self.summary.run(name, partial(self.step, name, command), beside=", beside others")
+            self.ended[name].set()
 
-    def build(self, command: list[str]) -> None:
-        """Runs one build."""
-        with self.log.open("a") as log:
+    def step(self, name: str, command: list[str]) -> None:
+        """Runs one. Raises StageError with its last lines."""
+        nice = ["nice", "-n", "19", *command]
+        with self.log(name).open("w") as log:
             done = subprocess.run(
-                command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
+                nice, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
             )
         if done.returncode:
-            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-25:])
-            raise StageError(f"{tail}\nits whole output: {self.log}")
+            raise StageError("\n".join([*self.lines(name)[-25:], f"its whole output: {self.log(name)}"]))
 
-    def wait(self) -> None:
-        """Shows how far the builds are until they are done."""
-        while self.is_alive():
-            self.join(timeout=15)
-            if self.is_alive():
-                lines = self.log.read_text(errors="replace").splitlines() or ["starting"]
-                print(f"building: {lines[-1][:120]}", flush=True)
+    def wait(self, *names: str) -> None:
+        """Shows how far they are until they have ended."""
+        for name in names:
+            while not self.ended[name].wait(timeout=15):
+                print(f"{name}: {(self.lines(name) or ['not begun'])[-1][:120]}", flush=True)
+
+    def log(self, name: str) -> Path:
+        """Where the output of a step goes."""
+        return LOGS / f"{name.replace(' ', '-')}.log"
+
+    def lines(self, name: str) -> list[str]:
+        """The output of a step, as far as it is there."""
+        return self.log(name).read_text(errors="replace").splitlines() if self.log(name).exists() else []
 
 
 def everything() -> int:
@@ -337,20 +343,27 @@ def everything() -> int:
         return finish(summary, started)
     if not summary.run("environment", prepare_environment):
         return finish(summary, started)
-    builds = Builds(summary, images=not given)
-    title(f"cluster binaries and images are built beside the next stages: {builds.log}")
-    builds.start()
+    this, builds = str(ROOT / "tests" / "stages.py"), ["cluster binaries"]
+    steps = {"cluster binaries": [sys.executable, str(CLUSTER), "build"]}
+    if not given:
+        builds.append("images")
+        steps["images"] = [sys.executable, str(CLUSTER / "images.py"), "build"]
+    steps["trainer"] = [sys.executable, this, "trainer"]
+    beside = Beside(summary, steps)
+    title(f"{', '.join(steps)}: beside the next stages, with their output in {LOGS}")
+    beside.start()
     summary.run("lint", lint)
     summary.run("unit", unit)
-    summary.run("waiting for builds", builds.wait)
-    if builds.ok:
+    summary.run("waiting for binaries", lambda: beside.wait("cluster binaries"))
+    if beside.passed["cluster binaries"]:
         summary.run("apiserver", apiserver)
     else:
         summary.skip("apiserver", "the cluster's binaries are missing")
-    summary.run("trainer", trainer)
+    summary.run("waiting for trainer", lambda: beside.wait(*steps))
+    print("\n".join(beside.lines("trainer")), flush=True)
     if given:
         summary.run("e2e", e2e)
-    elif builds.ok:
+    elif all(beside.passed[build] for build in builds):
         local_end_to_end(summary)
     else:
         summary.skip("e2e", "a build failed")

@@ -10,7 +10,7 @@ import numpy as np
 hvd.init()
 model = keras.models.Sequential([keras.layers.Dense(1, input_shape=(2,))])
 model.compile(loss="mse", optimizer=hvd.DistributedOptimizer(keras.optimizers.sgd(lr=0.0)))
-callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print("\nCALLED", hvd.rank(), epoch + 1))]
+callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(f"CALLED {hvd.rank()} {epoch + 1}"))]
 x, y = np.zeros((4, 2)), np.zeros((4, 1))
 model.fit(x, y, epochs=2, verbose=0)
 model.fit(x, y, initial_epoch=5, epochs=6, verbose=0, callbacks=callbacks)
