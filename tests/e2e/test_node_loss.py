@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
 from cluster.processes import Processes
-from e2e.access import Api, Kubectl, wait_for
+from e2e.access import MERGE_PATCH, Api, Kubectl, wait_for
 from e2e.install import Target
 from e2e.space import Space
 
-NODE = "/api/v1/nodes/node1"
+NODES = "/api/v1/nodes"
+NODE = f"{NODES}/node1"
+BYSTANDER = f"{NODES}/bystander"
 # Kubernetes waits for five minutes otherwise, and for half a minute more.
 UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 HASTY = {"spec": {"tolerations": [{**UNREACHABLE, "tolerationSeconds": 1}], "terminationGracePeriodSeconds": 1}}
@@ -30,6 +34,37 @@ def kubelet(target: Target) -> int:
     pid = Processes(target.local).pid("kubelet")
     assert pid
     return pid
+
+
+@pytest.fixture
+def bystander(api: Api) -> Iterator[None]:
+    """Another node, which answers and takes no pods.
+
+    Where no node answers, Kubernetes holds its own network to be at fault, and takes no pod from any.
+    """
+    taint = {"key": "e2e.horovodjob.dev/bystander", "effect": "NoSchedule"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bystander"}, "spec": {"taints": [taint]}}
+    api.request("POST", NODES, node)
+    over = threading.Event()
+    heart = threading.Thread(target=_beat, args=(api, over))
+    heart.start()
+    try:
+        wait_for("the other node is ready", lambda: _ready(api, BYSTANDER))
+        yield
+    finally:
+        over.set()
+        heart.join()
+        api.request("DELETE", BYSTANDER)
+
+
+def _beat(api: Api, over: threading.Event) -> None:
+    """Says each five seconds that the bystander is well, as a kubelet does."""
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+    while not over.is_set():
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}]
+        api.request("PATCH", f"{BYSTANDER}/status", {"status": {"conditions": conditions}}, MERGE_PATCH)
+        over.wait(5)
 
 
 @contextlib.contextmanager
@@ -53,13 +88,13 @@ def out_of_service(kubectl: Kubectl) -> Iterator[None]:
         kubectl("taint", "node", "node1", f"{OUT_OF_SERVICE}-")
 
 
-def _ready(api: Api) -> bool:
-    node = api.request("GET", NODE)
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
+def _ready(api: Api, path: str = NODE) -> bool:
+    conditions = api.request("GET", path)["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_says_that_the_node_is_off(
-    space: Space, api: Api, kubelet: int
+    space: Space, api: Api, kubelet: int, bystander: None
 ) -> None:
     space.apply(space.job("lost", RANK, worker={"replicas": 1, "template": HASTY}))
     space.wait_phase("lost", "Running")
@@ -76,7 +111,7 @@ def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_sa
         assert told(" to go, which node node1 should have ended by ")
         assert space.status("lost")["phase"] == "Restarting"
         with out_of_service(space.kubectl):
-            space.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/1 nodes are available"))
+            space.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/2 nodes are available"))
     # A pod that is placed while Kubernetes takes its own taints off may be taken once more.
     status = space.wait_phase("lost", "Succeeded", seconds=120)
     assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})
