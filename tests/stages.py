@@ -296,7 +296,7 @@ class Beside(threading.Thread):
         super().__init__(daemon=True)
         self.summary = summary
         self.steps = steps
-        self.passed: dict[str, bool] = {}
+        self.passed = dict.fromkeys(steps, False)
         self.ended = {name: threading.Event() for name in steps}
 
     def run(self) -> None:
@@ -304,9 +304,13 @@ class Beside(threading.Thread):
         LOGS.mkdir(parents=True, exist_ok=True)
         for name in self.steps:
             self.log(name).unlink(missing_ok=True)
-        for name, command in self.steps.items():
-            self.passed[name] = self.summary.run(name, partial(self.step, name, command), beside=", beside others")
-            self.ended[name].set()
+        try:
+            for name, command in self.steps.items():
+                self.passed[name] = self.summary.run(name, partial(self.step, name, command), beside=", beside others")
+                self.ended[name].set()
+        finally:  # nobody is to wait for what can no more begin
+            for ended in self.ended.values():
+                ended.set()
 
     def step(self, name: str, command: list[str]) -> None:
         """Runs one. Raises StageError with its last lines."""
@@ -343,12 +347,10 @@ def everything() -> int:
         return finish(summary, started)
     if not summary.run("environment", prepare_environment):
         return finish(summary, started)
-    this, builds = str(ROOT / "tests" / "stages.py"), ["cluster binaries"]
-    steps = {"cluster binaries": [sys.executable, str(CLUSTER), "build"]}
+    builds = {"cluster binaries": [sys.executable, str(CLUSTER), "build"]}
     if not given:
-        builds.append("images")
-        steps["images"] = [sys.executable, str(CLUSTER / "images.py"), "build"]
-    steps["trainer"] = [sys.executable, this, "trainer"]
+        builds["images"] = [sys.executable, str(CLUSTER / "images.py"), "build"]
+    steps = builds | {"trainer": [sys.executable, str(ROOT / "tests" / "stages.py"), "trainer"]}
     beside = Beside(summary, steps)
     title(f"{', '.join(steps)}: beside the next stages, with their output in {LOGS}")
     beside.start()

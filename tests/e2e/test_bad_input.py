@@ -142,7 +142,8 @@ def test_an_error_says_which_pod_cannot_start_where_and_why(
     assert words in error["message"]
     assert error["pod"] in (f"{name}-launcher", f"{name}-worker-0")
     assert error["node"] == ("" if name == "late" else "node1")
-    assert error["container"] == (error["pod"].split("-")[-2 if "worker" in error["pod"] else -1] if container else "")
+    role = "launcher" if error["pod"].endswith("-launcher") else "worker"
+    assert error["container"] == (role if container else "")
 
 
 def test_a_foreign_pod_with_a_name_of_the_job_is_never_touched(space: Space) -> None:

@@ -57,10 +57,7 @@ def _held_by_an_init_container(space: Space) -> Object:
         "command": ["sh", "-c", f"{WAIT}; sleep 1"],
         "securityContext": RESTRICTED,
     }
-    spec = {
-        "initContainers": [container],
-    }
-    return {"template": {"spec": spec}}
+    return {"template": {"spec": {"initContainers": [container]}}}
 
 
 def let_go(space: Space, target: Target) -> None:

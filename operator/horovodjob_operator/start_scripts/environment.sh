@@ -64,6 +64,14 @@ prepare_logs() {
     fi
 }
 
+# begin_files FILE...: adds the line with which the output of an attempt begins.
+begin_files() (
+    umask 022
+    for file; do
+        printf -- '--- attempt %s, %s ---\n' "$HOROVODJOB_ATTEMPT" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$file"
+    done
+)
+
 # Directories of spec.outputs; one that cannot be made is said, and the program will say the rest.
 prepare_outputs() {
     for id in ${HOROVODJOB_OUTPUTS:-}; do

@@ -10,7 +10,7 @@ prepare_outputs
 require_user LauncherFailed
 # MPI must not try other interfaces, such as a bridge that leads nowhere.
 default_route
-case ${HOROVODJOB_MPI:=OpenMPI} in
+case $HOROVODJOB_MPI in
 OpenMPI)
     # shellcheck source=SCRIPTDIR/openmpi.sh
     . "$etc/openmpi.sh"
@@ -86,11 +86,7 @@ Host *
 CONFIG
 
 if [ -n "$execution_log" ]; then
-    umask 022
-    for file in stdout.txt stderr.txt; do
-        printf -- '--- attempt %s, %s ---\n' "$HOROVODJOB_ATTEMPT" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$HOROVODJOB_LOGS/$file"
-    done 2>/dev/null || :
-    umask 077
+    begin_files "$HOROVODJOB_LOGS/stdout.txt" "$HOROVODJOB_LOGS/stderr.txt" 2>/dev/null || :
 fi
 
 # The hosts as they are now; those of an elastic job come and go.

@@ -6,9 +6,7 @@ prepare() {
     logs=${HOROVODJOB_LOGS:-$AZ_BATCHAI_JOB_TEMP}
     out=$logs/stdout-job_prep-$HOROVODJOB_POD.txt
     err=$logs/stderr-job_prep-$HOROVODJOB_POD.txt
-    (umask 022 && for file in "$out" "$err"; do
-        printf -- '--- attempt %s, %s ---\n' "$HOROVODJOB_ATTEMPT" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$file"
-    done) || say "the preparation has no log files"
+    begin_files "$out" "$err" || say "the preparation has no log files"
     say "preparation starts"
     mkfifo "$run/prepare-out" "$run/prepare-err"
     (umask 022 && exec tee -a "$out") <"$run/prepare-out" &

@@ -17,20 +17,20 @@ done
 code=$?
 while [ -z "$over" ] && [ -e "$run/told" ]; do sleep 0.1; done
 trap - TERM
+signal=
+if [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then signal=$((code - 128)); fi
 if [ -n "${PMI_FD:-}" ]; then
     # Hydra takes no notice of a rank that fails before MPI_Init, and adds the codes of those that it kills to that of
     # the one that failed. It ends the job, with this code, for a rank that asks for that as MPI_Abort does.
     if [ "$code" != 0 ] && [ -z "$over" ]; then
-        signal=
-        if [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then signal=", killed by signal $((code - 128))"; fi
-        echo "rank $PMI_RANK on $HOROVODJOB_POD ended with exit code $code$signal" >&2
+        echo "rank $PMI_RANK on $HOROVODJOB_POD ended with exit code $code${signal:+, killed by signal $signal}" >&2
         # Other shells know no file descriptor of two digits.
         bash -c 'printf "cmd=abort exitcode=%s\n" "$1" >&"$PMI_FD"' bash "$code"
     fi
 # mpirun tells a rank that was killed by a signal from one that failed. A core would only be this shell's.
-elif [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then
+elif [ -n "$signal" ]; then
     # shellcheck disable=SC3045 # every shell has it, POSIX or not
     ulimit -c 0
-    kill "-$((code - 128))" $$
+    kill "-$signal" $$
 fi
 exit "$code"
