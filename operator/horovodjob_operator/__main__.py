@@ -19,7 +19,7 @@ from horovodjob_operator.cluster.connection import Connection, login
 from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.tokens import Tokens
-from horovodjob_operator.cluster.watch import PodWatch
+from horovodjob_operator.cluster.watch import JobLists, PodWatch
 from horovodjob_operator.endpoints import health, progress
 from horovodjob_operator.errors import ClusterError, OperatorError
 from horovodjob_operator.handlers import Events, JobWatchSigns, Passes, kopf_settings, now, register
@@ -148,7 +148,8 @@ class Process:
 
         @kopf.on.login(registry=registry)
         def connect(**_: object) -> kopf.AiohttpSession:
-            return kopf.AiohttpSession(server=self.connection.server, aiohttp_session=self.connection.new_session())
+            session = self.connection.new_session(JobLists(self.caches.jobs_listed))
+            return kopf.AiohttpSession(server=self.connection.server, aiohttp_session=session)
 
         @kopf.on.startup(registry=registry)
         async def watching(**_: object) -> None:

@@ -46,6 +46,7 @@ class Reconciler:
         events: list[Event] = []
         try:
             finding, deferred = await self._report(record, events)
+            record.gone.clear()  # the status says by now what became of them
             observed, now = self._caches.observed(record), self._clock()
             plan = plan_for(record.job, observed, finding, now=now)
             again = await self._act(record, observed, plan, now)

@@ -106,6 +106,17 @@ def test_a_worker_that_is_gone_right_after_it_was_seen_to_go_is_lost_once(runnin
     assert (len(running.status.errors), running.status.preemptions) == (1, 1)
 
 
+def test_a_worker_whose_eviction_and_absence_are_seen_at_once_is_evicted_and_lost_once(running: World) -> None:
+    pod = replace(running.pods.pop("cifar-worker-1"), disruption="EvictionByEvictionAPI", deleting=True)
+    for _ in range(2):
+        status, _ = next_status(running.job, replace(running.observed, gone=(pod,)), now=running.now)
+        running.job = running.job.model_copy(update={"status": status})
+    running.look()
+    (error,) = running.status.errors
+    assert (error.reason, error.pod, error.node) == (Reason.EVICTED, "cifar-worker-1", "node1")
+    assert running.status.preemptions == 1
+
+
 def test_the_loss_of_a_worker_is_an_event_and_an_error_once(running: World) -> None:
     before = running.status
     running.change("cifar-worker-1", deleting=True)

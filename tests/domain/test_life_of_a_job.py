@@ -167,6 +167,8 @@ def test_a_worker_deleted_before_the_hosts_are_published_is_simply_made_again() 
 def test_the_worker_that_ran_out_of_memory_is_named_even_if_the_launcher_fails_first(running: World) -> None:
     running.end("cifar-launcher", 137)
     running.look()
+    running.wait(9)
+    running.look()
     assert phase_of(running) is Phase.RUNNING
     running.end("cifar-worker-1", 137, "OOMKilled")
     running.look()
@@ -197,7 +199,7 @@ def test_an_error_says_what_happened_and_what_the_container_said_at_last(
     running: World, pod: str, reason: str, said: str, happened: str
 ) -> None:
     running.end(pod, 137, reason, said)
-    running.wait(5)
+    running.wait(11)
     running.look()
     error = running.status.errors[-1]
     message = f"{happened}; its last lines: {said}" if happened and said else happened or said
@@ -233,6 +235,20 @@ def test_a_worker_whose_node_is_gone_is_told_as_such(running: World) -> None:
     error = running.status.errors[-1]
     assert (error.reason, error.node, running.status.preemptions) == (Reason.NODE_LOST, "node1", 1)
     assert error.message == "worker 0 was lost with its node node1, which is gone"
+
+
+@pytest.mark.parametrize(
+    ("role", "reason"), [("worker-0", Reason.NODE_LOST), ("launcher", Reason.NODE_LOST), ("worker-1", Reason.EVICTED)]
+)
+def test_a_pod_whose_end_and_absence_are_seen_at_once_is_told_with_what_took_it(
+    running: World, role: str, reason: Reason
+) -> None:
+    disruption = "DeletionByPodGC" if reason is Reason.NODE_LOST else "EvictionByEvictionAPI"
+    pod = replace(running.pods.pop(f"cifar-{role}"), disruption=disruption, deleting=True)
+    status, _ = next_status(running.job, replace(running.observed, gone=(pod,)), now=running.now)
+    (error,) = status.errors
+    assert (error.reason, error.pod, error.node) == (reason, pod.name, "node1")
+    assert (status.preemptions, status.restarts) == (1, 0)
 
 
 WORDS = (

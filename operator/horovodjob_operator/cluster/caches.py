@@ -11,6 +11,7 @@ from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal
 from horovodjob_operator.domain.progress import Report
 
 Key = tuple[str, str]
+DELETED_UIDS = 10_000
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Record:
     pod_group: Gang = Gang.NONE
     """Its PodGroup, where this process knows that the job has one for its present spec."""
     written_at: datetime | None = None
+    gone: dict[str, Pod] = field(default_factory=dict)
+    """The job's pods that are gone since the last pass, by name."""
     mount_failure: str = ""
     mounts_asked_at: datetime | None = None
     report: Report | None = None
@@ -42,6 +45,8 @@ class Caches:
 
     jobs: dict[Key, Record] = field(default_factory=dict)
     pods: dict[Key, dict[str, Pod]] = field(default_factory=dict)
+    deleted_uids: dict[str, None] = field(default_factory=dict)
+    """Uids of the pods deleted last: the answer to their creation may arrive after the event of their deletion."""
 
     def observed(self, record: Record) -> Observed:
         """The pods of this very job, and those of an earlier one that still have their names."""
@@ -49,6 +54,7 @@ class Caches:
         return Observed(
             pods=tuple(pod for pod in pods if pod.owner_uid == uid),
             strangers=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
+            gone=tuple(pod for pod in record.gone.values() if pod.owner_uid == uid),
             refusal=record.refusal,
             mount_failure=record.mount_failure,
             report=record.report,
@@ -62,6 +68,8 @@ class Caches:
 
     def keep(self, owned: OwnedPod) -> bool:
         """Takes in the facts of a pod, unless newer ones are known; whether they were news."""
+        if owned.pod.uid in self.deleted_uids:
+            return False
         pods = self.pods.setdefault(owned.key, {})
         known = pods.get(owned.pod.name)
         if known and known.uid == owned.pod.uid and known.version >= owned.pod.version:
@@ -70,15 +78,18 @@ class Caches:
         return known is None or replace(known, version=owned.pod.version) != owned.pod
 
     def pod_gone(self, raw: Mapping[str, Any]) -> Key | None:
-        """Forgets a pod; the key of its job."""
+        """Forgets a pod, but for what its job has still to be told; the key of its job."""
         owned = owned_pod(raw)
         if owned is None:
             return None
+        self.deleted_uids[owned.pod.uid] = None
+        if len(self.deleted_uids) > DELETED_UIDS:
+            del self.deleted_uids[next(iter(self.deleted_uids))]
         pods = self.pods.get(owned.key, {})
         known = pods.get(owned.pod.name)
         if known is None or known.uid != owned.pod.uid:
             return None
-        self._forget(owned.key, known)
+        self._forget(owned.key, owned.pod)
         return owned.key
 
     def pods_listed(self, uids: set[str]) -> list[Key]:
@@ -88,11 +99,18 @@ class Caches:
             self._forget(key, pod)
         return [key for key, _ in lost]
 
+    def jobs_listed(self, uids: set[str]) -> None:
+        """Forgets the jobs that a list did not have."""
+        self.jobs = {key: record for key, record in self.jobs.items() if record.job.metadata.uid in uids}
+
     def _forget(self, key: Key, pod: Pod) -> None:
         pods = self.pods[key]
         del pods[pod.name]
         if not pods:
             del self.pods[key]
+        # Its conditions may have come with the very news that it is gone. How its container ended says nothing more.
+        if record := self.jobs.get(key):
+            record.gone[pod.name] = replace(pod, deleting=True, end=None)
 
     def mark(self, job: HorovodJob, pods: Iterable[Pod], **facts: Any) -> None:
         """Notes what a write has just made true, before the watch says so."""

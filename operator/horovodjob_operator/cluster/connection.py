@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import kopf
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
 from horovodjob_operator.errors import Gone, NameTaken, NotServed, OperatorError, Refused, Unavailable
 from horovodjob_operator.metrics import API_REQUESTS
@@ -27,7 +27,8 @@ PATH = re.compile(
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
 
 
-def _verb_and_resource(request: ClientRequest) -> tuple[str, str]:
+def verb_and_resource(request: ClientRequest) -> tuple[str, str]:
+    """What a request asks for, in the words of RBAC."""
     match = PATH.match(request.url.path)
     if not match:
         return request.method.lower(), "other"
@@ -55,7 +56,7 @@ class Authentication:
         """Sends the request."""
         if header := self._header():
             request.headers["Authorization"] = header
-        verb, resource = _verb_and_resource(request)
+        verb, resource = verb_and_resource(request)
         try:
             response = await handler(request)
         except aiohttp.ClientError:
@@ -77,12 +78,12 @@ class Connection:
         self._authentication = Authentication(info.scheme or "Bearer", info.token)
         self.session = self.new_session()
 
-    def new_session(self) -> aiohttp.ClientSession:
+    def new_session(self, *middlewares: ClientMiddlewareType) -> aiohttp.ClientSession:
         """A session on the shared connector; kopf gets its own, because it closes a session it mistrusts."""
         return aiohttp.ClientSession(
             connector=self._connector,
             connector_owner=False,
-            middlewares=(self._authentication,),
+            middlewares=(self._authentication, *middlewares),
             headers={"User-Agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=60),
             read_bufsize=2**20,

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-from horovodjob.api.vocabulary import LABEL_JOB
-from horovodjob_operator.cluster.connection import Connection
+from horovodjob.api.vocabulary import LABEL_JOB, PLURAL
+from horovodjob_operator.cluster.connection import Connection, verb_and_resource
 from horovodjob_operator.errors import ClusterError, Gone
 
 CHUNK = "500"
@@ -95,3 +96,27 @@ class PodWatch:
                 elif event["type"] != "BOOKMARK":
                     self._seen(event["object"])
         return version
+
+
+class JobLists:
+    """Client middleware of kopf's session: calls `listed` with the uids of each complete list of jobs.
+
+    Kopf lists again when the API server no longer has the version that it watches from, and reports the objects that
+    are there: without this the jobs that were deleted meanwhile would stay in the cache for ever.
+    """
+
+    def __init__(self, listed: Callable[[set[str]], None]) -> None:
+        self._listed = listed
+        self._uids: set[str] = set()
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request, and reads the answer where it is a chunk of a list of jobs."""
+        response = await handler(request)
+        if verb_and_resource(request) == ("list", PLURAL) and response.status == 200:
+            if "continue" not in request.url.query:
+                self._uids = set()
+            answer = json.loads(await response.read())
+            self._uids |= {job["metadata"]["uid"] for job in answer["items"]}
+            if not answer["metadata"].get("continue"):
+                self._listed(self._uids)
+        return response

@@ -26,6 +26,8 @@ RETRY_FIRST_SECONDS = 10
 RETRY_LONGEST_SECONDS = 360
 # mpirun may notice a worker's death before the kubelet reports it; the worker's own evidence is worth the wait.
 EVIDENCE_SECONDS = 2
+# A rank that was killed, or a daemon of mpirun that is gone, points to a worker; kubelets of busy nodes report late.
+KILLED_EVIDENCE_SECONDS = 10
 VANISHED_SECONDS = 30
 # A kubelet that is there takes less to end a pod whose grace period is over.
 OVERDUE_SECONDS = 10
@@ -87,6 +89,13 @@ class Look:
     def workers(self) -> dict[int, Pod]:
         """The workers by index."""
         return self.observed.workers(self.job.spec.worker_indices)
+
+    @property
+    def gone(self) -> dict[int, Pod]:
+        """Workers that are gone since the last pass and have no successor, by index."""
+        indices = self.job.spec.worker_indices
+        workers = (pod for pod in self.observed.gone if pod.role is Role.WORKER and pod.index in indices)
+        return {pod.index: pod for pod in workers if pod.index not in self.workers}
 
     @property
     def deadline(self) -> datetime | None:
@@ -291,7 +300,7 @@ def evidence_missing(look: Look) -> Finding | None:
         status.phase,
         Reason(ready.reason),
         ready.message,
-        look_again_at=_failed_at(launcher, look.now) + timedelta(seconds=EVIDENCE_SECONDS),
+        look_again_at=_evidence_until(launcher, look.now),
     )
 
 
@@ -369,14 +378,15 @@ def _losses(look: Look) -> tuple[Failure, ...]:
         for index, pod in sorted(look.workers.items())
         if not pod.alive or pod.deleting
     ]
+    lost += [_worker_taken(pod, index, pod.name) for index, pod in sorted(look.gone.items())]
     return tuple(failure for failure in [*lost, *_vanished(look)][:NEWEST_ERRORS] if not _reported(look, failure))
 
 
 def _vanished(look: Look) -> Iterable[Failure]:
     """Workers that are gone without having been seen to go: hosts that the launcher still knows."""
     known = [line.split()[0] for line in (look.launcher.hosts if look.launcher else "").splitlines()]
-    there = {pod.address for pod in look.observed.pods}
-    missing = (index for index in look.job.spec.worker_indices if index not in look.workers)
+    there = {pod.address for pod in (*look.observed.pods, *look.observed.gone)}
+    missing = (index for index in look.job.spec.worker_indices if index not in look.workers | look.gone)
     for address, index in zip((host for host in known if host not in there), missing, strict=False):
         name = f"{look.job.metadata.name}-{Role.WORKER}-{index}"
         yield Failure(Reason.WORKER_LOST, f"worker {index} at {address} is gone", pod_name=name, taken=True)
@@ -486,8 +496,12 @@ def _configuration_message(pod: Pod, waiting: Waiting) -> str:
     return message
 
 
-def _failed_at(launcher: Pod, now: datetime) -> datetime:
-    return (launcher.end.finished_at if launcher.end else None) or now - timedelta(seconds=EVIDENCE_SECONDS)
+def _evidence_until(launcher: Pod, now: datetime) -> datetime:
+    """Until when a worker may show why the launcher has failed."""
+    if launcher.end is None or launcher.end.finished_at is None:
+        return now
+    seconds = KILLED_EVIDENCE_SECONDS if launcher.end.exit_code > 128 else EVIDENCE_SECONDS
+    return launcher.end.finished_at + timedelta(seconds=seconds)
 
 
 def worker_failed(look: Look) -> Iterable[Failure]:
@@ -547,7 +561,8 @@ def worker_lost(look: Look) -> Iterable[Failure]:
     for index in look.job.spec.worker_indices:
         pod = look.workers.get(index)
         if pod is None or pod.deleting:
-            yield _worker_taken(pod, index, f"{look.job.metadata.name}-worker-{index}")
+            name = f"{look.job.metadata.name}-worker-{index}"
+            yield _worker_taken(pod or look.gone.get(index), index, name)
 
 
 def too_few_workers(look: Look) -> Iterable[Failure]:
@@ -564,7 +579,9 @@ def launcher_lost(look: Look) -> Iterable[Failure]:
     pod = look.launcher
     if look.job.status.phase not in (Phase.STARTING, Phase.RUNNING) or (pod and not pod.deleting):
         return
-    yield _taken(pod, "the launcher", Reason.LAUNCHER_FAILED, f"{look.job.metadata.name}-{Role.LAUNCHER}")
+    gone = (pod for pod in look.observed.gone if pod.role is Role.LAUNCHER and pod.attempt == look.job.status.attempt)
+    name = f"{look.job.metadata.name}-{Role.LAUNCHER}"
+    yield _taken(pod or next(gone, None), "the launcher", Reason.LAUNCHER_FAILED, name)
 
 
 def launcher_failed(look: Look) -> Iterable[Failure]:
@@ -572,7 +589,7 @@ def launcher_failed(look: Look) -> Iterable[Failure]:
     pod = look.launcher
     if pod is None or pod.phase != "Failed":
         return
-    if not pod.taken and (look.now - _failed_at(pod, look.now)).total_seconds() < EVIDENCE_SECONDS:
+    if not pod.taken and look.now < _evidence_until(pod, look.now):
         return
     if pod.out_of_storage:
         yield Failure(Reason.LAUNCHER_FAILED, f"the launcher was evicted: {pod.message}", pod)

@@ -157,6 +157,8 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     strangers: tuple[Pod, ...] = ()
     """Pods of an earlier job with the same name, on their way out."""
+    gone: tuple[Pod, ...] = ()
+    """Pods that are gone since the last pass, as they were at last: only their conditions say who took them."""
     refusal: Refusal | None = None
     mount_failure: str = ""
     """The kubelet's words about volumes that it cannot mount."""

@@ -78,7 +78,7 @@ Host *
     HostKeyAlias horovodjob
     HostKeyAlgorithms ssh-ed25519
     CheckHostIP no
-    ConnectTimeout 5
+    ConnectTimeout 15
     ServerAliveInterval 5
     ServerAliveCountMax 3
     SendEnv HOROVODJOB_ATTEMPT
@@ -215,6 +215,10 @@ done
 # One that could not write has said so.
 for pid in $copies; do wait "$pid" || execution_log=; done
 say "$what ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
+if [ "$code" = 0 ] && [ -z "$told" ] && [ "$what" = mpirun ] && ! workers_answer; then
+    code=1
+    say "a worker does not answer: mpirun has lost ranks that had not ended, so the exit code is $code"
+fi
 # Ranks that were told to end have not done all of their work, even where they end with 0.
 if [ -n "$told" ] && [ "$code" = 0 ]; then code=143; fi
 if [ "$code" = 0 ]; then printf '%s ended with exit code 0' "$what" >/dev/termination-log || :; fi

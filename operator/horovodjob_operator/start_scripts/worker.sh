@@ -77,11 +77,13 @@ end_sessions() {
         exit 0
     fi
     let_ranks_save
+    # The launcher calls within seconds, or within many on a busy machine. Until then mpirun must not miss its own part
+    # here, or it kills ranks that still save on other workers.
     turns=0
-    while find_sessions && [ -n "$sessions" ] && [ "$turns" -lt 40 ]; do
+    while find_sessions && [ -n "$sessions" ] && [ "$turns" -lt 90 ]; do
         if [ ! -e "$run/ending" ]; then turns=$((turns + 1)); fi
         # shellcheck disable=SC2086 # a list of numbers
-        if [ "$turns" = 25 ]; then kill -TERM $sessions 2>/dev/null || :; fi
+        if [ "$turns" = 75 ]; then kill -TERM $sessions 2>/dev/null || :; fi
         sleep 0.2
     done
     exit 0

@@ -1,0 +1,35 @@
+"""What the process remembers of jobs and pods when news of them come in another order than they happened."""
+
+from typing import Any
+
+from domain.worlds import UID, a_job
+from horovodjob_operator.cluster.caches import Caches, Record
+from horovodjob_operator.domain.children import worker_pod
+from horovodjob_operator.domain.observed import OwnedPod, owned_pod
+
+
+def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:
+    """A worker pod as the API server shows it, and its facts."""
+    made = worker_pod(a_job(), 0, 1, "")
+    raw = {**made, "metadata": {**made["metadata"], "uid": uid, "resourceVersion": "7"}}
+    owned = owned_pod(raw)
+    assert owned is not None
+    return raw, owned
+
+
+def test_a_pod_whose_deletion_was_seen_before_its_creation_was_answered_stays_forgotten() -> None:
+    caches = Caches()
+    raw, owned = stored_worker("first")
+    caches.pod_seen(raw)
+    caches.pod_gone(raw)
+    assert not caches.keep(owned)
+    assert caches.pods.get(a_job().key, {}) == {}
+    assert caches.keep(stored_worker("second")[1]), "another pod of that name"
+
+
+def test_a_list_of_jobs_makes_the_missing_ones_forgotten() -> None:
+    kept, gone = a_job("kept"), a_job("gone")
+    gone = gone.model_copy(update={"metadata": gone.metadata.model_copy(update={"uid": "gone"})})
+    caches = Caches(jobs={job.key: Record(job, 1) for job in (kept, gone)})
+    caches.jobs_listed({UID})
+    assert [job.metadata.name for job in caches.all_jobs()] == ["kept"]
