@@ -25,6 +25,9 @@ class Termination:
 
     def listen(self) -> None:
         """To be called before any other thread exists: they leave the blocked signal to the one that waits for it."""
+        # Never called, as the signal is blocked: without a handler a worker's start script takes this rank for one that
+        # has nothing to save, and mpirun kills it within a second.
+        signal.signal(signal.SIGTERM, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=self._listen, name="sigterm", daemon=True).start()
 
