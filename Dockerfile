@@ -39,7 +39,8 @@ ENV DEBIAN_FRONTEND=noninteractive \
     UV_PYTHON=/usr/bin/python3.11 \
     UV_PYTHON_DOWNLOADS=never \
     UV_LINK_MODE=copy \
-    SOURCE_DATE_EPOCH=0
+    SOURCE_DATE_EPOCH=0 \
+    COMPILERS="g++ cmake make libopenmpi-dev openmpi-bin python3-dev"
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates python3-venv \
  && python3 -m venv /opt/uv \
@@ -67,24 +68,29 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib
 
 
-# ---- the trainer's packages: Horovod is compiled here, against exactly the locked TensorFlow --------------
-FROM uv AS trainer-compilers
-
-RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ cmake make libopenmpi-dev openmpi-bin python3-dev
-
-FROM trainer-compilers AS trainer-packages
+# ---- Horovod, compiled against exactly the locked TensorFlow ----------------------------------------------
+FROM uv AS horovod
 
 COPY --from=lock /src/ ./
-COPY images/slim.sh ./
+# uv's cache may have it compiled already, and whoever else compiles it for this cache holds the lock. Only if it is
+# not there, the compilers are installed. Of the other packages only TensorFlow's version matters: links suffice.
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --no-install-project --extra trainer \
- && ./slim.sh
+    export UV_LINK_MODE=symlink \
+ && install() { uv sync --frozen --no-dev --no-install-project --extra trainer; } \
+ && exec 9> /root/.cache/uv/horovod.lock \
+ && flock 9 \
+ && { install || { apt-get install -y --no-install-recommends ${COMPILERS} && install; }; } \
+ && mkdir -p /out/bin /out/lib/python3.11/site-packages \
+ && cp -a /opt/venv/bin/horovodrun /out/bin/ \
+ && cp -aL /opt/venv/lib/python3.11/site-packages/horovod* /out/lib/python3.11/site-packages/ \
+ && rm -rf /opt/venv
 
+
+# ---- the trainer's packages for GPUs -----------------------------------------------------------------------
 # CUDA comes as TensorFlow's own Python packages, but these have no compiler of NVIDIA's: clang is in its place.
-FROM trainer-compilers AS trainer-gpu-packages
+FROM uv AS trainer-gpu-packages
 
-RUN apt-get install -y --no-install-recommends clang-19
+RUN apt-get install -y --no-install-recommends ${COMPILERS} clang-19
 COPY --from=lock /src/ ./
 COPY images/slim.sh ./
 COPY images/cuda ./cuda
@@ -168,7 +174,24 @@ FROM trainer-system AS trainer
 LABEL org.opencontainers.image.title="HorovodJob trainer" \
       org.opencontainers.image.description="TensorFlow, Keras, Horovod, Open MPI and sshd for HorovodJobs, with a ready-made trainer" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=trainer-packages /opt/venv /opt/venv
+ARG CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+# Of what is mounted. Not every builder notices by itself that it has changed.
+ARG MOUNTED_DIGEST=""
+USER 0
+# More than a gigabyte: installed where it stays, instead of copied from a stage of its own.
+RUN --mount=type=cache,id=horovodjob-uv,target=/tmp/uv-cache \
+    --mount=type=bind,from=uv,source=/opt/uv,target=/tmp/uv \
+    --mount=type=bind,from=lock,source=/src,target=/tmp/lock \
+    --mount=type=bind,from=horovod,source=/out,target=/tmp/horovod \
+    --mount=type=bind,source=images,target=/tmp/images \
+    export SSL_CERT_FILE=${CA_BUNDLE} UV_CACHE_DIR=/tmp/uv-cache UV_LINK_MODE=copy \
+ && export UV_PROJECT_ENVIRONMENT=/opt/venv UV_PYTHON=/usr/bin/python3.11 UV_PYTHON_DOWNLOADS=never \
+ && cd /tmp/lock \
+ && /tmp/uv/bin/uv sync --frozen --no-dev --no-install-project --extra trainer --no-install-package horovod \
+ && cp -a /tmp/horovod/. /opt/venv/ \
+ && /tmp/images/slim.sh \
+ && rm -f /tmp/uv-*.lock
+USER 1000:1000
 COPY --from=trainer-project /out/ /opt/venv/
 
 FROM trainer-system AS trainer-gpu
@@ -184,21 +207,25 @@ COPY --from=trainer-project /out/ /opt/venv/
 
 
 # ---- other MPI implementations, for the tests: each in an environment of its own, Debian's Open MPI in /opt/venv ---
-FROM lock AS mpi-packages
+FROM trainer-system AS mpi
 
-RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
-    install() { \
-      UV_PROJECT_ENVIRONMENT=$1 uv sync --frozen --no-install-project --only-group mpi4py ${2:+--only-group $2}; \
+ARG CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+ARG MOUNTED_DIGEST=""
+USER 0
+RUN --mount=type=cache,id=horovodjob-uv,target=/tmp/uv-cache \
+    --mount=type=bind,from=uv,source=/opt/uv,target=/tmp/uv \
+    --mount=type=bind,from=lock,source=/src,target=/tmp/lock \
+    export SSL_CERT_FILE=${CA_BUNDLE} UV_CACHE_DIR=/tmp/uv-cache UV_LINK_MODE=copy \
+ && export UV_PYTHON=/usr/bin/python3.11 UV_PYTHON_DOWNLOADS=never \
+ && cd /tmp/lock \
+ && install() { \
+      UV_PROJECT_ENVIRONMENT=$1 /tmp/uv/bin/uv sync \
+        --frozen --no-install-project --only-group mpi4py ${2:+--only-group $2}; \
     } \
  && install /opt/venv \
  && install /opt/openmpi openmpi \
  && install /opt/mpich mpich \
  && install /opt/intel-mpi intel-mpi \
- && cd /opt/intel-mpi && rm -r bin/IMB* lib/libmpcp* lib/libmpi_* lib/libmpifort* lib/libmpi.so.12.* opt
-
-FROM trainer-system AS mpi
-
-COPY --from=mpi-packages /opt/venv /opt/venv
-COPY --from=mpi-packages /opt/openmpi /opt/openmpi
-COPY --from=mpi-packages /opt/mpich /opt/mpich
-COPY --from=mpi-packages /opt/intel-mpi /opt/intel-mpi
+ && cd /opt/intel-mpi && rm -r bin/IMB* lib/libmpcp* lib/libmpi_* lib/libmpifort* lib/libmpi.so.12.* opt \
+ && rm -f /tmp/uv-*.lock
+USER 1000:1000

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cluster.binaries import Binaries
+from cluster.binaries import CONTROL_PLANE, Binaries
 from cluster.client import Client
 from cluster.controlplane import (
     ControlPlaneSettings,
@@ -31,7 +31,8 @@ from cluster.progress import Progress, wait_until
 from cluster.settings import cache_directory
 
 LOOPBACK = "127.0.0.1"
-READY_SECONDS = 60
+# Only a hopeless wait ends here: a busy machine takes its time.
+READY_SECONDS = 300
 ATTEMPTS = 3
 PREFIX = "horovodjob-apiserver-"
 
@@ -56,7 +57,7 @@ class ControlPlane:
 
     def __enter__(self) -> Self:
         binaries = Binaries(cache_directory())
-        binaries.ensure(Progress(), ("kubernetes", "etcd"))
+        binaries.ensure(Progress(), (CONTROL_PLANE,))
         remove_abandoned_directories()
         for attempt in range(1, ATTEMPTS + 1):
             try:

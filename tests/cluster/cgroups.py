@@ -16,6 +16,9 @@ from cluster.settings import Cluster
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 REMOVAL_SECONDS = 10
+# All pods together weigh as much as eight processes outside: by default they weigh as much as one, and starve where
+# tests or compilers run beside them. The files of cgroup v1 and v2, with their own scales.
+PROCESSOR_WEIGHTS = {"cpu.shares": "8192", "cpu.weight": "800"}
 
 
 def is_unified() -> bool:
@@ -50,6 +53,9 @@ def ensure_cgroup(cluster: Cluster) -> None:
         group.mkdir(exist_ok=True)
         if is_unified():
             (group / "cgroup.subtree_control").write_text(enabled)
+        for name, weight in PROCESSOR_WEIGHTS.items():
+            if (group / name).exists():
+                (group / name).write_text(weight)
         for name in ("cpuset.cpus", "cpuset.mems"):  # in v1 a new cpuset is empty, and nothing can run in it
             if (group / name).exists() and not is_unified() and not (group / name).read_text().strip():
                 (group / name).write_text((root / name).read_text())

@@ -10,8 +10,8 @@ from typing import Any
 
 from cluster.errors import ClusterError
 
-TIMEOUT_SECONDS = 10
-READY_SECONDS = 1
+TIMEOUT_SECONDS = 60
+READY_SECONDS = 5
 WATCH_SECONDS = 300
 
 

@@ -38,8 +38,10 @@ def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> 
             progress.step("this machine has all that is needed")
         case "build":
             check_machine(cluster, progress)
-            Binaries(cluster.cache).ensure(progress)
-            progress.step(f"all binaries are in {cluster.cache}/bin")
+            Binaries(cluster.cache).ensure(progress, tuple(arguments.names))
+            progress.step(f"{', '.join(arguments.names) or 'all binaries'}: in {cluster.cache}/bin")
+        case "download":
+            Binaries(cluster.cache).download(progress, tuple(arguments.names))
         case "up":
             check_machine(cluster, progress)
             Binaries(cluster.cache).ensure(progress)
@@ -97,7 +99,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default=DEFAULT_NAME, help="which cluster; several can run side by side")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="say what this machine lacks, and install missing Debian packages")
-    commands.add_parser("build", help="build the binaries that the cache does not have yet")
+    build = commands.add_parser("build", help="build the binaries that the cache does not have yet")
+    download = commands.add_parser("download", help="fetch the Go modules that `build` compiles; needs no root")
+    for command in (build, download):
+        command.add_argument("names", nargs="*", metavar="NAME", help="a group of binaries, or a binary (default: all)")
     commands.add_parser("up", help="start the cluster, or heal it")
     down = commands.add_parser("down", help="end the cluster; images and logs stay in the cache")
     down.add_argument("--purge", action="store_true", help="remove images and logs as well")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.scratch import CLUSTER, command
+from cluster.scratch import CLUSTER, command, wait_until_healthy
 from cluster.settings import Cluster
 
 
@@ -19,5 +19,5 @@ def _machine() -> Iterator[None]:
 def cluster(_machine: None) -> Cluster:
     """A healthy cluster; the one of the test before, if that is still there."""
     command("up")
-    command("status")
+    wait_until_healthy()
     return CLUSTER

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -27,15 +26,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this file is run as a program
+
+from cluster.baseimage import BASE_IMAGE, make_base
+from cluster.imagebuilder import IMAGES, Buildah, ImageError, builder_lock, install_tools, new_log, say
+
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob")
-IMAGES = CACHE / "images"
 
 # What each image is made of, beside what all have in common. Dockerfile and .dockerignore agree with this.
 COMMON_INPUTS = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE")
@@ -45,31 +45,12 @@ INPUTS = {
     "trainer-gpu": ("trainer", "images"),
     "mpi": (),
 }
-TESTED = ("operator", "trainer", "mpi")
+# The trainer is last: while it waits for Horovod, which the tests' environment may be compiling, the others are done.
+TESTED = ("operator", "mpi", "trainer")
 # Tables of pyproject.toml that no image depends on; the Dockerfile leaves out the same.
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 
-SUITE = "bookworm"
-# A new number makes the base image anew, for everybody.
-BASE_VERSION = 1
-BASE_IMAGE = f"localhost/horovodjob/base:{SUITE}-{BASE_VERSION}"
-# What the official slim image leaves out as well.
-UNWANTED = ("usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian")
-DPKG_EXCLUDES = "".join(f"path-exclude /{path}/*\n" for path in UNWANTED)
-
-# Programs, and the packages of the same names that have them.
-TOOLS = ("buildah", "debootstrap")
-CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 KEPT_ARCHIVES = 2
-# Layers of earlier builds are kept, for speed, while the disk has more room than this.
-SCARCE_BYTES = 12 * 1024**3
-# What a build that was killed leaves in the folder of the images.
-LEFT_OVERS = ("tmp/buildah[0-9]*", "*.partial", "context-*", "rootfs-*")
-STARTED = time.monotonic()
-
-
-class ImageError(Exception):
-    """An image cannot be had; the message is for the person who asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +65,6 @@ class Image:
     def built(self) -> bool:
         """Whether nothing has to be built to use it."""
         return self.archive is None or self.archive.exists()
-
-
-def say(message: str) -> None:
-    """One line of progress, with the seconds since the start; standard output is for results."""
-    print(f"images {time.monotonic() - STARTED:6.1f}s  {message}", file=sys.stderr, flush=True)
 
 
 def build_relevant(pyproject: str) -> str:
@@ -132,239 +108,6 @@ def image(role: str, root: Path = ROOT) -> Image:
     return Image(role, f"docker.io/horovodjob/{role}:{tag}", IMAGES / f"{role}-{tag}.tar")
 
 
-@contextlib.contextmanager
-def builder_lock() -> Iterator[None]:
-    """Holds off other builds on this cache.
-
-    The commands of this build inherit the lock: should this process be killed, it ends with the last of them.
-    """
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    with (IMAGES / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another build is running: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        os.set_inheritable(file.fileno(), True)
-        yield
-
-
-def run_logged(command: list[str], log: Path, *, env: dict[str, str] | None = None, shown: str = "") -> None:
-    """Runs a command with its output in `log`, and shows the lines that match `shown`, if work follows."""
-    with (
-        log.open("a") as file,
-        subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            close_fds=False,
-        ) as process,
-    ):
-        try:
-            step = ""
-            for line in process.stdout or ():
-                file.write(line)
-                if step and not line.startswith("--> Using cache"):
-                    say(f"  {step[:100]}")
-                step = " ".join(line.split()) if shown and re.search(shown, line) else ""
-        except BaseException:
-            process.terminate()
-            raise
-    if process.returncode:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-        raise ImageError(f"{tail}\n\n`{command[0]}` ended with {process.returncode}; its whole output: {log}")
-
-
-def install_tools() -> None:
-    """Installs what is missing of the builder's tools from the distribution."""
-    missing = [tool for tool in TOOLS if not shutil.which(tool, path=system_path())]
-    if not missing:
-        return
-    if not shutil.which("apt-get"):
-        raise ImageError(f"{' and '.join(missing)} must be installed: there is no apt-get here to do it with")
-    say(f"installing {' '.join(missing)}")
-    log = new_log("tools")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with contextlib.suppress(ImageError):  # a third-party source that is unreachable is no reason to stop
-        run_logged(["apt-get", "update"], log, env=environment)
-    options = ["-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"]
-    run_logged(["apt-get", "install", *options, "debian-archive-keyring", *missing], log, env=environment)
-
-
-def system_path() -> str:
-    """PATH with the folders that debootstrap and its tools are in, which a user's may lack."""
-    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
-
-
-def new_log(name: str) -> Path:
-    """An empty log file."""
-    path = IMAGES / "logs" / f"{name}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
-    return path
-
-
-class Buildah:
-    """buildah with a storage of its own, so that nobody else's images are seen or touched."""
-
-    def __init__(self) -> None:
-        self.storage = IMAGES / "storage"
-        policy = IMAGES / "policy.json"
-        self.signatures = ["--signature-policy", str(policy)]
-        self.scratch = IMAGES / "tmp"
-        self.mounted = IMAGES / "mnt"
-        for folder in (self.scratch / "buildah-cache", self.mounted, CACHE / "uv"):
-            folder.mkdir(parents=True, exist_ok=True)
-        policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}\n')
-        # State of mounts: it has to go with a restart of the machine, and to differ between caches.
-        state = Path("/run/horovodjob-images") / hashlib.sha256(str(IMAGES).encode()).hexdigest()[:12]
-        driver = os.environ.get("STORAGE_DRIVER", "overlay")
-        self.command = ["buildah", "--root", str(self.storage), "--runroot", str(state)]
-        self.command += ["--storage-driver", driver]
-        self.env = {**os.environ, "TMPDIR": str(self.scratch), "PATH": system_path()}
-        self.share_uv_cache()
-        self.copy_certificates()
-
-    def share_uv_cache(self) -> None:
-        """Lets builds use uv's cache beside them: Horovod is then compiled once for images and tests.
-
-        Only where this machine's C library is the images' own: a newer one makes what they cannot load.
-        """
-        link = self.scratch / "buildah-cache" / "horovodjob-uv"
-        release = Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else ""
-        if f"VERSION_CODENAME={SUITE}" in release and not link.exists():
-            link.symlink_to(CACHE / "uv")
-
-    def copy_certificates(self) -> None:
-        """Puts this machine's CA bundle where builds see it: the way out may inspect TLS."""
-        candidates = [os.environ.get("SSL_CERT_FILE", ""), *CA_BUNDLES]
-        if bundle := next((name for name in candidates if name and Path(name).is_file()), None):
-            shutil.copyfile(bundle, self.mounted / "ca.crt")
-
-    def output(self, *arguments: str) -> str:
-        """What a quick command prints."""
-        command = [*self.command, *arguments]
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ImageError(f"buildah {arguments[0]}: {done.stderr.strip()}")
-        return done.stdout
-
-    def heal(self) -> None:
-        """Removes what a build that was killed left behind."""
-        # buildah remembers the network helper of its first run and fails without it; builds use the host's network.
-        (self.storage / "defaultNetworkBackend").unlink(missing_ok=True)
-        try:
-            self.output("rm", "--all")
-            self.output("images", "--quiet")
-        except ImageError as error:
-            say(f"the image storage is damaged, starting a new one ({error})")
-            unmount_below(self.storage)
-            shutil.rmtree(self.storage, ignore_errors=True)
-        if shutil.disk_usage(IMAGES).free < SCARCE_BYTES:
-            say("the disk is nearly full: giving up the layers of earlier builds")
-            self.output("rmi", "--all", "--force")
-        for left_over in [path for pattern in LEFT_OVERS for path in IMAGES.glob(pattern)]:
-            if left_over.is_dir():
-                shutil.rmtree(left_over, ignore_errors=True)
-            else:
-                left_over.unlink(missing_ok=True)
-
-    def has(self, name: str) -> bool:
-        """Whether the storage has an image of this name."""
-        listed = json.loads(self.output("images", "--json") or "[]")
-        return any(name in (entry.get("names") or ()) for entry in listed or ())
-
-    def build(self, name: str, context: Path, log: Path, *options: str) -> None:
-        """Builds an image, showing its steps."""
-        fixed = ["--isolation", "chroot", "--network", "host", "--layers", *self.signatures]
-        run_logged(
-            [*self.command, "build", *fixed, *options, "--tag", name, str(context)],
-            log,
-            env=self.env,
-            shown=r"STEP \d+/\d+: (RUN|COPY|ADD)|^ +(Building|Built) |^check: ",
-        )
-
-    def export(self, name: str, archive: Path) -> None:
-        """Writes an image to an archive, which appears only when it is whole."""
-        partial = archive.with_suffix(".partial")
-        partial.unlink(missing_ok=True)
-        run_logged(
-            [*self.command, "push", *self.signatures, name, f"docker-archive:{partial}:{name}"],
-            new_log(f"export-{archive.stem.split('-')[0]}"),
-            env=self.env,
-        )
-        partial.replace(archive)
-
-
-def unmount_below(folder: Path) -> None:
-    """Unmounts whatever is mounted in a folder, innermost first."""
-    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for mount in sorted((m for m in mounts if m.startswith(f"{folder}/")), key=len, reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=False)
-
-
-def make_base(buildah: Buildah) -> None:
-    """Makes the Debian base image, unless the storage has it."""
-    if buildah.has(BASE_IMAGE):
-        return
-    archive = IMAGES / f"base-{SUITE}-{BASE_VERSION}.tar"
-    if not archive.exists():
-        say(f"base image: Debian {SUITE}, about a minute")
-        with tempfile.TemporaryDirectory(prefix="rootfs-", dir=IMAGES) as folder:
-            os.chmod(folder, 0o755)
-            fill_root(Path(folder), new_log("base"))
-            partial = archive.with_suffix(".partial")
-            pack = ["tar", "-C", folder, "--numeric-owner", "-cf", str(partial), "."]
-            run_logged(pack, new_log("base-archive"))
-            partial.replace(archive)
-    with tempfile.TemporaryDirectory(prefix="context-", dir=IMAGES) as folder:
-        os.link(archive, Path(folder, "base.tar"))
-        Path(folder, "Dockerfile").write_text('FROM scratch\nADD base.tar /\nCMD ["bash"]\n')
-        buildah.build(BASE_IMAGE, Path(folder), new_log("base-image"))
-
-
-def debian_sources() -> dict[str, str]:
-    """Where this machine gets the suite, its updates and its security updates from, by suite.
-
-    Empty where it is another Debian: then debootstrap goes where it goes by default.
-    """
-    command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if " " in line.strip())
-    return {suite: found[suite] for suite in (SUITE, f"{SUITE}-updates", f"{SUITE}-security") if suite in found}
-
-
-def fill_root(root: Path, log: Path) -> None:
-    """Installs a minimal Debian with its security updates into a folder."""
-    environment = {**os.environ, "PATH": system_path(), "DEBIAN_FRONTEND": "noninteractive"}
-    sources = debian_sources()
-    try:
-        command = ["debootstrap", "--variant=minbase", SUITE, str(root)]
-        run_logged([*command, *([sources[SUITE]] if SUITE in sources else [])], log, env=environment)
-    finally:
-        unmount_below(root)  # debootstrap leaves /proc mounted when it is interrupted
-    if SUITE in sources:
-        lines = [f"deb {site} {suite} main\n" for suite, site in sources.items()]
-        (root / "etc/apt/sources.list").write_text("".join(lines))
-    (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(DPKG_EXCLUDES)
-    (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # packages start no services
-    (root / "usr/sbin/policy-rc.d").chmod(0o755)
-    shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
-    for step in (["apt-get", "update"], ["apt-get", "-y", "--no-install-recommends", "dist-upgrade"]):
-        run_logged(["chroot", str(root), *step], log, env={**environment, "LC_ALL": "C"})
-    (root / "etc/resolv.conf").write_text("")
-    empty = (*UNWANTED, "var/cache/apt", "var/lib/apt/lists", "var/log")
-    for pattern in [f"{path}/*" for path in empty]:
-        for path in root.glob(pattern):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
-
 def build(roles: list[str]) -> list[Image]:
     """Builds the images that are not there yet, and gives them all."""
     wanted = [image(role) for role in roles]
@@ -405,10 +148,19 @@ def build_one(buildah: Buildah, one: Image, archive: Path, context: Path) -> Non
     options = ["--target", one.role, "--build-arg", f"BASE_IMAGE={BASE_IMAGE}"]
     if (buildah.mounted / "ca.crt").exists():
         options += ["--build-arg", "CA_BUNDLE=/mnt/ca.crt", "--volume", f"{buildah.mounted}:/mnt:ro"]
+    options += ["--build-arg", f"MOUNTED_DIGEST={mounted_digest(context)}"]
     buildah.build(one.name, context, new_log(one.role), *options)
     say(f"writing {archive}")
     buildah.export(one.name, archive)
     remove_old_archives(buildah, one)
+
+
+def mounted_digest(context: Path) -> str:
+    """Changes with what the Dockerfile mounts from other stages, of which buildah takes no notice."""
+    digest = hashlib.sha256(build_relevant((context / "pyproject.toml").read_text()).encode())
+    for name in ("Dockerfile", "uv.lock", "images/slim.sh"):
+        digest.update((context / name).read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def remove_old_archives(buildah: Buildah, newest: Image) -> None:

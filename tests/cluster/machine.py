@@ -30,7 +30,7 @@ def check_machine(cluster: Cluster, progress: Progress) -> None:
 
 def install_packages(wanted: tuple[str, ...], progress: Progress) -> None:
     """Install what is missing of `wanted`; `apt-get update` only if the lists do not suffice."""
-    missing = [package for package in wanted if not is_installed(package)]
+    missing = missing_packages(wanted)
     if not missing:
         return
     if shutil.which("apt-get") is None:
@@ -51,11 +51,13 @@ def apt_get(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def is_installed(package: str) -> bool:
+def missing_packages(wanted: tuple[str, ...]) -> list[str]:
+    """Those of `wanted` that Debian does not have installed."""
     if shutil.which("dpkg-query") is None:
-        return False
-    command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout == "installed"
+        return list(wanted)
+    command = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *wanted]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [package for package in wanted if f"{package} installed" not in lines]
 
 
 def disk_is_short(cluster: Cluster) -> str:

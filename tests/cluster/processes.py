@@ -108,8 +108,9 @@ class Processes:
                 start_new_session=True,
             )
         self._record_start(component, process.pid)
-        # Until nsenter has entered the namespace, it would look like a process of an earlier one.
-        while process.poll() is None and not self._is_on_the_node(process.pid):
+        # Until nsenter has entered the namespace and the program is loaded, `pid` would take it for a stranger:
+        # /proc shows an empty environment while the kernel replaces one program by another.
+        while process.poll() is None and not (program(process.pid) != "nsenter" and self.pid(component.name)):
             time.sleep(0.005)
 
     def _record_start(self, component: Component, pid: int) -> None:
@@ -153,6 +154,14 @@ def marks(pid: int) -> tuple[str, str]:
         return "", ""
     variables = dict(entry.partition(b"=")[::2] for entry in environment.split(b"\0"))
     return variables.get(CLUSTER_MARK.encode(), b"").decode(), variables.get(COMPONENT_MARK.encode(), b"").decode()
+
+
+def program(pid: int) -> str:
+    """Name of the program that the process runs; empty where it has ended."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return ""
 
 
 def is_alive(pid: int) -> bool:
