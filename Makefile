@@ -1,41 +1,54 @@
-# `make` says what there is. Every target installs what it needs, and says first what it cannot install.
+# `make` prints what there is. Every target installs what it needs, and reports first what it cannot install.
 MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
-STAGES := $(PYTHON) tests/stages.py
+STAGES := $(PYTHON) tests/stages
 # CLUSTER_NAME chooses among local clusters, which can run side by side.
 CLUSTER := $(PYTHON) tests/cluster --name $(or $(CLUSTER_NAME),main)
+export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help demo test lint unit apiserver trainer trainer-gpu e2e environment images cluster-up cluster-down crd python
+.PHONY: docs help demo test times lint unit apiserver trainer trainer-gpu localcluster e2e environment images \
+        cluster-up cluster-down crd python
 
-help: ## say what there is
+help: ## print the targets
 	@echo "HorovodJob: distributed Keras/Horovod training on Kubernetes"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-22s %s\n", $$1, $$2}'
+	@echo "ONLY=EXPRESSION selects tests as 'pytest -k' does: make e2e ONLY=test_suspend"
 	@echo "With KUBECONFIG set, demo, test and e2e use that cluster, with the images of IMAGE_REGISTRY."
 
 demo: python ## train on a cluster: bring it up, install the operator, run an example job, watch it
 	@$(PYTHON) demo/demo.py
 
-test: python ## every check there is: lint, types, contracts, unit, API server, trainer, end to end
+test: python ## run every check: lint, types, contracts, unit, API server, trainer, end to end
 	@$(STAGES) all
 
-lint: environment ## style, types, architecture contracts, shell scripts
+times: python ## print what each stage of `make test` took, with a cold and with a warm cache
+	@$(STAGES) times
+
+lint: environment ## check style, types, architecture contracts and shell scripts
 	@$(STAGES) lint
 
-unit: environment ## tests that need neither a cluster nor TensorFlow
+unit: environment ## run the tests that need neither a cluster nor TensorFlow nor root
 	@$(STAGES) unit
 
-apiserver: environment ## tests against a real API server without a node
-	@$(CLUSTER) build
+apiserver: environment ## run the tests against a real API server without a node
+	@$(STAGES) control-plane
 	@$(STAGES) apiserver
 
-trainer: environment ## tests with real ranks under mpirun
+trainer: environment ## run the tests with real ranks under mpirun
+	@$(STAGES) trainer-environment
 	@$(STAGES) trainer
 
-e2e: environment ## end-to-end tests with real pods
-	@$(STAGES) e2e
+localcluster: environment ## run the tests of the local cluster itself
+	@$(STAGES) binaries
+	@$(STAGES) localcluster
 
-environment: python ## .venv with everything that uv.lock names
+e2e: environment ## run the end-to-end tests with real pods
+	@test -n "$(KUBECONFIG)" || $(STAGES) trainer-environment
+	@$(STAGES) e2e
+	@test -n "$(ONLY)" || $(STAGES) e2e-serial
+
+environment: python ## make .venv as far as lint and unit tests need it
 	@$(STAGES) environment
 
 images: python ## build operator and trainer image, without Docker, and print their names
@@ -59,4 +72,4 @@ docs: environment ## generate docs/api.md from the models
 	@echo "wrote docs/api.md"
 
 python:
-	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed as python3" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("install Python 3.11 or newer as python3" if sys.version_info < (3, 11) else 0)'

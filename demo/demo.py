@@ -23,6 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob").absolute()
 CLUSTER = ROOT / "tests" / "cluster"
+STAGES = ROOT / "tests" / "stages"
 # Which local cluster, should there be several.
 CLUSTER_NAME = os.environ.get("CLUSTER_NAME", "main")
 EXAMPLE = ROOT / "manifests" / "examples" / "digits.yaml"
@@ -99,7 +100,8 @@ def target() -> Target:
     if given and not os.environ.get("IMAGE_REGISTRY"):
         raise DemoError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with operator and trainer image")
     if not given:
-        run_step("what this machine needs", [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "check"])
+        # The binaries and the images beside each other: the first time, both are compiled.
+        run_step("the cluster's binaries and the images", [sys.executable, str(STAGES), "builds"])
         run_step("local cluster", [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "up"])
     built = CACHE / "bin" / "kubectl"
     program = str(built) if built.exists() else shutil.which("kubectl")

@@ -26,6 +26,10 @@ JOBS = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
 CONTENT_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 Object = dict[str, Any]
 T = TypeVar("T")
+# Ends a wait that is hopeless; no test is right because it is shorter.
+WAIT_SECONDS = 180.0
+# The API server closes connections that are idle for 90 s, and a POST on one of those cannot be repeated.
+IDLE_SECONDS = 45
 
 
 class ApiError(Exception):
@@ -92,32 +96,44 @@ class Api:
             raise ApiError(status, answer["message"])
         return answer
 
-    def watch(self, path: str, ended: threading.Event) -> Iterator[Object]:
-        """What is there and then every change, until `ended`; the stream is opened again when it breaks."""
+    def watch(self, path: str, ended: threading.Event, gap: Callable[[str], None]) -> Iterator[Object]:
+        """What is there and then every change, until `ended`; the stream is opened again when it breaks.
+
+        `gap` is called where changes may have been missed.
+        """
         version = ""
         while not ended.is_set():
             with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-                query = f"watch=1&timeoutSeconds=20&resourceVersion={version}"
+                query = f"watch=1&allowWatchBookmarks=1&timeoutSeconds=20&resourceVersion={version}"
                 connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=25)
                 connection.request("GET", f"{path}?{query}")
                 response = connection.getresponse()
+                if response.status == 410:
+                    version = ""
+                    gap(f"{path}: the version is too old")
                 if response.status != 200:  # an API server that has just started knows nobody's rights yet
                     raise OSError(response.status)
                 for line in response:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         version = ""
+                        gap(f"{path}: {event['object'].get('message')}")
                         break
                     version = event["object"]["metadata"]["resourceVersion"]
-                    yield event
+                    if event["type"] != "BOOKMARK":
+                        yield event
                     if ended.is_set():
                         break
             ended.wait(0.1)
 
     def _connection(self) -> http.client.HTTPSConnection:
         if not hasattr(self._threads, "connection"):
-            self._threads.connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=30)
+            self._threads.connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=60)
+            self._threads.used_at = time.monotonic()
         connection: http.client.HTTPSConnection = self._threads.connection
+        if time.monotonic() - self._threads.used_at > IDLE_SECONDS:
+            connection.close()  # the next request opens it again
+        self._threads.used_at = time.monotonic()
         return connection
 
     def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -130,11 +146,11 @@ class Api:
 def binary(name: str) -> str:
     """Path of a program of the local cluster, built if it is not there."""
     binaries = Binaries(cache_directory())
-    binaries.ensure(Progress(), (name if name == "kstatus" else "kubernetes",))
+    binaries.ensure(Progress(), (name,))
     return str(binaries.path(name))
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = 60) -> T:
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
     """What `look` gives as soon as it is true."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -18,13 +18,6 @@ def test_the_users_find_an_entry_for_every_reason() -> None:
     assert [reason for reason in Reason if f"**{reason}** -- " not in page] == []
 
 
-def test_every_reason_and_event_occurs_in_a_test_on_a_real_api_server() -> None:
-    tests = "".join(
-        file.read_text() for folder in ("e2e", "handling") for file in (ROOT / "tests" / folder).glob("test_*.py")
-    )
-    assert [word for word in (*Reason, *EventReason) if f'"{word}"' not in tests] == []
-
-
 def test_the_users_find_how_each_list_of_a_template_is_merged() -> None:
     rows = [line for line in (ROOT / "docs" / "jobs.md").read_text().splitlines() if line.startswith("| ")]
     for name, keys in MERGE_KEYS.items():

@@ -1,0 +1,38 @@
+"""What holds for every test: it runs and passes. A skipped test is a failure, unless it is listed here."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+# Test id, as pytest prints it -> why it cannot run everywhere.
+ALLOWED_SKIPS: dict[str, str] = {}
+
+
+def _fail_if_skipped(report: Any) -> None:
+    """Turn a skip, or a failure that was expected, into a failure that names its reason."""
+    if report.outcome == "skipped" and report.nodeid not in ALLOWED_SKIPS:
+        reason = getattr(report, "wasxfail", "") or report.longrepr
+        reason = reason[2] if isinstance(reason, tuple) else str(reason)
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} did not run, and is not in ALLOWED_SKIPS of tests/conftest.py: {reason}"
+        if hasattr(report, "wasxfail"):
+            del report.wasxfail
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Look at the outcome of each test, its set-up and its end."""
+    report: Any = yield
+    _fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    """Look at the outcome of collecting each file: a file can skip itself whole."""
+    report: Any = yield
+    _fail_if_skipped(report)
+    return report

@@ -1,0 +1,46 @@
+"""What a change of the sources makes of the images: new tags, and layers built again."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.images import inputs_hash, mounted_digest
+
+FILES = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE", "operator/a.py", "trainer/a.py", "images/slim.sh")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\n[tool.ruff]\nline-length = 120\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "uv.lock", "images/slim.sh", "pyproject.toml"])
+def test_a_step_is_repeated_when_something_that_it_mounts_has_changed(tree: Path, name: str) -> None:
+    before = mounted_digest(tree)
+    (tree / name).write_text(f"{(tree / name).read_text()}[project.scripts]\n")
+    assert mounted_digest(tree) != before
+
+
+def test_an_edit_of_the_sources_repeats_no_step_that_installs_packages(tree: Path) -> None:
+    before = mounted_digest(tree)
+    (tree / "operator/a.py").write_text("edited")
+    (tree / "trainer/a.py").write_text("edited")
+    assert mounted_digest(tree) == before
+
+
+def test_an_edit_of_the_trainer_changes_the_tag_of_the_trainer_alone(tree: Path) -> None:
+    before = {role: inputs_hash(role, tree) for role in ("operator", "trainer", "mpi")}
+    (tree / "trainer/a.py").write_text("edited")
+    changed = {role for role, tag in before.items() if inputs_hash(role, tree) != tag}
+    assert changed == {"trainer"}
+
+
+def test_a_setting_of_a_linter_changes_no_image(tree: Path) -> None:
+    before = (mounted_digest(tree), inputs_hash("trainer", tree))
+    settings = (tree / "pyproject.toml").read_text()
+    (tree / "pyproject.toml").write_text(settings.replace("120", "100"))
+    assert (mounted_digest(tree), inputs_hash("trainer", tree)) == before

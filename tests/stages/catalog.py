@@ -1,0 +1,147 @@
+"""What each stage does, and which of them make up a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from stages.commands import cluster, images, pytest
+from stages.debian import install_all_packages
+from stages.lint import lint
+from stages.python_environment import prepare_environment, prepare_trainer_environment
+from stages.schedule import Stage
+from stages.settings import ROOT, StageError
+
+NEEDS_APISERVER = ("tests/api", "tests/handling")
+NEEDS_TENSORFLOW = ("tests/trainer",)
+NEEDS_NODES = ("tests/cluster",)
+NEEDS_OPERATOR = ("tests/e2e",)
+# Tests that mostly wait run several at a time, a file on one worker.
+APISERVER_WORKERS = "2"
+E2E_WORKERS = "2"
+
+
+def prerequisites() -> None:
+    """What this machine needs: packages, and what a cluster asks of the kernel."""
+    install_all_packages()
+    cluster("check")
+
+
+def unit() -> None:
+    """Tests that need neither an API server nor TensorFlow nor a cluster."""
+    others = (*NEEDS_APISERVER, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
+    _test(("tests",), *(f"--ignore={path}" for path in others))
+
+
+def apiserver() -> None:
+    """Tests against a real API server without a node."""
+    _test(NEEDS_APISERVER, *_beside(APISERVER_WORKERS))
+
+
+def trainer() -> None:
+    """Tests with real ranks under mpirun."""
+    _test(NEEDS_TENSORFLOW)
+
+
+def localcluster() -> None:
+    """Tests of the local cluster itself, on a cluster of their own."""
+    _test(NEEDS_NODES)
+
+
+def cluster_up() -> None:
+    """The local cluster, with the images."""
+    cluster("up")
+    images("load")
+
+
+def e2e() -> None:
+    """End-to-end tests; without ONLY those that disturb nobody, beside each other."""
+    if _only():
+        _test(NEEDS_OPERATOR)
+    else:
+        _test(NEEDS_OPERATOR, "-m", "not serial", "--no-loadscope-reorder", *_beside(E2E_WORKERS))
+
+
+def e2e_serial() -> None:
+    """End-to-end tests that disturb others, one after the other."""
+    _test(NEEDS_OPERATOR, "-m", "serial")
+
+
+def _test(folders: tuple[str, ...], *arguments: str) -> None:
+    """Run the tests of some folders. Raises StageError where one is missing."""
+    if missing := [folder for folder in folders if not Path(ROOT, folder).is_dir()]:
+        raise StageError(f"{missing[0]} is missing, so its tests cannot pass")
+    selection = ("-k", _only()) if _only() else ()
+    pytest(*folders, *arguments, *selection)
+
+
+def _only() -> str:
+    """The tests that the user wants, as `pytest -k` takes them; by default all."""
+    return os.environ.get("ONLY", "")
+
+
+def _beside(workers: str) -> tuple[str, ...]:
+    return () if _only() else ("-n", workers, "--dist", "loadfile")
+
+
+FUNCTIONS: dict[str, Callable[[], None]] = {
+    "prerequisites": prerequisites,
+    "environment": prepare_environment,
+    "trainer-environment": prepare_trainer_environment,
+    "lint": lint,
+    "unit": unit,
+    "downloads": lambda: cluster("download"),
+    "control-plane": lambda: cluster("build", "control-plane"),
+    "binaries": lambda: cluster("build"),
+    "small-images": lambda: images("build", "operator", "mpi"),
+    "images": lambda: images("build"),
+    "demo-images": lambda: images("build", "operator", "trainer"),
+    "apiserver": apiserver,
+    "trainer": trainer,
+    "localcluster": localcluster,
+    "cluster-up": cluster_up,
+    "e2e": e2e,
+    "e2e-serial": e2e_serial,
+    "cluster-down": lambda: cluster("down"),
+}
+
+
+def stage(name: str, *, needs: str = "", after: str = "", niceness: int = 0, shows_output: bool = False) -> Stage:
+    """A stage of `FUNCTIONS`; `needs` and `after` are names separated by blanks."""
+    command = (sys.executable, str(Path(__file__).parent), name)
+    return Stage(name, command, tuple(needs.split()), tuple(after.split()), niceness, shows_output)
+
+
+# The first of those that can run goes first: the longest way is binaries, images, cluster, end-to-end tests.
+ALL = (
+    stage("prerequisites"),
+    stage("environment", needs="prerequisites"),
+    stage("control-plane", needs="prerequisites"),
+    stage("downloads", needs="prerequisites"),
+    stage("trainer-environment", needs="environment"),
+    stage("lint", needs="environment", shows_output=True),
+    stage("unit", needs="environment", shows_output=True),
+    stage("binaries", needs="control-plane"),
+    stage("small-images", needs="prerequisites"),
+    stage("images", needs="trainer-environment small-images"),
+    stage("apiserver", needs="environment control-plane", shows_output=True),
+    stage("trainer", needs="trainer-environment", niceness=19, shows_output=True),
+    # Pods need the processors for themselves: beside other tests they start slowly enough to be taken for lost.
+    stage("cluster-up", needs="binaries images", after="apiserver trainer lint unit"),
+    stage("e2e", needs="environment cluster-up", shows_output=True),
+    stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
+    stage("localcluster", needs="environment binaries", after="e2e-serial", shows_output=True),
+)
+GIVEN_CLUSTER = (
+    stage("environment"),
+    stage("e2e", needs="environment", shows_output=True),
+    stage("e2e-serial", needs="environment", after="e2e", shows_output=True),
+)
+# What a demonstration needs: it goes on with the cluster itself.
+DEMO = (
+    stage("prerequisites"),
+    stage("binaries", needs="prerequisites"),
+    stage("demo-images", needs="prerequisites"),
+)

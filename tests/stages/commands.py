@@ -1,0 +1,56 @@
+"""How stages run programs: with the project's own Python first on PATH."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from stages.settings import CA_BUNDLE, CACHE, CLUSTER, CLUSTER_NAME, ROOT, VENV, StageError
+
+
+def call(*command: str | Path) -> None:
+    """Run a command with its output visible. Raises StageError if it fails."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        shown = " ".join(word.replace(f"{ROOT}/", "") for word in words[:6])
+        raise StageError(f"`{shown}{' ...' if len(words) > 6 else ''}` ended with {done.returncode}")
+
+
+def cluster(*arguments: str) -> None:
+    """Run a command of the local cluster."""
+    call(sys.executable, CLUSTER, "--name", CLUSTER_NAME, *arguments)
+
+
+def cluster_runs() -> bool:
+    """Whether the local cluster is up and healthy."""
+    command = [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "status"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def images(*arguments: str) -> None:
+    """Run a command of the image builder."""
+    call(sys.executable, CLUSTER / "images.py", *arguments)
+
+
+def pytest(*arguments: str) -> None:
+    """Run pytest with its output visible; no test at all is an error."""
+    call(VENV / "bin" / "python", "-m", "pytest", *arguments)
+
+
+def environment() -> dict[str, str]:
+    """The environment of all commands: the project's Python first on PATH, this machine's certificates."""
+    path = os.pathsep.join([str(VENV / "bin"), str(CACHE / "bin"), os.environ.get("PATH", "")])
+    certificates = {"SSL_CERT_FILE": str(CA_BUNDLE), "PIP_CERT": str(CA_BUNDLE)} if CA_BUNDLE.exists() else {}
+    return {
+        **certificates,
+        **os.environ,
+        "PATH": path,
+        "MYPYPATH": "operator:trainer:tests:benchmarks",
+        "UV_CACHE_DIR": str(CACHE / "uv"),
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_PROJECT_ENVIRONMENT": str(VENV),
+        "VIRTUAL_ENV": "",
+    }

@@ -1,0 +1,62 @@
+"""Debian packages that the tests need, installed in one call where they are missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+
+from stages.settings import CLUSTER, LOGS, StageError
+
+# Horovod has no wheels: these are what it is compiled with and runs on.
+HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
+# What builds images.
+IMAGE_PACKAGES = ("buildah", "debootstrap", "debian-archive-keyring")
+# A share that a test takes away.
+E2E_PACKAGES = ("fuse-overlayfs",)
+
+
+def install_all_packages() -> None:
+    """Install what any stage needs: one call of apt-get instead of one for each stage."""
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    headers = (f"{python}-dev", f"{python}-venv") if sys.executable.startswith("/usr/bin/") else ()
+    install_packages(*HOROVOD_PACKAGES, *IMAGE_PACKAGES, *E2E_PACKAGES, *_cluster_packages(), *headers)
+
+
+def install_packages(*wanted: str) -> None:
+    """Install the packages that are missing. Raises StageError where that needs somebody else."""
+    missing = [name for name in wanted if not _installed(name)]
+    if not missing:
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise StageError(f"install these packages first: {' '.join(missing)}")
+    print(f"installing {' '.join(missing)}", flush=True)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    install = ("install", "-y", "--no-install-recommends", *missing)
+    # The package lists are fetched only if those that are there do not suffice.
+    if not _apt_get(*install):
+        _apt_get("update")
+        if not _apt_get(*install):
+            raise StageError(f"apt-get could not install {' '.join(missing)}; see {LOGS / 'apt.log'}")
+
+
+def _apt_get(*arguments: str) -> bool:
+    """Whether it did as told; its output goes to a log."""
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600", *arguments]
+    with (LOGS / "apt.log").open("a") as log:
+        return subprocess.run(command, env=env, stdout=log, stderr=log, check=False).returncode == 0
+
+
+def _installed(package: str) -> bool:
+    """Whether Debian has a package installed; elsewhere nothing is known."""
+    if not shutil.which("dpkg-query"):
+        return True
+    command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout == "installed"
+
+
+def _cluster_packages() -> tuple[str, ...]:
+    return tuple(tomllib.loads((CLUSTER / "versions.toml").read_text())["debian"]["packages"])
