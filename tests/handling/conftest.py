@@ -2,20 +2,28 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from api.client import Api
+from api.client import JOBS, Api, Object, job, wait_for
 from handling.history import contradictions
-from handling.plane import Kubelet, Plane, Recorder, install, make_namespace, operator_kubeconfig
-from handling.player import Job, submit
-from handling.process import Operator
+from handling.occurrences import OccurrenceCheck
+from handling.plane import Plane, install, make_namespace, operator_kubeconfig, served
+from handling.player import Job, obedient_pod, submit
+from handling.process import STARTED, Operator
+from handling.watches import EventRecorder, Kubelet, Recorder, Watch
 
 NUMBERS = itertools.count(1)
-# What the operator may say at level ERROR and above, or in plain text: nothing.
-LOUD = ("ERROR", "CRITICAL", "TEXT")
+Watches = tuple[Kubelet, Recorder, EventRecorder]
+OCCURRENCES = OccurrenceCheck(Path(__file__).parent)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Every reason and event must occur in a run of the whole folder."""
+    config.pluginmanager.register(OCCURRENCES)
 
 
 @pytest.fixture(scope="session")
@@ -26,23 +34,37 @@ def plane() -> Iterator[Plane]:
 
 
 @pytest.fixture(scope="session")
-def api(plane: Plane) -> Iterator[Api]:
-    """The administrator's connection, with the resource installed and a kubelet that removes deleted pods."""
+def watches(plane: Plane) -> Iterator[Watches]:
+    """A kubelet that removes deleted pods, and what records the jobs and their events."""
     connection = Api(plane)
     install(connection)
-    kubelet = Kubelet(connection)
-    kubelet.start()
-    yield connection
-    kubelet.end()
+    started = (Kubelet(connection), Recorder(connection), EventRecorder(connection))
+    for watch in started:
+        watch.start()
+    yield started
+    OCCURRENCES.saw(reasons=started[1].reasons(), events=started[2].reasons)
+    for watch in started:
+        watch.end()
 
 
 @pytest.fixture(scope="session")
-def recorder(api: Api) -> Iterator[Recorder]:
+def api(plane: Plane, watches: Watches) -> Api:
+    """The administrator's connection, with the resource installed and the kubelet at work."""
+    return Api(plane)
+
+
+@pytest.fixture(scope="session")
+def recorder(watches: Watches) -> Recorder:
     """Every version of every job."""
-    started = Recorder(api)
-    started.start()
-    yield started
-    started.end()
+    return watches[1]
+
+
+@pytest.fixture(autouse=True)
+def trustworthy(watches: Watches) -> Iterator[None]:
+    """Fails a test in which a watch died or missed something, or an operator logged an error or ended by itself."""
+    yield
+    assert [sentence for watch in watches for sentence in watch.complaints()] == []
+    assert [line for operator in STARTED for line in operator.complaints()] == []
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +82,12 @@ def process(operator_access: Path) -> Iterator[Operator]:
 
 
 @pytest.fixture
-def operator(process: Operator) -> Iterator[Operator]:
-    """A running operator that says nothing of errors while the test goes on."""
+def operator(process: Operator) -> Operator:
+    """A running operator."""
     if not process.runs:
         process.start()
     process.news()
-    yield process
-    assert [line for line in process.news() if line["level"] in LOUD] == []
+    return process
 
 
 @pytest.fixture
@@ -75,6 +96,7 @@ def namespace(api: Api, recorder: Recorder) -> Iterator[str]:
     name = f"test-{next(NUMBERS)}"
     make_namespace(api, name)
     yield name
+    recorder.catch_up(name)
     histories = [one for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
     assert [words for history in histories for words in contradictions(history)] == []
     api.delete(f"/api/v1/namespaces/{name}")
@@ -88,3 +110,39 @@ def submitted(api: Api, namespace: str, operator: Operator) -> Callable[..., Job
         return submit(api, namespace, name, **spec)
 
     return make
+
+
+@pytest.fixture
+def restart_apiserver(
+    plane: Plane, api: Api, watches: Watches, trustworthy: None, namespace: str
+) -> Iterator[Callable[..., None]]:
+    """Restarts the API server; at the end of the test the watches have caught up and are forgiven what they missed."""
+
+    def restart(*, without: tuple[str, ...] = ()) -> None:
+        plane.restart_apiserver(without=without)
+        wait_for("the API server", lambda: served(api))
+
+    yield restart
+    forgive(api, watches, namespace)
+
+
+def forgive(api: Api, watches: tuple[Watch, ...], namespace: str) -> None:
+    """Drops the gaps of watches when all of them see again what happens."""
+    pods, events = f"/api/v1/namespaces/{namespace}/pods", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    made = (
+        api.create(pods, obedient_pod("marker")),
+        api.create(JOBS.format(namespace), job("marker", runPolicy={"managedBy": "example.com/nobody"})),
+        api.create(events, marker_event(namespace)),
+    )
+    for watch, marker in zip(watches, made, strict=True):
+        wait_for(f"{type(watch).__name__} to be back", lambda: marker["metadata"]["uid"] in watch.uids)  # noqa: B023
+        watch.gaps.clear()
+
+
+def marker_event(namespace: str) -> Object:
+    """An event of nobody."""
+    about = {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
+    body = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "marker"}, "regarding": about}
+    words = {"type": "Normal", "reason": "Marker", "action": "Test", "reportingController": "example.com/tests"}
+    words |= {"reportingInstance": "tests", "eventTime": datetime.now(UTC).isoformat(timespec="microseconds")}
+    return {**body, **words}

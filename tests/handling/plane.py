@@ -1,15 +1,16 @@
-"""The control plane that the operator is run against: an API server, its controllers, a kubelet that is played."""
+"""The control plane that the operator is run against: an API server and its controllers."""
 
 import contextlib
 import http.client
 import json
-import threading
 from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import yaml
 
-from api.client import BASE, Api, ApiError, Object, install_definition, wait_for
+from api.client import BASE, Api, ApiError, install_definition, wait_for
 from cluster.apiserver import ControlPlane
 
 OPERATOR_NAMESPACE = "horovodjob-system"
@@ -34,7 +35,10 @@ class Plane(ControlPlane):
         super()._run(name, self._commands[name])
 
     def restart_apiserver(self, *, without: tuple[str, ...] = ()) -> None:
-        """Kills the API server and starts it again with the same command, but for some arguments."""
+        """Kills the API server and starts it again with the same command, but for some arguments.
+
+        Tests use the fixture `restart_apiserver`, which forgives the watches what they miss.
+        """
         process = self._processes["kube-apiserver"]
         process.kill()
         process.wait()
@@ -42,14 +46,22 @@ class Plane(ControlPlane):
 
     def requests(self, namespace: str) -> list[str]:
         """What the operator has asked of the API server about this namespace, in order, as `verb resource`."""
-        asked: list[str] = []
-        for line in self.audit_log.read_text().splitlines():
+        return [request for request, _ in self._audit(namespace)]
+
+    def times(self, namespace: str, request: str) -> list[datetime]:
+        """When the API server got each of these requests of the operator."""
+        return [time for asked, time in self._audit(namespace) if asked == request]
+
+    def _audit(self, namespace: str) -> Iterator[tuple[str, datetime]]:
+        for line in self.audit_log.read_text().splitlines(keepends=True):
+            if not line.endswith("\n"):
+                return  # the API server is writing it
             entry = json.loads(line)
             reference = entry.get("objectRef", {})
             if entry["user"]["username"] == OPERATOR_USER and reference.get("namespace") == namespace:
                 sub = f"/{reference['subresource']}" if "subresource" in reference else ""
-                asked.append(f"{entry['verb']} {reference['resource']}{sub}")
-        return asked
+                time = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+                yield f"{entry['verb']} {reference['resource']}{sub}", time
 
     def calls(self, namespace: str) -> Counter[str]:
         """How often each of them was asked."""
@@ -97,53 +109,3 @@ def make_namespace(api: Api, name: str) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     api.create("/api/v1/namespaces", body)
     wait_for("its service account", lambda: api.find(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-
-
-class Kubelet(threading.Thread):
-    """Does at once what a kubelet would: removes pods that are deleted, ends those whose time is up."""
-
-    def __init__(self, api: Api) -> None:
-        super().__init__(daemon=True)
-        self._api, self._ended = api, threading.Event()
-
-    def run(self) -> None:
-        """Watches pods until it is told to end."""
-        for event in self._api.watch("/api/v1/pods", self._ended):
-            pod = event["object"]
-            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-            ends = {"uid": pod["metadata"]["uid"]}
-            try:
-                if event["type"] == "DELETED":
-                    continue
-                if pod["metadata"].get("deletionTimestamp"):
-                    if pod["metadata"].get("deletionGracePeriodSeconds"):
-                        self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": ends})
-                elif pod["spec"].get("activeDeadlineSeconds") == 1 and pod["status"]["phase"] in ("Pending", "Running"):
-                    self._api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
-            except (ApiError, OSError, http.client.HTTPException):
-                continue  # it has gone in the meantime, or the API server is away: the next event tells
-
-    def end(self) -> None:
-        """No more."""
-        self._ended.set()
-
-
-class Recorder(threading.Thread):
-    """Keeps every version of every HorovodJob that the API server has stored, by uid."""
-
-    def __init__(self, api: Api) -> None:
-        super().__init__(daemon=True)
-        self._api, self._ended = api, threading.Event()
-        self.versions: dict[str, list[Object]] = {}
-
-    def run(self) -> None:
-        """Watches jobs until it is told to end."""
-        for event in self._api.watch("/apis/horovodjob.dev/v1beta1/horovodjobs", self._ended):
-            known = self.versions.setdefault(event["object"]["metadata"]["uid"], [])
-            version = event["object"]["metadata"]["resourceVersion"]
-            if event["type"] != "DELETED" and all(one["metadata"]["resourceVersion"] != version for one in known):
-                known.append(event["object"])
-
-    def end(self) -> None:
-        """No more."""
-        self._ended.set()

@@ -9,12 +9,30 @@ from typing import Any
 from api.client import JOBS, Api, ApiError, Object, job, wait_for
 
 NODE = "node-1"
+SAFE = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 ADDRESSES = (f"10.88.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 
 
 def moment() -> str:
     """Now, as Kubernetes writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def obedient_pod(name: str) -> Object:
+    """A pod of nobody's that Pod Security `restricted` lets in."""
+    container = {"name": "mine", "image": "mine:1", "securityContext": SAFE}
+    spec = {"containers": [container], "automountServiceAccountToken": False}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether a pod is no more than what an earlier attempt has left."""
+    return "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
 class Job:
@@ -60,10 +78,10 @@ class Job:
 
     # ---- waiting ------------------------------------------------------------------------------------------
 
-    def wait(self, phase: str, seconds: float = 60) -> Object:
+    def wait(self, phase: str) -> Object:
         """The status as soon as the job is in this phase."""
         try:
-            wait_for(f"phase {phase} of {self.name}", lambda: self.phase == phase, seconds)
+            wait_for(f"phase {phase} of {self.name}", lambda: self.phase == phase)
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {self.status}") from error
         return self.status
@@ -79,13 +97,12 @@ class Job:
         return str(self.condition(kind)["message"])
 
     def wait_for_pods(self, roles: Iterable[str] | None = None) -> dict[str, Object]:
-        """Its pods as soon as these are there and not on their way out; by default the whole job's."""
+        """Its pods as soon as these are there and have not ended; by default the whole job's."""
         spec = self.get()["spec"]
         wanted = set(roles or ("launcher", *(f"worker-{index}" for index in range(spec["worker"]["replicas"]))))
 
         def look() -> bool:
-            live = {role for role, pod in self.pods().items() if not pod["metadata"].get("deletionTimestamp")}
-            return wanted <= live
+            return wanted <= {role for role, pod in self.pods().items() if not has_ended(pod)}
 
         wait_for(f"pods {sorted(wanted)} of {self.name}", look)
         return self.pods()

@@ -11,8 +11,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from api.client import Object, wait_for
+from api.client import WAIT_SECONDS, Object, wait_for
 from cluster.apiserver import free_ports
+
+# What no operator may log: an error, or a line that is not JSON.
+LOUD = ("ERROR", "CRITICAL", "TEXT")
+PORT_ATTEMPTS = 5
+STARTED: list["Operator"] = []
 
 
 class Operator:
@@ -21,17 +26,31 @@ class Operator:
     def __init__(self, kubeconfig: Path, log: Path, **settings: str) -> None:
         self._kubeconfig, self._log, self._settings = kubeconfig, log, settings
         self._process: subprocess.Popen[bytes] | None = None
-        self._read = 0
+        self._read = self._checked = 0
+        self._ended_by_test = True
         self.port = self.progress_port = 0
         log.touch()
+        STARTED.append(self)
 
     @property
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> "Operator":
-        """Starts the process and waits until it is ready."""
+        """Starts the process and waits until it is ready; where another process took one of its ports, again."""
+        for _ in range(PORT_ATTEMPTS):
+            begin = self._log.stat().st_size
+            self._spawn()
+            wait_for("the operator to be ready", lambda: self.answer("/readyz")[0] == 200 or not self.runs)
+            if self.runs or b"address already in use" not in self._log.read_bytes()[begin:]:
+                break
+            self._checked = self._read = self._log.stat().st_size
+        assert self.runs, self._log.read_text()[-2000:]
+        return self
+
+    def _spawn(self) -> None:
         self.port, self.progress_port = free_ports(2)
+        self._ended_by_test = False
         own = {f"HOROVODJOB_OPERATOR_{name.upper()}": value for name, value in self._settings.items()}
         own |= {
             "HOROVODJOB_OPERATOR_HTTP_PORT": str(self.port),
@@ -46,20 +65,25 @@ class Operator:
                 stdout=log,
                 stderr=log,
             )
-        wait_for("the operator to be ready", lambda: self.answer("/readyz")[0] == 200)
-        return self
 
     def kill(self) -> None:
         """Ends the process as a lost node would: at once, without a word."""
         if self._process:
+            self._ended_by_test = self._ended_by_test or self.runs
             self._process.kill()
             self._process.wait()
 
-    def stop(self, seconds: float = 5) -> int:
+    def stop(self) -> int:
         """Asks the process to end; its exit code."""
         assert self._process
+        self._ended_by_test = self.runs
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=seconds)
+        return self._process.wait(timeout=WAIT_SECONDS)
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the process: SIGSTOP and SIGCONT make it miss what happens in between."""
+        assert self._process
+        self._process.send_signal(number)
 
     def answer(self, path: str) -> tuple[int, str]:
         """Status and text of an answer; 0 where there is none."""
@@ -73,8 +97,29 @@ class Operator:
 
     def metrics(self) -> dict[str, float]:
         """The metrics by series: `name{label="value"}`."""
-        lines = self.answer("/metrics")[1].splitlines()
+        status, text = self.answer("/metrics")
+        assert status == 200, f"no metrics: {status} {text}"
+        lines = text.splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+
+    def jobs(self, namespace: str) -> dict[str, float]:
+        """Jobs of a namespace by phase, as the metrics count them."""
+        return self.labelled("horovodjob_jobs", "phase", namespace=namespace)
+
+    def reports(self) -> dict[str, float]:
+        """Reports of progress by what became of them; none that is zero."""
+        counts = self.labelled("horovodjob_operator_progress_reports_total", "result")
+        return {result: count for result, count in counts.items() if count}
+
+    def labelled(self, metric: str, label: str, **others: str) -> dict[str, float]:
+        """The values of a metric by one of its labels, where the other labels have these values."""
+        found: dict[str, float] = {}
+        for series, value in self.metrics().items():
+            name, _, rest = series.partition("{")
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+            if name == metric and labels.items() >= others.items():
+                found[labels[label]] = value
+        return found
 
     def requests(self) -> dict[str, float]:
         """How often each `verb resource` was asked of the API server."""
@@ -88,14 +133,24 @@ class Operator:
 
     def news(self) -> list[Object]:
         """Lines of the log that were not read yet."""
-        with self._log.open("rb") as log:
-            log.seek(self._read)
-            text = log.read().decode()
-            self._read = log.tell()
+        lines, self._read = self._lines(self._read)
+        return lines
+
+    def complaints(self) -> list[str]:
+        """What no operator may do or log, since the last call: end by itself, an error, a line that is not JSON."""
+        lines, self._checked = self._lines(self._checked)
+        loud = [f"{line['level']}: {line['message']}" for line in lines if line["level"] in LOUD]
+        gone = self._process is not None and not self.runs and not self._ended_by_test
+        return [*loud, *([f"{self._log.name}: the process has ended by itself"] if gone else [])]
+
+    def _lines(self, begin: int) -> tuple[list[Object], int]:
+        """The complete lines of the log from a position on, and the position behind them."""
+        text = self._log.read_bytes()[begin:]
+        text = text[: text.rfind(b"\n") + 1] if self.runs else text
         lines: list[Object] = []
-        for line in text.splitlines():
+        for line in text.decode().splitlines():
             with contextlib.suppress(ValueError):
                 lines.append(json.loads(line))
                 continue
             lines.append({"level": "TEXT", "message": line})
-        return lines
+        return lines, begin + len(text)

@@ -90,4 +90,4 @@ def post(operator: Operator, token: str, body: Any = None, **fields: Any) -> int
 
 def post_until_looked_at(operator: Operator, token: str, **fields: Any) -> int:
     """The same, where the operator has just asked about another token of that pod and takes its time."""
-    return wait_for("an answer", lambda: code if (code := post(operator, token, **fields)) != 429 else 0, 10)
+    return wait_for("an answer", lambda: code if (code := post(operator, token, **fields)) != 429 else 0)

@@ -189,23 +189,6 @@ def test_a_worker_deleted_before_the_hosts_are_published_is_just_made_again(subm
     assert (job.status["attempt"], job.status.get("errors", [])) == (1, [])
 
 
-def test_an_image_that_cannot_be_pulled_is_named_and_waited_for(submitted: Submit) -> None:
-    job = submitted().bring_to("Starting")
-    job.cannot_start("worker-0", "ImagePullBackOff", 'Back-off pulling image "trainer:1": not found')
-    message = job.wait_for_condition("Reconciling", reason="ImagePullFailed")
-    assert message == 'pod train-worker-0 cannot get image trainer:1: Back-off pulling image "trainer:1": not found'
-    assert last_error(job)["reason"] == "ImagePullFailed"
-    job.run()
-    assert job.wait("Running")["attempt"] == 1
-
-
-def test_an_image_that_runs_as_root_is_told_which_field_helps(submitted: Submit) -> None:
-    job = submitted().bring_to("Starting")
-    words = "container has runAsNonRoot and image will run as root"
-    job.cannot_start("worker-0", "CreateContainerConfigError", words)
-    assert "set spec.podSecurity to Baseline" in job.wait_for_condition("Stalled", reason="InvalidSpec")
-
-
 def test_the_schedulers_words_are_in_the_condition(submitted: Submit) -> None:
     job = submitted()
     job.wait_for_pods()

@@ -6,8 +6,8 @@ import pytest
 
 from api.client import Api, Object, is_served, wait_for
 from cluster.controlplane import GANG_API, GANG_GATES
-from handling.plane import Plane, served
-from handling.player import Job, submit
+from handling.plane import Plane
+from handling.player import Job
 from handling.process import Operator
 
 Submit = Callable[..., Job]
@@ -165,10 +165,11 @@ def test_a_group_that_outlived_its_pods_is_made_anew(
 def test_pods_of_a_gang_that_were_placed_in_part_are_released_and_the_group_is_kept(
     gang: str, submitted: Submit, groups: Callable[[], list[Object]]
 ) -> None:
-    job = submitted(scheduling={"gang": gang, "timeoutSeconds": 2})
+    job = submitted(scheduling={"gang": gang, "timeoutSeconds": 6})
     job.place(["worker-0"])
     job.wait_for_condition("Queued", reason="SchedulingTimeout")
     (before,) = groups()
+    wait_for("the pods to go", lambda: job.pods() == {})
     job.bring_to("Running", since="Queued")
     assert [group["metadata"]["uid"] for group in groups()] == [before["metadata"]["uid"]]
     assert (job.status["attempt"], job.status["restarts"]) == (2, 0)
@@ -220,30 +221,24 @@ def test_a_cluster_without_volcano_is_told_and_the_job_goes_on_with_it(submitted
 
 
 @pytest.fixture
-def plain(api: Api, plane: Plane, process: Operator) -> Iterator[Operator]:
-    """The operator, with an API server that has none of the gates until the test is over."""
-    if not process.runs:
-        process.start()
-    plane.restart_apiserver(without=(GANG_GATES, GANG_API))
-    wait_for("the API server", lambda: served(api))
-    yield process
+def gates(api: Api, restart_apiserver: Callable[..., None]) -> Iterator[Callable[[], None]]:
+    """An API server that has none of the gates until this is called, or the test is over."""
+    restart_apiserver(without=(GANG_GATES, GANG_API))
+    yield restart_apiserver
     if not is_served(api, PATHS["Native"].format("default")):
-        plane.restart_apiserver()
-        wait_for("the API server", lambda: served(api))
+        restart_apiserver()
 
 
 def test_a_cluster_without_the_gates_is_told_and_the_job_goes_on_with_them(
-    plain: Operator, plane: Plane, api: Api, namespace: str
+    submitted: Submit, gates: Callable[[], None]
 ) -> None:
-    job = submit(api, namespace, scheduling={"gang": "Native"})
+    job = submitted(scheduling={"gang": "Native"})
     assert job.wait_for_condition("Stalled", reason="InvalidSpec") == (
         "spec.scheduling.gang is Native, and this cluster does not serve PodGroup of scheduling.k8s.io/v1alpha2: turn "
         "on the feature gates GenericWorkload and GangScheduling of Kubernetes 1.36 and this API, or set it to None "
         "while the job is suspended"
     )
     assert job.pods() == {}
-    plane.restart_apiserver()
-    wait_for("the API server", lambda: served(api))
+    gates()
     job.wait_for_condition("Stalled", status="False")
     job.wait_for_pods()
-    assert plain.runs

@@ -6,9 +6,10 @@ import pytest
 
 from api.client import Api, Object, wait_for
 from handling.history import kstatus
-from handling.plane import Plane, Recorder
+from handling.plane import Plane
 from handling.player import Job
 from handling.process import Operator
+from handling.watches import Recorder
 
 Submit = Callable[..., Job]
 
@@ -51,6 +52,7 @@ def test_in_steady_state_the_operator_neither_lists_nor_gets(submitted: Submit, 
     submitted().bring_to("Succeeded")
     after = operator.requests()
     asked = {call for call in after if after[call] != before.get(call, 0)}
+    assert "create pods" in asked
     assert [call for call in asked if call.split()[0] in ("get", "list")] == []
 
 
@@ -94,7 +96,7 @@ def test_pods_are_counted_although_nobody_schedules_them(submitted: Submit) -> N
     for job in jobs:
         job.wait_for_pods()
     for job in jobs:
-        wait_for("its pods to be counted", lambda job=job: job.status["replicas"] == 2, 20)  # type: ignore[misc]
+        wait_for("its pods to be counted", lambda job=job: job.status["replicas"] == 2)  # type: ignore[misc]
 
 
 def test_the_hosts_of_a_large_job_are_in_the_order_of_their_indices(submitted: Submit) -> None:
@@ -111,7 +113,9 @@ def test_all_objects_belong_to_the_job_and_say_so(submitted: Submit, api: Api) -
     for made in (secret, *job.wait_for_pods().values()):
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (job.uid, True, False)
-        assert made["metadata"]["labels"]["horovodjob.dev/job"] == "train"
+        labels = made["metadata"]["labels"]
+        assert labels["horovodjob.dev/job"] == "train"
+        assert labels["app.kubernetes.io/managed-by"] == "horovodjob-operator"
     assert "finalizers" not in job.get()["metadata"]
 
 

@@ -6,31 +6,28 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 from api.client import Api, Object, wait_for
-from handling.plane import Plane, Recorder
-from handling.player import Job, submit
+from handling.plane import Plane
+from handling.player import Job
 from handling.process import Operator
 from handling.reporter import AUDIENCE, REPORT, expired, forged, post, post_until_looked_at, token_of, token_of_pod
-from handling.test_process import pair
+from handling.watches import Recorder
 
 Submit = Callable[..., Job]
-PAIR = pair  # a fixture, used by its name
 LOCKED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 FLOOD_SECONDS = 12
-WRITTEN_WITHIN_SECONDS = 11
+# Ten seconds after the write before it is due; the rest is for a machine that is busy.
+WRITTEN_WITHIN = timedelta(seconds=15)
+# The server ends a connection that is idle for five seconds.
+KEPT_OUT_SECONDS = 15
 SHOWN = {key: value for key, value in REPORT.items() if key != "attempt"} | {"percent": "13%"}
 
 
 def training(job: Job) -> Object:
     found: Object = job.status.get("training", {})
     return found
-
-
-def counted(operator: Operator) -> dict[str, float]:
-    """Reports by what became of them."""
-    name = 'horovodjob_operator_progress_reports_total{result="'
-    return {series[len(name) : -2]: n for series, n in operator.metrics().items() if series.startswith(name) and n}
 
 
 def series(operator: Operator, job: Job) -> dict[str, float]:
@@ -61,13 +58,16 @@ def test_only_the_pod_of_rank_0_can_report_and_its_token_is_for_nothing_else(sub
 
 
 def test_a_report_is_shown_within_ten_seconds_and_the_last_one_stays(
-    submitted: Submit, operator: Operator, api: Api
+    submitted: Submit, operator: Operator, api: Api, plane: Plane
 ) -> None:
     job = submitted().bring_to("Running")
     assert series(operator, job) == {}
     token = token_of(job)
+    posted_at = datetime.now(UTC)
     assert post(operator, token) == 204
-    wait_for("the report", lambda: training(job), WRITTEN_WITHIN_SECONDS)
+    wait_for("the report", lambda: training(job))
+    written_at = plane.times(job.namespace, "patch horovodjobs/status")[-1]
+    assert written_at - posted_at <= WRITTEN_WITHIN
     assert training(job) == SHOWN
     assert "13%" in api.kubectl("get", "hvj", "-n", job.namespace, job.name).stdout.split()
     told = {"horovodjob_training_progress_ratio": 0.13, "horovodjob_training_samples_per_second": 5120}
@@ -109,7 +109,7 @@ def test_what_is_not_a_report_of_this_jobs_rank_0_is_refused_and_counted(
     job, other = submitted(), submitted("other")
     for one in (job, other):
         one.bring_to("Running")
-    before, asked, writes = counted(operator), operator.requests(), status_writes(plane, job)
+    before, asked, writes = operator.reports(), operator.requests(), status_writes(plane, job)
     token, others = token_of(job), token_of(other)
     codes = {
         "malformed": [post(operator, token, body) for body in MALFORMED],
@@ -132,7 +132,7 @@ def test_what_is_not_a_report_of_this_jobs_rank_0_is_refused_and_counted(
     }
     wanted = {"malformed": 400, "too_large": 413, "unauthenticated": 401, "foreign": 403, "stale": 403}
     assert {name: set(found) for name, found in codes.items()} == {name: {code} for name, code in wanted.items()}
-    grown = {name: number - before.get(name, 0) for name, number in counted(operator).items()}
+    grown = {name: number - before.get(name, 0) for name, number in operator.reports().items()}
     assert {name: grown[name] for name in codes} == {name: len(found) for name, found in codes.items()}
     # The API server is asked only about tokens that say they are of a pod with rank 0.
     assert operator.requests()["create tokenreviews"] - asked.get("create tokenreviews", 0) == 4
@@ -161,12 +161,12 @@ def test_an_attempt_and_a_resumed_job_tell_of_themselves(submitted: Submit, oper
     job = submitted().bring_to("Running")
     token = token_of(job)
     assert post(operator, token) == 204
-    wait_for("the report", lambda: training(job), WRITTEN_WITHIN_SECONDS)
+    wait_for("the report", lambda: training(job))
     # Whoever takes over knows what was told before, and takes what is told next.
     operator.kill()
     operator.start()
     assert wait_for("an answer", lambda: post(operator, token, progress=0.2) == 204)
-    wait_for("the next report", lambda: training(job)["percent"] == "20%", WRITTEN_WITHIN_SECONDS)
+    wait_for("the next report", lambda: training(job)["percent"] == "20%")
     job.end("launcher", 1)
     job.wait("Restarting")
     assert post(operator, token, progress=0.3) == 403
@@ -196,7 +196,7 @@ def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
     for one in (job, other):
         one.bring_to("Running")
     token, garbage = token_of(job), [forged(token_of(other), jti=str(number)) for number in range(20)]
-    wait_for("counts", lambda: job.status["workersReady"] == "2/2", 15)
+    wait_for("counts", lambda: job.status["workersReady"] == "2/2")
     asked, writes = operator.requests().get("create tokenreviews", 0), status_writes(plane, job)
     begin = time.monotonic()
     codes: Counter[int] = Counter()
@@ -205,9 +205,11 @@ def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
         post(operator, garbage[int(passed * 100) % 20])
         assert operator.answer("/healthz")[0] == 200
     assert set(codes) <= {0, 204, 429}, "told to slow down, or not let in"
-    assert codes[204] <= 10 * (FLOOD_SECONDS / 10 + 1)
-    assert 1 <= status_writes(plane, job) - writes <= FLOOD_SECONDS // 10 + 1
-    assert operator.requests()["create tokenreviews"] - asked <= 1 + FLOOD_SECONDS / 2 + 1
+    written = status_writes(plane, job) - writes
+    passed = time.monotonic() - begin
+    assert codes[204] <= 10 * (passed / 10 + 1)
+    assert 1 <= written <= passed / 10 + 1
+    assert operator.requests()["create tokenreviews"] - asked <= 1 + passed / 2 + 1
     versions = [version["status"] for version in recorder.versions[job.uid] if "training" in version["status"]]
     assert len(versions) == len({version["training"]["progress"] for version in versions})
 
@@ -227,18 +229,13 @@ def test_idle_connections_keep_nobody_out_for_long(submitted: Submit, operator: 
             idle[1].sendall(head.encode()[:50])
         return post(operator, token) == 0
 
-    wait_for("as many as are let in are there", crowded_out, 30)
+    wait_for("as many as are let in are there", crowded_out)
     assert operator.answer("/healthz")[0] == 200
-    wait_for("room again", lambda: post(operator, token) == 204, 15)
+    begin = time.monotonic()
+    wait_for("room again", lambda: post(operator, token) == 204)
+    assert time.monotonic() - begin < KEPT_OUT_SECONDS
     for connection in idle:
         connection.settimeout(5)
         with contextlib.suppress(ConnectionError):
             assert connection.recv(100) == b""
         connection.close()
-
-
-def test_a_standby_leaves_reports_to_the_leader(pair: tuple[Operator, Operator], api: Api, namespace: str) -> None:
-    job = submit(api, namespace).bring_to("Running")
-    token = token_of(job)
-    assert (post(pair[1], token), post(pair[0], token)) == (503, 204)
-    assert counted(pair[1]) == {"not_leader": 1}

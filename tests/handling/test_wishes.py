@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from api.client import Api, wait_for
+from handling.plane import Plane
 from handling.player import Job
 from handling.process import Operator
 
@@ -35,11 +36,11 @@ def test_a_wish_that_comes_while_the_status_is_written_is_not_lost(submitted: Su
         assert job.status["observedGeneration"] == job.get()["metadata"]["generation"]
 
 
-def test_a_job_that_is_born_suspended_has_no_pods(submitted: Submit, api: Api) -> None:
+def test_a_job_that_is_born_suspended_creates_nothing(submitted: Submit, plane: Plane) -> None:
     job = submitted(runPolicy={"suspend": True})
     job.wait("Suspended")
-    assert job.pods() == {}
-    assert api.find(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi") is None
+    wait_for("the event", lambda: job.events()["Suspended"])
+    assert plane.calls(job.namespace) == {"patch horovodjobs/status": 1, "create events": 1}
 
 
 def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Submit) -> None:
@@ -84,14 +85,14 @@ def test_a_job_can_be_told_to_end_in_any_phase(submitted: Submit, phase: str) ->
     wait_for("the last event", lambda: job.events()["Failed"] == 1)
 
 
-def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(submitted: Submit) -> None:
+def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(submitted: Submit, plane: Plane) -> None:
     job = submitted(runPolicy={"suspend": True})
     job.wait("Suspended")
     job.edit_policy(terminate=True)
     status = job.wait("Failed")
     assert "startTime" not in status
-    assert job.pods() == {}
     wait_for("the last event", lambda: job.events() == {"Suspended": 1, "Failed": 1})
+    assert set(plane.calls(job.namespace)) == {"patch horovodjobs/status", "create events"}
 
 
 def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(submitted: Submit, api: Api) -> None:
@@ -141,12 +142,12 @@ def test_what_follows_when_a_worker_is_lost(submitted: Submit, policy: str) -> N
 
 
 def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submitted: Submit) -> None:
-    job = submitted(scheduling={"timeoutSeconds": 2})
+    job = submitted(scheduling={"timeoutSeconds": 6})
     job.place(["worker-0"])
     first = job.uids()
     job.wait_for_condition("Queued", reason="SchedulingTimeout")
     message = job.condition("Queued")["message"]
-    assert message.startswith("1 of 3 pods had a node after scheduling.timeoutSeconds, 2 s; all are released")
+    assert message.startswith("1 of 3 pods had a node after scheduling.timeoutSeconds, 6 s; all are released")
     wait_for("the pods to go", lambda: job.pods() == {})
     job.wait_for_pods()
     assert not set(first.values()) & set(job.uids().values())
@@ -161,12 +162,15 @@ def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submit
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting", "Succeeded"])
 def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Operator, phase: str) -> None:
     job = submitted().bring_to(phase)
+    wait_for("its series", lambda: operator.jobs(job.namespace) == {phase: 1})
     job.delete()
-    wait_for("everything to go", lambda: api.find(job.path) is None and job.pods() == {})
+    # The operator hears of it from its watch, and may be creating objects until then.
+    wait_for("the operator to forget it", lambda: operator.jobs(job.namespace) == {})
+    wait_for("the job and its pods to go", lambda: api.find(job.path) is None and job.pods() == {})
     secret = f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"
     wait_for("the Secret to go", lambda: api.find(secret) is None)
-    series = f'horovodjob_jobs{{namespace="{job.namespace}"'
-    assert [name for name in operator.metrics() if name.startswith(series)] == []
+    policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/train"
+    wait_for("the NetworkPolicy to go", lambda: api.find(policy) is None)
 
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
@@ -179,6 +183,10 @@ def test_a_job_can_be_deleted_in_every_way(submitted: Submit, api: Api, propagat
     elif phase != "Suspended":
         job.bring_to(phase)
     job.wait(phase)
+    if phase == "Queued":
+        job.wait_for_pods()
+    if phase == "Restarting":
+        wait_for("the failed launcher to go", lambda: "launcher" not in job.pods())
     before = set(job.pods())
     api.delete(job.path, {"propagationPolicy": propagation})
     wait_for("the job to go", lambda: api.find(job.path) is None)
@@ -187,7 +195,7 @@ def test_a_job_can_be_deleted_in_every_way(submitted: Submit, api: Api, propagat
         return
     # The orphans are nobody's any more: they stay as they are, and a job of the same name is told that they are there.
     assert before <= set(job.pods())
-    assert all("ownerReferences" not in pod["metadata"] for pod in job.pods().values())
+    assert [role for role, pod in job.pods().items() if "ownerReferences" in pod["metadata"]] == []
 
 
 def test_a_terminal_status_never_changes(submitted: Submit, operator: Operator) -> None:

@@ -1,0 +1,87 @@
+"""Pods that have a node and do not start, and what their start scripts report."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api.client import Object
+from handling.player import Job
+
+Submit = Callable[..., Job]
+LONG_AGO = "2020-01-01T00:00:00Z"
+
+
+def last_error(job: Job) -> Object:
+    error: Object = job.status["errors"][-1]
+    return error
+
+
+def test_an_image_that_cannot_be_pulled_is_named_and_waited_for(submitted: Submit) -> None:
+    job = submitted().bring_to("Starting")
+    job.cannot_start("worker-0", "ImagePullBackOff", 'Back-off pulling image "trainer:1": not found')
+    message = job.wait_for_condition("Reconciling", reason="ImagePullFailed")
+    assert message == 'pod train-worker-0 cannot get image trainer:1: Back-off pulling image "trainer:1": not found'
+    assert last_error(job)["reason"] == "ImagePullFailed"
+    job.run()
+    assert job.wait("Running")["attempt"] == 1
+
+
+def test_an_image_that_runs_as_root_is_told_which_field_helps(submitted: Submit) -> None:
+    job = submitted().bring_to("Starting")
+    words = "container has runAsNonRoot and image will run as root"
+    job.cannot_start("worker-0", "CreateContainerConfigError", words)
+    assert "set spec.podSecurity to Baseline" in job.wait_for_condition("Stalled", reason="InvalidSpec")
+
+
+def test_a_volume_that_cannot_be_mounted_is_told_in_the_kubelets_words(submitted: Submit) -> None:
+    job = submitted()
+    pod = job.wait_for_pods()["worker-0"]["metadata"]
+    words = 'MountVolume.SetUp failed for volume "data": secret "nope" not found'
+    about = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "namespace": job.namespace, "uid": pod["uid"]}
+    event = {"metadata": {"name": "mount"}, "involvedObject": about, "reason": "FailedMount", "message": words}
+    job.api.create(f"/api/v1/namespaces/{job.namespace}/events", {**event, "type": "Warning"})
+    job.place()
+    for role in ("launcher", "worker-1"):
+        job.start(role, ready=False)
+    job.report("worker-0", conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": LONG_AGO}])
+    message = job.wait_for_condition("Stalled", reason="StorageUnavailable")
+    assert message == f"pod train-worker-0 cannot mount its volumes: {words}"
+    job.run()
+    job.wait_for_condition("Stalled", status="False")
+
+
+def test_the_preparation_is_waited_for(submitted: Submit) -> None:
+    job = submitted(preparation={"command": "true"})
+    job.place()
+    message = job.wait_for_condition("Ready", status="False", reason="PreparationRunning")
+    assert message == "all pods have a node; 2 workers not prepared yet"
+    job.run()
+    job.wait("Running")
+
+
+# The start scripts write these words as the container's termination message.
+@pytest.mark.parametrize(
+    ("role", "reason", "message"),
+    [
+        ("launcher", "SshUnavailable", "worker 10.0.0.2 did not answer within 300 s"),
+        ("launcher", "ScriptNotFound", "script /train.py is not there"),
+        ("worker-1", "PreparationFailed", "preparation.command ended with exit code 3"),
+    ],
+)
+def test_what_a_start_script_reports_is_the_reason(submitted: Submit, role: str, reason: str, message: str) -> None:
+    job = submitted().bring_to("Starting")
+    job.run_workers()
+    words = f'{{"reason": "{reason}", "message": "{message}"}}'
+    job.end(role, 1, message=words)
+    assert job.wait("Restarting")["restarts"] == 1
+    error = last_error(job)
+    assert (error["reason"], error["pod"]) == (reason, f"train-{role}")
+    assert error["message"].endswith(message)
+
+
+def test_a_program_cannot_report_what_only_the_operator_knows(submitted: Submit) -> None:
+    job = submitted().bring_to("Running")
+    words: dict[str, Any] = {"message": '{"reason": "Evicted", "message": "not my fault"}'}
+    job.end("launcher", 1, **words)
+    assert (job.wait("Restarting")["restarts"], last_error(job)["reason"]) == (1, "RankFailed")
