@@ -20,6 +20,9 @@ T = TypeVar("T")
 JOBS = "/apis/horovodjob.dev/v1beta1"
 MERGE_PATCH = "application/merge-patch+json"
 POLL_SECONDS = 0.05
+# Ends a wait that is hopeless. On a busy machine everything takes longer, so no test depends on its length.
+DEADLINE_SECONDS = 900.0
+REQUEST_SECONDS = 60
 
 
 class Refused(Exception):
@@ -30,8 +33,9 @@ class Refused(Exception):
         self.code, self.message = code, message
 
 
-def wait_for(what: str, condition: Callable[[], T | None], seconds: float = 60) -> T:
+def wait_for(what: str, condition: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
     """The first true answer of `condition`. Raises AssertionError when there is none in time."""
+    seconds = max(seconds, DEADLINE_SECONDS)
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         if time.monotonic() > deadline:
@@ -59,7 +63,7 @@ class Api:
         self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
     ) -> Any:
         """The answer, as JSON. Raises Refused."""
-        answer = self._send(method, path, body, content_type, timeout=30)
+        answer = self._send(method, path, body, content_type, timeout=REQUEST_SECONDS)
         if answer.status >= 400:
             try:
                 message = json.loads(answer.data).get("message", "")
@@ -85,7 +89,7 @@ class Api:
 
     def text(self, path: str) -> str:
         """The answer as text; nothing where there is none."""
-        answer = self._send("GET", path, None, "application/json", timeout=30)
+        answer = self._send("GET", path, None, "application/json", timeout=REQUEST_SECONDS)
         return answer.data.decode(errors="replace") if answer.status < 400 else ""
 
     def lines(self, path: str, read_seconds: float) -> Iterator[str]:
@@ -110,15 +114,15 @@ class Kubectl:
     program: str
     kubeconfig: Path
 
-    def __call__(self, *arguments: str, given: str | None = None, seconds: float = 60) -> str:
-        """What it prints. Raises AssertionError with its own words."""
+    def __call__(self, *arguments: str, given: str | None = None, seconds: float = DEADLINE_SECONDS) -> str:
+        """What it prints. Raises AssertionError with its error output."""
         done = subprocess.run(
             [self.program, *arguments],
             input=given,
             capture_output=True,
             text=True,
             check=False,
-            timeout=seconds,
+            timeout=max(seconds, DEADLINE_SECONDS),
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
         )
         if done.returncode:

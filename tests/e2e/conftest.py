@@ -4,39 +4,117 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e import install
+from cluster.settings import Cluster
+from e2e import install, local_only, once
 from e2e.access import JOBS, Api, Kubectl
 from e2e.install import Operator, Target
+from e2e.invariants import kstatus_program
+from e2e.once import Once
 from e2e.recorder import Recorder
 from e2e.space import Space
 
-SPACES = pytest.StashKey[list[Space]]()
 OPERATOR = pytest.StashKey[Operator]()
+NOT_RUN = pytest.StashKey[dict[str, str]]()
+FOLDER = Path(__file__).parent
+# Files with long trainings and waits go first: the last file to begin should be a short one.
+SLOW_FILES = (
+    "test_training",
+    "test_mpi",
+    "test_elastic",
+    "test_elastic_training",
+    "test_tutorial_script",
+    "test_losses",
+    "test_network_loss",
+)
 # The uid of the trainer image's user, who has to be able to write to a directory of this machine.
 IMAGE_USER = 1000
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What looks back on the whole session comes last."""
-    items.sort(key=lambda item: "test_afterwards" in item.nodeid)
+def pytest_configure(config: pytest.Config) -> None:
+    """Begins the list of what does not run."""
+    config.stash[NOT_RUN] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what needs the local cluster, on another one; what looks back on the session comes last."""
+    own = [item for item in items if item.path.parent == FOLDER]
+    if entries := local_only.stale(own):
+        raise pytest.UsageError(f"tests/e2e/local_only.py names tests that do not exist: {entries}")
+    if install.given_kubeconfig():
+        reasons = {item.nodeid: local_only.reason(item) for item in own}
+        not_run = {name: reason for name, reason in reasons.items() if reason}
+        config.stash[NOT_RUN].update(not_run)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in not_run])
+        items[:] = [item for item in items if item.nodeid not in not_run]
+    items.sort(key=lambda item: (item.path.stem == "test_afterwards", item.path.stem not in SLOW_FILES))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuses to disturb the tests of other workers."""
+    if once.is_worker(item.config) and item.get_closest_marker("serial"):
+        pytest.fail("it disturbs the whole cluster: run it with `-m serial`, without -n", pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tells the process that reports what this worker did not run."""
+    if once.is_worker(session.config):
+        vars(session.config)["workeroutput"]["not_run"] = session.config.stash[NOT_RUN]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes the list of a worker."""
+    node.config.stash[NOT_RUN].update(getattr(node, "workeroutput", {}).get("not_run", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Prints what needs the local cluster and did not run on a given one."""
+    if not (given := install.given_kubeconfig()):
+        return
+    terminalreporter.section("not run on a given cluster")
+    for name, reason in config.stash[NOT_RUN].items():
+        terminalreporter.write_line(f"{name}: {reason}")
+    if not kstatus_program():
+        terminalreporter.write_line("kstatus of each status: there is no kstatus on PATH")
+    terminalreporter.write_line(f"{len(config.stash[NOT_RUN])} tests need the local cluster; tested was {given}")
 
 
 @pytest.fixture(scope="session")
-def target() -> Target:
-    """The cluster."""
-    return install.target()
+def prepared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Does what all workers need once."""
+    return once.once(pytestconfig, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def images(target: Target) -> dict[str, str]:
+def target(prepared: Once) -> Target:
+    """The cluster; the local one is up."""
+    found = install.target()
+    prepared("cluster", found.up)
+    assert kstatus_program() or not found.local, "there is no kstatus: `python3 tests/cluster build`"
+    return found
+
+
+@pytest.fixture(scope="session")
+def local(target: Target) -> Cluster:
+    """The local cluster, for the tests that local_only.py names."""
+    assert target.local, "a test that needs the local cluster has to stand in tests/e2e/local_only.py"
+    return target.local
+
+
+@pytest.fixture(scope="session")
+def images(target: Target, prepared: Once) -> dict[str, str]:
     """References of the images, by role."""
-    return install.images(target)
+    references: dict[str, str] = prepared("images", lambda: install.images(target))
+    return references
 
 
 @pytest.fixture(scope="session")
@@ -57,15 +135,20 @@ def operator(
     images: dict[str, str],
     api: Api,
     kubectl: Kubectl,
+    prepared: Once,
     tmp_path_factory: pytest.TempPathFactory,
     pytestconfig: pytest.Config,
-) -> Operator:
+) -> Iterator[Operator]:
     """The operator, installed from the manifests."""
-    install.install_operator(kubectl, images["operator"], tmp_path_factory.mktemp("install"))
+    overlay = tmp_path_factory.mktemp("install")
+    prepared("operator", lambda: install.install_operator(kubectl, images["operator"], overlay))
     running = Operator(api, target)
     running.running()
     pytestconfig.stash[OPERATOR] = running
-    return running
+    yield running
+    if once.is_worker(pytestconfig):
+        # The tests that run alone come later and read the log of this very container from its start.
+        assert not running.restarted(), "the operator was restarted or replaced, and no test of these does that"
 
 
 @pytest.fixture(scope="session")
@@ -82,18 +165,22 @@ def pods(operator: Operator, api: Api) -> Recorder:
 
 @pytest.fixture(scope="session")
 def new_space(
-    api: Api, kubectl: Kubectl, jobs: Recorder, pods: Recorder, images: dict[str, str], pytestconfig: pytest.Config
-) -> Callable[..., Space]:
+    target: Target, api: Api, kubectl: Kubectl, jobs: Recorder, pods: Recorder, images: dict[str, str]
+) -> Iterator[Callable[..., Space]]:
     """Makes namespaces; whoever calls it removes them."""
-    pytestconfig.stash[SPACES] = []
+    made = []
 
     def make(name: str, level: str = "restricted") -> Space:
-        space = Space(api=api, kubectl=kubectl, jobs=jobs, pods=pods, image=images["trainer"], name=name)
+        space = Space(
+            api=api, kubectl=kubectl, jobs=jobs, pods=pods, image=images["trainer"], name=name, local=target.local
+        )
         space.create(level)
-        pytestconfig.stash[SPACES].append(space)
+        made.append(space)
         return space
 
-    return make
+    yield make
+    for space in made:  # once more, for the end of their namespaces
+        space.insist_on_invariants()
 
 
 @pytest.fixture
@@ -117,14 +204,16 @@ def module_space(new_space: Callable[..., Space], request: pytest.FixtureRequest
 
 @pytest.fixture(scope="session")
 def shared_directory(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Makes directories of the node that pods of the trainer image can write."""
+    """Makes directories of the node that pods of the trainer image can write.
+
+    On a given cluster they are directories that no pod sees: only tests in local_only.py look into them.
+    """
 
     def make(name: str) -> Path:
         if not target.local:
-            pytest.skip("the volume is a directory of the local cluster's node")
-        assert target.local
-        directory = target.local.state / "e2e" / tmp_path_factory.mktemp(name).parent.name / name
-        directory.mkdir(parents=True, exist_ok=True)
+            return tmp_path_factory.mktemp(name)
+        directory = target.local.state / "e2e" / f"{name}-{secrets.token_hex(4)}"
+        directory.mkdir(parents=True)
         os.chown(directory, IMAGE_USER, IMAGE_USER)
         return directory
 
@@ -138,12 +227,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = outcome.get_result()
     if not report.failed:
         return
-    fixtures = getattr(item, "funcargs", {})
-    shown = [one for one in fixtures.values() if isinstance(one, Space)]
+    try:
+        for section in _story(item):
+            report.sections.append(section)
+    except AssertionError as error:  # a recorder that has died is why the test failed, and no reason to end them all
+        report.sections.append(("the story ends here", str(error)))
+
+
+def _story(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    shown = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Space)]
     for space in shown:
-        report.sections += list(space.story())
+        yield from space.story()
     if operator := item.config.stash.get(OPERATOR, None):
-        lines = operator.lines
         names = [space.name for space in shown]
-        own = [line for line in lines if any(name in line for name in names)]
-        report.sections.append(("operator log", "\n".join((own or lines)[-40:])))
+        own = [line for line in operator.lines if any(name in line for name in names)]
+        yield "operator log", "\n".join((own or operator.lines)[-40:])

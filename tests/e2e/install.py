@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import urllib3
 
 from cluster.settings import DEFAULT_NAME, Cluster
 from cluster.static_image import ARCHITECTURES, tar
-from e2e.access import Api, Kubectl, Refused, wait_for
+from e2e.access import Api, Kubectl, Object, Refused, wait_for
 from e2e.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,11 @@ class Target:
     local: Cluster | None
     """The project's own, on this machine; None for one that KUBECONFIG names."""
 
+    def up(self) -> None:
+        """Brings the local cluster up; a given one is."""
+        if self.local:
+            self.command("up")
+
     def kubectl(self) -> Kubectl:
         """The command line for it."""
         built = Cluster().cache / "bin" / "kubectl"
@@ -51,33 +57,40 @@ class Target:
         subprocess.run([sys.executable, str(CLUSTER), "--name", self.local.name, *arguments], check=True)
 
 
-def target() -> Target:
-    """The cluster of KUBECONFIG, else the local one, which is brought up. CLUSTER_NAME chooses among local ones."""
-    local = Cluster(os.environ.get("CLUSTER_NAME", DEFAULT_NAME))
+def given_kubeconfig() -> Path | None:
+    """KUBECONFIG, where it names another cluster than the project's own. CLUSTER_NAME chooses among these."""
     given = os.environ.get("KUBECONFIG", "")
-    if given and Path(given) != local.kubeconfig:
-        assert os.environ.get("IMAGE_REGISTRY"), "KUBECONFIG is set, so IMAGE_REGISTRY has to name the images' registry"
-        return Target(Path(given), None)
-    found = Target(local.kubeconfig, local)
-    found.command("up")
-    return found
+    own = Cluster(os.environ.get("CLUSTER_NAME", DEFAULT_NAME)).kubeconfig
+    return Path(given).absolute() if given and Path(given).absolute() != own else None
+
+
+def target() -> Target:
+    """The cluster of KUBECONFIG, else the local one."""
+    if given := given_kubeconfig():
+        return Target(given, None)
+    local = Cluster(os.environ.get("CLUSTER_NAME", DEFAULT_NAME))
+    return Target(local.kubeconfig, local)
 
 
 def images(on: Target) -> dict[str, str]:
     """References of the images of operator, trainer and other MPI, built and in the local cluster's store.
 
-    OPERATOR_IMAGE, TRAINER_IMAGE and MPI_IMAGE name others, which are there already.
+    OPERATOR_IMAGE, TRAINER_IMAGE and MPI_IMAGE name others, which the cluster has or can pull. A given cluster pulls
+    the rest from IMAGE_REGISTRY.
     """
     given = {role: os.environ.get(f"{role.upper()}_IMAGE", "") for role in ("operator", "trainer", "mpi")}
+    wanted = [role for role, name in given.items() if not name]
+    if not wanted:
+        return given
     program = str(CLUSTER / "images.py")
-    for role in [role for role, name in given.items() if not name and on.local]:
-        subprocess.run([sys.executable, program, "build", role], check=True)
+    if on.local:
+        subprocess.run([sys.executable, program, "build", *wanted], check=True)
+    else:
+        assert os.environ.get("IMAGE_REGISTRY"), f"IMAGE_REGISTRY must name the registry of the images {wanted}"
     told = json.loads(subprocess.run([sys.executable, program, "names"], capture_output=True, check=True).stdout)
-    for role in [role for role, name in given.items() if not name]:
-        given[role] = told[role]["image"]
-        if on.local:
-            on.command("load-image", told[role]["archive"])
-    return given
+    if on.local:
+        on.command("load-image", *(told[role]["archive"] for role in wanted if told[role]["archive"]))
+    return given | {role: told[role]["image"] for role in wanted}
 
 
 def load_root_image(on: Target, directory: Path) -> str:
@@ -113,42 +126,83 @@ def install_operator(kubectl: Kubectl, image: str, directory: Path) -> None:
     }
     (overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
     kubectl("apply", "-k", str(overlay))
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/horovodjobs.horovodjob.dev", seconds=70)
-    kubectl("-n", SYSTEM, "rollout", "status", "deployment/horovodjob-operator", "--timeout=180s", seconds=190)
+    kubectl("wait", "--for=condition=Established", "--timeout=300s", "crd/horovodjobs.horovodjob.dev", seconds=330)
+    kubectl("-n", SYSTEM, "rollout", "status", "deployment/horovodjob-operator", "--timeout=300s", seconds=330)
 
 
 class Operator:
-    """The operator's process, and all that it says, whatever becomes of its pods."""
+    """The operator's process, and all that it logs, whatever becomes of its pods."""
 
     def __init__(self, api: Api, on: Target) -> None:
         self._api, self._target = api, on
         self.pods = Recorder(api, OPERATOR_PODS, OPERATOR).begin()
-        self.lines: list[str] = []
-        self._followed: set[str] = set()
+        self._known_restarts = {pod["metadata"]["uid"]: _restarts(pod) for pod in self.pods.now.values()}
+        self._lines: list[str] = []
+        self._followed: dict[str, set[str]] = defaultdict(set)
+        self._death = ""
         threading.Thread(target=self._follow_all, daemon=True, name="operator logs").start()
 
-    def _follow_all(self) -> None:
-        while True:
-            for pod in list(self.pods.now.values()):
-                container = self.container(pod)
-                if container not in self._followed and container:
-                    self._followed.add(container)
-                    name = pod["metadata"]["name"]
-                    threading.Thread(target=self._follow, args=(name,), daemon=True, name=f"log of {name}").start()
-            time.sleep(0.1)
+    @property
+    def lines(self) -> list[str]:
+        """The log lines of all containers, each from its start."""
+        assert not self._death, f"the operator's log is followed no more: {self._death}"
+        return self._lines
 
-    def _follow(self, pod: str) -> None:
+    def restarted(self) -> bool:
+        """Whether another container or pod took the place of the first one since these tests began."""
+        pods = {uid: versions[-1] for uid, versions in list(self.pods.history.items()) if versions}
+        return any(_restarts(pod) != self._known_restarts.get(uid) for uid, pod in pods.items())
+
+    def catch_up(self) -> None:
+        """Waits until all that the present containers have logged so far is in `lines`."""
+        running = self.running()
+        told = self._api.text(f"{OPERATOR_PODS}/{running}/log").splitlines()
+        wait_for("the newest line of the log", lambda: not told or told[-1] in self.lines)
+
+    def unread(self) -> list[str]:
+        """The pods that had containers, since these tests began, whose log is not in `lines`."""
+        pods = [versions[-1] for versions in list(self.pods.history.values()) if versions]
+        return [pod["metadata"]["name"] for pod in pods if self._expected(pod) > len(self._followed[_uid(pod)])]
+
+    def _expected(self, pod: Object) -> int:
+        """How many containers of a pod these tests must have followed."""
+        started = any(one.get("containerID") for one in pod.get("status", {}).get("containerStatuses", ()))
+        return int(started) + _restarts(pod) - self._known_restarts.get(_uid(pod), 0)
+
+    def _follow_all(self) -> None:
         try:
-            self.lines.extend(self._api.lines(f"{OPERATOR_PODS}/{pod}/log?follow=true", read_seconds=3600))
-        except (Refused, urllib3.exceptions.HTTPError, OSError) as error:
-            self.lines.append(json.dumps({"level": "TEST", "message": f"the log of {pod} was cut off: {error}"}))
+            while True:
+                for pod in list(self.pods.now.values()):
+                    for container, previous in _containers(pod).items():
+                        if container not in self._followed[_uid(pod)]:
+                            self._followed[_uid(pod)].add(container)
+                            arguments = (pod["metadata"]["name"], container, previous)
+                            threading.Thread(target=self._follow, args=arguments, daemon=True).start()
+                time.sleep(0.1)
+        except BaseException as error:
+            self._death = repr(error)
+
+    def _follow(self, pod: str, container: str, previous: bool) -> None:
+        path = f"{OPERATOR_PODS}/{pod}/log?follow=true" + ("&previous=true" if previous else "")
+        read = 0
+        while True:
+            try:
+                for number, line in enumerate(self._api.lines(path, read_seconds=3600)):
+                    if number >= read:
+                        self._lines.append(line)
+                        read += 1
+            except (Refused, urllib3.exceptions.HTTPError, OSError) as error:
+                self._lines.append(json.dumps({"level": "TEST", "message": f"the log of {pod} was cut off: {error}"}))
+            present = self.pods.now.get((SYSTEM, pod))
+            if previous or not present or self.container(present) != container:
+                return
+            time.sleep(0.5)
 
     @staticmethod
-    def container(pod: dict[str, object]) -> str:
+    def container(pod: Object) -> str:
         """Id of the running container, or nothing."""
-        status = pod.get("status")
-        statuses = status.get("containerStatuses", ()) if isinstance(status, dict) else ()
-        return next((one["containerID"].rpartition("/")[2] for one in statuses if one["state"].get("running")), "")
+        statuses = pod.get("status", {}).get("containerStatuses", ())
+        return next((_id(one["containerID"]) for one in statuses if one["state"].get("running")), "")
 
     def running(self) -> str:
         """The name of the operator's pod, when it runs and is ready."""
@@ -160,7 +214,7 @@ class Operator:
                     return str(pod["metadata"]["name"])
             return ""
 
-        return wait_for("a ready operator", look, 120)
+        return wait_for("a ready operator", look)
 
     def kill(self) -> None:
         """SIGKILL for the process; the kubelet starts another in the same pod."""
@@ -177,7 +231,7 @@ class Operator:
             except (FileNotFoundError, ProcessLookupError):
                 continue
         assert killed, "the operator's process was not found"
-        wait_for("another container of the operator", lambda: self._other_container(container), 120)
+        wait_for("another container of the operator", lambda: self._other_container(container))
 
     def _other_container(self, old: str) -> bool:
         running = [self.container(pod) for pod in list(self.pods.now.values())]
@@ -189,3 +243,26 @@ class Operator:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         self._api.request("DELETE", f"{OPERATOR_PODS}/{name}", body)
         wait_for("the operator's pod is gone", lambda: (SYSTEM, name) not in self.pods.now)
+
+
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _restarts(pod: Object) -> int:
+    return sum(one["restartCount"] for one in pod.get("status", {}).get("containerStatuses", ()))
+
+
+def _containers(pod: Object) -> dict[str, bool]:
+    """Ids of the containers of a pod that have started, and whether each is the one before the present one."""
+    found = {}
+    for one in pod.get("status", {}).get("containerStatuses", ()):
+        if ended := one.get("lastState", {}).get("terminated"):
+            found[_id(ended["containerID"])] = True
+        if one.get("containerID") and "waiting" not in one["state"]:
+            found[_id(one["containerID"])] = False
+    return found
+
+
+def _id(container: str) -> str:
+    return container.rpartition("/")[2]

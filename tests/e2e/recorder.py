@@ -1,4 +1,4 @@
-"""Remembers every version of the objects of one kind, so that tests can ask what happened and not only what is."""
+"""Every version of the objects of one kind, so that tests can assert what happened and not only what is."""
 
 from __future__ import annotations
 
@@ -9,45 +9,84 @@ from collections import defaultdict
 
 import urllib3
 
-from e2e.access import Api, Object, Refused
+from e2e.access import DEADLINE_SECONDS, Api, Object, Refused, wait_for
 
 WATCH_SECONDS = 240
 
 
 class Recorder(threading.Thread):
-    """Follows a collection with a watch."""
+    """A watch on a collection. Whoever reads a recorder whose thread has died gets an AssertionError."""
 
     def __init__(self, api: Api, path: str, selector: str = "") -> None:
         super().__init__(daemon=True, name=f"recorder of {path}")
         self._api, self._path = api, path
         self._selector = f"labelSelector={selector}&" if selector else ""
-        self.history: dict[str, list[Object]] = defaultdict(list)
-        """All versions of each object, by uid, the oldest first."""
+        self._history: dict[str, list[Object]] = defaultdict(list)
+        self._now: dict[tuple[str, str], Object] = {}
         self.gone: set[str] = set()
         """The uids of objects that were deleted."""
-        self.now: dict[tuple[str, str], Object] = {}
-        """The present objects, by namespace and name."""
-        self.gaps = 0
-        """How often versions may have been missed."""
+        self.gaps: list[str] = []
+        """Why the collection was listed again: versions before the new list may be missing."""
+        self._death = ""
         self._listed = threading.Event()
 
     def begin(self) -> Recorder:
         """Starts, and returns when the first list is in."""
         self.start()
-        assert self._listed.wait(30), f"no list of {self._path}"
+        assert self._listed.wait(DEADLINE_SECONDS), f"no list of {self._path}"
+        self.insist()
         return self
+
+    @property
+    def history(self) -> dict[str, list[Object]]:
+        """All versions of each object, by uid, the oldest first."""
+        self.insist()
+        return self._history
+
+    @property
+    def now(self) -> dict[tuple[str, str], Object]:
+        """The present objects, by namespace and name."""
+        self.insist()
+        return self._now
+
+    def insist(self, known_gaps: int | None = None) -> None:
+        """Raises AssertionError if the thread has died, or if there are gaps beyond those that are known."""
+        assert not self._death, f"the {self.name} died: {self._death}"
+        if known_gaps is not None:
+            assert not (gaps := self.gaps[known_gaps:]), f"the {self.name} may have missed versions: {gaps}"
+
+    def catch_up(self, item: Object) -> None:
+        """Waits until this version of an object, or its deletion, is recorded."""
+        uid, version = item["metadata"]["uid"], item["metadata"]["resourceVersion"]
+
+        def seen() -> bool:
+            versions = list(self.history[uid])
+            return uid in self.gone or any(one["metadata"]["resourceVersion"] == version for one in versions)
+
+        wait_for(f"the {self.name} to have {_key(item)} at version {version}", seen)
 
     def run(self) -> None:
         """Lists and watches for ever."""
-        while True:
-            try:
-                version = self._list()
-                self._listed.set()
-                while version:
-                    version = self._watch(version)
-            except (Refused, urllib3.exceptions.HTTPError, OSError, ValueError):
+        try:
+            while True:
+                reason = self._follow()
+                if self._listed.is_set():
+                    self.gaps.append(reason)
                 time.sleep(0.5)
-            self.gaps += 1
+        except BaseException as error:
+            self._death = repr(error)
+            self._listed.set()
+
+    def _follow(self) -> str:
+        """Lists once and watches from there; returns why it cannot go on without another list."""
+        try:
+            version = self._list()
+            self._listed.set()
+            while version:
+                version = self._watch(version)
+        except (Refused, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            return repr(error)
+        return "the watch was ended with an error event"
 
     def _list(self) -> str:
         found = self._api.request("GET", f"{self._path}?{self._selector}limit=5000")
@@ -55,9 +94,8 @@ class Recorder(threading.Thread):
         for item in found["items"]:
             self._take(item)
             present[_key(item)] = item
-        for key in set(self.now) - set(present):
-            self.gone.add(self.now[key]["metadata"]["uid"])
-            del self.now[key]
+        for key in set(self._now) - set(present):
+            self._forget(self._now[key])
         return str(found["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
@@ -77,14 +115,14 @@ class Recorder(threading.Thread):
         return version
 
     def _take(self, item: Object) -> None:
-        versions = self.history[item["metadata"]["uid"]]
+        versions = self._history[item["metadata"]["uid"]]
         if not versions or versions[-1]["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
             versions.append(item)
-        self.now[_key(item)] = item
+        self._now[_key(item)] = item
 
     def _forget(self, item: Object) -> None:
         self.gone.add(item["metadata"]["uid"])
-        self.now.pop(_key(item), None)
+        self._now.pop(_key(item), None)
 
     def of(self, namespace: str) -> list[Object]:
         """The present objects of a namespace."""
@@ -92,8 +130,12 @@ class Recorder(threading.Thread):
 
     def ever(self, namespace: str) -> list[Object]:
         """The newest known version of every object that a namespace ever had."""
-        newest = [versions[-1] for versions in list(self.history.values())]
-        return [item for item in newest if item["metadata"]["namespace"] == namespace]
+        return [versions[-1] for versions in self.histories(namespace)]
+
+    def histories(self, namespace: str) -> list[list[Object]]:
+        """All versions of each object that a namespace ever had."""
+        found = [list(versions) for versions in list(self.history.values()) if versions]
+        return [versions for versions in found if versions[0]["metadata"]["namespace"] == namespace]
 
 
 def _key(item: Object) -> tuple[str, str]:

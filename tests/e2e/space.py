@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from cluster.settings import Cluster
-from e2e.access import JOBS, MERGE_PATCH, Api, Kubectl, Object, Refused, wait_for
+from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Api, Kubectl, Object, Refused, wait_for
+from e2e.invariants import FINISHED, violations
 from e2e.recorder import Recorder
 
 PREFIX = "e2e-"
@@ -22,16 +22,27 @@ RESTRICTED = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-FINISHED = ("Succeeded", "Failed")
 
 
 class Space:
     """A namespace with a Pod Security level."""
 
-    def __init__(self, *, api: Api, kubectl: Kubectl, jobs: Recorder, pods: Recorder, image: str, name: str) -> None:
+    def __init__(
+        self,
+        *,
+        api: Api,
+        kubectl: Kubectl,
+        jobs: Recorder,
+        pods: Recorder,
+        image: str,
+        name: str,
+        local: Cluster | None = None,
+    ) -> None:
         self.api, self.kubectl, self.recorded_jobs, self.recorded_pods = api, kubectl, jobs, pods
-        self.image = image
-        self.name = f"{PREFIX}{name[:30].strip('-')}-{secrets.token_hex(2)}"
+        self.image, self.local = image, local
+        self.name = f"{PREFIX}{name[:30].strip('-')}-{secrets.token_hex(3)}"
+        self._applied: set[str] = set()
+        self._known_gaps = [(recorder, len(recorder.gaps)) for recorder in (jobs, pods)]
 
     # ---- making things
 
@@ -45,9 +56,32 @@ class Space:
         wait_for("the default service account", lambda: self.api.get(path))
 
     def remove(self) -> None:
-        """Deletes the namespace, without waiting for the end of it."""
-        with contextlib.suppress(Refused):
-            self.api.request("DELETE", f"/api/v1/namespaces/{self.name}")
+        """Checks what the jobs went through, and deletes the namespace without waiting for the end of it.
+
+        Raises AssertionError for a history that must not be, or that is not complete.
+        """
+        try:
+            self._insist_on_complete_histories()
+            self.insist_on_invariants()
+        finally:
+            with contextlib.suppress(Refused):
+                self.api.request("DELETE", f"/api/v1/namespaces/{self.name}")
+
+    def _insist_on_complete_histories(self) -> None:
+        for job in self.api.items(f"{JOBS}/namespaces/{self.name}/horovodjobs"):
+            self.recorded_jobs.catch_up(job)
+        for recorder, gaps in self._known_gaps:
+            recorder.insist(gaps)
+        histories = self.recorded_jobs.histories(self.name)
+        missing = self._applied - {versions[0]["metadata"]["name"] for versions in histories}
+        assert not missing, f"no version of {missing} was recorded"
+        reported = any("phase" in version.get("status", {}) for versions in histories for version in versions)
+        assert reported or not self._applied, f"no job in {self.name} ever had a phase"
+
+    def insist_on_invariants(self) -> None:
+        """Raises AssertionError if some job went through what no job may."""
+        found = violations(self.recorded_jobs.histories(self.name))
+        assert not found, "\n".join(found)
 
     @property
     def core(self) -> str:
@@ -76,6 +110,7 @@ class Space:
         """What `kubectl apply -f` does, with the command line itself."""
         given = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         self.kubectl("apply", "-n", self.name, "-f", "-", given=given)
+        self._applied |= {one["metadata"]["name"] for one in objects if one["kind"] == "HorovodJob"}
 
     def change(self, name: str, spec: Object) -> None:
         """Changes fields of a job's spec."""
@@ -115,7 +150,9 @@ class Space:
         phases = [version.get("status", {}).get("phase") for version in versions]
         return [phase for i, phase in enumerate(phases) if phase and (i == 0 or phases[i - 1] != phase)]
 
-    def wait(self, name: str, what: str, condition: Callable[[Object], Any], seconds: float = 60) -> Object:
+    def wait(
+        self, name: str, what: str, condition: Callable[[Object], Any], seconds: float = DEADLINE_SECONDS
+    ) -> Object:
         """The job's status when it first fulfils the condition; a job that has ended otherwise is a failure at once."""
 
         def look() -> Object | None:
@@ -127,11 +164,11 @@ class Space:
 
         return wait_for(f"{self.name}/{name}: {what}", look, seconds)
 
-    def wait_phase(self, name: str, *phases: str, seconds: float = 60) -> Object:
+    def wait_phase(self, name: str, *phases: str, seconds: float = DEADLINE_SECONDS) -> Object:
         """The job's status in one of the phases."""
         return self.wait(name, f"phase {' or '.join(phases)}", lambda s: s.get("phase") in phases, seconds)
 
-    def wait_reason(self, name: str, reason: str, seconds: float = 60) -> Object:
+    def wait_reason(self, name: str, reason: str, seconds: float = DEADLINE_SECONDS) -> Object:
         """The condition Ready with this reason."""
 
         def look(_: Object) -> bool:
@@ -193,6 +230,11 @@ class Space:
         own = [event for event in events if event.get("regarding", {}).get("uid") == uid]
         return [event["reason"] for event in sorted(own, key=lambda event: event["eventTime"])]
 
+    def nodes_of(self, pod: str) -> set[str]:
+        """The nodes that pods of this name ever had."""
+        ever = [one["spec"] for one in self.recorded_pods.ever(self.name) if one["metadata"]["name"] == pod]
+        return {spec["nodeName"] for spec in ever if "nodeName" in spec}
+
     def secrets(self) -> list[str]:
         """The names of the Secrets in the namespace."""
         return [secret["metadata"]["name"] for secret in self.api.items(f"{self.core}/secrets")]
@@ -216,8 +258,12 @@ def _job_of(pod: Object) -> str:
 def volume(space: Space, directory: Path) -> tuple[list[Object], list[Object]]:
     """spec.volumes and spec.volumeMounts of /data: a directory of the node, which an administrator made a volume.
 
-    Pod Security restricted forbids pods to name a directory of the node themselves.
+    Pod Security restricted forbids pods to name a directory of the node themselves. The directories of a given
+    cluster's nodes are out of reach, so there /data is empty and each pod has its own.
     """
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    if not space.local:
+        return [{"name": "data", "emptyDir": {}}], mounts
     name = f"{space.name}-data"
     modes = ["ReadWriteMany"]
     space.apply(
@@ -247,13 +293,4 @@ def volume(space: Space, directory: Path) -> tuple[list[Object], list[Object]]:
         },
     )
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    return volumes, [{"name": "data", "mountPath": "/data"}]
-
-
-def set_link(space: Space, local: Cluster, pod: str, state: str) -> None:
-    """Takes the pod's end of the node's bridge down or up: every packet is dropped, and nobody is told."""
-    number = space.exec(pod, "cat", "/sys/class/net/eth0/iflink").strip()
-    inside = ["nsenter", f"--net={local.netns}", "--", "ip"]
-    links = subprocess.run([*inside, "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()
-    name = next(line.split()[1].partition("@")[0] for line in links if line.startswith(f"{number}:"))
-    subprocess.run([*inside, "link", "set", name, state], check=True)
+    return volumes, mounts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.access import wait_for
+from e2e.access import Object, wait_for
 from e2e.space import RESTRICTED, Space, volume
 
 # A directory with what shells, printf and hostfiles take for something else. `$(NAME)` is replaced by Kubernetes.
@@ -22,37 +22,69 @@ open(os.environ["AZ_BATCHAI_OUTPUT_A"] + "/made", "w").close()
 """
 
 
-def test_odd_paths_are_only_paths(space: Space, shared_directory: Callable[[str], Path]) -> None:
-    directory = shared_directory(space.name)
-    volumes, mounts = volume(space, directory)
-    folder = directory / ODD.removeprefix("/data/")
+KINDS = (("execution", "log"), ("stdout-job_prep", "txt"), ("stderr-job_prep", "txt"))
+# More than the volume holds.
+FLOOD = 'i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); echo "line $i $(printf %0900d 0)"; done; echo the end'
+SUFFIX = "models 'x' $(unknown) `y`"
+
+
+@pytest.fixture(scope="module")
+def directory(shared_directory: Callable[[str], Path]) -> Path:
+    """What the job with odd paths has as its volume."""
+    made = shared_directory("hostile")
+    folder = made / ODD.removeprefix("/data/")
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    script = folder / "a script.py"
-    script.write_text(TELL)
+    (folder / "a script.py").write_text(TELL)
+    return made
+
+
+@pytest.fixture(scope="module")
+def shared_space(module_space: Space, directory: Path) -> Space:
+    """The namespace, with the jobs whose volumes stay."""
+    space = module_space
+    volumes = [{"name": "small", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
+    mounts = [{"name": "small", "mountPath": "/small"}]
+    small = {"logs": {"pathPrefix": "/small"}, "volumes": volumes, "volumeMounts": mounts}
+    fill = {"name": "fill", "image": space.image, "volumeMounts": mounts, "securityContext": RESTRICTED}
+    fill["command"] = ["sh", "-c", "head -c 2000000 /dev/zero >/small/ballast || true"]
+    full = {"template": {"spec": {"initContainers": [fill]}}}
+    space.apply(
+        _odd(space, directory),
+        space.job("fills", FLOOD, **small),
+        space.job("full", "echo the end", launcher=full, worker=full, **small),
+    )
+    return space
+
+
+def _odd(space: Space, directory: Path) -> Object:
+    volumes, mounts = volume(space, directory)
     job = space.job(
         "odd",
         script={"path": f"{ODD}/a script.py"},
         worker={"replicas": 2},
         preparation={"command": 'echo "prepared in $AZ_BATCHAI_STDOUTERR_DIR"'},
         inputs=[{"id": "I", "path": ODD}],
-        outputs=[{"id": "A", "pathPrefix": ODD, "pathSuffix": "models 'x' $(unknown) `y`"}],
+        outputs=[{"id": "A", "pathPrefix": ODD, "pathSuffix": SUFFIX}],
         logs={"pathPrefix": ODD},
         volumes=volumes,
         volumeMounts=mounts,
     )
     job["metadata"]["labels"] = {"horovodjob.dev/experiment": "A-b_c.D"}
     job["metadata"]["annotations"] = {"kueue.x-k8s.io/odd": ODD, "example.com/odd": ODD}
-    space.apply(job)
-    segment = space.wait_phase("odd", "Succeeded", seconds=90)["outputPathSegment"]
-    own = folder / segment
+    return job
+
+
+def test_odd_paths_are_only_paths(shared_space: Space, directory: Path) -> None:
+    segment = shared_space.wait_phase("odd", "Succeeded")["outputPathSegment"]
+    own = directory / ODD.removeprefix("/data/") / segment
     out = {
-        "OUTPUT_A": f"{ODD}/{segment}/models 'x' $(unknown) `y`",
+        "OUTPUT_A": f"{ODD}/{segment}/{SUFFIX}",
         "STDOUTERR_DIR": f"{ODD}/{segment}/stdouterr",
         "INPUT_I": ODD,
     }
-    assert [json.loads(line) for line in space.output("odd")] == [out, out]
-    assert (own / "models 'x' $(unknown) `y`" / "made").exists()
+    assert [json.loads(line) for line in shared_space.output("odd")] == [out, out]
+    assert (own / SUFFIX / "made").exists()
     files = {file.name for file in (own / "stdouterr").iterdir()}
     assert files == {
         "stdout.txt",
@@ -65,32 +97,17 @@ def test_odd_paths_are_only_paths(space: Space, shared_directory: Callable[[str]
     assert not list(directory.rglob("oops"))
 
 
-KINDS = (("execution", "log"), ("stdout-job_prep", "txt"), ("stderr-job_prep", "txt"))
-# More than the volume holds, a line the ranks' whole output must not stop at.
-FLOOD = 'i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); echo "line $i $(printf %0900d 0)"; done; echo the end'
-
-
-def test_a_full_volume_costs_log_files_and_never_the_job(space: Space) -> None:
-    volumes = [{"name": "small", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
-    mounts = [{"name": "small", "mountPath": "/small"}]
-    space.apply(space.job("full", FLOOD, logs={"pathPrefix": "/small"}, volumes=volumes, volumeMounts=mounts))
-    space.wait_phase("full", "Succeeded", seconds=90)
-    wait_for("the end of the log", lambda: "\nthe end\n" in space.log("full-launcher"))
-    log = space.log("full-launcher")
+def test_a_volume_that_fills_up_costs_log_files_and_never_the_job(shared_space: Space) -> None:
+    shared_space.wait_phase("fills", "Succeeded")
+    wait_for("the end of the log", lambda: "\nthe end\n" in shared_space.log("fills-launcher"))
+    log = shared_space.log("fills-launcher")
     assert sum(line.startswith("line ") for line in log.splitlines()) == 3000
     assert log.count("No space left on device") == 1
 
 
-def test_a_volume_that_is_full_from_the_start_is_told_once_and_the_job_goes_on(space: Space) -> None:
-    volumes = [{"name": "small", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
-    mounts = [{"name": "small", "mountPath": "/small"}]
-    fill = {"name": "fill", "image": space.image, "volumeMounts": mounts, "securityContext": RESTRICTED}
-    fill["command"] = ["sh", "-c", "head -c 2000000 /dev/zero >/small/ballast || true"]
-    template = {"template": {"spec": {"initContainers": [fill]}}}
-    spec = {"logs": {"pathPrefix": "/small"}, "volumes": volumes, "volumeMounts": mounts}
-    space.apply(space.job("full", "echo the end", launcher=template, worker=template, **spec))
-    space.wait_phase("full", "Succeeded", seconds=90)
-    lines = space.log("full-launcher").splitlines()
+def test_a_volume_that_is_full_from_the_start_is_told_once_and_the_job_goes_on(shared_space: Space) -> None:
+    shared_space.wait_phase("full", "Succeeded")
+    lines = shared_space.log("full-launcher").splitlines()
     assert "the end" in lines
     assert sum("cannot write to /small/" in line for line in lines) == 1
     assert not [line for line in lines if "No space left" in line]
@@ -122,7 +139,7 @@ def test_a_share_that_vanishes_costs_log_files_and_never_the_job(
     volumes, mounts = volume(space, share)
     words = "echo before; until [ -e /tmp/go ]; do sleep 0.1; done; echo after; echo the end"
     space.apply(space.job("gone", words, logs={"pathPrefix": "/data"}, volumes=volumes, volumeMounts=mounts))
-    wait_for("the log file", lambda: [f for f in share.rglob("stdout.txt") if "before" in f.read_text()], 60)
+    wait_for("the log file", lambda: [f for f in share.rglob("stdout.txt") if "before" in f.read_text()])
     server.kill()
     server.wait()
     space.release("gone-worker-0")

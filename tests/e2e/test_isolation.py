@@ -14,10 +14,12 @@ from e2e.install import ROOT
 from e2e.space import Space
 
 SSH_PORT, METRICS_PORT = 2222, 9100
+ONCE = {"backoffLimit": 0}
 API_SERVER = "kubernetes.default.svc.cluster.local"
 # A rank that listens, as one does that offers metrics.
 LISTENING = f"getent hosts {API_SERVER} && exec python3 -m http.server {METRICS_PORT}"
-# Longer than the second after which a first packet that was lost is sent again.
+# What is not to be reached does not answer at all: it is tried for longer than the second after which a first packet
+# that was lost is sent again. What is to be reached is tried until it answers.
 CONNECT = """
 import concurrent.futures, socket, sys
 def answers(place):
@@ -37,7 +39,7 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
     report = json.dumps({{"attempt": 1, "progress": 0.5}}).encode()
     headers = {{"Authorization": f"Bearer {{token}}"}}
     request = urllib.request.Request(os.environ["HOROVODJOB_PROGRESS_URL"], report, headers)
-    print("reported", urllib.request.urlopen(request, timeout=10).status)
+    print("reported", urllib.request.urlopen(request, timeout=60).status)
     try:
         socket.create_connection(("{API_SERVER}", 443), timeout=2.5)
     except TimeoutError:
@@ -54,7 +56,7 @@ class Neighbours:
         near.apply(isolated, near.job("open", LISTENING, network={"isolate": False}), near.job("other", LISTENING))
         far.apply(far.job("far", LISTENING))
         for space, job in ((near, "isolated"), (near, "open"), (near, "other"), (far, "far")):
-            space.wait_phase(job, "Running", seconds=120)
+            space.wait_phase(job, "Running")
         for pod in ("isolated-worker-0", "isolated-worker-1", "open-worker-0"):
             listening = self.places(pod)
             wait_for(f"{pod} to listen", lambda pod=pod, places=listening: reached(near, pod, places) == places)  # type: ignore[misc]
@@ -90,6 +92,12 @@ def neighbours(new_space: Callable[..., Space]) -> Iterator[Neighbours]:
         space.remove()
 
 
+def assert_reached(space: Space, pod: str, open_places: set[str], closed: set[str]) -> None:
+    """The pod can connect to the open places, and to none of the closed ones."""
+    wait_for(f"{pod} to reach {open_places}", lambda: reached(space, pod, open_places) == open_places)
+    assert reached(space, pod, closed) == set(), pod
+
+
 def test_nobody_but_its_own_pods_reaches_an_isolated_job(neighbours: Neighbours) -> None:
     isolated, open_to_all = neighbours.places("isolated-worker-0"), neighbours.places("open-worker-0")
     for space, pod in (
@@ -97,9 +105,9 @@ def test_nobody_but_its_own_pods_reaches_an_isolated_job(neighbours: Neighbours)
         (neighbours.near, "other-launcher"),
         (neighbours.far, "far-worker-0"),
     ):
-        assert reached(space, pod, isolated | open_to_all) == open_to_all, pod
+        assert_reached(space, pod, open_to_all, isolated)
     for pod in ("isolated-worker-1", "isolated-launcher"):
-        assert reached(neighbours.near, pod, isolated) == isolated, pod
+        assert_reached(neighbours.near, pod, isolated, set())
 
 
 def test_ranks_of_an_isolated_job_have_the_dns(neighbours: Neighbours) -> None:
@@ -143,18 +151,40 @@ def test_the_documented_policy_lets_a_scraper_in_at_one_port(neighbours: Neighbo
     (peer,) = policy["spec"]["ingress"][0]["from"]
     peer["namespaceSelector"]["matchLabels"] = {"kubernetes.io/metadata.name": neighbours.far.name}
     neighbours.near.apply(policy)
-    wait_for("the scraper to be let in", lambda: reached(neighbours.far, "far-worker-0", {metrics}))
-    assert reached(neighbours.far, "far-worker-0", {ssh, metrics}) == {metrics}
-    assert reached(neighbours.near, "other-worker-0", {ssh, metrics}) == set()
+    assert_reached(neighbours.far, "far-worker-0", {metrics}, {ssh})
+    assert_reached(neighbours.near, "other-worker-0", set(), {ssh, metrics})
 
 
-def test_the_documented_policy_lets_jobs_out_as_far_as_they_need(space: Space) -> None:
-    deny_all = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    space.apply(
-        {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "all"}, "spec": deny_all},
-        documented("what-jobs-need"),
+@pytest.fixture(scope="module")
+def closed(new_space: Callable[..., Space]) -> Iterator[Space]:
+    """A namespace out of and into which nothing goes unless another policy allows it."""
+    made = new_space("closed")
+    spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    made.apply(
+        {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "all"}, "spec": spec}
     )
-    space.apply(space.job("kept", ["python3", "-c", REPORTING], worker={"replicas": 2}))
-    status = space.wait_phase("kept", "Succeeded", seconds=120)
+    yield made
+    made.remove()
+
+
+def test_a_worker_that_does_not_answer_over_ssh_is_named(closed: Space) -> None:
+    # The launcher tries for five minutes; only the template can shorten that.
+    env = [{"name": "HOROVODJOB_SSH_TIMEOUT", "value": "1"}]
+    template = {"spec": {"containers": [{"name": "launcher", "env": env}]}}
+    closed.apply(closed.job("shut-in", "true", worker={"replicas": 2}, launcher={"template": template}, runPolicy=ONCE))
+    status = closed.wait_phase("shut-in", "Failed")
+    (error,) = status["errors"]
+    assert (error["reason"], error["pod"], error["container"]) == ("SshUnavailable", "shut-in-launcher", "launcher")
+    workers = [pod for pod in closed.pods_ever("shut-in") if "worker" in pod["metadata"]["name"]]
+    said = {f"worker {pod['status']['podIP']} did not answer over ssh within 1 s: " for pod in workers}
+    assert any(words in error["message"] for words in said), (said, error)
+    assert "timed out" in error["message"]
+    assert "SshUnavailable: " in closed.condition("shut-in", "Failed")["message"]
+
+
+def test_the_documented_policy_lets_jobs_out_as_far_as_they_need(closed: Space) -> None:
+    closed.apply(documented("what-jobs-need"))
+    closed.apply(closed.job("kept", ["python3", "-c", REPORTING], worker={"replicas": 2}))
+    status = closed.wait_phase("kept", "Succeeded")
     assert status["training"]["percent"] == "50%"
-    assert space.output("kept") == ["reported 204", "kept in"]
+    assert closed.output("kept") == ["reported 204", "kept in"]

@@ -48,7 +48,7 @@ def _table(text: str) -> list[dict[str, str]]:
 
 
 def test_kubectl_waits_for_a_job_and_shows_each_phase_of_it(space: Space, watched: Path) -> None:
-    wait = ("wait", "-n", space.name, "--timeout=60s")
+    wait = ("wait", "-n", space.name, "--timeout=300s")
     space.apply(space.job("reads", WAITS, worker={"replicas": 2}))
     space.kubectl(*wait, "hvj/reads", "--for=jsonpath={.status.phase}=Running")
     space.release("reads-worker-0", "reads-worker-1")

@@ -1,11 +1,14 @@
-"""A launcher that hosts ranks too: replica 0 of the job."""
+"""A launcher that hosts ranks too: replica 0 of the job. All jobs run side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from e2e.access import wait_for
+import pytest
+
+from e2e.access import Object, wait_for
 from e2e.space import Space, volume
 
 RANK = (
@@ -23,14 +26,34 @@ print("ready", flush=True)
 while True: time.sleep(0.1)
 """
 WORDS = 'it\'s "odd" $HOME `x` \\ é'
-AS_WORKER = {"asWorker": True}
 PREPARE = {"preparation": {"command": "printf 'words of %s' $HOROVODJOB_POD >/tmp/prepared"}}
-ENV = {"env": [{"name": "WORDS", "value": WORDS}]}
+ENV = [{"name": "WORDS", "value": WORDS}]
+TWO_BY_TWO = {"replicas": 2, "slots": 2}
+
+
+@pytest.fixture(scope="module")
+def directory(shared_directory: Callable[[str], Path]) -> Path:
+    return shared_directory("launcher-as-worker")
+
+
+@pytest.fixture(scope="module")
+def space(module_space: Space, directory: Path) -> Space:
+    """The namespace, with all jobs in it."""
+    volumes, mounts = volume(module_space, directory)
+
+    def job(name: str, command: list[str] | str, **spec: Any) -> Object:
+        return module_space.job(name, command, launcher={"asWorker": True}, **spec)
+
+    module_space.apply(
+        job("both", RANK, worker=TWO_BY_TWO, env=[*ENV, {"name": "WAIT", "value": "1"}], **PREPARE),
+        job("one", RANK, worker={"replicas": 1, "slots": 2}, **PREPARE),
+        job("bad", RANK, preparation={"command": "echo no; exit 4"}, runPolicy={"backoffLimit": 0}),
+        job("saves", ["python3", "-c", SAVES], worker={"replicas": 2}, volumes=volumes, volumeMounts=mounts),
+    )
+    return module_space
 
 
 def test_ranks_0_and_1_are_on_the_launcher_and_the_others_follow(space: Space) -> None:
-    env = {"env": [*ENV["env"], {"name": "WAIT", "value": "1"}]}
-    space.apply(space.job("both", RANK, worker={"replicas": 2, "slots": 2}, launcher=AS_WORKER, **PREPARE, **env))
     status = space.wait("both", "all replicas", lambda s: s["phase"] == "Running" and s["workersReady"] == "2/2")
     assert status["replicas"] == 2
     pods = space.pods("both")
@@ -47,29 +70,21 @@ def test_ranks_0_and_1_are_on_the_launcher_and_the_others_follow(space: Space) -
 
 
 def test_one_replica_is_the_launcher_alone(space: Space) -> None:
-    worker = {"replicas": 1, "slots": 2}
-    space.apply(
-        space.job("one", RANK, worker=worker, launcher=AS_WORKER, **PREPARE),
-        space.job(
-            "bad", RANK, launcher=AS_WORKER, preparation={"command": "echo no; exit 4"}, runPolicy={"backoffLimit": 0}
-        ),
-    )
     space.wait_phase("one", "Succeeded")
-    assert {pod["metadata"]["name"] for pod in space.pods_ever("one")} == {"one-launcher"}
+    assert [pod["metadata"]["name"] for pod in space.pods_ever("one")] == ["one-launcher"]
     assert len(space.output("one")) == 2
+
+
+def test_a_preparation_that_fails_on_the_launcher_is_told_with_its_node(space: Space) -> None:
     (error,) = space.wait_phase("bad", "Failed")["errors"]
     assert error["reason"] == "PreparationFailed"
     node = space.pods("bad")["bad-launcher"]["spec"]["nodeName"]
     assert f"the launcher on node {node}: the preparation ended with exit code 4: no" in error["message"]
 
 
-def test_its_ranks_can_save_like_all_others(space: Space, shared_directory: Callable[[str], Path]) -> None:
-    directory = shared_directory(space.name)
-    volumes, mounts = volume(space, directory)
-    program = ["python3", "-c", SAVES]
-    shared = {"volumes": volumes, "volumeMounts": mounts}
-    space.apply(space.job("saves", program, worker={"replicas": 2}, launcher=AS_WORKER, **shared))
+def test_its_ranks_can_save_like_all_others(space: Space, directory: Path) -> None:
     wait_for("both ranks", lambda: "saves-launcher" in space.pods() and space.log("saves-launcher").count("ready") == 2)
     space.change("saves", {"runPolicy": {"suspend": True}})
     space.wait("saves", "no pods", lambda s: s["phase"] == "Suspended" and not s["replicas"])
+    wait_for("no pods", lambda: not space.pods("saves"))
     assert {file.name for file in directory.iterdir()} == {"saved-0", "saved-1"}

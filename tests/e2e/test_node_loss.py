@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 import pytest
 
 from cluster.processes import Processes
+from cluster.settings import NODE_NAME, Cluster
 from e2e.access import MERGE_PATCH, Api, Kubectl, wait_for
-from e2e.install import Target
 from e2e.space import Space
 
+pytestmark = pytest.mark.serial
+
 NODES = "/api/v1/nodes"
-NODE = f"{NODES}/node1"
+NODE = f"{NODES}/{NODE_NAME}"
 BYSTANDER = f"{NODES}/bystander"
 # Kubernetes waits for five minutes otherwise, and for half a minute more.
 UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
@@ -27,11 +29,9 @@ RANK = '[ "$HOROVODJOB_ATTEMPT" != 1 ] || exec sleep 3600; echo done'
 
 
 @pytest.fixture
-def kubelet(target: Target) -> int:
+def kubelet(local: Cluster) -> int:
     """The process that speaks for the node."""
-    if not target.local:
-        pytest.skip("only the local cluster's kubelet can be stopped")
-    pid = Processes(target.local).pid("kubelet")
+    pid = Processes(local).pid("kubelet")
     assert pid
     return pid
 
@@ -81,11 +81,11 @@ def silent(kubelet: int, api: Api) -> Iterator[None]:
 @contextlib.contextmanager
 def out_of_service(kubectl: Kubectl) -> Iterator[None]:
     """An administrator says that the node is off for good."""
-    kubectl("taint", "node", "node1", f"{OUT_OF_SERVICE}=nodeshutdown:NoSchedule")
+    kubectl("taint", "node", NODE_NAME, f"{OUT_OF_SERVICE}=nodeshutdown:NoSchedule")
     try:
         yield
     finally:
-        kubectl("taint", "node", "node1", f"{OUT_OF_SERVICE}-")
+        kubectl("taint", "node", NODE_NAME, f"{OUT_OF_SERVICE}-")
 
 
 def _ready(api: Api, path: str = NODE) -> bool:
@@ -103,15 +103,15 @@ def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_sa
         return words in space.condition("lost", "Reconciling")["message"]
 
     with silent(kubelet, api):
-        (error,) = space.wait("lost", "the worker is taken", lambda status: status["errors"], 150)["errors"]
-        assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", "node1")
-        assert error["message"] == "worker 0 was evicted from node node1: DeletionByTaintManager"
+        (error,) = space.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
+        assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
+        assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
         space.wait("lost", "what to do", lambda _: told("if that node does not answer, delete it or taint it"))
         assert told("waiting for pod lost-")
-        assert told(" to go, which node node1 should have ended by ")
+        assert told(f" to go, which node {NODE_NAME} should have ended by ")
         assert space.status("lost")["phase"] == "Restarting"
         with out_of_service(space.kubectl):
             space.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/2 nodes are available"))
     # A pod that is placed while Kubernetes takes its own taints off may be taken once more.
-    status = space.wait_phase("lost", "Succeeded", seconds=120)
+    status = space.wait_phase("lost", "Succeeded")
     assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import sha256
-from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from e2e.access import Object
 from e2e.space import Space
 
 # What shells, ssh, mpirun, hostfiles and logs take for something else, among text that nothing takes for anything.
@@ -20,11 +20,11 @@ TEXTS = st.lists(st.one_of(st.sampled_from(HOSTILE), ANYTHING), max_size=12).map
 LARGE = st.builds(lambda piece, times: ((piece or "x") * times)[:20000], TEXTS, st.integers(1, 4000))
 SHOW = (
     "import hashlib, json, os, sys; "
-    "told = lambda text: hashlib.sha256(os.fsencode(text)).hexdigest()[:16]; "
+    "digest = lambda text: hashlib.sha256(os.fsencode(text)).hexdigest()[:16]; "
     "names = [name for name in os.environ if name.startswith('Q_')]; "
-    "print(json.dumps([[told(word) for word in sys.argv[1:]], {name: told(os.environ[name]) for name in names}]))"
+    "print(json.dumps([[digest(word) for word in sys.argv[1:]], {name: digest(os.environ[name]) for name in names}]))"
 )
-NUMBERS = count()
+EXAMPLES = 4
 
 
 def _digest(text: str) -> str:
@@ -36,45 +36,70 @@ def _written(text: str) -> str:
     return text.replace("$", "$$")
 
 
-@pytest.fixture(scope="module")
-def run(module_space: Space) -> Callable[[list[str], list[str]], list[object]]:
-    """Runs a job with these arguments and values of variables; what its two ranks have found."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a job is written with."""
 
-    def ranks(words: list[str], values: list[str]) -> list[object]:
-        name = f"quoting-{next(NUMBERS)}"
-        command = ["python3", "-c", SHOW, *map(_written, words)]
-        env = [{"name": f"Q_{number}", "value": _written(value)} for number, value in enumerate(values)]
-        policy = {"backoffLimit": 0}
-        module_space.apply(
-            module_space.job(name, command, env=env, worker={"replicas": 2}, runPolicy=policy),
-        )
-        module_space.wait_phase(name, "Succeeded")
-        return [json.loads(line) for line in module_space.output(name)]
+    words: list[str]
+    values: list[str]
 
-    return ranks
+    def job(self, space: Space, name: str) -> Object:
+        """A job of two ranks, which print what they find."""
+        command = ["python3", "-c", SHOW, *map(_written, self.words)]
+        env = [{"name": f"Q_{number}", "value": _written(value)} for number, value in enumerate(self.values)]
+        return space.job(name, command, env=env, worker={"replicas": 2}, runPolicy={"backoffLimit": 0})
+
+    @property
+    def expected(self) -> list[object]:
+        """What each rank prints."""
+        values = {f"Q_{number}": _digest(value) for number, value in enumerate(self.values)}
+        return [[_digest(word) for word in self.words], values]
 
 
-# Each example is a job, and a smaller one than the first that fails would not be worth the minutes.
-@settings(
-    max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
-@given(
+def _case(words: list[str], values: list[str], large: tuple[str, str, str, str]) -> Case:
+    return Case([*words, *large[:2]], [*values, *large[2:]])
+
+
+CASES = st.builds(
+    _case,
     words=st.lists(TEXTS, min_size=10, max_size=60),
     values=st.lists(TEXTS, min_size=10, max_size=60),
     large=st.tuples(LARGE, LARGE, LARGE, LARGE),
 )
-def test_any_text_reaches_every_rank_byte_for_byte(
-    run: Callable[[list[str], list[str]], list[object]],
-    words: list[str],
-    values: list[str],
-    large: tuple[str, str, str, str],
-) -> None:
-    words, values = [*words, *large[:2]], [*values, *large[2:]]
-    wanted = [[_digest(word) for word in words], {f"Q_{n}": _digest(value) for n, value in enumerate(values)}]
-    assert run(words, values) == [wanted, wanted]
 
 
-def test_a_hundred_kilobytes_are_no_trouble(run: Callable[[list[str], list[str]], list[object]]) -> None:
-    words, values = ["a'b \n" * 5000, "", ":", "z"], ['"c$d' * 10000, "y" * 40000]
-    wanted = [[_digest(word) for word in words], {f"Q_{n}": _digest(value) for n, value in enumerate(values)}]
-    assert run(words, values) == [wanted, wanted]
+def _examples() -> list[Case]:
+    """Other cases in each run: what fails is shown with the failure."""
+    found: list[Case] = []
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(CASES)
+    def collect(case: Case) -> None:
+        found.append(case)
+
+    collect()
+    return found[-EXAMPLES:]
+
+
+@pytest.fixture(scope="module")
+def cases(module_space: Space) -> dict[str, Case]:
+    """The cases by the names of their jobs, all of which run side by side."""
+    large = Case(["a'b \n" * 5000, "", ":", "z"], ['"c$d' * 10000, "y" * 40000])
+    named = {"large": large, **{f"example-{number}": case for number, case in enumerate(_examples())}}
+    for name, case in named.items():  # one by one: kubectl keeps a copy of each in an annotation
+        module_space.apply(case.job(module_space, name))
+    return named
+
+
+@pytest.mark.parametrize("name", [*(f"example-{number}" for number in range(EXAMPLES)), "large"])
+def test_any_text_reaches_every_rank_byte_for_byte(module_space: Space, cases: dict[str, Case], name: str) -> None:
+    """A hundred kilobytes of it, too."""
+    module_space.wait_phase(name, "Succeeded")
+    found = [json.loads(line) for line in module_space.output(name)]
+    assert found == [cases[name].expected] * 2, cases[name]

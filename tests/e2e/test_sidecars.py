@@ -92,7 +92,7 @@ def webhook(space: Space) -> Iterator[None]:
             "spec": {"containers": [server], "volumes": volumes, "terminationGracePeriodSeconds": 1},
         },
     )
-    space.kubectl("wait", "-n", space.name, "--for=condition=Ready", "pod/webhook", "--timeout=60s")
+    space.kubectl("wait", "-n", space.name, "--for=condition=Ready", "pod/webhook", "--timeout=300s")
     selector = {"matchLabels": {"kubernetes.io/metadata.name": space.name}}
     service = {"name": "webhook", "namespace": space.name}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
@@ -104,6 +104,7 @@ def webhook(space: Space) -> Iterator[None]:
         "objectSelector": {"matchExpressions": [{"key": "horovodjob.dev/job", "operator": "Exists"}]},
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
+        "timeoutSeconds": 30,
     }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     space.api.request("POST", WEBHOOKS, kind | {"metadata": {"name": space.name}, "webhooks": [hook]})
@@ -118,8 +119,8 @@ def test_a_job_ends_whatever_a_webhook_adds_to_its_pods(space: Space) -> None:
         space.job("good", "echo done", worker=worker),
         space.job("bad", "exit 3", worker=worker, runPolicy={"backoffLimit": 0}),
     )
-    assert space.wait_phase("good", "Succeeded", seconds=90)["exitCode"] == 0
-    assert space.wait_phase("bad", "Failed", seconds=90)["exitCode"] == 3
+    assert space.wait_phase("good", "Succeeded")["exitCode"] == 0
+    assert space.wait_phase("bad", "Failed")["exitCode"] == 3
     for job in ("good", "bad"):
         pods = space.pods_ever(job)
         assert len(pods) == 3
@@ -129,5 +130,5 @@ def test_a_job_ends_whatever_a_webhook_adds_to_its_pods(space: Space) -> None:
             left = space.pods(job)
             return set(left) == {f"{job}-launcher"} and left[f"{job}-launcher"]["status"]["phase"] == "Failed"
 
-        wait_for(f"the sidecars of {job} to end", ended, 90)
+        wait_for(f"the sidecars of {job} to end", ended)
     assert space.output("good") == ["done", "done"]

@@ -6,7 +6,6 @@ In attempt 1 the ranks wait for TERM, and those that handle it need eight second
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from e2e.access import wait_for
 from e2e.space import Space, volume
 
 SECONDS = 8
-GRACE_SECONDS = 30
+# Longer than a test waits for anything: whoever waits for a grace period to end fails.
+GRACE_SECONDS = 3600
 PROGRAM = f"""
 import os, pathlib, signal, sys, time
 name, rank = os.environ["HOROVODJOB_NAME"], os.environ["OMPI_COMM_WORLD_RANK"]
@@ -39,14 +39,15 @@ def share(module_space: Space, shared_directory: Callable[[str], Path]) -> Path:
     """The volume of jobs whose ranks ran, and of which each has then lost one pod or all."""
     space, directory = module_space, shared_directory(module_space.name)
     volumes, mounts = volume(space, directory)
-    shared = {"volumes": volumes, "volumeMounts": mounts, "worker": {"replicas": 2}}
+    template = {"template": {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}}
+    shared = {"volumes": volumes, "volumeMounts": mounts, "worker": {"replicas": 2, **template}}
     jobs = (
         space.job(name, ["python3", "-c", PROGRAM, f"ranks {ranks}"], **shared) for name, ranks in LISTENERS.items()
     )
     space.apply(*jobs)
     for name in LISTENERS:
         ready = [directory / f"{name}-{rank}-waits" for rank in (0, 1)]
-        wait_for(f"the ranks of {name}", lambda ready=ready: all(file.exists() for file in ready), 90)  # type: ignore[misc]
+        wait_for(f"the ranks of {name}", lambda ready=ready: all(file.exists() for file in ready))  # type: ignore[misc]
     for name in ("worker", "half", "deaf"):
         space.delete_pod(f"{name}-worker-1")
     space.delete_pod("launcher-launcher")
@@ -56,28 +57,19 @@ def share(module_space: Space, shared_directory: Callable[[str], Path]) -> Path:
 
 @pytest.mark.parametrize("name", ["worker", "half", "launcher", "suspended"])
 def test_every_rank_that_handles_the_end_is_told_once_and_can_save(module_space: Space, share: Path, name: str) -> None:
-    """Whichever pod goes, and whether the other rank handles it or not."""
+    """Whichever pod is deleted, and whether the other rank handles it or not. Told twice, a rank saves nothing."""
     files = [share / f"{name}-{rank}-saved" for rank in LISTENERS[name]]
-    wait_for(f"what {name} saves", lambda: all(file.exists() for file in files), SECONDS + 20)
-    told = [file.with_name(file.name.replace("saved", "told")).stat().st_mtime for file in files]
-    saved = [file.stat().st_mtime for file in files]
-    assert all(end - begin < SECONDS + 1 for begin, end in zip(told, saved, strict=True))
+    wait_for(f"what {name} saves", lambda: all(file.exists() for file in files))
 
 
 @pytest.mark.parametrize("name", ["worker", "half", "launcher", "deaf"])
 def test_the_job_goes_on_afterwards(module_space: Space, share: Path, name: str) -> None:
-    status = module_space.wait_phase(name, "Succeeded", seconds=120)
+    """Nobody waits for the grace period of a rank that does not handle TERM."""
+    status = module_space.wait_phase(name, "Succeeded")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
 
 
 def test_a_suspended_job_is_gone_when_its_ranks_have_saved(module_space: Space, share: Path) -> None:
-    wait_for("no pods", lambda: not module_space.pods("suspended"), SECONDS + 20)
+    wait_for("no pods", lambda: not module_space.pods("suspended"))
+    assert all((share / f"suspended-{rank}-saved").exists() for rank in LISTENERS["suspended"])
     assert module_space.wait_phase("suspended", "Suspended")["restarts"] == 0
-
-
-def test_ranks_that_do_not_handle_it_keep_nobody_waiting(module_space: Space, share: Path) -> None:
-    """The next attempt begins before the grace period of the first is over: nothing waits for ranks without a wish."""
-    (error,) = module_space.wait_phase("deaf", "Succeeded", seconds=120)["errors"]
-    pods = (pod["metadata"] for pod in module_space.pods_ever("deaf"))
-    made = max(datetime.fromisoformat(pod["creationTimestamp"]) for pod in pods)
-    assert (made - datetime.fromisoformat(error["time"])).total_seconds() < GRACE_SECONDS - 5

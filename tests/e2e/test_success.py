@@ -26,7 +26,7 @@ VALUES = {
 SEEN = VALUES | {"DOLLAR": "$HOME ${HOME} $(HOME)", "FROM_SECRET": "a b'c\n$d", "POD_NAME": "probe-worker-"}
 ARGS = ["", "a b", "it's", '"', "$HOME", "*", "ü", "-x", "--np", "line\nline", "\\", ";"]
 PROBE = """
-import json, os, socket, sys, time
+import json, os, socket, sys
 run = "/run/horovodjob"
 status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
 def writable(path):
@@ -60,7 +60,6 @@ sys.stdout.write("PROBE " + json.dumps({
     "extra": open("/extra/made-by-init").read(),
 }) + "\\n")
 sys.stdout.flush()
-time.sleep(3)  # long enough for the kubelet to see that it runs
 """
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"team": "vision"}},
@@ -90,7 +89,7 @@ TEMPLATE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def probes(module_space: Space) -> list[dict[str, Any]]:
-    """What each rank of the job `probe` has told, in the order of the ranks; the job has succeeded."""
+    """What each rank of the job `probe` has printed, in the order of the ranks; the job has succeeded."""
     space = module_space
     template = json.loads(json.dumps(TEMPLATE))
     for container in (template["spec"]["initContainers"][0], template["spec"]["containers"][1]):
@@ -113,10 +112,12 @@ def probes(module_space: Space) -> list[dict[str, Any]]:
             worker={"replicas": 2, "slots": 2, "template": template},
             shmSize="80Mi",
         ),
+        space.job("held", "until [ -e /tmp/go ]; do sleep 0.1; done"),
     )
-    space.wait_phase("probe", "Succeeded", seconds=90)
-    told = [json.loads(line.partition("PROBE ")[2]) for line in space.output("probe") if "PROBE " in line]
-    return sorted(told, key=lambda one: int(one["rank"]))
+    space.wait_phase("probe", "Succeeded")
+    found = [json.loads(line.partition("PROBE ")[2]) for line in space.output("probe") if "PROBE " in line]
+    assert len(found) == RANKS
+    return sorted(found, key=lambda one: int(one["rank"]))
 
 
 def test_every_rank_is_where_the_hostfile_says(probes: list[dict[str, Any]]) -> None:
@@ -189,53 +190,21 @@ def test_a_template_adds_an_init_container_a_volume_and_a_sidecar(
         assert [container["name"] for container in worker["spec"]["containers"]] == ["worker", "sidecar"]
 
 
-def test_the_secret_is_immutable_labelled_and_owned_by_the_job(
-    probes: list[dict[str, Any]], module_space: Space
-) -> None:
-    found = module_space.api.get(f"{module_space.core}/secrets/probe-mpi")
-    assert found
-    assert found["immutable"] is True
-    metadata = found["metadata"]
-    assert metadata["labels"]["horovodjob.dev/job"] == "probe"
-    assert metadata["labels"]["app.kubernetes.io/managed-by"] == "horovodjob-operator"
-    (owner,) = metadata["ownerReferences"]
-    assert owner["uid"] == module_space.find("probe")["metadata"]["uid"]
-    assert (owner["controller"], owner.get("blockOwnerDeletion", False)) == (True, False)
-
-
-def test_the_status_of_a_success_is_complete(probes: list[dict[str, Any]], module_space: Space) -> None:
-    status = module_space.status("probe")
-    assert status["exitCode"] == 0
-    assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 0)
-    assert status["executionState"] == "succeeded"
-    assert status["startTime"] <= status["runningTime"] <= status["completionTime"]
-    assert module_space.phases("probe") == ["Queued", "Starting", "Running", "Succeeded"]
-    uid = module_space.find("probe")["metadata"]["uid"]
-    segment = f"{module_space.name}/experiments/default/jobs/probe/{uid}"
-    assert status["outputPathSegment"] == segment
-
-
 def test_a_success_leaves_the_launcher_with_its_log_and_no_worker(
     probes: list[dict[str, Any]], module_space: Space
 ) -> None:
     wait_for("the workers are gone", lambda: list(module_space.pods("probe")) == ["probe-launcher"])
-    assert module_space.status("probe")["replicaStatuses"]["Launcher"]["succeeded"] == 1
+    assert module_space.status("probe")["exitCode"] == 0
     assert "mpirun ended with exit code 0" in module_space.log("probe-launcher", "launcher")
 
 
-def test_each_event_is_told_once(probes: list[dict[str, Any]], module_space: Space) -> None:
-    events = module_space.events("probe")
-    assert sorted(set(events)) == sorted(events)
-    assert {"Created", "Started", "Succeeded"} <= set(events)
-    assert events[0] == "Created"
-    assert events[-1] == "Succeeded"
-
-
-def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(space: Space) -> None:
-    space.apply(space.job("held", "until [ -e /tmp/go ]; do sleep 0.1; done"))
+def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(
+    probes: list[dict[str, Any]], module_space: Space
+) -> None:
+    space = module_space
     space.wait_phase("held", "Running")
     worker = space.pods("held")["held-worker-0"]["status"]["podIP"]
-    ssh = "ssh -F /run/horovodjob/ssh_config -o ConnectTimeout=10 -o LogLevel=INFO"
+    ssh = "ssh -F /run/horovodjob/ssh_config -o ConnectTimeout=60 -o LogLevel=INFO"
     assert "works" in space.exec("held-launcher", "sh", "-c", f"{ssh} {worker} echo works")
     script = (
         "ssh-keygen -q -t ed25519 -N '' -f /tmp/other && "
@@ -243,11 +212,10 @@ def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(space: Space) -
         f"{ssh} -o UserKnownHostsFile=/tmp/known_hosts {worker} echo works 2>&1; echo code $?"
     )
     other = space.exec("held-launcher", "sh", "-c", script)
-    assert "Host key verification failed" in other
-    assert "code 255" in other
-    unknown = space.exec(
-        "held-launcher", "sh", "-c", f"{ssh} -o UserKnownHostsFile=/dev/null {worker} true 2>&1; echo code $?"
-    )
-    assert "code 255" in unknown
+    nobody = f"{ssh} -o UserKnownHostsFile=/dev/null {worker} echo works 2>&1; echo code $?"
+    for answer in (other, space.exec("held-launcher", "sh", "-c", nobody)):
+        assert "Host key verification failed" in answer
+        assert "works" not in answer
+        assert "code 255" in answer
     space.release("held-worker-0")
     space.wait_phase("held", "Succeeded")

@@ -1,73 +1,122 @@
-"""What a data scientist does: train on a shared volume, read its log files, take the model home."""
+"""Training with the project's own program, and log files, on a shared volume. All jobs run side by side."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.access import wait_for
+import pytest
+
+from e2e.access import Object, wait_for
 from e2e.space import Space, volume
 
-MODEL = "saved_models/keras_cifar10_trained_model"
-# Keras alone, without Horovod: what a data scientist has at home.
-LOAD = f"""
-import keras, numpy, sklearn.datasets
-digits = sklearn.datasets.load_digits()
-for suffix in (".h5", ".keras"):
-    model = keras.saving.load_model("/data/{MODEL}" + suffix)
-    shape = model.input_shape[1:]
-    print("LOADED", suffix, shape, model.count_params())
+EPOCHS = 2
+STEPS_PER_EPOCH = 45
+TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--log-seconds", "1"]
+# Prints to both streams, waits, and fails the first time.
+SCRIPT = """
+echo "out $HOROVODJOB_ATTEMPT $1"; echo "err $HOROVODJOB_ATTEMPT" >&2
+until [ -e "/data/go-$HOROVODJOB_ATTEMPT" ]; do sleep 0.1; done
+[ "$HOROVODJOB_ATTEMPT" = 2 ]
 """
 
 
-def test_digits_are_learned_and_the_model_loads_in_plain_keras(
-    space: Space, shared_directory: Callable[[str], Path]
-) -> None:
-    volumes, mounts = volume(space, shared_directory(space.name))
-    shared = {"volumes": volumes, "volumeMounts": mounts}
-    train = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--dir", "/data"]
-    space.apply(space.job("digits", train, worker={"replicas": 2}, logs={"pathPrefix": "/data/logs"}, **shared))
-    space.wait_phase("digits", "Running", seconds=120)
-    space.wait_phase("digits", "Succeeded", seconds=300)
-    accuracy = re.findall(r"Test accuracy: ([\d.]+)", "\n".join(space.output("digits")))
-    assert len(accuracy) == 1, "one rank alone reports"
-    assert float(accuracy[0]) >= 0.95
-    space.apply(space.job("home", ["python", "-c", LOAD], runPolicy={"backoffLimit": 0}, **shared))
-    space.wait_phase("home", "Succeeded", seconds=120)
-    loaded = [line.split(" ", 2)[1:] for line in space.output("home") if line.startswith("LOADED")]
-    assert [suffix for suffix, _ in loaded] == [".h5", ".keras"]
-    assert loaded[0][1] == loaded[1][1]
+@pytest.fixture(scope="module")
+def directory(shared_directory: Callable[[str], Path]) -> Path:
+    """The volume of all jobs."""
+    return shared_directory("training")
 
 
-def test_log_files_grow_while_the_job_runs_and_name_each_attempt(
-    space: Space, shared_directory: Callable[[str], Path]
-) -> None:
-    directory = shared_directory(space.name)
-    volumes, mounts = volume(space, directory)
-    # The shell script is on the volume as well: that is what spec.script is for.
-    (directory / "job.sh").write_text(
-        'echo "out $HOROVODJOB_ATTEMPT $1"; echo "err $HOROVODJOB_ATTEMPT" >&2\n'
-        'until [ -e "/data/go-$HOROVODJOB_ATTEMPT" ]; do sleep 0.1; done\n'
-        '[ "$HOROVODJOB_ATTEMPT" = 2 ]\n'
-    )
+@pytest.fixture(scope="module")
+def space(module_space: Space, directory: Path) -> Space:
+    """The namespace, with all jobs in it."""
+    volumes, mounts = volume(module_space, directory)
+    shared: Object = {"volumes": volumes, "volumeMounts": mounts, "logs": {"pathPrefix": "/data/logs"}}
+    (directory / "job.sh").write_text(SCRIPT)
     script = {"path": "/data/job.sh", "interpreter": "sh", "args": ["two words"]}
-    logs = {"pathPrefix": "/data/logs"}
-    space.apply(space.job("logged", script=script, logs=logs, volumes=volumes, volumeMounts=mounts))
+
+    def train(name: str, *flags: str) -> Object:
+        return module_space.job(name, [*TRAIN, "--dir", f"/data/{name}", *flags], worker={"replicas": 2}, **shared)
+
+    module_space.apply(
+        # It would train for an hour, so it never ends before a test disturbs it.
+        train("steady", "--epochs", "5000", "--checkpoint-steps", "10", "--keep-checkpoints", "3"),
+        train("short", "--epochs", str(EPOCHS)),
+        module_space.job("logged", script=script, **shared),
+    )
+    return module_space
+
+
+def _position(numbers: list[str]) -> int:
+    """The steps that a training has done after so many epochs, and so many steps more."""
+    epoch, *steps = (int(number) for number in numbers)
+    return epoch * STEPS_PER_EPOCH + sum(steps)
+
+
+def test_a_training_outlives_a_suspension_and_the_loss_of_a_worker(space: Space, directory: Path) -> None:
+    status = space.wait_phase("steady", "Running")
+    logs = directory / "logs" / status["outputPathSegment"] / "stdouterr"
+
+    def printed(pattern: str) -> list[str]:
+        return re.findall(pattern, (logs / "stdout.txt").read_text(), re.MULTILINE)
+
+    def resumed() -> list[int]:
+        words = printed(r"^Attempt \d: going on after (epoch .*)$")
+        return [_position(re.findall(r"\d+", line)) for line in words]
+
+    def newest_checkpoint() -> int:
+        names = [path.stem.removeprefix("checkpoint-") for path in directory.glob("steady/checkpoint-*.h5")]
+        return max((_position(name.split("-")) for name in names), default=0)
+
+    wait_for("a checkpoint", newest_checkpoint)
+    space.wait("steady", "progress", lambda status: status.get("training"))
+    space.change("steady", {"runPolicy": {"suspend": True}})
+    space.wait_phase("steady", "Suspended")
+    wait_for("no pods", lambda: not space.pods("steady"))
+    (stopped,) = (int(step) for step in printed(r"^SIGTERM: stopped after step (\d+),"))
+    assert space.status("steady")["training"]["progress"] > 0, "what was reported before is kept"
+
+    space.change("steady", {"runPolicy": {"suspend": False}})
+    wait_for("it to continue at that very step", lambda: resumed() == [stopped])
+    wait_for("another checkpoint", lambda: newest_checkpoint() > stopped)
+    saved = newest_checkpoint()
+    space.delete_pod("steady-worker-1", seconds=0)
+    wait_for("it to continue again", lambda: len(resumed()) == 2)
+    assert resumed()[1] >= saved, "nothing before the newest checkpoint is trained again"
+
+
+def test_a_training_reports_how_far_it_is_and_leaves_its_model_and_records(space: Space, directory: Path) -> None:
+    status = space.wait_phase("short", "Succeeded")
+    training = status["training"]
+    assert (training["percent"], training["epoch"], training["epochs"]) == ("100%", EPOCHS, EPOCHS)
+    assert "100%" in space.kubectl("get", "hvj", "-n", space.name, "short", "--no-headers").split()
+    (accuracy,) = re.findall(r"Test accuracy: ([\d.]+)", "\n".join(space.output("short")))
+    assert training["metrics"]["val_accuracy"] == pytest.approx(float(accuracy), abs=0.001)
+    logs = directory / "logs" / status["outputPathSegment"] / "stdouterr"
+    records = [json.loads(line) for line in (logs / "progress.jsonl").read_text().splitlines()]
+    assert records[-1]["epoch"] == EPOCHS
+    assert list((logs / "tensorboard").iterdir())
+    for suffix in (".h5", ".keras"):
+        assert (directory / f"short/saved_models/keras_cifar10_trained_model{suffix}").exists()
+
+
+def test_log_files_grow_while_the_job_runs_and_name_each_attempt(space: Space, directory: Path) -> None:
     status = space.wait_phase("logged", "Running")
     folder = directory / "logs" / status["outputPathSegment"] / "stdouterr"
 
     def has(name: str, text: str) -> bool:
         return (folder / name).exists() and text in (folder / name).read_text()
 
-    wait_for("output while the job runs", lambda: has("stdout.txt", "out 1 two words\n"), 10)
-    wait_for("errors while the job runs", lambda: has("stderr.txt", "err 1\n"), 10)
+    wait_for("output while the job runs", lambda: has("stdout.txt", "out 1 two words\n"))
+    wait_for("errors while the job runs", lambda: has("stderr.txt", "err 1\n"))
     assert has("execution-logged-launcher.log", "mpirun starts 1 ranks on 1 workers")
     assert has("execution-logged-worker-0.log", "worker starts: sshd")
     assert space.status("logged")["phase"] == "Running"
     (directory / "go-1").touch()
     (directory / "go-2").touch()
-    space.wait_phase("logged", "Succeeded", seconds=90)
+    space.wait_phase("logged", "Succeeded")
     attempt = r"--- attempt %d, \d{4}-\d\d-\d\dT[\d:]+Z ---\n%s %d%s\n"
     output, errors = ((folder / name).read_text() for name in ("stdout.txt", "stderr.txt"))
     first, second = (attempt % (number, "out", number, " two words") for number in (1, 2))

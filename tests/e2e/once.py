@@ -1,0 +1,42 @@
+"""What is prepared once for all workers of a parallel run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Preparations that the first worker does, and the others wait for."""
+
+    folder: Path | None
+    """Shared by all workers of one run; None where there is only one process."""
+
+    def __call__(self, name: str, make: Callable[[], Any]) -> Any:
+        """The result of `make`, which has to be JSON, from whichever worker came first."""
+        if not self.folder:
+            return make()
+        result = self.folder / f"{name}.json"
+        with (self.folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                text = json.dumps(make())
+                result.write_text(text)
+            return json.loads(result.read_text())
+
+
+def once(config: pytest.Config, temporary: pytest.TempPathFactory) -> Once:
+    """The preparations of this run. With pytest-xdist the workers' own folders lie in one of the run's."""
+    return Once(temporary.getbasetemp().parent if is_worker(config) else None)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether pytest-xdist runs other tests beside those of this process."""
+    return hasattr(config, "workerinput")
