@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-PROGRAMS = Path(__file__).parent / "programs"
-TIMEOUT_SECONDS = 240
+FORK_SERVER = Path(__file__).parent / "fork_server.py"
+PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "sklearn.datasets", "yaml")
+TIMEOUT_SECONDS = 600
 LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME")
 
 
@@ -70,8 +71,53 @@ def run(mpirun: Callable[[int, Sequence[str]], list[str]], environment: dict[str
 
 
 @pytest.fixture(scope="session")
-def trainer() -> Callable[..., list[str]]:
-    """The command line of the trainer."""
+def fork_server(
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., AbstractContextManager[list[str]]]:
+    """Starts a server that forks Python processes in which these modules are imported already.
+
+    It gives the beginning of the command line of such a process, in the place of `python`.
+    """
+
+    @contextmanager
+    def started(*modules: str, python: str = sys.executable, **variables: str) -> Iterator[list[str]]:
+        socket = str(tmp_path_factory.mktemp("fork") / "socket")
+        with subprocess.Popen(
+            [python, str(FORK_SERVER), "serve", socket, *modules],
+            env={"TF_CPP_MIN_LOG_LEVEL": "2"} | environment | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield [sys.executable, "-I", "-S", str(FORK_SERVER), "run", socket]
+            server.stdin.close()
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def preloaded_python(fork_server: Callable[..., AbstractContextManager[list[str]]]) -> Iterator[list[str]]:
+    """Python in a process that has TensorFlow imported: for tests that are not about the start of a process."""
+    with fork_server(*PRELOADED) as command:
+        yield command
+
+
+@pytest.fixture(scope="session")
+def trainer(preloaded_python: list[str]) -> Callable[..., list[str]]:
+    """The command line of the trainer, with TensorFlow imported already."""
+
+    def command(*flags: object) -> list[str]:
+        return [*preloaded_python, "-m", "horovodjob_trainer", *map(str, flags)]
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def fresh_trainer() -> Callable[..., list[str]]:
+    """The command line of the trainer, as a job starts it."""
 
     def command(*flags: object) -> list[str]:
         return [sys.executable, "-m", "horovodjob_trainer", *map(str, flags)]

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 600
 EPOCHS = 4
 
 
 @pytest.fixture(scope="module")
-def log(horovodrun: Any, trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
+def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
     """What is told by a run of one rank, joined by a second, which is then killed."""
     directory = tmp_path_factory.mktemp("elastic")
     hosts = directory / "hosts"
     hosts.write_text("localhost:1\n")
     flags = ("--dir", directory / "out", "--threads", 1, "--log-seconds", 0.5, "--commit-steps", 5)
-    with horovodrun(directory, trainer("--dataset", "digits", "--epochs", EPOCHS, *flags)) as process:
+    with horovodrun(directory, fresh_trainer("--dataset", "digits", "--epochs", EPOCHS, *flags)) as process:
 
         def wait_for(claim: Callable[[str], Any]) -> None:
             deadline = time.monotonic() + TIMEOUT_SECONDS

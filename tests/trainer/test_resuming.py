@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
 CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS = 3, 32, 3
-STARTED_SECONDS = 180
+SECONDS = 300
 
 
 class Job:
@@ -29,7 +30,7 @@ class Job:
 
     def wait_for(self, pattern: str) -> None:
         """Until the run has written a file like this."""
-        deadline = time.monotonic() + STARTED_SECONDS
+        deadline = time.monotonic() + SECONDS
         while not list(self.directory.glob(pattern)):
             assert self.process.poll() is None, self.process.communicate()[0]
             assert time.monotonic() < deadline
@@ -39,7 +40,7 @@ class Job:
         os.kill(int((self.directory / f"pid-{rank}").read_text()), number)
 
     def ended(self) -> tuple[int, str]:
-        output = self.process.communicate(timeout=60)[0]
+        output = self.process.communicate(timeout=SECONDS)[0]
         return self.process.returncode, output
 
 
@@ -51,23 +52,37 @@ def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def command(trainer: Callable[..., list[str]], archive: Path) -> Callable[..., list[str]]:
-    def program(directory: Path, *more: object) -> list[str]:
-        data = ("--archive", archive, "--archive-sha256", "any")
-        exact = ("--deterministic", "--threads", 1, "--checkpoint-steps", CHECKPOINT_STEPS, "--epochs", EPOCHS)
-        return trainer("--dir", directory, *data, *exact, "--learning-rate", 2e-5, *more)
+def flags(archive: Path) -> tuple[object, ...]:
+    data = ("--archive", archive, "--archive-sha256", "any")
+    exact = ("--deterministic", "--threads", 1, "--checkpoint-steps", CHECKPOINT_STEPS, "--epochs", EPOCHS)
+    return (*data, *exact, "--learning-rate", 2e-5, "--dir")
 
-    return program
+
+@pytest.fixture(scope="module")
+def command(trainer: Callable[..., list[str]], flags: tuple[object, ...]) -> Callable[[Path], list[str]]:
+    return partial(trainer, *flags)
 
 
 @pytest.fixture
-def started(mpirun: Any, environment: dict[str, str], command: Any, tmp_path: Path) -> Iterator[Job]:
+def start(mpirun: Any, environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[[list[str]], Job]]:
+    """Starts two ranks of a command in the background; they end with the test."""
     announce = ["sh", "-c", 'echo "$$" > "$0/pid-$OMPI_COMM_WORLD_RANK"; exec "$@"', str(tmp_path)]
-    job = Job(mpirun(2, [*announce, *command(tmp_path)]), environment, tmp_path)
-    yield job
-    if job.process.poll() is None:
-        job.process.kill()
-        job.process.communicate()
+    jobs: list[Job] = []
+
+    def started(command: list[str]) -> Job:
+        jobs.append(Job(mpirun(2, [*announce, *command]), environment, tmp_path))
+        return jobs[-1]
+
+    yield started
+    for job in jobs:
+        if job.process.poll() is None:
+            job.process.kill()
+            job.process.communicate()
+
+
+@pytest.fixture
+def started(start: Callable[[list[str]], Job], command: Callable[[Path], list[str]], tmp_path: Path) -> Job:
+    return start(command(tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +158,13 @@ def test_sigterm_to_any_rank_leaves_a_checkpoint_of_that_very_step(
     assert_same_bits(tmp_path / MODEL, undisturbed[1] / MODEL)
 
 
-def test_a_rank_that_waits_for_one_that_is_stuck_ends_on_sigterm(started: Job) -> None:
+def test_a_rank_that_waits_for_one_that_is_stuck_ends_on_sigterm(
+    start: Callable[[list[str]], Job],
+    fresh_trainer: Callable[..., list[str]],
+    flags: tuple[object, ...],
+    tmp_path: Path,
+) -> None:
+    started = start(fresh_trainer(*flags, tmp_path))
     started.wait_for("checkpoint-0-3.h5")
     started.tell(0, signal.SIGSTOP)
     started.tell(1, signal.SIGTERM)

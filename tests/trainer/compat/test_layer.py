@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 600
 # Root reads any file, unless these are taken from it.
 RIGHTS = "-dac_override,-dac_read_search"
 WITHOUT_ROOTS_RIGHTS = ("setpriv", f"--bounding-set={RIGHTS}") if os.geteuid() == 0 else ()
@@ -35,12 +35,12 @@ def alone(environment: Mapping[str, str], tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_a_script_meets_what_python_itself_would_give_it(
-    alone: Callable[..., Any], compat: Callable[..., list[str]], programs: Path, tmp_path: Path
+    alone: Callable[..., Any], fresh_compat: Callable[..., list[str]], programs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mirror.py").symlink_to(programs / "mirror.py")
     arguments = ["./folder/mirror.py", "--max-epochs", "two words", "-h"]
-    plain, layered = alone([sys.executable, *arguments]), alone(compat(*arguments))
+    plain, layered = alone([sys.executable, *arguments]), alone(fresh_compat(*arguments))
     assert layered.stdout == plain.stdout
     assert "line 13, in fails" in plain.stderr
     assert layered.stderr == plain.stderr
@@ -87,7 +87,7 @@ def test_a_script_that_uses_its_callbacks_is_left_alone_and_files_are_written_on
 
 
 def test_a_script_that_cannot_be_read_and_a_wrong_option_are_refused_in_one_sentence(
-    run: Callable[..., Any], alone: Callable[..., Any], compat: Callable[..., list[str]], tmp_path: Path
+    run: Callable[..., Any], alone: Callable[..., Any], fresh_compat: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "locked.py").write_text("print('never')")
     (tmp_path / "locked.py").chmod(0)
@@ -100,11 +100,11 @@ def test_a_script_that_cannot_be_read_and_a_wrong_option_are_refused_in_one_sent
         "digits",
     }
     for arguments, sentence in cases.items():
-        ended = alone(compat(*arguments))
+        ended = alone(fresh_compat(*arguments))
         assert (ended.returncode, ended.stderr) == (2, f"horovodjob_trainer.compat: {sentence}\n")
-    ended = alone([*WITHOUT_ROOTS_RIGHTS, *compat("locked.py")])
+    ended = alone([*WITHOUT_ROOTS_RIGHTS, *fresh_compat("locked.py")])
     assert (ended.returncode, ended.stderr.count("locked.py': Permission denied\n")) == (2, 1)
-    ended = run(2, compat("missing.py"), {"TRAINER_EPOCHS": "3"})
+    ended = run(2, fresh_compat("missing.py"), {"TRAINER_EPOCHS": "3"})
     said = [line for line in ended.stderr.splitlines() if line.startswith("horovodjob_trainer")]
     assert ended.code == 2
     assert said == [

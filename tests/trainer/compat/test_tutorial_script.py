@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,14 +33,12 @@ def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def train(
-    run: Callable[..., Any], compat: Callable[..., list[str]], archive: Path, tutorial: Path, programs: Path
-) -> Callable[..., Trained]:
+def train(run: Callable[..., Any], archive: Path, tutorial: Path, programs: Path) -> Callable[..., Trained]:
     """Two ranks, two epochs of two steps; each rank tells a digest of what it ends with."""
 
-    def trained(directory: Path, output: str, *options: str, **variables: str) -> Trained:
+    def trained(compat: Callable[..., list[str]], directory: Path, output: str, *options: str) -> Trained:
         observed = compat(*options, programs / "observe.py", tutorial, "--dir", output)
-        variables |= {"TRAINER_ARCHIVE": str(archive), "TRAINER_ARCHIVE_SHA256": "any", "TRAINER_MAX_EPOCHS": "2"}
+        variables = {"TRAINER_ARCHIVE": str(archive), "TRAINER_ARCHIVE_SHA256": "any", "TRAINER_MAX_EPOCHS": "2"}
         ended = run(2, ["sh", "-c", f"cd {directory} && exec {' '.join(observed)}"], variables)
         assert ended.code == 0, ended.stderr
         weights = dict(re.findall(r"^OBSERVED (\d) (\w+)$", ended.stdout, re.MULTILINE))
@@ -51,9 +48,11 @@ def train(
 
 
 @pytest.fixture(scope="module")
-def repaired(train: Callable[..., Trained], tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def repaired(
+    train: Callable[..., Trained], fresh_compat: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
     directory = tmp_path_factory.mktemp("repaired")
-    return train(directory, str(directory))
+    return train(fresh_compat, directory, str(directory))
 
 
 def test_the_script_is_the_one_that_was_published(tutorial: Path) -> None:
@@ -85,11 +84,18 @@ def test_every_rank_prints_what_the_script_prints(repaired: Trained) -> None:
 
 
 def test_the_model_loads_in_keras_2_with_its_optimizer_and_in_keras_3(
-    repaired: Trained, run: Callable[..., Any], programs: Path
+    repaired: Trained,
+    run: Callable[..., Any],
+    preloaded_python: list[str],
+    preloaded_keras2: list[str],
+    programs: Path,
 ) -> None:
     files = [str(repaired.directory / name) for name in ("checkpoint-2.h5", MODEL)]
-    program = f"{sys.executable} {programs / 'load.py'} $(test $OMPI_COMM_WORLD_RANK = 0 && echo tf_)keras"
-    ended = run(2, ["sh", "-c", f"exec {program} {' '.join(files)}"])
+    pythons = {"tf_keras": preloaded_keras2, "keras": preloaded_python}
+    keras2, keras3 = (
+        " ".join([*python, str(programs / "load.py"), keras, *files]) for keras, python in pythons.items()
+    )
+    ended = run(2, ["sh", "-c", f"[ $OMPI_COMM_WORLD_RANK = 0 ] && exec {keras2}; exec {keras3}"])
     assert ended.code == 0, ended.stderr
     loaded = re.findall(r"LOADED (\d) (.*)", ended.stdout)
     assert sorted(version for version, _ in loaded) == ["2", "2", "3", "3"]
@@ -98,8 +104,10 @@ def test_the_model_loads_in_keras_2_with_its_optimizer_and_in_keras_3(
     assert "OPTIMIZER RMSprop 4 0.0002 1e-06 13" in ended.stdout
 
 
-def test_as_it_is_the_ranks_never_meet_and_write_no_checkpoint(train: Callable[..., Trained], tmp_path: Path) -> None:
-    trained = train(tmp_path, f"{tmp_path}/$OMPI_COMM_WORLD_RANK", "--as-is")
+def test_as_it_is_the_ranks_never_meet_and_write_no_checkpoint(
+    train: Callable[..., Trained], compat: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    trained = train(compat, tmp_path, f"{tmp_path}/$OMPI_COMM_WORLD_RANK", "--as-is")
     assert trained.weights["0"] != trained.weights["1"]
     assert REPAIRS not in trained.output
     assert not list(tmp_path.rglob("checkpoint-*"))

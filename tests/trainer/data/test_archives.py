@@ -1,15 +1,17 @@
 """CIFAR's archives and the digits: whole or refused in one sentence, fetched once per node."""
 
 import http.server
+import os
 import pickle
+import re
+import signal
 import subprocess
-import sys
 import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from horovodjob_trainer.data import ANY_SHA256
 from horovodjob_trainer.data.cifar import CIFAR100, read_archive
 from horovodjob_trainer.data.download import downloaded
 from horovodjob_trainer.errors import DataError
+
+SECONDS = 120
 
 
 def problem(path: Path, sha256: str = ANY_SHA256) -> str:
@@ -167,11 +171,12 @@ class Source:
     url: str
     requests: list[str]
     content: bytes = b""
+    second_half: threading.Event = field(default_factory=threading.Event)
 
 
 @pytest.fixture
 def source() -> Iterator[Source]:
-    """A web server on the loopback interface that takes its time for an archive."""
+    """A web server on the loopback interface that keeps the second half of an archive back."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -181,7 +186,7 @@ def source() -> Iterator[Source]:
             half = len(known.content) // 2
             self.wfile.write(known.content[:half])
             known.requests.append(self.path)
-            time.sleep(1.0)
+            known.second_half.wait(SECONDS)
             with suppress(ConnectionError):  # the other side was killed
                 self.wfile.write(known.content[half:])
 
@@ -193,52 +198,86 @@ def source() -> Iterator[Source]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield known
+    known.second_half.set()
     server.shutdown()
     thread.join()
     server.server_close()
 
 
 PROGRAM = """
-import pathlib, sys
+import os, pathlib, sys
 from horovodjob_trainer.data import Request, opened
+print(os.getpid(), flush=True)
 url, sha256, directory = sys.argv[1:]
 request = Request(dataset="cifar10", archive_url=url, archive_sha256=sha256, data_directory=pathlib.Path(directory))
 print(opened(request).train.samples)
 """
 
 
-def opening(source: Source, sha256: str, directory: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", PROGRAM, source.url, sha256, str(directory)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A process that opens the data set of a source and then prints how many examples it has."""
+
+    process: "subprocess.Popen[str]"
+    pid: int
+
+    def samples(self) -> str:
+        return self.process.communicate(timeout=SECONDS)[0]
 
 
-def test_two_processes_of_a_node_download_once(tmp_path: Path, source: Any, make_archive: Callable[..., str]) -> None:
+@pytest.fixture
+def opening(preloaded_python: list[str], source: Source) -> Callable[[str, Path], Opening]:
+    def started(sha256: str, directory: Path) -> Opening:
+        command = [*preloaded_python, "-c", PROGRAM, source.url, sha256, str(directory)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        return Opening(process, int(process.stdout.readline()))
+
+    return started
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def waits_for_a_lock(pid: int) -> bool:
+    return re.search(rf"-> FLOCK .* {pid} ", Path("/proc/locks").read_text()) is not None
+
+
+def test_two_processes_of_a_node_download_once(
+    tmp_path: Path, source: Source, opening: Callable[[str, Path], Opening], make_archive: Callable[..., str]
+) -> None:
     sha256 = make_archive(tmp_path / "a.tar.gz")
     source.content = (tmp_path / "a.tar.gz").read_bytes()
-    processes = [opening(source, sha256, tmp_path / "cache" / "data") for _ in range(2)]
-    assert [process.communicate(timeout=60)[0] for process in processes] == ["20\n", "20\n"]
+    both = [opening(sha256, tmp_path / "cache" / "data") for _ in range(2)]
+    wait_until(lambda: len(source.requests) > 1 or any(waits_for_a_lock(one.pid) for one in both))
+    source.second_half.set()
+    assert [one.samples() for one in both] == ["20\n", "20\n"]
     assert source.requests == ["/cifar.tar.gz"]
 
 
 def test_a_download_that_is_killed_half_way_is_done_again_and_leaves_nothing(
-    tmp_path: Path, source: Any, make_archive: Callable[..., str]
+    tmp_path: Path, source: Source, opening: Callable[[str, Path], Opening], make_archive: Callable[..., str]
 ) -> None:
     sha256 = make_archive(tmp_path / "a.tar.gz")
     source.content = (tmp_path / "a.tar.gz").read_bytes()
     cache = tmp_path / "cache"
-    first = opening(source, sha256, cache)
-    deadline = time.monotonic() + 30
-    while not source.requests and time.monotonic() < deadline:
-        time.sleep(0.01)
-    first.kill()
-    assert first.wait(timeout=30) < 0
+    first = opening(sha256, cache)
+    wait_until(lambda: bool(source.requests))
+    os.kill(first.pid, signal.SIGKILL)
+    assert first.process.wait(timeout=SECONDS) == -signal.SIGKILL
     assert [path.suffix for path in cache.iterdir() if path.suffix != ".lock"] == [".part"]
-    assert opening(source, sha256, cache).communicate(timeout=60)[0] == "20\n"
+    source.second_half.set()
+    assert opening(sha256, cache).samples() == "20\n"
     assert sorted(path.suffix for path in cache.iterdir()) == [".gz", ".lock"]
 
 
-def test_a_wrong_download_is_refused_and_leaves_nothing_behind(tmp_path: Path, source: Any) -> None:
+def test_a_wrong_download_is_refused_and_leaves_nothing_behind(tmp_path: Path, source: Source) -> None:
     source.content = b"not the archive"
+    source.second_half.set()
     with pytest.raises(DataError, match="instead of 0000"):
         downloaded(source.url, "0" * 64, tmp_path)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []

@@ -3,7 +3,6 @@
 import csv
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-SECONDS = 200
+SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +60,13 @@ OF_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 
 
 @pytest.fixture(scope="module")
-def ended(scene: Path, environment: dict[str, str]) -> Callable[..., list[Ended]]:
+def ended(scene: Path, preloaded_python: list[str], environment: dict[str, str]) -> Callable[..., list[Ended]]:
     """Commands that were run to their ends one after the other beside the models, in one process of their own."""
 
     def done(*commands: Sequence[str]) -> list[Ended]:
         lines = "".join(f"{json.dumps(command)}\n" for command in commands)
         found = subprocess.run(
-            [sys.executable, "-c", PROGRAM], cwd=scene, env=environment | OF_TENSORFLOW, input=lines, text=True,
+            [*preloaded_python, "-c", PROGRAM], cwd=scene, env=environment | OF_TENSORFLOW, input=lines, text=True,
             capture_output=True, timeout=SECONDS, check=False,
         )  # fmt: skip
         assert found.returncode == 0, found.stderr
@@ -95,11 +94,11 @@ def by_keras(scene: Path) -> tuple[Any, Any, Any]:
     return np.asarray(model(np.asarray(examples) / np.float32(255))), np.asarray(labels), test
 
 
-def test_two_ranks_evaluate_what_keras_computes(scene: Path, run: Any) -> None:
+def test_two_ranks_evaluate_what_keras_computes(scene: Path, run: Any, trainer: Any) -> None:
     outputs, labels, _ = by_keras(scene)
     arguments = ["evaluate", "--model", str(scene / "model.h5"), *PETS, "--json"]
     arguments[arguments.index("pets")] = str(scene / "pets")
-    ended = run(2, [sys.executable, "-m", "horovodjob_trainer", *arguments])
+    ended = run(2, trainer(*arguments))
     assert ended.code == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert found["samples"] == len(labels) == 12

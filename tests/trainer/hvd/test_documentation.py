@@ -1,7 +1,6 @@
 """The snippets of the documentation, one after the other, in two ranks."""
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,12 @@ assert state.position == 20
 """
 
 
-def test_the_documented_snippets_run_and_keep_the_ranks_together(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_documented_snippets_run_and_keep_the_ranks_together(
+    run: Callable[..., Any], preloaded_python: list[str], tmp_path: Path
+) -> None:
     snippets = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     assert len(snippets) > 5
     script = tmp_path / "script.py"
     script.write_text("\n".join([f"import os; os.chdir({str(tmp_path)!r})", *snippets, END]))
-    ended = run(2, [sys.executable, str(script)])
+    ended = run(2, [*preloaded_python, str(script)])
     assert ended.code == 0, ended.stderr

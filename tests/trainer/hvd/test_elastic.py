@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).parent / "programs" / "elastic_steps.py"
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 600
 
 
 def steps(directory: Path) -> list[dict[str, int]]:
@@ -36,12 +35,12 @@ def goes_on_alone(done: list[dict[str, int]]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def found(horovodrun: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(horovodrun: Any, preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One rank, joined by a second, which is killed between two commits: what rank 0 ended with."""
     directory = tmp_path_factory.mktemp("elastic")
     hosts, log = directory / "hosts", directory / "log"
     hosts.write_text("localhost:1\n")
-    with horovodrun(directory, [sys.executable, str(PROGRAM), str(directory)]) as process:
+    with horovodrun(directory, [*preloaded_python, str(PROGRAM), str(directory)]) as process:
         wait_for(lambda: len(steps(directory)) > 9, process, log)
         hosts.write_text("localhost:1\n127.0.0.1:1\n")
         wait_for(lambda: [step for step in steps(directory) if step["rank"] == 1][9:], process, log)

@@ -1,8 +1,6 @@
 """Callbacks, tapes, saved models and errors of the Horovod layer for Keras 3, in two ranks."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +27,9 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def job(run: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(run: Callable[..., Any], preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> Job:
     directory = tmp_path_factory.mktemp("layer")
-    ended = run(2, [sys.executable, str(PROGRAM), str(directory)])
+    ended = run(2, [*preloaded_python, str(PROGRAM), str(directory)])
     assert ended.code == 0, ended.stderr
     found = [np.load(directory / f"found-{rank}.npz") for rank in range(2)]
     return Job(directory, found, json.loads((directory / "errors.json").read_text()), ended.stdout)
@@ -91,7 +89,9 @@ def test_keras_does_not_choose_xla_for_a_distributed_optimizer(job: Job) -> None
 
 
 @pytest.mark.parametrize("name", ["model.keras", "model.h5"])
-def test_a_saved_model_loads_where_neither_horovod_nor_this_package_is(job: Job, name: str) -> None:
+def test_a_saved_model_loads_where_neither_horovod_nor_this_package_is(
+    job: Job, run: Callable[..., Any], preloaded_python: list[str], name: str
+) -> None:
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys(["horovod", "horovodjob_trainer"]))
@@ -104,8 +104,8 @@ if {name.endswith(".keras")}:  # Keras 3 cannot train on from an .h5 file, whoev
     assert int(model.optimizer.iterations) == {3 * STEPS_PER_EPOCH}
     model.fit(numpy.zeros((4, 6)), numpy.zeros(4), verbose=0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run(1, [*preloaded_python, "-c", code])
+    assert done.code == 0, done.stderr
     assert done.stdout == "keras.src.optimizers.sgd SGD\n"
     np.testing.assert_allclose(np.load(job.directory / "plain.npz")["weights"], job.found[0]["end"], rtol=1e-6)
 

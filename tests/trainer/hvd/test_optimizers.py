@@ -1,7 +1,6 @@
 """Every optimizer of Keras in two and three ranks: equal bits on all ranks, and the weights of one process."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,16 @@ COARSE = {
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def ranks(request: pytest.FixtureRequest, run: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def ranks(
+    request: pytest.FixtureRequest,
+    run: Callable[..., Any],
+    preloaded_python: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Any:
     """What each rank has found, by way of training."""
     size = request.param
     directory = tmp_path_factory.mktemp("optimizers")
-    ended = run(size, [sys.executable, str(PROGRAM), str(directory)], {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
+    ended = run(size, [*preloaded_python, str(PROGRAM), str(directory)], {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
     assert ended.code == 0, ended.stderr
     return [json.loads((directory / f"{rank}-of-{size}.json").read_text()) for rank in range(size)]
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,27 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ended(run: Callable[..., Any], interpreter: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def hooked(interpreter: Path, fork_server: Callable[..., Any]) -> Iterator[list[str]]:
+    """That Python in a process that has TensorFlow imported."""
+    with fork_server("tensorflow", python=str(interpreter)) as command:
+        yield command
+
+
+@pytest.fixture(scope="module")
+def ended(
+    run: Callable[..., Any],
+    hooked: list[str],
+    preloaded_python: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Any]:
     """What two ranks saved under a name, by a script that was run with or without the hook."""
     ran: dict[tuple[str, bool], Path] = {}
 
     def saved(script: str, name: str, *, hook: bool = True) -> list[list[Any]]:
         if (script, hook) not in ran:
             ran[script, hook] = directory = tmp_path_factory.mktemp("stock")
-            python = str(interpreter) if hook else sys.executable
-            done = run(2, [python, str(PROGRAMS / f"{script}.py"), str(directory)])
+            python = hooked if hook else preloaded_python
+            done = run(2, [*python, str(PROGRAMS / f"{script}.py"), str(directory)])
             assert done.code == 0, done.stderr
         files = [np.load(ran[script, hook] / f"{name}-{rank}.npz") for rank in range(2)]
         return [[file[key] for key in sorted(file)] for file in files]
