@@ -142,10 +142,10 @@ def main() -> int:
     source = pictures()
     print(f"input alone, {given.threads} threads, median of {given.rounds} rounds")
     faster = compare_inputs(source, rounds=given.rounds, batches=given.batches, threads=given.threads)
-    print(f"  ratio {faster:.1f}, target {FASTER:g} or more")
+    print(f"  ratio {faster:.1f}, target {FASTER:g} or more: {'met' if faster >= FASTER else 'missed'}")
     print(f"training step, median of {given.rounds} rounds")
     slower = compare_steps(source, rounds=given.rounds, steps=given.steps, threads=given.threads)
-    print(f"  input adds {slower:+.1%}, target {SLOWER:.0%} or less")
+    print(f"  input adds {slower:+.1%}, target {SLOWER:.0%} or less: {'met' if slower <= SLOWER else 'missed'}")
     return 0 if faster >= FASTER and slower <= SLOWER else 1
 
 

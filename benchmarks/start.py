@@ -3,8 +3,10 @@
     python benchmarks/start.py [--rounds 5]
 
 Needs a warm cluster: `make demo` leaves one, with the operator and the trainer image. Both ways take turns in one
-run. The floor has no operator: a script creates two sshd pods, sees their addresses, creates the launcher with the
-hosts in its command, and sees it end; its keys are in a Secret made beforehand.
+run. The floor has no operator and no start scripts: a script creates the workers, which run sshd, and the launcher,
+sees the workers' addresses, writes them into an annotation that the launcher mounts, and sees its container end; its
+keys are in a Secret made beforehand. Both ways create their objects over the same open connection to the API server,
+so neither pays for the start of kubectl. Exit status: 0 if the target is met, 1 if not.
 """
 
 import argparse
@@ -14,7 +16,7 @@ from pathlib import Path
 from subprocess import run
 from typing import Any
 
-from cluster_client import Watch, apply, fresh_namespace, kubectl, log_moment, median, trainer_image
+from cluster_client import ApiClient, Watch, apply, fresh_namespace, kubectl, log_moment, median, trainer_image
 
 NAMESPACE = "benchmark-start"
 WORKERS = 2
@@ -31,13 +33,14 @@ model.train_on_batch(numpy.ones((8, 4)), numpy.ones((8, 1)))
 if hvd.rank() == 0:
     print("first step", flush=True)
 """
-STAGES = ("created", "scheduled", "sshd ready", "mpirun", "first step", "mpirun ended", "Succeeded")
+STAGES = ("created", "scheduled", "mpirun", "first step", "mpirun ended", "Succeeded")
 SECURE = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+HOSTS = "metadata.annotations['hosts']"
 KEYS = "mkdir -p /tmp/s && cp /keys/* /tmp/s/ && chmod 600 /tmp/s/*"
 SSH = "-p 2222 -i /tmp/s/id -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 
@@ -49,7 +52,7 @@ def pod(name: str, image: str, script: str, *arguments: str) -> dict[str, Any]:
         "image": image,
         "command": ["bash", "-c", script, "floor", *arguments],
         "securityContext": SECURE,
-        "volumeMounts": [{"name": "keys", "mountPath": "/keys"}],
+        "volumeMounts": [{"name": "keys", "mountPath": "/keys"}, {"name": "pod", "mountPath": "/pod"}],
     }
     return {
         "apiVersion": "v1",
@@ -61,7 +64,10 @@ def pod(name: str, image: str, script: str, *arguments: str) -> dict[str, Any]:
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 0,
             "containers": [container],
-            "volumes": [{"name": "keys", "secret": {"secretName": "floor", "defaultMode": 0o444}}],
+            "volumes": [
+                {"name": "keys", "secret": {"secretName": "floor", "defaultMode": 0o444}},
+                {"name": "pod", "downwardAPI": {"items": [{"path": "hosts", "fieldRef": {"fieldPath": HOSTS}}]}},
+            ],
         },
     }
 
@@ -77,35 +83,38 @@ def floor_keys() -> None:
     apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": files})
 
 
-def floor(image: str, pods: Watch) -> dict[str, float]:
+SSHD = (
+    f"{KEYS}; exec /usr/sbin/sshd -De -p 2222 -h /tmp/s/host -o AuthorizedKeysFile=/tmp/s/authorized "
+    "-o PidFile=none -o UsePAM=no -o StrictModes=no"
+)
+LAUNCH = (
+    f"{KEYS}; until [ -s /pod/hosts ]; do sleep 0.1; done; hosts=$(cat /pod/hosts); "
+    f"for h in ${{hosts//,/ }}; do until ssh {SSH} $h true; do sleep 0.1; done; done; echo mpirun starts; "
+    f"mpirun -np {WORKERS} -H $hosts --bind-to none -mca plm_rsh_args '{SSH}' "
+    "-mca oob_tcp_if_include eth0 -mca btl_tcp_if_include eth0 -mca pml ob1 -mca btl ^openib "
+    '-mca mpi_yield_when_idle 1 -mca plm_rsh_no_tree_spawn 1 -x PATH "$(command -v python3)" -c "$1"; '
+    "code=$?; echo mpirun ended; exit $code"
+)
+
+
+def floor(image: str, client: ApiClient, pods: Watch) -> dict[str, float]:
     """One round of the floor: moments of the stages, from the start."""
+    workers = [pod(f"floor-worker-{index}", image, SSHD) for index in range(WORKERS)]
+    launcher = pod("floor-launcher", image, LAUNCH, PROGRAM)
+    names = [one["metadata"]["name"] for one in (*workers, launcher)]
     start = time.time()
-    sshd = (
-        f"{KEYS}; exec /usr/sbin/sshd -De -p 2222 -h /tmp/s/host -o AuthorizedKeysFile=/tmp/s/authorized "
-        "-o PidFile=none -o UsePAM=no -o StrictModes=no"
-    )
-    workers = [pod(f"floor-worker-{index}", image, sshd) for index in range(WORKERS)]
-    apply(*workers)
-    names = [one["metadata"]["name"] for one in workers]
+    for one in (*workers, launcher):
+        client.create(one)
 
     def addresses(objects: dict[str, Any]) -> list[str]:
-        found = [objects.get(name, {}).get("status", {}).get("podIP", "") for name in names]
+        found = [objects.get(name, {}).get("status", {}).get("podIP", "") for name in names[:WORKERS]]
         return found if all(found) else []
 
     created = pods.when(lambda objects: all(name in objects for name in names))
+    scheduled = pods.when(lambda objects: all(objects[name]["spec"].get("nodeName") for name in names))
     pods.when(addresses)
-    hosts = addresses(pods.objects)
-    launch = (
-        f"{KEYS}; for h in {' '.join(hosts)}; do until ssh {SSH} $h true; do sleep 0.1; done; done; "
-        "echo mpirun starts; "
-        f"mpirun -np {WORKERS} -H {','.join(hosts)} --bind-to none -mca plm_rsh_args '{SSH}' "
-        "-mca oob_tcp_if_include eth0 -mca btl_tcp_if_include eth0 -mca pml ob1 -mca btl ^openib "
-        '-mca mpi_yield_when_idle 1 -mca plm_rsh_no_tree_spawn 1 -x PATH "$(command -v python3)" -c "$1"; '
-        "code=$?; echo mpirun ended; exit $code"
-    )
-    apply(pod("floor-launcher", image, launch, PROGRAM))
-    scheduled = pods.when(lambda objects: objects.get("floor-launcher", {}).get("spec", {}).get("nodeName"))
-    done = pods.when(lambda objects: phase(objects, "floor-launcher") in ("Succeeded", "Failed"))
+    client.annotate(launcher, hosts=",".join(addresses(pods.objects)))
+    done = pods.when(lambda objects: container_ended(objects["floor-launcher"]))
     moments = stages("floor-launcher", created, scheduled, done)
     kubectl("delete", "pod", "-n", NAMESPACE, "--all", "--wait=true", "--grace-period=0", "--force")
     return {stage: moment - start for stage, moment in moments.items()}
@@ -117,7 +126,6 @@ def stages(launcher: str, created: float, scheduled: float, done: float) -> dict
     return {
         "created": created,
         "scheduled": scheduled,
-        "sshd ready": log_moment(log, "mpirun starts"),
         "mpirun": log_moment(log, "mpirun starts"),
         "first step": log_moment(log, "first step"),
         "mpirun ended": log_moment(log, "mpirun ended"),
@@ -125,16 +133,21 @@ def stages(launcher: str, created: float, scheduled: float, done: float) -> dict
     }
 
 
+def container_ended(one: dict[str, Any]) -> bool:
+    """Whether the only container of a pod has ended, which is known before the pod's phase says so."""
+    return any("terminated" in container["state"] for container in one["status"].get("containerStatuses", ()))
+
+
 def phase(objects: dict[str, Any], name: str) -> str:
     """Phase of an object, as far as it has one."""
     return str(objects.get(name, {}).get("status", {}).get("phase", ""))
 
 
-def horovodjob(image: str, pods: Watch, jobs: Watch) -> dict[str, float]:
+def horovodjob(image: str, client: ApiClient, pods: Watch, jobs: Watch) -> dict[str, float]:
     """One round of a HorovodJob: moments of the stages, from the start."""
     names = ["job-launcher", *(f"job-worker-{index}" for index in range(WORKERS))]
     start = time.time()
-    apply(
+    client.create(
         {
             "apiVersion": "horovodjob.dev/v1beta1",
             "kind": "HorovodJob",
@@ -164,23 +177,25 @@ def main() -> None:
     image = trainer_image()
     fresh_namespace(NAMESPACE)
     floor_keys()
-    pods, jobs = Watch("pods", NAMESPACE), Watch("horovodjobs", NAMESPACE)
+    client, pods, jobs = ApiClient(), Watch("pods", NAMESPACE), Watch("horovodjobs", NAMESPACE)
     floors, ours = [], []
     for number in range(rounds + 1):
-        floors.append(floor(image, pods))
-        ours.append(horovodjob(image, pods, jobs))
+        floors.append(floor(image, client, pods))
+        ours.append(horovodjob(image, client, pods, jobs))
         shown = "warm-up" if number == 0 else f"round {number}"
         print(f"{shown}: floor {floors[-1]['Succeeded']:.1f} s, HorovodJob {ours[-1]['Succeeded']:.1f} s", flush=True)
     pods.close()
     jobs.close()
+    client.close()
     kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-    print(f"\nseconds from apply, medians of {rounds}   floor   HorovodJob   ratio")
+    print(f"\nseconds from the first call, medians of {rounds}   floor   HorovodJob   ratio")
     for stage in STAGES:
         a, b = (median([one[stage] for one in many[1:]]) for many in (floors, ours))
         print(f"  {stage:<32} {a:8.2f} {b:12.2f} {b / a:7.2f}")
     a, b = (median([one["Succeeded"] for one in many[1:]]) for many in (floors, ours))
     allowed = max(0.2 * a, 1.0)
-    print(f"operator and start scripts add {b - a:+.2f} s; the target allows {allowed:.2f} s")
+    verdict = "met" if b - a <= allowed else "missed"
+    print(f"operator and start scripts add {b - a:+.2f} s; target at most {allowed:.2f} s: {verdict}")
     raise SystemExit(b - a > allowed)
 
 
