@@ -7,7 +7,7 @@ CLUSTER := $(PYTHON) tests/cluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help demo test times lint unit apiserver trainer trainer-gpu localcluster e2e environment images \
+.PHONY: docs help demo test times lint unit apiserver cli trainer trainer-gpu localcluster e2e environment images \
         cluster-up cluster-down crd python
 
 help: ## print the targets
@@ -34,6 +34,10 @@ unit: environment ## run the tests that need neither a cluster nor TensorFlow no
 apiserver: environment ## run the tests against a real API server without a node
 	@$(STAGES) control-plane
 	@$(STAGES) apiserver
+
+cli: environment ## run the tests of `hvj` against a real API server and servers that speak Azure's protocols
+	@$(STAGES) control-plane
+	@$(STAGES) cli
 
 trainer: environment ## run the tests with real ranks under mpirun
 	@$(STAGES) trainer-environment

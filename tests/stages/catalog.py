@@ -15,6 +15,7 @@ from stages.schedule import Stage
 from stages.settings import ROOT, StageError
 
 NEEDS_APISERVER = ("tests/api", "tests/handling")
+NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
 NEEDS_TENSORFLOW = ("tests/trainer",)
 NEEDS_NODES = ("tests/cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
@@ -31,13 +32,18 @@ def prerequisites() -> None:
 
 def unit() -> None:
     """Tests that need neither an API server nor TensorFlow nor a cluster."""
-    others = (*NEEDS_APISERVER, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
+    others = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
     _test(("tests",), *(f"--ignore={path}" for path in others))
 
 
 def apiserver() -> None:
     """Tests against a real API server without a node."""
     _test(NEEDS_APISERVER, *_beside(APISERVER_WORKERS))
+
+
+def command_line() -> None:
+    """Tests of `hvj` against a real API server and servers that speak Azure's protocols."""
+    _test(NEEDS_COMMAND_LINE, *_beside(APISERVER_WORKERS))
 
 
 def trainer() -> None:
@@ -99,6 +105,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "images": lambda: images("build"),
     "demo-images": lambda: images("build", "operator", "trainer"),
     "apiserver": apiserver,
+    "cli": command_line,
     "trainer": trainer,
     "localcluster": localcluster,
     "cluster-up": cluster_up,
@@ -127,9 +134,10 @@ ALL = (
     stage("small-images", needs="prerequisites"),
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment control-plane", shows_output=True),
+    stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
     stage("trainer", needs="trainer-environment", niceness=19, shows_output=True),
     # Pods need the processors for themselves: beside other tests they start slowly enough to be taken for lost.
-    stage("cluster-up", needs="binaries images", after="apiserver trainer lint unit"),
+    stage("cluster-up", needs="binaries images", after="apiserver cli trainer lint unit"),
     stage("e2e", needs="environment cluster-up", shows_output=True),
     stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
     stage("localcluster", needs="environment binaries", after="e2e-serial", shows_output=True),

@@ -38,7 +38,7 @@ def _sync(*arguments: str) -> None:
     python = _find_python()
     uv = _find_uv(python)
     with _locked(CACHE / "tools" / "environment.lock"):
-        call(uv, "sync", "--frozen", "--python", python, "--extra", "operator", *arguments)
+        call(uv, "sync", "--frozen", "--python", python, "--extra", "operator", "--extra", "cli", *arguments)
 
 
 def _find_python() -> str:

@@ -1,0 +1,1 @@
+"""Azure Files: shares, their URLs, and the files on them."""

@@ -1,0 +1,1 @@
+"""Batch AI: its job.json, names, variables and paths, converted to HorovodJob."""

@@ -1,0 +1,1 @@
+"""The command line `hvj`, also installed as `kubectl hvj`."""
