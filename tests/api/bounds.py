@@ -22,6 +22,7 @@ WORDS = {
 }
 # What an item of a list must have besides the field that a bound is about.
 ITEMS: dict[str, Object] = {
+    "azureFiles": {"name": "myshare", "account": "mystorageaccount", "share": "myshare"},
     "env": {"name": "A"},
     "imagePullSecrets": {"name": "registry"},
     "tolerations": {},
@@ -130,6 +131,7 @@ def _resources(role: str) -> list[Bound]:
 
 
 DATA, SCRATCH = {"name": "data", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}
+SHARE = ITEMS["azureFiles"]
 
 BOUNDS: tuple[Bound, ...] = (
     Bound("image", "required", None, "trainer:1"),
@@ -169,6 +171,28 @@ BOUNDS: tuple[Bound, ...] = (
     *_many("tolerations", 64, {"operator": "Exists"}),
     *_length("serviceAccountName", 253, 1),
     Bound("podSecurity", "enum", "Privileged", "Baseline"),
+    *_length("azureFiles[].name", 46, 1),
+    Bound("azureFiles[].name", "pattern", "My_Share", "my-share"),
+    Bound("azureFiles[].account", "minLength", "ab", "abc"),
+    Bound("azureFiles[].account", "maxLength", "a" * 25, "a" * 24),
+    Bound("azureFiles[].account", "pattern", "my-account", "account1"),
+    Bound("azureFiles[].share", "minLength", "ab", "abc"),
+    Bound("azureFiles[].share", "maxLength", "a" * 64, "a" * 63),
+    Bound("azureFiles[].share", "pattern", "my--share", "my-share-2"),
+    *_length("azureFiles[].directory", 1024, 1),
+    *_length("azureFiles[].secretName", 253, 1),
+    *_length("azureFiles[].clientID", 64, 1),
+    Bound("azureFiles[].clientID", "pattern", "my client", "11111111-2222-3333-4444-555555555555"),
+    *_length("azureFiles[].relativeMountPath", 1024, 1),
+    Bound("azureFiles[].readOnly", "type", "yes", True),
+    *_length("azureFiles[].mountOptions[]", 256, 1),
+    Bound("azureFiles[].mountOptions[]", "pattern", "uid=1,gid=1", "uid=1"),
+    *_many("azureFiles[].mountOptions", 64, "x"),
+    Bound("azureFiles[].protocol", "enum", "cifs", "nfs"),
+    *_length("azureFiles[].server", 253, 1),
+    Bound("azureFiles[].server", "pattern", "//server/share", "mystorageaccount.file.core.chinacloudapi.cn"),
+    *_many("azureFiles", 20, SHARE, "name"),
+    _twice("azureFiles", SHARE, {**SHARE, "name": "again"}),
     *_length("volumes[].name", 63, 1),
     *_many("volumes", 100, {"name": "v", "emptyDir": {}}, "name"),
     _twice("volumes", DATA, SCRATCH),
@@ -257,6 +281,10 @@ ABSOLUTE = (
 ABSOLUTE_OUTPUT = ABSOLUTE.replace("spec.logs", "spec.outputs[0]")
 SECRET_KEY = {"secretKeyRef": {"name": "token", "key": "token"}}
 MOUNT = {"name": "data", "mountPath": "/data"}
+NFS = (
+    "spec.azureFiles[0]: Invalid value: protocol nfs takes no secretName, clientID or mountOptions: NFS shares have no "
+)
+NFS += "keys, and their options need a PersistentVolume (spec.volumes)"
 OUT_OF_BOUNDS = "spec: Invalid value: worker.replicas must be from elastic.minReplicas to elastic.maxReplicas"
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -340,6 +368,44 @@ RULES: tuple[Rule, ...] = (
         {"volumeMounts": [MOUNT], "volumes": [SCRATCH]},
         {"volumeMounts": [MOUNT], "volumes": [SCRATCH, DATA]},
         UNKNOWN_MOUNT,
+    ),
+    *(
+        Rule(
+            f"a share that is mounted elsewhere, {path}",
+            {"azureFiles": [{**SHARE, "relativeMountPath": path}]},
+            {"azureFiles": [{**SHARE, "relativeMountPath": "..data/myshare"}]},
+            "spec.azureFiles[0]: Invalid value: relativeMountPath must be a path below $AZ_BATCHAI_JOB_MOUNT_ROOT "
+            "without a leading / and without .., such as myshare",
+        )
+        for path in ("/myshare", "..", "a/../../b")
+    ),
+    Rule(
+        "a directory outside the share",
+        {"azureFiles": [{**SHARE, "directory": "../other"}]},
+        {"azureFiles": [{**SHARE, "directory": "cifar/data"}]},
+        "spec.azureFiles[0]: Invalid value: directory must be a path on the share without a leading / and without .., "
+        "such as cifar/data",
+    ),
+    *(
+        Rule(
+            f"an NFS share with {next(iter(more))}",
+            {"azureFiles": [{**SHARE, "protocol": "nfs", **more}]},
+            {"azureFiles": [{**SHARE, "protocol": "nfs"}]},
+            NFS,
+        )
+        for more in ({"secretName": "key"}, {"clientID": "1"}, {"mountOptions": ["nconnect=4"]})
+    ),
+    Rule(
+        "a share with a key and an identity",
+        {"azureFiles": [{**SHARE, "secretName": "key", "clientID": "1"}]},
+        {"azureFiles": [{**SHARE, "secretName": "key"}]},
+        "spec.azureFiles[0]: Invalid value: set secretName (an account key) or clientID (workload identity), not both",
+    ),
+    Rule(
+        "two shares at one path",
+        {"azureFiles": [SHARE, {**SHARE, "name": "again", "relativeMountPath": "myshare"}]},
+        {"azureFiles": [SHARE, {**SHARE, "name": "again"}]},
+        "spec: Invalid value: azureFiles: two entries have one mount path; give each a relativeMountPath of its own",
     ),
     Rule(
         "an output in a relative path",

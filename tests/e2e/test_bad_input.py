@@ -97,7 +97,9 @@ def test_a_pool_is_a_node_selector_and_a_job_that_no_node_suits_waits_with_the_s
 def test_a_script_that_is_not_there_is_named(space: Space) -> None:
     status = space.wait("script", "an error", lambda status: status.get("errors"))
     assert status["errors"][0]["reason"] == "ScriptNotFound"
-    assert "/data/absent.py" in status["errors"][0]["message"]
+    message = status["errors"][0]["message"]
+    assert "there is no file /data/absent.py" in message
+    assert "/data contains " in message
 
 
 def test_an_image_that_runs_as_root_leads_to_the_field_that_allows_it(

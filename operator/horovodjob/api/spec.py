@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.model import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
 from horovodjob.api.vocabulary import (
     OPERATOR_NAME,
@@ -428,6 +429,12 @@ class HorovodJobSpec(Model):
             "self.volumes.exists(v, v.name == m.name))",
             "volumeMounts: each name must be that of an entry of spec.volumes",
         ),
+        (
+            "!has(self.azureFiles) || self.azureFiles.all(a, self.azureFiles.exists_one(b, "
+            "(has(a.relativeMountPath) ? a.relativeMountPath : a.name) == "
+            "(has(b.relativeMountPath) ? b.relativeMountPath : b.name)))",
+            "azureFiles: two entries have one mount path; give each a relativeMountPath of its own",
+        ),
     )
     image: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")] = Field(
         description="Container image of launcher and workers; it needs an ssh server and client and mpirun."
@@ -497,6 +504,12 @@ class HorovodJobSpec(Model):
         PodSecurity.RESTRICTED,
         description="Pod Security level of the pods: Restricted (not root, no capabilities), or Baseline for images "
         "that need root.",
+    )
+    azure_files: tuple[AzureFileShare, ...] | None = Field(
+        None,
+        description="Shares of Azure Files, mounted in launcher and workers below AZ_BATCHAI_JOB_MOUNT_ROOT.",
+        max_length=20,
+        json_schema_extra=list_map("name"),
     )
     volumes: tuple[Volume, ...] | None = Field(
         None,

@@ -98,9 +98,9 @@ class Objects:
         """What the kubelet says of volumes of the pod that it cannot mount; it says so in events alone."""
         params = {"fieldSelector": f"involvedObject.uid={pod_uid},reason=FailedMount", "limit": "20"}
         answer = await self._connection.request("GET", f"/api/v1/namespaces/{namespace}/events", params=params)
-        # The cause comes again and again, beside a summary that tells less.
-        told: dict[str, Any] = max(answer["items"], key=lambda event: event.get("count") or 1, default={})
-        return str(told.get("message") or "")
+        # The newest cause, which changes when a user mends the first of two; the kubelet's summary names none.
+        newest: dict[str, Any] = max(answer["items"], key=_names_cause_and_time, default={})
+        return str(newest.get("message") or "")
 
     async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
         """Tells the launcher its hosts. Raises Gone."""
@@ -167,3 +167,9 @@ class Objects:
         }
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         await self._connection.request("POST", path, body, accept=METADATA_ONLY)
+
+
+def _names_cause_and_time(event: Mapping[str, Any]) -> tuple[bool, str]:
+    """Order of FailedMount events: those that name a cause last, by time."""
+    summary = str(event.get("message") or "").startswith("Unable to attach or mount volumes")
+    return not summary, str(event.get("lastTimestamp") or event.get("eventTime") or "")

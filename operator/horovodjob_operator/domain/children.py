@@ -22,7 +22,7 @@ from horovodjob.api.vocabulary import (
     PodSecurity,
     Role,
 )
-from horovodjob_operator.domain import gang, names
+from horovodjob_operator.domain import azure_files, gang, names
 from horovodjob_operator.domain.overlay import overlaid
 from horovodjob_operator.errors import InvalidJob
 
@@ -35,7 +35,7 @@ GPU_TOLERATIONS = (
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
 )
 SPOT_TOLERATION = {"key": AKS_PRIORITY_TAINT, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
-WORKER_SCRIPTS = ("environment.sh", "prepare.sh", "rank.sh", "ranks.sh", "session.sh", "worker.sh")
+WORKER_SCRIPTS = ("environment.sh", "prepare.sh", "rank.sh", "ranks.sh", "script.sh", "session.sh", "worker.sh")
 LAUNCHER_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
@@ -300,6 +300,7 @@ def _container(job: HorovodJob, role: Role) -> dict[str, Any]:
         _mount("horovodjob-run", names.RUN_DIRECTORY),
         _mount("horovodjob-temp", names.JOB_TEMP),
         *([_mount("horovodjob-shm", "/dev/shm")] if spec.shm_size is not None else []),
+        *azure_files.mounts(job),
         *(_dumped(mount) for mount in spec.volume_mounts or ()),
     ]
     container: dict[str, Any] = {
@@ -343,6 +344,7 @@ def _volumes(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
     ]
     if job.spec.shm_size is not None:
         volumes.append({"name": "horovodjob-shm", "emptyDir": {"medium": "Memory", "sizeLimit": job.spec.shm_size}})
+    volumes += azure_files.volumes(job, job.spec.launcher if role is Role.LAUNCHER else job.spec.worker)
     return volumes + [_dumped(volume) for volume in job.spec.volumes or ()]
 
 

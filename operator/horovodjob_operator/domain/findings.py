@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import NEWEST_ERRORS, JobError
 from horovodjob.api.vocabulary import ConditionType, Gang, OnWorkerLoss, Phase, Reason, Role
+from horovodjob_operator.domain import azure_files
 from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason
 
 RETRY_FIRST_SECONDS = 10
@@ -421,6 +422,8 @@ def volume_unavailable(look: Look) -> Finding | None:
         return None
     phase = Phase.STARTING if look.placed else _before_starting(look)
     message = f"pod {pod.name} cannot mount its volumes: {look.observed.mount_failure}"
+    if remedy := azure_files.remedy(look.job, look.observed.mount_failure):
+        message = f"{message}; {remedy}"
     return Finding(phase, Reason.STORAGE_UNAVAILABLE, message, stalled=True, pod=pod)
 
 

@@ -120,9 +120,9 @@ while read -r host _; do
         if [ -z "${HOROVODJOB_AS_WORKER:-}" ]; then
             give_up LauncherFailed "a worker has the launcher's own address, $host, and mpirun would start its ranks here: set hostNetwork for workers only"
         fi
-        if [ -n "${HOROVODJOB_SCRIPT:-}" ] && [ ! -e "$HOROVODJOB_SCRIPT" ]; then
-            give_up ScriptNotFound "there is no file $HOROVODJOB_SCRIPT on the launcher, which hosts ranks"
-        fi
+        # shellcheck source=SCRIPTDIR/script.sh
+        . "$etc/script.sh"
+        words=$(require_script) || give_up ScriptNotFound "launcher, which hosts ranks: $words"
         continue
     fi
     join "$host" &

@@ -27,10 +27,9 @@ horovodjob-join)
     rm -rf "$run/told" "$run/ending"
     umask 022
     cat >"$run/hostfile.new" && mv "$run/hostfile.new" "$run/hostfile" || exit 1
-    if [ -n "${HOROVODJOB_SCRIPT:-}" ] && [ ! -e "$HOROVODJOB_SCRIPT" ]; then
-        echo "there is no file $HOROVODJOB_SCRIPT on this worker"
-        exit 66
-    fi
+    # shellcheck source=SCRIPTDIR/script.sh
+    . /etc/horovodjob/mpi/script.sh
+    require_script || exit 66
     ;;
 horovodjob-end)
     # The launcher is to go and calls: it ends mpirun when every worker has said that its ranks have saved what they had.

@@ -1,0 +1,93 @@
+"""Shares of Azure Files that a job mounts: `spec.azureFiles`."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from horovodjob.api.model import Model, Name
+
+RELATIVE = "!self.{0}.startsWith('/') && !self.{0}.split('/').exists(part, part == '..')"
+RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+MountOption = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\s,]+$")]
+RULES = (
+    (
+        "!has(self.relativeMountPath) || " + RELATIVE.format("relativeMountPath"),
+        "relativeMountPath must be a path below $AZ_BATCHAI_JOB_MOUNT_ROOT without a leading / and without .., "
+        "such as myshare",
+    ),
+    (
+        "!has(self.directory) || " + RELATIVE.format("directory"),
+        "directory must be a path on the share without a leading / and without .., such as cifar/data",
+    ),
+    (
+        "!has(self.protocol) || self.protocol != 'nfs' || "
+        "!has(self.secretName) && !has(self.clientID) && !has(self.mountOptions)",
+        "protocol nfs takes no secretName, clientID or mountOptions: NFS shares have no keys, and their options need "
+        "a PersistentVolume (spec.volumes)",
+    ),
+    (
+        "!has(self.clientID) || !has(self.secretName)",
+        "set secretName (an account key) or clientID (workload identity), not both",
+    ),
+)
+VALIDATIONS: list[Any] = [{"rule": rule, "message": message} for rule, message in RULES]
+
+
+class AzureFileShare(Model):
+    """A share of Azure Files, mounted in launcher and workers."""
+
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": VALIDATIONS})
+    name: Annotated[str, StringConstraints(min_length=1, max_length=46, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = (
+        Field(description="Name of this entry, different from those of the others; also the default mount path.")
+    )
+    account: Annotated[str, StringConstraints(min_length=3, max_length=24, pattern=r"^[a-z0-9]+$")] = Field(
+        description="Name of the storage account."
+    )
+    share: Annotated[str, StringConstraints(min_length=3, max_length=63, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")] = Field(
+        description="Name of the share."
+    )
+    directory: RelativePath | None = Field(
+        None,
+        description="Directory of the share that is mounted instead of its root; it is created if it does not exist.",
+    )
+    secret_name: Name | None = Field(
+        None,
+        description="Secret of the job's namespace with the keys azurestorageaccountname and azurestorageaccountkey; "
+        "default azure-storage-account-<account>-secret.",
+    )
+    client_id: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[-0-9A-Za-z]+$")] | None = (
+        Field(
+            None,
+            alias="clientID",
+            description="Client ID of a managed identity that mounts the share in place of an account key, by workload "
+            "identity: it trusts the job's service account, and the CSI driver is version 1.35 or newer.",
+        )
+    )
+    relative_mount_path: RelativePath | None = Field(
+        None, description="The share appears at $AZ_BATCHAI_JOB_MOUNT_ROOT/<relativeMountPath>; default: name."
+    )
+    read_only: bool = Field(False, description="Whether the job can only read the share.")
+    mount_options: tuple[MountOption, ...] | None = Field(
+        None,
+        description="Options of mount.cifs, such as actimeo=1; each replaces the operator's default of the same name "
+        "(dir_mode, file_mode, uid, gid, mfsymlinks, nobrl, cache, actimeo, nosharesock).",
+        max_length=64,
+    )
+    protocol: Literal["smb", "nfs"] = Field(
+        "smb", description="smb, through the CSI driver file.csi.azure.com, or nfs, for NFS shares of premium accounts."
+    )
+    server: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-.0-9A-Za-z]+$")] | None = Field(
+        None,
+        description="Address of the account where it is not <account>.file.core.windows.net: that of another cloud "
+        "or of a private endpoint.",
+    )
+
+    @property
+    def mount_path(self) -> str:
+        """Path of the share below AZ_BATCHAI_JOB_MOUNT_ROOT."""
+        return (self.relative_mount_path or self.name).strip("/")
+
+    @property
+    def key_secret(self) -> str:
+        """Name of the Secret with the account's key."""
+        return self.secret_name or f"azure-storage-account-{self.account}-secret"

@@ -1,0 +1,149 @@
+"""Volumes for `spec.azureFiles`, and what to do where one cannot be mounted."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from horovodjob.api.azure_files import AzureFileShare
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.spec import RolePods
+from horovodjob.api.vocabulary import PodSecurity
+from horovodjob_operator.domain import names
+
+CSI_DRIVER = "file.csi.azure.com"
+# User and group of the trainer image.
+IMAGE_USER = 1000
+OWNERSHIP = ("uid", "gid")
+# SMB has no owners and modes: a mount gives all files the same. HDF5 and SQLite lock byte ranges, which fails across
+# SMB clients (nobrl); each mount has its own connection, so that one that breaks takes no other with it (nosharesock).
+SMB_OPTIONS = (
+    "dir_mode=0777",
+    "file_mode=0777",
+    "mfsymlinks",
+    "nobrl",
+    "nosharesock",
+    "cache=strict",
+    "actimeo=30",
+)
+
+
+# What mount.cifs, the driver and the kubelet print, in lower case, and what mends it.
+PORT_CLOSED = "the node cannot reach port 445 of the account: open it in network security group and firewall"
+REMEDIES = (
+    (
+        ("not found in the list of registered csi drivers",),
+        "the node has no Azure Files driver: az aks update --enable-file-driver",
+    ),
+    (
+        ("secrets ", "not found"),
+        "create it in namespace {namespace}: kubectl create secret generic NAME --namespace {namespace} "
+        "--from-literal=azurestorageaccountname=ACCOUNT --from-literal=azurestorageaccountkey=KEY",
+    ),
+    (
+        ("accountkey is empty",),
+        "the Secret needs the keys azurestorageaccountname and azurestorageaccountkey",
+    ),
+    (
+        ("mount error(13)",),
+        "the account's key is not the one in the Secret, or the account's firewall refuses the node: compare with "
+        "az storage account keys list --account-name {accounts}",
+    ),
+    (
+        ("mount error(2)",),
+        "the share does not exist: create it with az storage share-rm create --storage-account {accounts} --name SHARE",
+    ),
+    (
+        ("could not resolve address",),
+        "no such storage account: correct spec.azureFiles (account {accounts}), or the node's DNS",
+    ),
+    (("mount operation timed out",), PORT_CLOSED),
+    # ETIMEDOUT, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EINPROGRESS
+    *(((f"mount error({number})",), PORT_CLOSED) for number in (110, 111, 112, 113, 115)),
+)
+
+
+def remedy(job: HorovodJob, words: str) -> str:
+    """What mends a mount that failed with these words of the kubelet; empty where that is not known."""
+    text = words.lower()
+    accounts = ", ".join(dict.fromkeys(share.account for share in job.spec.azure_files or ()))
+    for needles, advice in REMEDIES:
+        if accounts and all(needle in text for needle in needles):
+            return advice.format(namespace=job.metadata.namespace, accounts=accounts)
+    return ""
+
+
+def volumes(job: HorovodJob, pods: RolePods) -> list[dict[str, Any]]:
+    """A volume for each share, with files owned by the user of these pods."""
+    return [_volume(share, _smb_options(job, pods, share)) for share in job.spec.azure_files or ()]
+
+
+def mounts(job: HorovodJob) -> list[dict[str, Any]]:
+    """Where the shares appear in the containers.
+
+    The kubelet creates a `subPath` that does not exist; the driver creates a `folderName` only since version 1.34.
+    """
+    return [
+        {"name": _volume_name(share), "mountPath": f"{names.MOUNT_ROOT}/{share.mount_path}"}
+        | ({"subPath": share.directory.strip("/")} if share.directory else {})
+        | ({"readOnly": True} if share.read_only else {})
+        for share in job.spec.azure_files or ()
+    ]
+
+
+def _volume_name(share: AzureFileShare) -> str:
+    return f"horovodjob-share-{share.name}"
+
+
+def _volume(share: AzureFileShare, options: Iterable[str]) -> dict[str, Any]:
+    volume: dict[str, Any] = {"name": _volume_name(share)}
+    if share.protocol == "nfs":
+        # The driver has no NFS for volumes of a pod's own: only for PersistentVolumes.
+        server = share.server or f"{share.account}.file.core.windows.net"
+        nfs = {"server": server, "path": f"/{share.account}/{share.share}", "readOnly": share.read_only}
+        return volume | {"nfs": nfs}
+    attributes = {"shareName": share.share, "mountOptions": ",".join(options)}
+    if share.client_id:
+        attributes |= {
+            "storageAccount": share.account,
+            "clientID": share.client_id,
+            "mountWithWorkloadIdentityToken": "true",
+        }
+    else:
+        attributes["secretName"] = share.key_secret
+    if share.server:
+        attributes["server"] = share.server
+    return volume | {"csi": {"driver": CSI_DRIVER, "readOnly": share.read_only, "volumeAttributes": attributes}}
+
+
+def _smb_options(job: HorovodJob, pods: RolePods, share: AzureFileShare) -> list[str]:
+    """The defaults, each replaced by the user's option of the same name; `brl` replaces `nobrl`."""
+    owner = (f"{name}={number}" for name, number in zip(OWNERSHIP, _user(job, pods), strict=True))
+    read_only = ("ro",) if share.read_only else ()
+    given = share.mount_options or ()
+    replaced = {_option_name(option) for option in given}
+    return [option for option in (*SMB_OPTIONS, *owner, *read_only) if _option_name(option) not in replaced] + [*given]
+
+
+def _option_name(option: str) -> str:
+    return option.partition("=")[0].removeprefix("no")
+
+
+def _user(job: HorovodJob, pods: RolePods) -> tuple[int, int]:
+    """User and group that the pods run as, as far as the job says."""
+    user = 0 if job.spec.pod_security is PodSecurity.BASELINE else IMAGE_USER
+    contexts = list(_security_contexts(pods.template))
+    uids = (context.get("runAsUser") for context in contexts)
+    uid = next((value for value in uids if isinstance(value, int)), user)
+    gids = (context.get(field) for field in ("fsGroup", "runAsGroup") for context in contexts)
+    return uid, next((value for value in gids if isinstance(value, int)), user)
+
+
+def _security_contexts(template: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Security contexts of a template, that of a container before that of the pod."""
+    spec = (template or {}).get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    containers = spec.get("containers")
+    for owner in (*(containers if isinstance(containers, list) else ()), spec):
+        context = owner.get("securityContext") if isinstance(owner, Mapping) else None
+        if isinstance(context, Mapping):
+            yield context
