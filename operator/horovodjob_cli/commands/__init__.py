@@ -1,0 +1,164 @@
+"""The commands: which module has which, and what all of them share.
+
+The module of a group is imported when one of its commands runs, so help and version need no client of Kubernetes or
+Azure.
+"""
+
+import functools
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from horovodjob_cli import errors, kube, options, output
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Entry(NamedTuple):
+    """A command, or a group of them: the module with its `app`, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "workspace": Entry("workspace", "Workspaces: namespaces for experiments and jobs."),
+    "experiment": Entry("experiment", "Experiments: jobs that belong together."),
+    "cluster": Entry("cluster", "Clusters: pools of GPU nodes."),
+    "job": Entry("job", "Training jobs, their files, logs and nodes."),
+    "storage": Entry("storage", "Shares, directories and files on Azure Files."),
+    "convert": Entry("convert", "Convert Batch AI's job.json or Kubeflow's MPIJob to YAML."),
+    "doctor": Entry("doctor", "Report what a job needs and this cluster lacks."),
+    "completion": Entry("completion", "Print the completion script of a shell."),
+}
+JOB_COMMANDS = {
+    "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
+    "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
+    "node": Entry("job_node", "Nodes and pods of a job."),
+}
+
+
+class _LazyCommand(TyperCommand):
+    """Stands for a command in the help until it is used."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name, short_help=entry.summary)
+        self._module = entry.module
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        app = importlib.import_module(f"{__name__}.{self._module}").app
+        return get_command(app).make_context(*arguments, **settings)
+
+
+def group(summary: str, entries: Mapping[str, Entry] | None = None) -> typer.Typer:
+    """A group of commands; `entries` are those that have a module of their own."""
+
+    class Group(TyperGroup):
+        def __init__(self, *, commands: Mapping[str, Any], **settings: Any) -> None:
+            lazy = {name: _LazyCommand(name, entry) for name, entry in (entries or {}).items()}
+            super().__init__(commands={**commands, **lazy}, **settings)
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            if not args and not ctx.resilient_parsing:
+                typer.echo(ctx.get_help(), err=True)
+                raise typer.Exit(errors.UsageError.exit_code)
+            return super().parse_args(ctx, args)
+
+    return typer.Typer(
+        cls=Group,
+        help=summary,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+
+
+def command(
+    app: typer.Typer, name: str, *, table: output.Table | None = None, **settings: Any
+) -> Callable[[Function], Function]:
+    """Register a function as a command, with the options of all commands; what it returns is printed.
+
+    `table` has the columns of its data; a function that returns None has no data.
+    """
+
+    def register(function: Function) -> Function:
+        own = inspect.signature(function, eval_str=True).parameters
+        shared = inspect.signature(options.shared, eval_str=True).parameters
+        added = {key: parameter for key, parameter in shared.items() if key not in own}
+
+        @functools.wraps(function)
+        def run(**values: Any) -> None:
+            try:
+                printer = output.Printer(values["output"], values["query"])
+                kube.choose(values["kubeconfig"], values["context"])
+                printer.write(function(**{key: values[key] for key in own}), table)
+            except Exception as error:
+                if values["debug"] and not isinstance(error, typer.Exit):
+                    traceback.print_exc()
+                raise
+
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (own | added).values()]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        app.command(name, **settings)(run)
+        return function
+
+    return register
+
+
+def run(arguments: list[str], program: str) -> int:
+    """Run one command line and give its exit code; errors are printed as a sentence."""
+    root = get_command(_root())
+    try:
+        with root.make_context(program, list(arguments)) as context:
+            root.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except typer.TyperException as error:
+        sys.stderr.write(f"error: {usage(error, program)}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        found = errors.explained(error)
+        sys.stderr.write(f"error: {found}\n")
+        return found.exit_code
+    return 0
+
+
+def usage(error: typer.TyperException, program: str) -> str:
+    """What is wrong with the command line, and which help describes it."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else program
+    words = " ".join(error.format_message().split()).rstrip(".")
+    return f"{words[:1].lower()}{words[1:]}; see `{path} --help`"
+
+
+def _root() -> typer.Typer:
+    root = group("Distributed training on Kubernetes with the commands of Azure Batch AI.", COMMANDS)
+
+    @root.callback()
+    def options_of_the_program(
+        version: Annotated[
+            bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        ] = False,
+    ) -> None:
+        pass
+
+    return root
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"hvj {version('horovodjob')}")
+        raise typer.Exit

@@ -1,0 +1,71 @@
+"""Options that several commands have, by the names that `az batchai` gave them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horovodjob_cli.output import Format
+
+Name = Annotated[str, typer.Option("--name", "-n", help="Name of the resource.", show_default=False)]
+JobName = Annotated[str, typer.Option("--job", "-j", help="Name of the job.", show_default=False)]
+Workspace = Annotated[
+    str | None,
+    typer.Option("--workspace", "-w", "--namespace", help="Namespace. Default: the one of the kubeconfig's context."),
+]
+Experiment = Annotated[str | None, typer.Option("--experiment", "-e", help="Name of the experiment.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Node pool that runs the job.")]
+ResourceGroup = Annotated[
+    str | None, typer.Option("--resource-group", "-g", help="Azure resource group of the AKS cluster.")
+]
+Subscription = Annotated[str | None, typer.Option("--subscription", help="Azure subscription of the AKS cluster.")]
+ConfigFile = Annotated[
+    Path,
+    typer.Option("--config-file", "-f", help="File with the job; - is standard input.", show_default=False),
+]
+StorageAccountName = Annotated[
+    str | None,
+    typer.Option(
+        "--storage-account-name", envvar="AZURE_BATCHAI_STORAGE_ACCOUNT", help="Azure storage account of the share."
+    ),
+]
+StorageAccountKey = Annotated[
+    str | None,
+    typer.Option(
+        "--storage-account-key",
+        envvar="AZURE_BATCHAI_STORAGE_KEY",
+        help="Key of the storage account; better in the environment, where no process list shows it.",
+        show_default=False,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operation to end.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Interval = Annotated[
+    float, typer.Option("--interval", min=0, help="Accepted for old scripts; changes arrive without polling.")
+]
+
+# What every command has.
+Output = Annotated[
+    Format | None, typer.Option("--output", "-o", help="Format of the data. Default: table on a terminal, else json.")
+]
+Query = Annotated[str | None, typer.Option("--query", help="JMESPath expression on the data.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", help="Kubeconfig file to use instead of the default.")]
+KubeContext = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+IgnoredText = Annotated[str | None, typer.Option("--resource-group", "-g", hidden=True)]
+IgnoredSubscription = Annotated[str | None, typer.Option("--subscription", hidden=True)]
+Verbose = Annotated[bool, typer.Option("--verbose", "--only-show-errors", hidden=True)]
+
+
+def shared(
+    output: Output = None,
+    query: Query = None,
+    debug: Debug = False,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+    resource_group: IgnoredText = None,
+    subscription: IgnoredSubscription = None,
+    verbose: Verbose = False,
+) -> None:
+    """The options of every command; the last three are accepted and ignored where a command has no use for them."""

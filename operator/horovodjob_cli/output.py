@@ -1,0 +1,184 @@
+"""Data on standard output as `az` writes it: JSON, YAML, tables and tab-separated values, filtered by JMESPath."""
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from horovodjob_cli.errors import UsageError
+
+# Columns of a table: title -> JMESPath expression on a record.
+Table = Mapping[str, str]
+GAP = "  "
+
+
+class Format(StrEnum):
+    """Formats of the option --output."""
+
+    JSON = "json"
+    JSONC = "jsonc"
+    YAML = "yaml"
+    TABLE = "table"
+    TSV = "tsv"
+    NONE = "none"
+
+
+class Printer:
+    """Prints what a command returns. Raises UsageError for an invalid query, before the command does anything."""
+
+    def __init__(self, format_: Format | None, query: str | None) -> None:
+        self._format = format_ or (Format.TABLE if sys.stdout.isatty() else Format.JSON)
+        self._query = compiled(query) if query is not None else None
+
+    def write(self, data: Any, table: Table | None) -> None:
+        """Print the data; nothing for a command that has none."""
+        if data is None and self._query is None:
+            return
+        if self._query is not None:
+            data, table = self._query.search(data), None
+        text = self._text(data, table)
+        if text:
+            sys.stdout.write(text + "\n")
+
+    def _text(self, data: Any, table: Table | None) -> str:
+        match self._format:
+            case Format.NONE:
+                return ""
+            case Format.YAML:
+                import yaml
+
+                return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True)).rstrip("\n").removesuffix("\n...")
+            case Format.TABLE:
+                return table_text(data, table)
+            case Format.TSV:
+                return "\n".join(tsv_lines(data))
+            case Format.JSONC if sys.stdout.isatty():
+                return colored(json_text(data))
+        return json_text(data)
+
+
+def compiled(query: str) -> Any:
+    """The compiled JMESPath expression. Raises UsageError that shows where it is wrong."""
+    import jmespath
+
+    try:
+        return jmespath.compile(query)
+    except jmespath.exceptions.JMESPathError as error:
+        position = getattr(error, "lex_position", None)
+        where = f" at character {position + 1}" if position is not None else ""
+        raise UsageError(f"--query {query!r} is not a valid JMESPath expression{where}: see jmespath.org") from error
+
+
+def json_text(data: Any) -> str:
+    """Indented by two, as `az` prints it."""
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def colored(text: str) -> str:
+    """JSON with colors for a terminal."""
+    import io
+
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=True, width=10_000)
+    console.print(Syntax(text, "json", theme="ansi_dark", background_color="default"), soft_wrap=True, end="")
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def table_text(data: Any, table: Table | None) -> str:
+    """Rows below a rule of dashes; on a terminal that is too narrow, a block of lines for each row."""
+    if not isinstance(data, list | dict):
+        return cell(data)
+    records = data if isinstance(data, list) else [data]
+    titles, rows = _selected(records, table) if table is not None else _automatic(records)
+    if not rows:
+        return ""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(len(title), *map(len, column)) for title, column in zip(titles, columns, strict=True)]
+    if sys.stdout.isatty() and sum(widths) + len(GAP) * (len(widths) - 1) > shutil.get_terminal_size().columns:
+        return blocks(titles, rows)
+    numeric = [all(is_number(each) for each in column if each) and any(column) for column in columns]
+    lines = [titles, ["-" * width for width in widths], *rows]
+    return "\n".join(_line(line, widths, numeric) for line in lines)
+
+
+def blocks(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """One line for each cell, rows separated by an empty line."""
+    width = max(map(len, titles))
+    return "\n\n".join(
+        "\n".join(f"{title.ljust(width)}{GAP}{value}".rstrip() for title, value in zip(titles, row, strict=True))
+        for row in rows
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    justified = (
+        each.rjust(width) if right else each.ljust(width)
+        for each, width, right in zip(cells, widths, numeric, strict=True)
+    )
+    return GAP.join(justified).rstrip()
+
+
+def _selected(records: Sequence[Any], table: Table) -> tuple[list[str], list[list[str]]]:
+    import jmespath
+
+    expressions = [jmespath.compile(expression) for expression in table.values()]
+    return list(table), [[cell(expression.search(record)) for expression in expressions] for record in records]
+
+
+def _automatic(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
+    """As `az` chooses them: scalar fields with a capital letter, values of a list of lists as Column1, Column2."""
+    found = [_fields(record) for record in records]
+    titles = list(dict.fromkeys(title for fields in found for title in fields))
+    return titles, [[fields.get(title, "") for title in titles] for fields in found] if titles else []
+
+
+def _fields(record: Any) -> dict[str, str]:
+    if isinstance(record, dict):
+        scalars = {key: value for key, value in record.items() if not isinstance(value, list | dict)}
+        return {key[:1].upper() + key[1:]: cell(value) for key, value in scalars.items()}
+    if isinstance(record, list):
+        return {f"Column{number}": cell(value) for number, value in enumerate(record, 1)}
+    return {"Result": cell(record)}
+
+
+def cell(value: Any) -> str:
+    """A value in a table: nothing for null, one line for text."""
+    if value is None:
+        return ""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return " ".join(str(value).splitlines())
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell is aligned to the right."""
+    return text.removeprefix("-").replace(".", "", 1).isdigit()
+
+
+def tsv_lines(data: Any) -> list[str]:
+    """A line for each item, a tab between its values; lists and objects within are counted or left empty as by `az`."""
+    items = data if isinstance(data, list) else [data]
+    return ["\t".join(tsv_values(item)) for item in items]
+
+
+def tsv_values(item: Any) -> list[str]:
+    """The values of one line."""
+    if isinstance(item, dict):
+        return [tsv_cell(value) for value in item.values()]
+    if isinstance(item, list):
+        return [tsv_cell(value) for value in item]
+    return [tsv_cell(item)]
+
+
+def tsv_cell(value: Any) -> str:
+    """A scalar as text, a list as the number of its items, nothing for an object."""
+    if isinstance(value, list):
+        return str(len(value))
+    if isinstance(value, dict):
+        return ""
+    return cell(value)
