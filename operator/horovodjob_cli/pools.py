@@ -1,0 +1,193 @@
+"""Node pools as Batch AI showed clusters: the state of each node, counted. Pure: same arguments, same answer."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from horovodjob.api.vocabulary import AKS_POOL_LABEL, GPU_RESOURCE, LABEL_JOB, SPOT_LABELS
+
+Object = dict[str, Any]
+POOL_LABELS = (AKS_POOL_LABEL, "agentpool", "karpenter.sh/nodepool")
+VM_SIZE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+# The name of the pool of all GPU nodes where no node has a label of a pool.
+ALL_GPU_NODES = "gpu"
+GPU_LABELS = {
+    "kubernetes.azure.com/accelerator": "nvidia",
+    "accelerator": "nvidia",
+    "nvidia.com/gpu.present": "true",
+    "karpenter.azure.com/sku-gpu-manufacturer": "nvidia",
+}
+GPU_TAINTS = ("sku=gpu", "nvidia.com/gpu")
+GPU_VM_SIZE = re.compile("Standard_N[CDV]", re.IGNORECASE)
+# Taints of nodes that are on their way out: cluster autoscaler, Karpenter, a VM that is shut down.
+LEAVING_TAINTS = (
+    "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "node.kubernetes.io/out-of-service",
+)
+# Conditions of the node problem detector on AKS. It reports and never repairs.
+FAULTS = (
+    "GPUMissing",
+    "XIDErrors",
+    "NVLinkStatusInactive",
+    "IBLinkFlapping",
+    "GPUClockThrottling",
+    "UnhealthyNvidiaDevicePlugin",
+    "UnhealthyNvidiaDCGMServices",
+    "ReadonlyFilesystem",
+    "KernelDeadlock",
+)
+# The cluster autoscaler of AKS gives up on a node that is not Ready by then (max-node-provision-time).
+PROVISION_TIME = timedelta(minutes=15)
+
+
+class NodeState(StrEnum):
+    """Batch AI's states of a node."""
+
+    IDLE = "idle"
+    LEAVING = "leaving"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    UNUSABLE = "unusable"
+
+
+def pool_name(node: Object) -> str | None:
+    """The pool that a node belongs to by its labels."""
+    labels = node["metadata"].get("labels") or {}
+    return next((labels[label] for label in POOL_LABELS if label in labels), None)
+
+
+def pools(nodes: Iterable[Object]) -> dict[str, list[Object]]:
+    """Nodes by pool; where no node has a label of a pool, all GPU nodes are one."""
+    found: dict[str, list[Object]] = {}
+    unlabelled = []
+    for node in nodes:
+        name = pool_name(node)
+        if name is not None:
+            found.setdefault(name, []).append(node)
+        elif is_gpu_node(node):
+            unlabelled.append(node)
+    return dict(sorted(found.items())) if found or not unlabelled else {ALL_GPU_NODES: unlabelled}
+
+
+def is_gpu_node(node: Object) -> bool:
+    """Whether a node has GPUs, or will have them once its device plugin runs."""
+    labels = node["metadata"].get("labels") or {}
+    return (
+        gpus(node, "capacity") > 0
+        or any(labels.get(key) == value for key, value in GPU_LABELS.items())
+        or bool(GPU_VM_SIZE.match(vm_size(node) or ""))
+        or any(
+            taint["key"] in GPU_TAINTS or f"{taint['key']}={taint.get('value')}" in GPU_TAINTS for taint in taints(node)
+        )
+    )
+
+
+def gpus(node: Object, kind: str = "allocatable") -> int:
+    """GPUs that a node has (`capacity`) or can give to pods (`allocatable`)."""
+    return int((node.get("status", {}).get(kind) or {}).get(GPU_RESOURCE, 0))
+
+
+def vm_size(node: Object) -> str | None:
+    """The size of the virtual machine."""
+    labels = node["metadata"].get("labels") or {}
+    return next((labels[label] for label in VM_SIZE_LABELS if label in labels), None)
+
+
+def is_spot(node: Object) -> bool:
+    """Whether the platform may take the node away."""
+    labels = node["metadata"].get("labels") or {}
+    return any(labels.get(label) == "spot" for label in SPOT_LABELS)
+
+
+def taints(node: Object) -> list[Object]:
+    """The node's taints."""
+    return node["spec"].get("taints") or []
+
+
+def node_state(node: Object, pods: Sequence[Object], *, now: datetime) -> NodeState:
+    """The state of a node on which these pods of jobs are."""
+    if is_leaving(node):
+        return NodeState.LEAVING
+    new = age(node["metadata"].get("creationTimestamp"), now) < PROVISION_TIME
+    if node_faults(node):
+        return NodeState.UNUSABLE
+    ready = condition(node, "Ready")
+    if ready.get("status") != "True":
+        since = age(ready.get("lastTransitionTime"), now)
+        return NodeState.PREPARING if new and since < PROVISION_TIME else NodeState.UNUSABLE
+    if is_gpu_node(node) and not gpus(node):
+        return NodeState.PREPARING if new else NodeState.UNUSABLE
+    live = [pod for pod in pods if pod["status"].get("phase") in ("Pending", "Running")]
+    if any(is_running(pod) for pod in live):
+        return NodeState.RUNNING
+    return NodeState.PREPARING if live else NodeState.IDLE
+
+
+def is_leaving(node: Object) -> bool:
+    """Whether the node is cordoned or about to be deleted."""
+    cordoned = bool(node["spec"].get("unschedulable"))
+    return (
+        cordoned
+        or "deletionTimestamp" in node["metadata"]
+        or any(taint["key"] in LEAVING_TAINTS for taint in taints(node))
+    )
+
+
+def is_running(pod: Object) -> bool:
+    """Whether the pod runs, with the preparation of its node done: a pod of a job is Ready only then."""
+    ready: str = condition(pod, "Ready").get("status", "True")
+    return pod["status"].get("phase") == "Running" and ready == "True"
+
+
+def node_faults(node: Object) -> list[Object]:
+    """The conditions that make a node unusable."""
+    return [each for each in conditions(node) if each["type"] in FAULTS and each["status"] == "True"]
+
+
+def conditions(thing: Object) -> list[Object]:
+    """Conditions of a node or pod."""
+    return thing.get("status", {}).get("conditions") or []
+
+
+def condition(thing: Object, kind: str) -> Object:
+    """The condition of this type; empty if there is none."""
+    return next((each for each in conditions(thing) if each["type"] == kind), {})
+
+
+def age(timestamp: str | None, now: datetime) -> timedelta:
+    """Time since then; zero if it is unknown."""
+    return now - datetime.fromisoformat(timestamp) if timestamp else timedelta()
+
+
+def node_records(nodes: Iterable[Object], pods: Iterable[Object], *, now: datetime) -> list[Object]:
+    """What `cluster node list` shows of each node."""
+    by_node: dict[str, list[Object]] = {}
+    for pod in pods:
+        by_node.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
+    return [node_record(node, by_node.get(node["metadata"]["name"], []), now) for node in nodes]
+
+
+def node_record(node: Object, pods: Sequence[Object], now: datetime) -> Object:
+    """A node by Batch AI's names where it had one; `jobs` as namespace/name."""
+    live = [pod["metadata"] for pod in pods if pod["status"].get("phase") in ("Pending", "Running")]
+    addresses = node["status"].get("addresses") or []
+    return {
+        "nodeId": node["metadata"]["name"],
+        "ipAddress": next((each["address"] for each in addresses if each["type"] == "InternalIP"), None),
+        "state": node_state(node, pods, now=now).value,
+        "vmSize": vm_size(node),
+        "gpus": gpus(node),
+        "jobs": sorted({f"{pod['namespace']}/{pod['labels'][LABEL_JOB]}" for pod in live}),
+        "errors": [{"code": each["type"], "message": each.get("message", "")} for each in node_faults(node)],
+    }
+
+
+def state_counts(nodes: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Batch AI's `nodeStateCounts` of node records."""
+    counts = Counter(node["state"] for node in nodes)
+    return {f"{state}NodeCount": counts[state] for state in NodeState}
