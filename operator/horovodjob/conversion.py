@@ -1,8 +1,12 @@
 """What a conversion to HorovodJob gives, and its one error. Shared by the converters of Batch AI and Kubeflow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
+
+from horovodjob.api.spec import HorovodJobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +21,12 @@ class Note:
 
 
 class ConversionError(ValueError):
-    """The document cannot be converted; carries every problem that was found."""
+    """The document cannot be converted; carries every problem that was found, and the warnings beside them."""
 
-    def __init__(self, problems: Sequence[Note]) -> None:
+    def __init__(self, problems: Sequence[Note], warnings: Sequence[Note] = ()) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+        self.warnings = tuple(map(str, warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,30 @@ class Notes:
     def raise_problems(self) -> None:
         """Raises ConversionError if there is any problem."""
         if self.problems:
-            raise ConversionError(self.problems)
+            raise ConversionError(self.problems, self.warnings)
+
+
+def conversion(job: dict[str, Any], secrets: Sequence[dict[str, Any]], notes: Notes) -> Conversion:
+    """The result, checked against the resource's own schema. Raises ConversionError if there is any problem."""
+    notes.raise_problems()
+    try:
+        HorovodJobSpec.model_validate(job["spec"])
+    except ValidationError as error:
+        for problem in error.errors(include_url=False, include_context=False, include_input=False):
+            notes.refuse(f"spec{path_text(problem['loc'])}", f"HorovodJob does not take the value: {problem['msg']}")
+    notes.raise_problems()
+    return Conversion(job, tuple(secrets), tuple(map(str, notes.warnings)))
+
+
+def path_text(keys: Sequence[str | int]) -> str:
+    """The path below something: `.azureFileShares[0].azureFileUrl`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+
+
+def secret(name: str, namespace: str | None, values: Mapping[str, str], kind: str = "Opaque") -> dict[str, Any]:
+    """A Secret as a manifest."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind, "stringData": dict(values)}
 
 
 def _append(notes: list[Note], note: Note) -> None:

@@ -22,6 +22,8 @@ AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
 # AKS has the first and the second, which is to take its place; nodes that Karpenter makes have the third.
 SPOT_LABELS = (AKS_PRIORITY_TAINT, "kubernetes.azure.com/priority", "karpenter.sh/capacity-type")
 OPERATOR_NAME = "horovodjob.dev/operator"
+# AZ_BATCHAI_JOB_MOUNT_ROOT in the containers.
+MOUNT_ROOT = "/mnt/batchai/mounts"
 
 
 class Role(StrEnum):

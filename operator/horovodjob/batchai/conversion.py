@@ -1,11 +1,32 @@
 """Batch AI's job.json, converted to a HorovodJob."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.conversion import Conversion, ConversionError, Note
+from horovodjob.api.vocabulary import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.batchai.durations import duration_seconds
+from horovodjob.batchai.environment import Environment, convert_environment, path_field, require_absolute
+from horovodjob.batchai.fields import FIELDS, IGNORED
+from horovodjob.batchai.images import convert_container, mpi_implementation
+from horovodjob.batchai.mounts import Mounts, Options, convert_mounts
+from horovodjob.batchai.names import ANNOTATION_NAME, label_value, pool_name_error, resource_name
+from horovodjob.batchai.toolkits import MOST_NODES, toolkit_program
+from horovodjob.batchai.variables import GENERATED, JOB_TEMP, MOUNT, RENAMED, report_absent, with_todays_names
+from horovodjob.command_line import BASH_SYNTAX, shell_text
+from horovodjob.conversion import Conversion, ConversionError, Note, Notes, conversion
+from horovodjob.document import Node, unknown_keys
 
 __all__ = ["Conversion", "ConversionError", "Note", "convert"]
+
+WEEK_SECONDS = 604800
+MOST_SECONDS = 2147483647
+AS_ROOT = re.compile(
+    r"(^|[\s;&|(])(sudo|apt|apt-get|aptitude|dpkg|yum|dnf|apk|zypper|conda|ldconfig|chown|mount|systemctl|service)\s"
+    r"|\bpip[0-9.]*\s+install\b(?!.*\s--user\b)|\bmake\s+install\b"
+)
+FOR_LAUNCHER = re.compile(r"mpi|openssh", re.IGNORECASE)
+RUNS_SCRIPT = re.compile(r"\.sh\b")
 
 
 def convert(
@@ -25,4 +46,223 @@ def convert(
 
     Raises ConversionError with every problem of the document.
     """
-    raise NotImplementedError
+    notes = Notes()
+    properties = _properties(document, notes)
+    job_name = _resource_name(name, notes)
+    nodes = _nodes(properties)
+    environment = convert_environment(properties, job_name, namespace)
+    options = Options(job_name, storage_account, storage_key, nfs_servers or {})
+    mounts = convert_mounts(properties.child("mountVolumes"), options)
+    container = convert_container(properties, properties.child("containerSettings"), image, job_name, namespace)
+    program = toolkit_program(properties, nodes, environment.variables)
+    spec: dict[str, Any] = {
+        **container.spec,
+        **_pool(properties, pool),
+        **_priority(properties),
+        "worker": _worker(nodes, program.slots, gpus, notes),
+        **program.spec,
+        **_mpi(properties, container.spec.get("image", "")),
+        **_storage(mounts, environment),
+        **_preparation(properties, environment.variables),
+        **_logs(properties, environment.variables),
+        "runPolicy": {"activeDeadlineSeconds": _deadline(properties)},
+    }
+    _report_unmounted(properties, mounts)
+    metadata = _metadata(name, job_name, namespace, experiment, notes)
+    job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    return conversion(job, [*container.secrets, *environment.secrets, *mounts.secrets(namespace)], notes)
+
+
+def _properties(document: Any, notes: Notes) -> Node:
+    """The job's properties, which the clients took with and without their wrapper; unknown keys are warned about."""
+    if not isinstance(document, Mapping):
+        notes.refuse("", "the file must have one JSON object: Batch AI's job.json")
+        notes.raise_problems()
+    wrapped = Node(document, "", notes).child("properties") if document.get("properties") is not None else None
+    prefix = "properties." if wrapped is not None else ""
+    known = {f"{prefix}{path}" for path in FIELDS} | IGNORED | {f"{prefix}{key}" for key in IGNORED}
+    for path, close in unknown_keys(document, known):
+        notes.warn(path, "is not a field of job.json and is ignored" + (f": is {close} meant?" if close else ""))
+    return wrapped or Node({} if document.get("properties") is not None else document, "", notes)
+
+
+def _resource_name(name: str, notes: Notes) -> str:
+    try:
+        return resource_name(name)
+    except ValueError as error:
+        notes.refuse("--name", str(error))
+        return "job"
+
+
+def _metadata(name: str, job_name: str, namespace: str | None, experiment: str | None, notes: Notes) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": job_name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    if experiment is not None:
+        try:
+            metadata["labels"] = {LABEL_EXPERIMENT: label_value(experiment)}
+        except ValueError as error:
+            notes.refuse("--experiment", str(error))
+    return metadata | {"annotations": {ANNOTATION_NAME: name}}
+
+
+def _nodes(properties: Node) -> int:
+    if not properties.has("nodeCount"):
+        properties.notes.refuse(properties.at("nodeCount"), "is missing: add the number of nodes")
+    return properties.number("nodeCount", 1, MOST_NODES) or 1
+
+
+def _worker(nodes: int, slots: int | None, gpus: int | None, notes: Notes) -> dict[str, int]:
+    """Replicas, GPUs and processes of the workers, without what the resource has by default."""
+    if gpus is not None and gpus < 0:
+        notes.refuse("--gpus", "must be 0 or more")
+    count = gpus if gpus is not None else (slots or 1)
+    worker = {"replicas": nodes}
+    if count != 1:
+        worker["gpus"] = count
+    if slots is not None and (slots != max(count, 1) or slots != 1):
+        worker["slots"] = slots
+    return worker
+
+
+def _pool(properties: Node, pool: str | None) -> dict[str, str]:
+    """The node pool: the option before the document, each a name or an ARM id."""
+    cluster = properties.child("cluster")
+    given = cluster.required_text("id") if cluster is not None else None
+    where = cluster.at("id") if cluster is not None and pool is None else "--cluster"
+    text = pool if pool is not None else given
+    if text is None:
+        return {}
+    name = text.rstrip("/").rpartition("/")[2]
+    if problem := pool_name_error(name):
+        properties.notes.refuse(where, f"{problem}; name the pool with --cluster")
+    return {"pool": name}
+
+
+def _priority(properties: Node) -> dict[str, str]:
+    priority = (properties.text("schedulingPriority") or "normal").lower()
+    where = properties.at("schedulingPriority")
+    if priority not in ("low", "normal", "high"):
+        properties.notes.refuse(where, "must be low, normal or high")
+    if priority == "normal":
+        return {}
+    name = f"horovodjob-{priority}"
+    value = -1000 if priority == "low" else 1000
+    properties.notes.warn(
+        where, f"needs a PriorityClass: kubectl create priorityclass {name} --value={value}, if the cluster has none"
+    )
+    return {"priorityClassName": name}
+
+
+def _mpi(properties: Node, image: str) -> dict[str, Any]:
+    """Whose mpirun the ranks need, as far as image and preparation say it."""
+    preparation = properties.child("jobPreparation")
+    command = preparation.text("commandLine") if preparation is not None else None
+    if properties.has("customToolkitSettings"):
+        return {}
+    found = mpi_implementation(image, command or "")
+    if found is None:
+        return {}
+    properties.notes.warn(
+        properties.path, f"image or preparation seem to have {found}: correct spec.mpi.implementation if not"
+    )
+    return {"mpi": {"implementation": found}}
+
+
+def _storage(mounts: Mounts, environment: Environment) -> dict[str, Any]:
+    lists = {
+        "env": environment.env,
+        "inputs": environment.inputs,
+        "outputs": environment.outputs,
+        "azureFiles": mounts.azure_files,
+        "volumes": mounts.volumes,
+        "volumeMounts": mounts.volume_mounts,
+    }
+    return {key: items for key, items in lists.items() if items}
+
+
+def _preparation(properties: Node, variables: Mapping[str, bool]) -> dict[str, Any]:
+    preparation = properties.child("jobPreparation")
+    command = preparation.required_text("commandLine") if preparation is not None else None
+    if preparation is None or command is None:
+        return {}
+    where = preparation.at("commandLine")
+    report_absent(command, {*variables, *RENAMED}, where, properties.notes)
+    text = with_todays_names(command)
+    if BASH_SYNTAX.search(text):
+        text = f"bash -c {_quoted(text)}"
+    result: dict[str, Any] = {"preparation": {"command": shell_text(text)}}
+    if AS_ROOT.search(command):
+        result["podSecurity"] = "Baseline"
+        properties.notes.warn(
+            where,
+            "needs root, so the job has podSecurity: Baseline and needs an image that runs as root; the trainer image "
+            "has MPI, Keras and Horovod already: with --image, remove what it installs",
+        )
+    elif RUNS_SCRIPT.search(command):
+        properties.notes.warn(where, "if the script needs root, set podSecurity: Baseline")
+    if FOR_LAUNCHER.search(command) and not properties.has("customToolkitSettings"):
+        properties.notes.warn(
+            where,
+            "runs on the workers and not in the launcher, which needs mpirun and ssh too: use an image that has them, "
+            "or set launcher.asWorker: true",
+        )
+    return result
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _logs(properties: Node, variables: Mapping[str, bool]) -> dict[str, Any]:
+    key = "stdOutErrPathPrefix"
+    prefix = path_field(properties, key, dict.fromkeys(GENERATED[:2], True), required=True)
+    if prefix is None:
+        return {}
+    if prefix.startswith(f"$({JOB_TEMP})"):
+        properties.notes.warn(
+            properties.at(key), "is gone with the pods, so there are no log files: use a share, or kubectl logs"
+        )
+        return {}
+    require_absolute(properties, key, prefix)
+    return {"logs": {"pathPrefix": prefix}}
+
+
+def _deadline(properties: Node) -> int:
+    """Seconds that the job can take; Batch AI's default was a week."""
+    constraints = properties.child("constraints")
+    text = constraints.text("maxWallClockTime") if constraints is not None else None
+    if constraints is None or text is None:
+        return WEEK_SECONDS
+    where = constraints.at("maxWallClockTime")
+    try:
+        seconds = duration_seconds(text)
+    except ValueError as error:
+        properties.notes.refuse(where, str(error))
+        return WEEK_SECONDS
+    if not 1 <= seconds <= MOST_SECONDS:
+        properties.notes.refuse(where, f"must be from 1 to {MOST_SECONDS} seconds")
+    return seconds
+
+
+def _report_unmounted(properties: Node, mounts: Mounts) -> None:
+    """Warns about paths below the mount root at which nothing is mounted: clusters had mounts of their own."""
+    for path, text in _texts(properties.value, properties.path):
+        for relative in MOUNT.findall(with_todays_names(text)):
+            if not any(f"{relative}/".startswith(f"{mount}/") for mount in mounts.paths):
+                first = relative.partition("/")[0]
+                properties.notes.warn(
+                    path,
+                    f"no entry of mountVolumes is mounted at {first}: if the cluster mounted it, add that share to "
+                    f"spec.azureFiles as {{name: {first}, account: ACCOUNT, share: SHARE}}",
+                )
+
+
+def _texts(value: Any, path: str) -> list[tuple[str, str]]:
+    if isinstance(value, str):
+        return [(path, value)]
+    if isinstance(value, Mapping):
+        return [text for key, inner in value.items() for text in _texts(inner, f"{path}.{key}" if path else str(key))]
+    if isinstance(value, list):
+        return [text for index, inner in enumerate(value) for text in _texts(inner, f"{path}[{index}]")]
+    return []

@@ -1,5 +1,6 @@
 """Names, labels, paths and ports of a job's objects: each is made here and nowhere else."""
 
+from horovodjob.api import vocabulary
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.vocabulary import (
     LABEL_ATTEMPT,
@@ -12,7 +13,7 @@ from horovodjob.api.vocabulary import (
 )
 
 SSH_PORT = 2222
-MOUNT_ROOT = "/mnt/batchai/mounts"
+MOUNT_ROOT = vocabulary.MOUNT_ROOT
 JOB_TEMP = "/mnt/batchai/temp"
 RUN_DIRECTORY = "/run/horovodjob"
 HOSTFILE = f"{RUN_DIRECTORY}/hostfile"

@@ -1,0 +1,141 @@
+"""containerSettings of Batch AI: image, registry and shared memory."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from horovodjob.conversion import secret
+from horovodjob.document import Node
+
+DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "hub.docker.com", "registry.hub.docker.com")
+DOCKER_HUB_KEY = "https://index.docker.io/v1/"
+# CUDA before 11 has no kernels for Ampere, before 10 none for Turing; CNTK, Caffe 2 and Chainer ended before.
+OLD_IMAGE = re.compile(
+    r"(^|/)tensorflow:(0|1)\.|(^|/)tensorflow:latest-(gpu|devel)|cuda-?(7|8|9|10)([._-]|$)|(^|/)(cntk|caffe2?|chainermn)(:|$)"
+    r"|(^|/)pytorch:(v?0\.|0_)"
+)
+MPI_NAMES = (
+    ("IntelMPI", re.compile(r"intel-?_?mpi|(^|[^a-z])impi([^a-z]|$)|l_mpi_|mpivars")),
+    ("MPICH", re.compile("mpich")),
+)
+SHM_UNITS = {
+    "": "",
+    "b": "",
+    "k": "Ki",
+    "kb": "Ki",
+    "m": "Mi",
+    "mb": "Mi",
+    "g": "Gi",
+    "gb": "Gi",
+    "t": "Ti",
+    "tb": "Ti",
+}
+
+
+@dataclass(slots=True)
+class Container:
+    """Fields of the spec, and the Secret of the registry if the document has its password."""
+
+    spec: dict[str, Any] = field(default_factory=dict)
+    secrets: list[dict[str, Any]] = field(default_factory=list)
+
+
+def convert_container(
+    properties: Node, settings: Node | None, image: str | None, job_name: str, namespace: str | None
+) -> Container:
+    """Image, imagePullSecrets and shmSize; `image` takes the place of the document's."""
+    result = Container()
+    registry = settings.child("imageSourceRegistry") if settings is not None else None
+    if image is not None:
+        result.spec["image"] = image
+        if registry is not None and registry.has("credentials"):
+            registry.notes.warn(registry.at("credentials"), "are not used: --image names another image")
+    elif registry is not None:
+        _registry(registry, result, job_name, namespace)
+    elif settings is None or not settings.has("imageSourceRegistry"):
+        node, key = (
+            (settings, "imageSourceRegistry.image") if settings is not None else (properties, "containerSettings")
+        )
+        node.notes.refuse(
+            node.at(key), "is missing: Kubernetes runs jobs in containers, so add an image, or name one with --image"
+        )
+    if settings is not None and (size := settings.scalar("shmSize")):
+        match = re.fullmatch(r"(\d{1,18})([bkmgt]b?)?", size.strip().lower())
+        if match and (match[2] or "") in SHM_UNITS:
+            result.spec["shmSize"] = f"{match[1]}{SHM_UNITS[match[2] or '']}"
+        else:
+            settings.notes.refuse(settings.at("shmSize"), "must be a size such as 512m or 16g")
+    return result
+
+
+def mpi_implementation(*texts: str) -> str | None:
+    """Whose MPI an image or a command seems to have, where that is not Open MPI."""
+    for text in texts:
+        for name, pattern in MPI_NAMES:
+            if pattern.search(text.lower()):
+                return name
+    return None
+
+
+def _registry(registry: Node, result: Container, job_name: str, namespace: str | None) -> None:
+    image = registry.required_text("image")
+    server = _host(registry.text("serverUrl"))
+    if image is None:
+        return
+    image = image.strip()
+    if server and server not in DOCKER_HUB and not image.startswith(f"{server}/"):
+        image = f"{server}/{image}"
+    if not image or re.search(r"\s", image):
+        registry.notes.refuse(registry.at("image"), "must be an image such as registry.example.com/training:1")
+    result.spec["image"] = image
+    if OLD_IMAGE.search(image.lower()):
+        registry.notes.warn(
+            registry.at("image"),
+            f"the CUDA libraries of {image} have no kernels for today's GPUs (Turing and newer): name another image with "
+            "--image",
+        )
+    registry.notes.warn(
+        registry.at("image"),
+        "the image needs mpirun, an OpenSSH client and an OpenSSH server, which Batch AI brought along; one that runs as "
+        "root needs podSecurity: Baseline",
+    )
+    if (credentials := registry.child("credentials")) is not None:
+        _credentials(credentials, result, server or _host_of(image), job_name, namespace)
+
+
+def _credentials(node: Node, result: Container, server: str, job_name: str, namespace: str | None) -> None:
+    user, password = node.required_text("username"), node.text("password")
+    reference = node.child("passwordSecretReference")
+    name = f"{job_name}-registry"
+    result.spec["imagePullSecrets"] = [{"name": name}]
+    if (password is None) == (reference is None):
+        problem = "is missing: add it" if password is None else "and passwordSecretReference: remove one of them"
+        if not node.has("password") or password is not None:
+            node.notes.refuse(node.at("password"), problem)
+    elif reference is not None:
+        url = reference.required_text("secretUrl")
+        node.notes.warn(
+            reference.path,
+            f"create the Secret with kubectl create secret docker-registry {name} --docker-server={server} "
+            f"--docker-username=USER --docker-password=PASSWORD, the password from the key vault's secret {url}",
+        )
+    elif user is not None:
+        auths = {DOCKER_HUB_KEY if server in DOCKER_HUB else server: {"username": user, "password": password}}
+        values = {".dockerconfigjson": json.dumps({"auths": auths})}
+        result.secrets.append(secret(name, namespace, values, "kubernetes.io/dockerconfigjson"))
+
+
+def _host(url: str | None) -> str:
+    text = (url or "").strip()
+    try:
+        return urlsplit(text if "://" in text else f"//{text}").netloc.rpartition("@")[2].lower()
+    except ValueError:
+        return ""
+
+
+def _host_of(image: str) -> str:
+    """The registry in an image's name, as Docker reads it."""
+    first, slash, _ = image.partition("/")
+    return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB[0]

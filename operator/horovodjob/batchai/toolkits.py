@@ -1,0 +1,213 @@
+"""What each toolkit of Batch AI runs, as the program of a HorovodJob."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from horovodjob.batchai.fields import SCRIPT, toolkits
+from horovodjob.batchai.variables import RENAMED, report_absent, with_todays_names
+from horovodjob.command_line import Line, argument, parse_line, program, shell_command, shell_word
+from horovodjob.document import Node
+from horovodjob.mpirun import without_interface_exclusions
+
+MOST_NODES = 10000
+MOST_SLOTS = 256
+KUBEFLOW = "Kubeflow Trainer (https://www.kubeflow.org/docs/components/trainer/)"
+CAFFE = "Caffe has no release since 2017 and no service runs it today: train the model with PyTorch or Keras"
+CAFFE_2 = (
+    f"Caffe2 has become a part of PyTorch: train the model with PyTorch, which {KUBEFLOW} distributes with Gloo or NCCL"
+)
+BRAIN_SCRIPT = (
+    "CNTK has no release since 2019 and no service runs BrainScript today: write the model for Keras and Horovod, or "
+    "for PyTorch, which Kubeflow Trainer runs"
+)
+PARAMETER_SERVERS = (
+    "HorovodJob has no parameter servers: run the script as a TFJob of Kubeflow's Training Operator, which Kubeflow "
+    "Trainer succeeds, or change it to Horovod and use horovodSettings"
+)
+WORKERS = (
+    "HorovodJob sets no TF_CONFIG: run TensorFlow with several workers as a TFJob of Kubeflow's Training Operator, "
+    "which Kubeflow Trainer succeeds, or change the script to Horovod and use horovodSettings"
+)
+PYTORCH = (
+    f"HorovodJob starts ranks with MPI: run PyTorch with Gloo, TCP or NCCL on {KUBEFLOW}, or change the script to "
+    "Horovod or to the MPI backend"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The fields of the spec that say what runs, and processes per worker where the toolkit says so."""
+
+    spec: dict[str, Any] = field(default_factory=dict)
+    slots: int | None = None
+
+
+def toolkit_program(properties: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    """The program of the one toolkit of the job; every reason why there is none is noted."""
+    given = [key for key in toolkits() if properties.has(key)]
+    if len(given) != 1:
+        count = f"has {' and '.join(given)}" if given else "has no toolkit"
+        properties.notes.refuse(properties.path, f"{count}: give exactly one, such as horovodSettings")
+    programs = [PROGRAMS[key](node, nodes, variables) for key in given if (node := properties.child(key)) is not None]
+    return programs[0] if programs else Program()
+
+
+def _horovod(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    return Program(_script(node, variables, "commandLineArgs", as_command=False), _slots(node, nodes))
+
+
+def _python(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    return Program(_script(node, variables, "commandLineArgs", as_command=True), _slots(node, nodes))
+
+
+def _custom_mpi(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    command = _program(node, variables)
+    if command and command[0].rpartition("/")[2] in ("mpirun", "mpiexec", "mpiexec.hydra", "horovodrun"):
+        node.notes.refuse(
+            node.at("commandLine"),
+            "starts mpirun in each rank: remove mpirun and its options, or use customToolkitSettings",
+        )
+    return Program({"command": command}, _slots(node, nodes))
+
+
+def _custom_toolkit(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    command = _program(node, variables)
+    path = node.at("commandLine")
+    kept = without_interface_exclusions(command)
+    if kept != command:
+        node.notes.warn(path, "mpirun's if_exclude is left out: HorovodJob includes the pod's own interface instead")
+    elif any("if_exclude" in word for word in command):
+        node.notes.warn(path, "remove if_exclude: Open MPI refuses it beside if_include, which HorovodJob sets")
+    # The master node ran the command, was prepared and had ranks and GPUs of its own.
+    return Program({"launcherCommand": kept, "launcher": {"asWorker": True}})
+
+
+def _pytorch(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    backend = node.text("communicationBackend")
+    path = node.at("communicationBackend")
+    slots = _slots(node, nodes)
+    if backend and backend.lower() != "mpi":
+        node.notes.refuse(path, PYTORCH)
+        return Program()
+    if backend is None and (nodes > 1 or slots > 1):
+        node.notes.refuse(path, f"is missing: MPI is the only backend for several processes. {PYTORCH}")
+    return Program(_script(node, variables, "commandLineArgs", as_command=True), slots)
+
+
+def _cntk(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    language = (node.text("languageType") or "").lower()
+    if language not in ("", "brainscript", "python"):
+        node.notes.refuse(node.at("languageType"), "must be Python or BrainScript")
+    for key in ("languageType", "configFilePath"):
+        if (key == "languageType" and language == "brainscript") or (key == "configFilePath" and node.has(key)):
+            node.notes.refuse(node.at(key), BRAIN_SCRIPT)
+            return Program()
+    return _python(node, nodes, variables)
+
+
+def _tensorflow(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+    """One worker is an ordinary script; the service started one parameter server unless told otherwise."""
+    servers = node.number("parameterServerCount", 0, MOST_NODES)
+    workers = node.number("workerCount", 1, MOST_NODES * MOST_SLOTS)
+    if servers:
+        node.notes.refuse(node.at("parameterServerCount"), PARAMETER_SERVERS)
+    if node.text("parameterServerCommandLineArgs"):
+        node.notes.refuse(node.at("parameterServerCommandLineArgs"), PARAMETER_SERVERS)
+    if (workers or 1) > 1:
+        node.notes.refuse(node.at("workerCount"), WORKERS)
+    if nodes > 1 and workers is None and not servers:
+        node.notes.refuse(node.path, f"{nodes} nodes are several workers. {WORKERS}")
+    elif nodes > 1 and workers == 1:
+        node.notes.refuse(node.at("workerCount"), f"one worker uses one of {nodes} nodes: set nodeCount to 1")
+    if servers or nodes > 1:
+        return Program()
+    if node.text("workerCommandLineArgs"):
+        node.notes.warn(node.at("workerCommandLineArgs"), "is not used: the only worker is the master")
+    return Program(_script(node, variables, "masterCommandLineArgs", as_command=False), 1)
+
+
+def _refusal(sentence: str) -> Callable[[Node, int, Mapping[str, bool]], Program]:
+    def refuse(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+        node.notes.refuse(node.path, sentence)
+        return Program()
+
+    return refuse
+
+
+PROGRAMS: dict[str, Callable[[Node, int, Mapping[str, bool]], Program]] = {
+    "horovodSettings": _horovod,
+    "customMpiSettings": _custom_mpi,
+    "customToolkitSettings": _custom_toolkit,
+    "chainerSettings": _python,
+    "cntkSettings": _cntk,
+    "pyTorchSettings": _pytorch,
+    "tensorFlowSettings": _tensorflow,
+    "caffeSettings": _refusal(CAFFE),
+    "caffe2Settings": _refusal(CAFFE_2),
+}
+
+
+def _slots(node: Node, nodes: int) -> int:
+    """Processes per worker: Batch AI has one a node unless it is told their number."""
+    processes = node.number("processCount", 1, MOST_NODES * MOST_SLOTS)
+    if processes is None:
+        return 1
+    slots, rest = divmod(processes, nodes)
+    if rest:
+        node.notes.refuse(
+            node.at("processCount"),
+            f"is {processes} on {nodes} nodes, and each node has the same number: make it a multiple of {nodes}",
+        )
+    elif slots > MOST_SLOTS:
+        node.notes.refuse(node.at("processCount"), f"a worker has at most {MOST_SLOTS} processes: use more nodes")
+    return slots
+
+
+def _program(node: Node, variables: Mapping[str, bool]) -> list[str]:
+    line = _command_text(node, "commandLine", variables, required=True)
+    if not line.strip():
+        return []
+    try:
+        return program(line, variables)
+    except ValueError as error:
+        node.notes.refuse(node.at("commandLine"), str(error))
+        return []
+
+
+def _command_text(node: Node, key: str, variables: Mapping[str, bool], *, required: bool = False) -> str:
+    text = (node.required_text(key) if required else node.text(key)) or ""
+    report_absent(text, {*variables, *RENAMED}, node.at(key), node.notes)
+    if required and text and not text.strip():
+        node.notes.refuse(node.at(key), "is empty: add a command")
+    return with_todays_names(text)
+
+
+def _script(node: Node, variables: Mapping[str, bool], args_key: str, *, as_command: bool) -> dict[str, Any]:
+    """`interpreter path args` as a script or a command; as a shell's command where only a shell can read it."""
+    path = _command_text(node, SCRIPT, variables, required=True).strip()
+    interpreter = _command_text(node, "pythonInterpreterPath", variables).strip() or "python"
+    args = _line(node, args_key, variables)
+    start = _line(node, "pythonInterpreterPath", variables)
+    words = argument(path, variables)
+    if words is None or args.words is None or start.words is None:
+        text = " ".join(part for part in (_shell_start(interpreter, start), shell_word(path), args.text) if part)
+        return {"command": shell_command(text, is_simple=args.is_simple)}
+    before = start.words or ("python",)
+    if as_command or len(before) > 1:
+        return {"command": [*before, words, *args.words]}
+    script: dict[str, Any] = {"path": words, "interpreter": before[0]}
+    return {"script": script | ({"args": list(args.words)} if args.words else {})}
+
+
+def _shell_start(interpreter: str, start: Line) -> str:
+    return start.text or interpreter
+
+
+def _line(node: Node, key: str, variables: Mapping[str, bool]) -> Line:
+    text = _command_text(node, key, variables)
+    try:
+        return parse_line(text, variables)
+    except ValueError as error:
+        node.notes.refuse(node.at(key), str(error))
+        return Line("", (), True)
