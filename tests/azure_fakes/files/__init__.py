@@ -1,0 +1,1 @@
+"""A fake of Azure Files: its REST service over directories on disk."""

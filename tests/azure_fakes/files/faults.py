@@ -1,0 +1,64 @@
+"""Faults that a test asks for: what happens to the next requests that match."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from aiohttp import web
+
+
+class Kind(Enum):
+    """What goes wrong."""
+
+    RESET = auto()  # the connection is reset in the middle of the body, or before the answer where there is none
+    TRUNCATE = auto()  # the body ends early, and the connection is closed as if it were complete
+    BUSY = auto()  # 503 ServerBusy with Retry-After
+    DENIED = auto()  # 403 AuthorizationFailure, as after a change of the network rules
+    SLOW = auto()  # the answer is late
+    LOST_ANSWER = auto()  # the operation is done, and the connection is reset before the answer
+
+
+@dataclass(slots=True)
+class Fault:
+    """Happens to `times` requests for which `matches` is true, after the first `after` of them."""
+
+    kind: Kind
+    matches: Callable[[web.Request], bool]
+    times: int = 1
+    after: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Faults:
+    """The faults of a service."""
+
+    pending: list[Fault] = field(default_factory=list)
+
+    def add(
+        self,
+        kind: Kind,
+        method: str = "",
+        comp: str | None = None,
+        *,
+        times: int = 1,
+        after: int = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Make requests with this method and `comp` parameter fail; by default all of them."""
+
+        def matches(request: web.Request) -> bool:
+            return method in ("", request.method) and comp in (None, request.query.get("comp", ""))
+
+        self.pending.append(Fault(kind, matches, times, after, seconds))
+
+    def next_for(self, request: web.Request) -> Fault | None:
+        """The fault that this request meets."""
+        for fault in self.pending:
+            if fault.times and fault.matches(request):
+                if fault.after:
+                    fault.after -= 1
+                    continue
+                fault.times -= 1
+                return fault
+        return None
