@@ -1,0 +1,140 @@
+"""What opens a storage account: a connection string, a key, a SAS, the values of a Secret, or Microsoft Entra ID.
+
+The Azure SDK is imported when a credential is made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from horovodjob.azurefiles.errors import CredentialsMissing, FilesError
+from horovodjob.azurefiles.location import PUBLIC_SUFFIX, account_of_endpoint
+
+# Keys of the Secret that the CSI driver file.csi.azure.com reads.
+SECRET_ACCOUNT = "azurestorageaccountname"
+SECRET_KEY = "azurestorageaccountkey"
+CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+SERVICE_ENDPOINT = "AZURE_STORAGE_SERVICE_ENDPOINT"
+# Environment variables by account, key and SAS: Batch AI's own, then those of `az storage`.
+VARIABLES = (
+    ("AZURE_BATCHAI_STORAGE_ACCOUNT", "AZURE_BATCHAI_STORAGE_KEY", None),
+    ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A storage account and what opens it; `source` says, in an error message, where that comes from."""
+
+    name: str
+    endpoint: str
+    source: str
+    key: str | None = field(default=None, repr=False)
+    sas: str | None = field(default=None, repr=False)
+
+    def credential(self) -> dict[str, Any]:
+        """The arguments of a client of azure-storage-file-share."""
+        if self.key is not None:
+            from azure.core.credentials import AzureNamedKeyCredential
+
+            return {"credential": AzureNamedKeyCredential(self.name, self.key)}
+        if self.sas is not None:
+            # As text: the SDK then has it in the URL of a rename's source too.
+            return {"credential": self.sas.removeprefix("?")}
+        from azure.identity import DefaultAzureCredential
+
+        if not self.endpoint.startswith("https://"):
+            raise CredentialsMissing(
+                f"storage account {self.name}: no key or SAS is given, and {self.endpoint} is not HTTPS, which a "
+                "sign-in with Microsoft Entra ID needs"
+            )
+        # The intent makes the service look at the role of the caller and not at permissions of single files.
+        return {"credential": DefaultAzureCredential(), "token_intent": "backup"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user gives on the command line."""
+
+    account: str | None = None
+    key: str | None = field(default=None, repr=False)
+    sas: str | None = field(default=None, repr=False)
+    connection_string: str | None = field(default=None, repr=False)
+
+
+def choose_account(
+    name: str | None,
+    options: Options,
+    environment: Mapping[str, str],
+    *,
+    endpoint: str | None = None,
+    secret: Mapping[str, str] | None = None,
+    secret_name: str = "",
+) -> Account:
+    """The account `name`, or the one that options or environment name, and the first credential there is for it.
+
+    In this order: options, environment, the values of a Secret, Microsoft Entra ID. A credential of the environment or
+    of the Secret that belongs to another account is left out. Raises FilesError.
+    """
+    given = _connection(options.connection_string, "--connection-string")
+    surrounding = _connection(environment.get(CONNECTION_STRING), CONNECTION_STRING)
+    named = [environment.get(variable) for variable, _, _ in VARIABLES]
+    account = name or options.account or (given.name if given else None) or next(filter(None, named), None)
+    account = account or (surrounding.name if surrounding else None)
+    if account is None:
+        raise CredentialsMissing(
+            "no storage account: give --account-name, or set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"
+        )
+    endpoint = endpoint or _endpoint(account, [given, surrounding], environment)
+
+    for other in (options.account, given.name if given else None):
+        if other and other != account:
+            raise FilesError(f"the files are in storage account {account}, and the given credentials are for {other}")
+    if given:
+        return Account(account, given.endpoint, given.source, given.key, given.sas)
+    if options.key:
+        return Account(account, endpoint, "the given key", key=options.key)
+    if options.sas:
+        return Account(account, endpoint, "the given SAS", sas=options.sas)
+    for account_variable, key_variable, sas_variable in VARIABLES:
+        if environment.get(account_variable) in (None, "", account):
+            if key := environment.get(key_variable):
+                return Account(account, endpoint, f"the key in {key_variable}", key=key)
+            if sas_variable and (sas := environment.get(sas_variable)):
+                return Account(account, endpoint, f"the SAS in {sas_variable}", sas=sas)
+    if surrounding and surrounding.name == account:
+        return Account(account, endpoint, surrounding.source, surrounding.key, surrounding.sas)
+    if secret and secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, account) == account:
+        return Account(account, endpoint, f"the key in Secret {secret_name}", key=secret[SECRET_KEY].strip())
+    return Account(account, endpoint, "your sign-in with Microsoft Entra ID")
+
+
+def _endpoint(account: str, connections: list[Account | None], environment: Mapping[str, str]) -> str:
+    """That of a connection string of this account, else that of the environment, else the public cloud's."""
+    for connection in connections:
+        if connection and connection.name == account:
+            return connection.endpoint
+    endpoint = environment.get(SERVICE_ENDPOINT, "").rstrip("/")
+    if endpoint and account_of_endpoint(endpoint) == account:
+        return endpoint
+    return f"https://{account}.file.{PUBLIC_SUFFIX}"
+
+
+def _connection(text: str | None, source: str) -> Account | None:
+    """The account of a connection string. Raises FilesError, without the string, which is a secret."""
+    if not text:
+        return None
+    pairs = [part.partition("=") for part in text.strip().rstrip(";").split(";")]
+    if any(not separator for _, separator, _ in pairs):
+        raise FilesError(f"{source}: not a connection string, which is a list of Name=value separated by semicolons")
+    values = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    endpoint = values.get("fileendpoint", "").rstrip("/")
+    name = values.get("accountname") or account_of_endpoint(endpoint)
+    if not name:
+        raise FilesError(f"{source}: neither AccountName nor FileEndpoint is in the connection string")
+    protocol, suffix = values.get("defaultendpointsprotocol", "https"), values.get("endpointsuffix", PUBLIC_SUFFIX)
+    endpoint = endpoint or f"{protocol}://{name}.file.{suffix}"
+    key, sas = values.get("accountkey"), values.get("sharedaccesssignature")
+    if not key and not sas:
+        raise FilesError(f"{source}: neither AccountKey nor SharedAccessSignature is in the connection string")
+    return Account(name, endpoint, f"the connection string of {source}", key, sas)

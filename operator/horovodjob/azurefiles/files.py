@@ -1,0 +1,64 @@
+"""Files of a directory tree that grows and changes, wherever it is: what reading them needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+# Called with the path of a file, the bytes that are done and the bytes in all.
+Progress = Callable[[str, int, int], None]
+
+
+def no_progress(path: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or directory in a listing."""
+
+    name: str
+    is_directory: bool
+    size: int
+    modified: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A file at one moment: `version` changes with its content, `identity` when another file takes its name."""
+
+    size: int
+    version: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a file, and the state that they belong to; fewer than asked for at its end, none beyond."""
+
+    data: bytes
+    state: FileState
+
+
+class FileStore(Protocol):
+    """Where files are read from: a share, or a volume through a pod. Paths are relative, with slashes.
+
+    Every method raises FilesError; FileNotFound and DirectoryNotFound where there is no such file.
+    """
+
+    def entries(self, directory: str) -> list[Entry]:
+        """What is in the directory, by name."""
+        ...
+
+    def state(self, path: str) -> FileState:
+        """The file as it is now."""
+        ...
+
+    def read(self, path: str, start: int, length: int) -> Part:
+        """At most `length` bytes from `start`."""
+        ...
+
+
+def joined(*parts: str) -> str:
+    """The parts as one path without slashes at its ends."""
+    return "/".join(part.strip("/") for part in parts if part.strip("/"))

@@ -1,0 +1,168 @@
+"""A share of Azure Files: what `hvj` does with it, over azure-storage-file-share."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.storage.fileshare import (
+    FileSasPermissions,
+    ShareClient,
+    ShareDirectoryClient,
+    ShareFileClient,
+    generate_file_sas,
+)
+
+from horovodjob.azurefiles.credentials import Account
+from horovodjob.azurefiles.errors import AlreadyExists, DirectoryNotFound, FileNotFound
+from horovodjob.azurefiles.explanation import explained
+from horovodjob.azurefiles.files import Entry, FileState, Part
+from horovodjob.azurefiles.location import check_share_name, share_path
+
+# The oldest version that accepts tokens for shares too: private and sovereign clouds lag behind the newest.
+API_VERSION = "2024-11-04"
+# Seconds: the SDK's own first delay is 15 s.
+RETRIES: dict[str, Any] = {
+    "initial_backoff": 0,
+    "increment_base": 2,
+    "random_jitter_range": 1,
+    "retry_total": 5,
+    "retry_connect": 1,
+}
+READS = 4
+
+
+class Share:
+    """One share of an account. Every method raises FilesError."""
+
+    def __init__(self, account: Account, name: str) -> None:
+        check_share_name(name)
+        self.account, self.name = account, name
+
+    @cached_property
+    def _client(self) -> ShareClient:
+        return ShareClient(
+            self.account.endpoint,
+            self.name,
+            **self.account.credential(),
+            api_version=API_VERSION,
+            max_single_get_size=64 << 20,  # a read is one request, so its bytes are those of one version
+            **RETRIES,
+        )
+
+    def create(self, quota_gib: int | None = None) -> bool:
+        """Create the share; false if it existed."""
+        with explained(self.account, self.name):
+            try:
+                self._client.create_share(quota=quota_gib)
+            except ResourceExistsError as error:
+                if _code(error) != "ShareAlreadyExists":
+                    raise
+                return False
+        return True
+
+    def check(self) -> None:
+        """Raise unless the share exists and can be used."""
+        with explained(self.account, self.name):
+            self._client.get_share_properties()
+
+    def create_directory(self, path: str) -> bool:
+        """Create the directory and its parents; false if it existed."""
+        created = False
+        parts = share_path(path).split("/")
+        for depth in range(1, len(parts) + 1):
+            directory = "/".join(parts[:depth])
+            with explained(self.account, self.name, directory):
+                try:
+                    self._client.create_directory(directory)
+                    created = True
+                except ResourceExistsError:
+                    created = False
+        if not created and not self.is_directory(path):
+            raise AlreadyExists(f"{path} on share {self.name} of storage account {self.account.name} is a file")
+        return created
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory with this path."""
+        with explained(self.account, self.name, path):
+            try:
+                self._directory(path).get_directory_properties()
+            except ResourceNotFoundError as error:
+                if _code(error) == "ShareNotFound":
+                    raise
+                return False
+        return True
+
+    def entries(self, directory: str) -> list[Entry]:
+        """What is in the directory, by name. Raises DirectoryNotFound."""
+        path = share_path(directory)
+        try:
+            with explained(self.account, self.name, path):
+                return list(self._listing(path))
+        except FileNotFound as error:
+            raise DirectoryNotFound(str(error)) from error
+
+    def state(self, path: str) -> FileState:
+        """Size, ETag and id of the file."""
+        with explained(self.account, self.name, path):
+            found = self.file(path).get_file_properties()
+        return FileState(found.size, found.etag, found.file_id)
+
+    def read(self, path: str, start: int, length: int) -> Part:
+        """One ranged GET, repeated where the connection breaks in its body, which the SDK does not do."""
+        with explained(self.account, self.name, path):
+            for repeats in reversed(range(READS)):
+                try:
+                    return self._range(path, start, length)
+                except HttpResponseError as error:
+                    if not repeats or (error.status_code or 400) >= 400:
+                        raise
+        raise AssertionError  # for the type checker: the last read returns or raises
+
+    def _range(self, path: str, start: int, length: int) -> Part:
+        try:
+            download = self.file(path).download_file(offset=start, length=length)
+        except HttpResponseError as error:
+            if error.status_code != 416:  # at the end of the file, and beyond
+                raise
+            return Part(b"", self.state(path))
+        found = download.properties
+        size = int(str(found.content_range).rpartition("/")[2])
+        return Part(download.readall(), FileState(size, found.etag, found.file_id))
+
+    def delete_file(self, path: str) -> None:
+        """Delete the file."""
+        with explained(self.account, self.name, path):
+            self.file(path).delete_file()
+
+    def download_url(self, path: str, expiry: datetime) -> str | None:
+        """A link that reads the file without a sign-in until then; none without the account's key."""
+        if self.account.key is None:
+            return None
+        sas = generate_file_sas(
+            self.account.name,
+            self.name,
+            share_path(path).split("/"),
+            self.account.key,
+            FileSasPermissions(read=True),
+            expiry,
+        )
+        return f"{self.file(path).url}?{sas}"
+
+    def file(self, path: str) -> ShareFileClient:
+        """The SDK's client of a file."""
+        return self._client.get_file_client(share_path(path))
+
+    def _directory(self, path: str) -> ShareDirectoryClient:
+        return self._client.get_directory_client(share_path(path))
+
+    def _listing(self, path: str) -> Iterator[Entry]:
+        found: list[Any] = list(self._directory(path).list_directories_and_files(include=["timestamps"]))
+        for item in sorted(found, key=lambda item: item.name):
+            yield Entry(item.name, item.is_directory, 0 if item.is_directory else item.size, item.last_modified)
+
+
+def _code(error: HttpResponseError) -> object:
+    """The service's own word for the error."""
+    return getattr(error, "error_code", None)

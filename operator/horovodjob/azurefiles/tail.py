@@ -1,0 +1,78 @@
+"""A file as it grows, from its first to its last byte."""
+
+import codecs
+import time
+from collections.abc import Callable, Iterator
+
+from horovodjob.azurefiles.errors import NotFound, ShareNotFound, Unavailable
+from horovodjob.azurefiles.files import FileStore
+
+RANGE_BYTES = 4 << 20
+SHORTEST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 5.0
+MOST_FAILURES = 10
+
+
+def tail(
+    store: FileStore,
+    path: str,
+    is_finished: Callable[[], bool],
+    *,
+    wait_seconds: float = SHORTEST_WAIT_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[str]:
+    """Text of the file, as it is written, until its writer has finished and all of it was read.
+
+    Waits for a file that does not exist yet; begins again with a file that was truncated or replaced. Characters are
+    never split; bytes that are not UTF-8 become surrogates, so `encode("utf-8", "surrogateescape")` gives them back.
+    Raises FilesError: NotFound where the writer finished without the file.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    for data in tail_bytes(store, path, is_finished, wait_seconds=wait_seconds, sleep=sleep):
+        if text := decoder.decode(data):
+            yield text
+    if text := decoder.decode(b"", final=True):
+        yield text
+
+
+def tail_bytes(
+    store: FileStore,
+    path: str,
+    is_finished: Callable[[], bool],
+    *,
+    wait_seconds: float = SHORTEST_WAIT_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[bytes]:
+    """The same in bytes, as they come."""
+    position, identity, failures, wait = 0, "", 0, wait_seconds
+    while True:
+        # Before the read: what is written until the writer finishes is then part of the last read.
+        finished = is_finished()
+        exhausted = False
+        try:
+            while not exhausted:
+                part = store.read(path, position, RANGE_BYTES)
+                failures = 0
+                if part.state.size < position or identity not in ("", part.state.identity):
+                    position, identity = 0, part.state.identity
+                    continue
+                identity = part.state.identity
+                if part.data:
+                    wait = wait_seconds
+                    yield part.data
+                position += len(part.data)
+                exhausted = position >= part.state.size or not part.data
+        except ShareNotFound:
+            raise
+        except NotFound:
+            if finished and not identity:
+                raise
+        except Unavailable:
+            failures += 1
+            if failures == MOST_FAILURES:
+                raise
+            finished = False
+        if finished:
+            return
+        sleep(wait)
+        wait = min(wait * 1.5, max(LONGEST_WAIT_SECONDS, wait_seconds))
