@@ -1,0 +1,1 @@
+"""Servers that speak Azure's protocols, for tests that run the real SDKs against them."""
