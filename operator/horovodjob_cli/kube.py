@@ -8,9 +8,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from horovodjob.api.vocabulary import GROUP, LABEL_JOB, LABEL_JOB_UID, LABEL_REPLICA_INDEX, LABEL_ROLE, PLURAL, VERSION
+from horovodjob.api.vocabulary import (
+    GROUP,
+    LABEL_EXPERIMENT,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_REPLICA_INDEX,
+    LABEL_ROLE,
+    PLURAL,
+    VERSION,
+)
 from horovodjob.batchai import names
-from horovodjob.batchai.names import DNS_LABEL_LENGTH, JOB_NAME_LENGTH
+from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
 from horovodjob_cli.errors import CliError, NotFound, UsageError
 
 Object = dict[str, Any]
@@ -94,26 +103,83 @@ def resource_name(name: str, length: int = JOB_NAME_LENGTH) -> str:
         raise UsageError(str(error)) from None
 
 
-def job(name: str, workspace: str | None) -> Object:
-    """The HorovodJob. Raises NotFound."""
+def job(name: str, workspace: str | None, experiment: str | None = None) -> Object:
+    """The HorovodJob with this name, of Kubernetes or of Batch AI. Raises NotFound."""
+    where = namespace(workspace)
+    found = find_job(resource_name(name), where)
+    if found is None or not is_called(found, name):
+        raise NotFound(f"job {name} does not exist in workspace {where}; see `hvj job list`")
+    if experiment and found["metadata"].get("labels", {}).get(LABEL_EXPERIMENT) != names.label_value(experiment):
+        raise NotFound(f"job {name} of workspace {where} is not in experiment {experiment}; see `hvj job list`")
+    return found
+
+
+def is_called(found: Object, name: str) -> bool:
+    """Whether an object found by its Kubernetes name is the one that the user means: Cifar and cifar are not one."""
+    original = found["metadata"].get("annotations", {}).get(ANNOTATION_NAME)
+    return original in (None, name) or found["metadata"]["name"] == name
+
+
+def find_job(name: str, namespace: str) -> Object | None:
+    """The HorovodJob with this Kubernetes name, if there is one."""
     from kubernetes.client import ApiException
 
-    where = namespace(workspace)
     try:
-        found: Object = custom().get_namespaced_custom_object(**JOBS, namespace=where, name=resource_name(name))
+        found: Object = custom().get_namespaced_custom_object(**JOBS, namespace=namespace, name=name)
     except ApiException as error:
         if error.status == 404 and PLURAL in str(error.body):
-            raise NotFound(f"job {name} does not exist in workspace {where}; see `hvj job list`") from None
+            return None
         raise
     return found
 
 
-def pods(job: Object) -> list[Object]:
-    """The pods that the operator made for this very HorovodJob: the launcher, then workers by index."""
+def jobs(namespace: str, experiment: str | None = None) -> list[Object]:
+    """The HorovodJobs of a namespace, or of an experiment in it, by age."""
+    selector = f"{LABEL_EXPERIMENT}={names.label_value(experiment)}" if experiment else ""
+    found = custom().list_namespaced_custom_object(**JOBS, namespace=namespace, label_selector=selector)["items"]
+    return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
+
+
+def create_job(job: Object, *, dry_run: bool = False) -> Object:
+    """Create a HorovodJob, or let the API server check it as if."""
+    options = {"dry_run": "All"} if dry_run else {}
+    made: Object = custom().create_namespaced_custom_object(
+        **JOBS, namespace=job["metadata"]["namespace"], body=job, field_validation="Strict", **options
+    )
+    return made
+
+
+def patch_job(job: Object, spec: Object) -> Object:
+    """Change fields of a HorovodJob's spec by a merge patch."""
     metadata = job["metadata"]
-    selector = f"{LABEL_JOB}={metadata['name']},{LABEL_JOB_UID}={metadata['uid']}"
-    found = plain(core().list_namespaced_pod(metadata["namespace"], label_selector=selector).items)
-    return sorted(found, key=_role_and_index)
+    changed: Object = custom().patch_namespaced_custom_object(
+        **JOBS,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        body={"metadata": {"uid": metadata["uid"]}, "spec": spec},
+        _content_type=MERGE_PATCH,
+    )
+    return changed
+
+
+def delete_job(job: Object) -> None:
+    """Delete this very HorovodJob; its pods follow."""
+    from kubernetes.client import V1DeleteOptions, V1Preconditions
+
+    metadata = job["metadata"]
+    body = V1DeleteOptions(propagation_policy="Background", preconditions=V1Preconditions(uid=metadata["uid"]))
+    custom().delete_namespaced_custom_object(**JOBS, namespace=metadata["namespace"], name=metadata["name"], body=body)
+
+
+def pods(job: Object) -> list[Object]:
+    """The pods of a HorovodJob: the launcher, then workers by index."""
+    found = core().list_namespaced_pod(job["metadata"]["namespace"], label_selector=pod_selector(job))
+    return sorted(plain(found)["items"], key=_role_and_index)
+
+
+def pod_selector(job: Object) -> str:
+    """Label selector of the pods that the operator made for this very HorovodJob."""
+    return f"{LABEL_JOB}={job['metadata']['name']},{LABEL_JOB_UID}={job['metadata']['uid']}"
 
 
 def _role_and_index(pod: Object) -> tuple[str, int]:

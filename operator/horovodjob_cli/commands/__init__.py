@@ -45,6 +45,13 @@ JOB_COMMANDS = {
 }
 
 
+class Outcome(NamedTuple):
+    """What a command returns that prints data and yet ends with an exit code of its own."""
+
+    data: Any
+    exit_code: int
+
+
 class _LazyCommand(TyperCommand):
     """Stands for a command in the help until it is used."""
 
@@ -98,11 +105,15 @@ def command(
             try:
                 printer = output.Printer(values["output"], values["query"])
                 kube.choose(values["kubeconfig"], values["context"])
-                printer.write(function(**{key: values[key] for key in own}), table)
+                result = function(**{key: values[key] for key in own})
+                data, code = result if isinstance(result, Outcome) else (result, 0)
+                printer.write(data, table)
             except Exception as error:
-                if values["debug"] and not isinstance(error, typer.Exit):
+                if values["debug"] and not isinstance(error, typer.Exit | typer.Abort):
                     traceback.print_exc()
                 raise
+            if code:
+                raise typer.Exit(code)
 
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (own | added).values()]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -110,6 +121,17 @@ def command(
         return function
 
     return register
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Return if the user agrees. Raises UsageError where there is nobody to ask."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise errors.UsageError("standard input is not a terminal, so nobody can confirm this; add --yes")
+    if not typer.confirm(question, err=True):
+        sys.stderr.write("nothing was changed\n")
+        raise typer.Exit(1)
 
 
 def run(arguments: list[str], program: str) -> int:

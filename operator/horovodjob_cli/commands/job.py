@@ -1,0 +1,184 @@
+"""`hvj job`: training jobs."""
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from horovodjob_cli import kube, manifests, records, submission
+from horovodjob_cli.commands import JOB_COMMANDS, Outcome, command, confirm, group
+from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.options import (
+    Cluster,
+    ConfigFile,
+    Experiment,
+    Interval,
+    Name,
+    NoWait,
+    Quiet,
+    StorageAccountKey,
+    StorageAccountName,
+    Workspace,
+    Yes,
+)
+from horovodjob_cli.records import JOB_TABLE, job_record
+from horovodjob_cli.waiting import wait_for_end
+from horovodjob_cli.watching import job_versions, wait_for_deletion
+
+app = group("Training jobs, their files, logs and nodes.", JOB_COMMANDS)
+
+
+class DryRun(StrEnum):
+    """How far a dry run goes."""
+
+    NONE = "none"
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class _CreateCommand(TyperCommand):
+    """Takes --dry-run without a value too, as kubectl does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        values = [*args[1:], None]
+        bare = [each == "--dry-run" and value not in set(DryRun) for each, value in zip(args, values, strict=True)]
+        args = [f"{each}=client" if alone else each for each, alone in zip(args, bare, strict=True)]
+        return super().parse_args(ctx, args)
+
+
+@command(app, "create", table=JOB_TABLE, cls=_CreateCommand)
+def create(
+    config_file: ConfigFile,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Name of the job; optional where the file has one.")
+    ] = None,
+    cluster: Cluster = None,
+    experiment: Experiment = None,
+    workspace: Workspace = None,
+    storage_account_name: StorageAccountName = None,
+    storage_account_key: StorageAccountKey = None,
+    image: Annotated[str | None, typer.Option(help="Container image, instead of the file's.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs of each node. Default: one for each process.")] = None,
+    nfs_server: Annotated[
+        list[str] | None, typer.Option(help="Address of a Batch AI file server, as NAME=HOST:/PATH; repeatable.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its code.")] = False,
+    quiet: Quiet = False,
+    dry_run: Annotated[
+        DryRun, typer.Option(help="Create nothing: print the resource (client), or have the API server check it too.")
+    ] = DryRun.NONE,
+) -> Any:
+    """Create a job from Batch AI's job.json, or from a HorovodJob in YAML or JSON."""
+    overrides = manifests.Overrides(
+        name=name,
+        namespace=kube.namespace(workspace),
+        experiment=experiment,
+        pool=cluster,
+        image=image,
+        gpus=gpus,
+        storage_account=storage_account_name,
+        storage_key=storage_account_key,
+        nfs_servers=dict(map(_nfs_server, nfs_server or [])),
+    )
+    submitted = manifests.read(config_file, overrides)
+    for warning in submitted.warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    if dry_run is not DryRun.CLIENT:
+        submission.check(submitted)
+    if dry_run is not DryRun.NONE:
+        return submitted.job
+    job = submission.create(submitted)
+    if not wait:
+        return job_record(job)
+    job = wait_for_end(job, quiet=quiet)
+    return Outcome(job_record(job), records.exit_code(job))
+
+
+def _nfs_server(text: str) -> tuple[str, str]:
+    name, equals, address = text.partition("=")
+    if not (name and equals and ":/" in address):
+        raise UsageError(f"--nfs-server {text!r} must be NAME=HOST:/PATH")
+    return name, address
+
+
+@command(app, "show", table=JOB_TABLE)
+def show(name: Name, workspace: Workspace = None, experiment: Experiment = None) -> Any:
+    """Show a job."""
+    return job_record(kube.job(name, workspace, experiment))
+
+
+@command(app, "list", table=JOB_TABLE)
+def list_(workspace: Workspace = None, experiment: Experiment = None) -> Any:
+    """List the jobs of a workspace, or of one experiment."""
+    return [job_record(job) for job in kube.jobs(kube.namespace(workspace), experiment)]
+
+
+@command(app, "wait")
+def wait(
+    name: Name,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    interval: Interval = 15,
+    quiet: Quiet = False,
+) -> None:
+    """Wait for a job's end and exit with its exit code, or 255 if it failed without one."""
+    job = wait_for_end(kube.job(name, workspace, experiment), quiet=quiet)
+    raise typer.Exit(records.exit_code(job))
+
+
+@command(app, "terminate", table=JOB_TABLE)
+def terminate(
+    name: Name, workspace: Workspace = None, experiment: Experiment = None, yes: Yes = False, no_wait: NoWait = False
+) -> Any:
+    """End a job; its record, logs and files stay."""
+    job = kube.job(name, workspace, experiment)
+    if not records.is_finished(job):
+        confirm(f"Terminate job {name}?", yes)
+        job = kube.patch_job(job, {"runPolicy": {"terminate": True}})
+        if not no_wait:
+            job = next(version for version in job_versions(job) if records.is_finished(version))
+    return job_record(job)
+
+
+@command(app, "suspend", table=JOB_TABLE)
+def suspend(name: Name, workspace: Workspace = None, experiment: Experiment = None) -> Any:
+    """Delete a job's pods until it is resumed."""
+    return job_record(kube.patch_job(_unfinished(name, workspace, experiment), {"runPolicy": {"suspend": True}}))
+
+
+@command(app, "resume", table=JOB_TABLE)
+def resume(name: Name, workspace: Workspace = None, experiment: Experiment = None) -> Any:
+    """Start a suspended job again, from its last checkpoint if its program keeps one."""
+    return job_record(kube.patch_job(_unfinished(name, workspace, experiment), {"runPolicy": {"suspend": False}}))
+
+
+@command(app, "scale", table=JOB_TABLE)
+def scale(
+    name: Name,
+    target: Annotated[int, typer.Option("--target", "-t", min=1, help="Number of nodes.", show_default=False)],
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+) -> Any:
+    """Change the number of nodes of an elastic or suspended job."""
+    return job_record(kube.patch_job(_unfinished(name, workspace, experiment), {"worker": {"replicas": target}}))
+
+
+def _unfinished(name: str, workspace: str | None, experiment: str | None) -> dict[str, Any]:
+    job = kube.job(name, workspace, experiment)
+    if records.is_finished(job):
+        raise CliError(f"job {name} has ended ({job['status']['phase']}) and cannot change; create it again")
+    return job
+
+
+@command(app, "delete")
+def delete(
+    name: Name, workspace: Workspace = None, experiment: Experiment = None, yes: Yes = False, no_wait: NoWait = False
+) -> None:
+    """End and delete a job; its files stay."""
+    job = kube.job(name, workspace, experiment)
+    confirm(f"Delete job {name} of workspace {job['metadata']['namespace']}?", yes)
+    kube.delete_job(job)
+    if not no_wait:
+        wait_for_deletion(job)

@@ -1,0 +1,137 @@
+"""Files that `job create` takes: Batch AI's job.json, and HorovodJobs with their Secrets in YAML or JSON."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from horovodjob.api.vocabulary import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.batchai import names
+from horovodjob_cli import kube
+from horovodjob_cli.errors import UsageError
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job and the Secrets that it needs."""
+
+    job: Object
+    secrets: tuple[Object, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What the command line adds to the file, or says instead of it."""
+
+    name: str | None = None
+    namespace: str | None = None
+    experiment: str | None = None
+    pool: str | None = None
+    image: str | None = None
+    gpus: int | None = None
+    storage_account: str | None = None
+    storage_key: str | None = None
+    nfs_servers: Mapping[str, str] | None = None
+
+
+def read(path: Path, overrides: Overrides) -> Submission:
+    """The job of a file: Batch AI's job.json, or a HorovodJob in YAML or JSON with its Secrets. Raises UsageError."""
+    documents = _documents(path)
+    kinds = [document.get("kind") for document in documents]
+    if "MPIJob" in kinds:
+        raise UsageError(f"{path} has an MPIJob; `hvj convert -f {path}` makes a HorovodJob of it")
+    if KIND in kinds:
+        return _manifest(path, documents, overrides)
+    if len(documents) == 1 and kinds == [None]:
+        return _batch_ai_job(path, documents[0], overrides)
+    raise UsageError(f"{path} has neither a job.json of Batch AI nor a HorovodJob, but {_listed(kinds)}")
+
+
+def _documents(path: Path) -> list[Object]:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text in UTF-8; save it as such") from None
+    found = _parsed(path, text)
+    if not found:
+        raise UsageError(f"{path} is empty; it must have a job.json of Batch AI or a HorovodJob")
+    for document in found:
+        if not isinstance(document, dict):
+            raise UsageError(f"{path} has {type(document).__name__} where an object with the fields of a job belongs")
+    return found
+
+
+def _parsed(path: Path, text: str) -> list[Any]:
+    import yaml
+
+    try:
+        if text.lstrip().startswith("{"):
+            return [json.loads(text)]
+        return [document for document in yaml.safe_load_all(text) if document is not None]
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise UsageError(f"{path} is not valid YAML: {where}{getattr(error, 'problem', None) or error}") from None
+
+
+def _batch_ai_job(path: Path, document: Object, overrides: Overrides) -> Submission:
+    from horovodjob.batchai.conversion import ConversionError, convert
+
+    if overrides.name is None:
+        raise UsageError("job.json does not name its job; name it with --name")
+    try:
+        converted = convert(
+            document,
+            name=overrides.name,
+            namespace=overrides.namespace,
+            experiment=overrides.experiment,
+            pool=overrides.pool,
+            image=overrides.image,
+            gpus=overrides.gpus,
+            storage_account=overrides.storage_account,
+            storage_key=overrides.storage_key,
+            nfs_servers=overrides.nfs_servers,
+        )
+    except ConversionError as error:
+        raise UsageError("\nerror: ".join(f"{path}: {problem}" for problem in error.problems)) from None
+    return Submission(converted.job, converted.secrets, converted.warnings)
+
+
+def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> Submission:
+    job, *others = sorted(documents, key=lambda document: document.get("kind") != KIND)
+    if wrong := [document.get("kind") for document in others if document.get("kind") != "Secret"]:
+        raise UsageError(f"{path} has {_listed(wrong)} beside its HorovodJob; `kubectl apply -f {path}` takes them all")
+    if job.get("apiVersion") != API_VERSION:
+        raise UsageError(f"{path}: apiVersion is {job.get('apiVersion')!r}; it must be {API_VERSION}")
+    for field in ("metadata", "spec"):
+        if not isinstance(job.get(field), dict):
+            raise UsageError(f"{path}: {field} is missing, or not an object")
+    name = overrides.name or job["metadata"].get("name")
+    if not name:
+        raise UsageError(f"{path}: metadata.name is missing; add it or name the job with --name")
+    job["metadata"] |= {"name": kube.resource_name(name), "namespace": overrides.namespace}
+    if name != job["metadata"]["name"]:
+        job["metadata"].setdefault("annotations", {})[names.ANNOTATION_NAME] = name
+    if overrides.experiment:
+        job["metadata"].setdefault("labels", {})[LABEL_EXPERIMENT] = names.label_value(overrides.experiment)
+    job["spec"] |= {
+        field: value for field, value in (("pool", overrides.pool), ("image", overrides.image)) if value is not None
+    }
+    if overrides.gpus is not None:
+        job["spec"].setdefault("worker", {})["gpus"] = overrides.gpus
+    for secret in others:
+        secret.setdefault("metadata", {})["namespace"] = overrides.namespace
+    return Submission(job, tuple(others))
+
+
+def _listed(kinds: Sequence[Any]) -> str:
+    return ", ".join(str(kind or "an object without kind") for kind in kinds)

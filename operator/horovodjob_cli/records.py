@@ -1,0 +1,139 @@
+"""A HorovodJob as Batch AI described a job, so that old queries work, with what Batch AI did not have beside it.
+
+Pure: an object of the API server in, a record for `output` out.
+"""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from horovodjob.api.vocabulary import LABEL_EXPERIMENT, ExecutionState, Phase
+from horovodjob.batchai.names import ANNOTATION_NAME
+
+Object = dict[str, Any]
+# The first alternative reads a record, the second a manifest, which a dry run prints.
+JOB_TABLE = {
+    "Name": "name || metadata.name",
+    "Cluster": "cluster.id || spec.pool",
+    "Tool": "toolType",
+    "Nodes": "nodeCount || spec.worker.replicas",
+    "State": "executionState",
+    "Exit code": "executionInfo.exitCode",
+    "Progress": "progress",
+}
+
+
+def job_record(job: Object) -> Object:
+    """What `job show` and `job list` print."""
+    metadata, spec, status = job["metadata"], job["spec"], job.get("status", {})
+    return {
+        "id": f"/namespaces/{metadata['namespace']}/horovodjobs/{metadata['name']}",
+        "name": batch_ai_name(job),
+        "resourceName": metadata["name"],
+        "workspace": metadata["namespace"],
+        "experiment": metadata.get("labels", {}).get(LABEL_EXPERIMENT),
+        "cluster": {"id": spec["pool"]} if spec.get("pool") else None,
+        "nodeCount": worker(spec, "replicas"),
+        **toolkit(spec),
+        "containerSettings": {"imageSourceRegistry": {"image": spec["image"]}, "shmSize": spec.get("shmSize")},
+        "stdOutErrPathPrefix": spec.get("logs", {}).get("pathPrefix"),
+        "inputDirectories": spec.get("inputs", []),
+        "outputDirectories": spec.get("outputs", []),
+        "creationTime": metadata["creationTimestamp"],
+        "provisioningState": "deleting" if metadata.get("deletionTimestamp") else "succeeded",
+        "executionState": execution_state(status),
+        "executionStateTransitionTime": transition_time(status),
+        "executionInfo": execution_info(status),
+        "jobOutputDirectoryPathSegment": status.get("outputPathSegment") or None,
+        "phase": status.get("phase"),
+        "message": message(status),
+        "workersReady": status.get("workersReady") or None,
+        "attempt": status.get("attempt", 0),
+        "restarts": status.get("restarts", 0),
+        "preemptions": status.get("preemptions", 0),
+        "progress": (status.get("training") or {}).get("percent") or None,
+        "training": status.get("training"),
+    }
+
+
+def batch_ai_name(object_: Object) -> str:
+    """The name that the user gave, which Kubernetes may not allow."""
+    metadata = object_["metadata"]
+    return str(metadata.get("annotations", {}).get(ANNOTATION_NAME) or metadata["name"])
+
+
+def worker(spec: Mapping[str, Any], field: str) -> int:
+    """A field of `worker` that is 1 by default: replicas, gpus."""
+    return int(spec.get("worker", {}).get(field, 1))
+
+
+def toolkit(spec: Mapping[str, Any]) -> Object:
+    """The tool's name and settings, as job.json has them."""
+    processes = worker(spec, "replicas") * spec.get("worker", {}).get("slots", max(worker(spec, "gpus"), 1))
+    if script := spec.get("script"):
+        settings = {
+            "pythonScriptFilePath": script["path"],
+            "pythonInterpreterPath": script.get("interpreter", "python3"),
+            "commandLineArgs": shlex.join(script.get("args", [])) or None,
+            "processCount": processes,
+        }
+        return {"toolType": "horovod", "horovodSettings": settings}
+    if command := spec.get("command"):
+        return {"toolType": "mpi", "customMpiSettings": {"commandLine": shlex.join(command), "processCount": processes}}
+    return {"toolType": "custom", "customToolkitSettings": {"commandLine": shlex.join(spec["launcherCommand"])}}
+
+
+def execution_state(status: Mapping[str, Any]) -> str:
+    """Batch AI's word for the state; a job that no operator has seen yet is queued."""
+    return str(status.get("executionState") or ExecutionState.QUEUED)
+
+
+def transition_time(status: Mapping[str, Any]) -> str | None:
+    """When a condition last changed."""
+    return max((each["lastTransitionTime"] for each in status.get("conditions", [])), default=None)
+
+
+def execution_info(status: Mapping[str, Any]) -> Object | None:
+    """Times, exit code and errors; nothing for a job that has not started."""
+    if not (status.get("startTime") or status.get("completionTime")):
+        return None
+    return {
+        "startTime": status.get("startTime"),
+        "endTime": status.get("completionTime"),
+        "exitCode": status.get("exitCode"),
+        "errors": [execution_error(error) for error in status.get("errors", [])] or None,
+    }
+
+
+def execution_error(error: Mapping[str, Any]) -> Object:
+    """An entry of `errors[]` as Batch AI had it: a code, a message and named details."""
+    details = ("time", "attempt", "pod", "node", "container", "exitCode")
+    return {
+        "code": error["reason"],
+        "message": error.get("message", ""),
+        "details": [{"name": key, "value": str(error[key])} for key in details if error.get(key) not in (None, "")],
+    }
+
+
+def message(status: Mapping[str, Any]) -> str | None:
+    """Why the job is where it is, in the operator's words: what blocks it, or what its phase waits for."""
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    for type_ in ("Stalled", "Failed", "Reconciling", str(status.get("phase")), "Ready"):
+        condition = conditions.get(type_)
+        if condition and condition["status"] == "True" and condition.get("message"):
+            return str(condition["message"])
+    return None
+
+
+def is_finished(job: Object) -> bool:
+    """Whether the job has ended for ever."""
+    phase = job.get("status", {}).get("phase")
+    return phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+def exit_code(job: Object) -> int:
+    """What `job wait` exits with: the job's own code, 255 where a job that failed has none."""
+    status = job.get("status", {})
+    if status.get("phase") == Phase.SUCCEEDED:
+        return 0
+    return int(status.get("exitCode") or -1) & 0xFF or 1
