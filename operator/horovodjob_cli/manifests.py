@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,18 +41,19 @@ class Overrides:
 
 def read(path: Path, overrides: Overrides) -> Submission:
     """The job of a file: Batch AI's job.json, or a HorovodJob in YAML or JSON with its Secrets. Raises UsageError."""
-    documents = _documents(path)
-    kinds = [document.get("kind") for document in documents]
+    found = documents(path)
+    kinds = [document.get("kind") for document in found]
     if "MPIJob" in kinds:
         raise UsageError(f"{path} has an MPIJob; `hvj convert -f {path}` makes a HorovodJob of it")
     if KIND in kinds:
-        return _manifest(path, documents, overrides)
-    if len(documents) == 1 and kinds == [None]:
-        return _batch_ai_job(path, documents[0], overrides)
+        return _manifest(path, found, overrides)
+    if len(found) == 1 and kinds == [None]:
+        return batch_ai_job(path, found[0], overrides)
     raise UsageError(f"{path} has neither a job.json of Batch AI nor a HorovodJob, but {_listed(kinds)}")
 
 
-def _documents(path: Path) -> list[Object]:
+def documents(path: Path) -> list[Object]:
+    """The objects of a file in JSON or YAML; `-` is standard input. Raises UsageError."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8-sig")
     except OSError as error:
@@ -83,7 +84,8 @@ def _parsed(path: Path, text: str) -> list[Any]:
         raise UsageError(f"{path} is not valid YAML: {where}{getattr(error, 'problem', None) or error}") from None
 
 
-def _batch_ai_job(path: Path, document: Object, overrides: Overrides) -> Submission:
+def batch_ai_job(path: Path, document: Object, overrides: Overrides) -> Submission:
+    """The job of Batch AI's job.json. Raises UsageError with all problems of the document."""
     from horovodjob.batchai.conversion import ConversionError, convert
 
     if overrides.name is None:
@@ -102,8 +104,13 @@ def _batch_ai_job(path: Path, document: Object, overrides: Overrides) -> Submiss
             nfs_servers=overrides.nfs_servers,
         )
     except ConversionError as error:
-        raise UsageError("\nerror: ".join(f"{path}: {problem}" for problem in error.problems)) from None
+        raise refused(path, error.problems) from None
     return Submission(converted.job, converted.secrets, converted.warnings)
+
+
+def refused(path: Path, problems: Iterable[object]) -> UsageError:
+    """An error with one line for each problem of a file."""
+    return UsageError("\nerror: ".join(f"{path}: {problem}" for problem in problems))
 
 
 def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> Submission:
@@ -131,6 +138,17 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
     for secret in others:
         secret.setdefault("metadata", {})["namespace"] = overrides.namespace
     return Submission(job, tuple(others))
+
+
+def nfs_servers(options: Iterable[str] | None) -> dict[str, str]:
+    """Addresses by name, of the option --nfs-server. Raises UsageError."""
+    servers = {}
+    for option in options or ():
+        name, equals, address = option.partition("=")
+        if not (name and equals and ":/" in address):
+            raise UsageError(f"--nfs-server {option!r} must be NAME=HOST:/PATH")
+        servers[name] = address
+    return servers
 
 
 def _listed(kinds: Sequence[Any]) -> str:

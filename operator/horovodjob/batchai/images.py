@@ -93,13 +93,13 @@ def _registry(registry: Node, result: Container, job_name: str, namespace: str |
     if OLD_IMAGE.search(image.lower()):
         registry.notes.warn(
             registry.at("image"),
-            f"the CUDA libraries of {image} have no kernels for today's GPUs (Turing and newer): name another image with "
-            "--image",
+            f"the CUDA libraries of {image} have no kernels for today's GPUs (Turing and newer): name another image "
+            "with --image",
         )
     registry.notes.warn(
         registry.at("image"),
-        "the image needs mpirun, an OpenSSH client and an OpenSSH server, which Batch AI brought along; one that runs as "
-        "root needs podSecurity: Baseline",
+        "the image needs mpirun, an OpenSSH client and an OpenSSH server, which Batch AI brought along; one that runs "
+        "as root needs podSecurity: Baseline",
     )
     if (credentials := registry.child("credentials")) is not None:
         _credentials(credentials, result, server or _host_of(image), job_name, namespace)

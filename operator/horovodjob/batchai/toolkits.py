@@ -186,22 +186,16 @@ def _command_text(node: Node, key: str, variables: Mapping[str, bool], *, requir
 def _script(node: Node, variables: Mapping[str, bool], args_key: str, *, as_command: bool) -> dict[str, Any]:
     """`interpreter path args` as a script or a command; as a shell's command where only a shell can read it."""
     path = _command_text(node, SCRIPT, variables, required=True).strip()
-    interpreter = _command_text(node, "pythonInterpreterPath", variables).strip() or "python"
-    args = _line(node, args_key, variables)
-    start = _line(node, "pythonInterpreterPath", variables)
+    start, args = _line(node, "pythonInterpreterPath", variables), _line(node, args_key, variables)
     words = argument(path, variables)
     if words is None or args.words is None or start.words is None:
-        text = " ".join(part for part in (_shell_start(interpreter, start), shell_word(path), args.text) if part)
+        text = " ".join(part for part in (start.text or "python", shell_word(path), args.text) if part)
         return {"command": shell_command(text, is_simple=args.is_simple)}
     before = start.words or ("python",)
     if as_command or len(before) > 1:
         return {"command": [*before, words, *args.words]}
     script: dict[str, Any] = {"path": words, "interpreter": before[0]}
     return {"script": script | ({"args": list(args.words)} if args.words else {})}
-
-
-def _shell_start(interpreter: str, start: Line) -> str:
-    return start.text or interpreter
 
 
 def _line(node: Node, key: str, variables: Mapping[str, bool]) -> Line:

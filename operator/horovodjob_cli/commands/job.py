@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 from horovodjob_cli import kube, manifests, records, submission
 from horovodjob_cli.commands import JOB_COMMANDS, Outcome, command, confirm, group
-from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.errors import CliError
 from horovodjob_cli.options import (
     Cluster,
     ConfigFile,
@@ -80,7 +80,7 @@ def create(
         gpus=gpus,
         storage_account=storage_account_name,
         storage_key=storage_account_key,
-        nfs_servers=dict(map(_nfs_server, nfs_server or [])),
+        nfs_servers=manifests.nfs_servers(nfs_server),
     )
     submitted = manifests.read(config_file, overrides)
     for warning in submitted.warnings:
@@ -94,13 +94,6 @@ def create(
         return job_record(job)
     job = wait_for_end(job, quiet=quiet)
     return Outcome(job_record(job), records.exit_code(job))
-
-
-def _nfs_server(text: str) -> tuple[str, str]:
-    name, equals, address = text.partition("=")
-    if not (name and equals and ":/" in address):
-        raise UsageError(f"--nfs-server {text!r} must be NAME=HOST:/PATH")
-    return name, address
 
 
 @command(app, "show", table=JOB_TABLE)

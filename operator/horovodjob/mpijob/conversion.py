@@ -1,0 +1,336 @@
+"""Kubeflow's MPIJob (v1 and v2beta1), converted to a HorovodJob."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from horovodjob.api.vocabulary import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.batchai.names import JOB_NAME_LENGTH, label_value, pool_name_error, resource_name
+from horovodjob.conversion import Conversion, ConversionError, Notes, conversion
+from horovodjob.document import Node, unknown_keys
+from horovodjob.mpijob.launcher import Launch, launch
+from horovodjob.mpijob.pods import RolePod, environment, read_pod, resources, role_template, runs_as_root, shared_fields
+
+__all__ = ["Conversion", "ConversionError", "convert", "is_mpijob"]
+
+VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v2beta1")
+IMPLEMENTATIONS = {"OpenMPI": "OpenMPI", "Intel": "IntelMPI", "MPICH": "MPICH"}
+KNOWN = frozenset(
+    {
+        "apiVersion",
+        "kind",
+        "metadata",
+        "status",
+        "spec.slotsPerWorker",
+        "spec.runLauncherAsWorker",
+        "spec.cleanPodPolicy",
+    }
+    | {"spec.mainContainer", "spec.sshAuthMountPath", "spec.launcherCreationPolicy", "spec.mpiImplementation"}
+    | {f"spec.mpiReplicaSpecs.{role}.{key}" for role in ("Launcher", "Worker") for key in ("replicas", "restartPolicy")}
+    | {f"spec.mpiReplicaSpecs.{role}.template" for role in ("Launcher", "Worker")}
+    | {f"spec.runPolicy.{key}" for key in ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds")}
+    | {f"spec.runPolicy.{key}" for key in ("backoffLimit", "suspend", "managedBy")}
+    | {f"spec.runPolicy.schedulingPolicy.{key}" for key in ("minAvailable", "queue", "minResources", "priorityClass")}
+    | {"spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds"}
+)
+KUBEFLOW_OPERATOR = "kubeflow.org/mpi-operator"
+VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
+MOST = 2147483647
+
+
+def is_mpijob(document: Any) -> bool:
+    """Whether the document is an MPIJob, of whatever version."""
+    return isinstance(document, Mapping) and document.get("kind") == "MPIJob"
+
+
+def convert(
+    document: Any,
+    *,
+    name: str | None = None,
+    namespace: str | None = None,
+    experiment: str | None = None,
+    pool: str | None = None,
+    image: str | None = None,
+    gpus: int | None = None,
+) -> Conversion:
+    """The HorovodJob of a parsed MPIJob, with a warning for everything that is not carried over.
+
+    Raises ConversionError with every problem of the document.
+    """
+    notes = Notes()
+    root = _root(document, notes)
+    metadata = _metadata(root, name, namespace, experiment)
+    spec = root.child("spec") or Node({}, "spec", notes)
+    replicas = spec.child("mpiReplicaSpecs")
+    if replicas is None:
+        notes.refuse(spec.at("mpiReplicaSpecs"), "is missing: add Launcher and Worker")
+        notes.raise_problems()
+    assert replicas is not None
+    worker_spec, launcher_spec = replicas.child("Worker"), replicas.child("Launcher")
+    if launcher_spec is None:
+        notes.refuse(replicas.at("Launcher"), "is missing: its command says what runs")
+    main_container = spec.text("mainContainer")
+    launcher, worker = read_pod(launcher_spec, main_container), read_pod(worker_spec, main_container)
+    implementation = _implementation(spec)
+    launched = launch(launcher.container, implementation) if launcher.container is not None else Launch()
+    size = _size(spec, worker_spec, launcher_spec, worker, launcher, launched, gpus)
+    converted: dict[str, Any] = _image(worker, launcher, image)
+    converted |= _pool(pool, notes) | size | launched.spec
+    if implementation != "OpenMPI":
+        converted["mpi"] = {"implementation": implementation} | launched.spec.get("mpi", {})
+    converted |= _environment(worker, launcher, launched)
+    converted |= _scheduling(spec, worker, launcher, metadata)
+    converted |= shared_fields(worker, launcher)
+    converted |= _pod_security(spec, worker, launcher, launched)
+    for role, pod in (("worker", worker), ("launcher", launcher)):
+        if template := role_template(role, pod):
+            converted.setdefault(role, {})["template"] = template
+    if policy := _run_policy(spec):
+        converted["runPolicy"] = policy
+    _report_dropped(spec, worker_spec, launcher_spec, worker)
+    return conversion({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": converted}, (), notes)
+
+
+def _root(document: Any, notes: Notes) -> Node:
+    if not isinstance(document, Mapping):
+        notes.refuse("", "the file must have one object: a Kubeflow MPIJob")
+        notes.raise_problems()
+    root = Node(document, "", notes)
+    if document.get("kind") != "MPIJob":
+        notes.refuse("kind", "must be MPIJob")
+    if document.get("apiVersion") not in VERSIONS:
+        notes.refuse("apiVersion", f"must be {' or '.join(VERSIONS)}")
+    if not root.has("spec"):
+        notes.refuse("spec", "is missing: add it")
+    for path, close in unknown_keys(document, KNOWN):
+        notes.warn(path, "is not a field of an MPIJob and is ignored" + (f": is {close} meant?" if close else ""))
+    return root
+
+
+def _metadata(root: Node, name: str | None, namespace: str | None, experiment: str | None) -> dict[str, Any]:
+    given = root.child("metadata") or Node({}, "metadata", root.notes)
+    original = name if name is not None else given.text("name") or (given.text("generateName") or "").rstrip("-")
+    metadata: dict[str, Any] = {"name": "job"}
+    try:
+        metadata["name"] = resource_name(original)
+    except ValueError:
+        root.notes.refuse(given.at("name"), "is missing: add it, or give --name")
+    if original and metadata["name"] != original:
+        root.notes.warn(
+            given.at("name"),
+            f"is {metadata['name']} now: a name has at most {JOB_NAME_LENGTH} lower-case letters, digits and hyphens",
+        )
+    if (where := namespace if namespace is not None else given.text("namespace")) is not None:
+        metadata["namespace"] = where
+    labels = _strings(given, "labels")
+    if experiment is not None:
+        try:
+            labels[LABEL_EXPERIMENT] = label_value(experiment)
+        except ValueError as error:
+            root.notes.refuse("--experiment", str(error))
+    annotations = _strings(given, "annotations")
+    annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
+    return metadata | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
+
+
+def _strings(node: Node, key: str) -> dict[str, str]:
+    values = node.child(key)
+    if values is None:
+        return {}
+    return {name: text for name in values.value if (text := values.scalar(name)) is not None}
+
+
+def _implementation(spec: Node) -> str:
+    given = spec.text("mpiImplementation") or "OpenMPI"
+    if given not in IMPLEMENTATIONS:
+        spec.notes.refuse(spec.at("mpiImplementation"), f"must be {', '.join(IMPLEMENTATIONS)}")
+    return IMPLEMENTATIONS.get(given, given)
+
+
+def _size(
+    spec: Node,
+    worker_spec: Node | None,
+    launcher_spec: Node | None,
+    worker: RolePod,
+    launcher: RolePod,
+    launched: Launch,
+    gpus: int | None,
+) -> dict[str, Any]:
+    """Workers, their GPUs, slots and resources, the launcher's part in it, and elastic bounds."""
+    notes = spec.notes
+    workers = 0 if worker_spec is None else worker_spec.number("replicas", 0, 10000)
+    workers = 1 if workers is None else workers
+    as_worker = spec.flag("runLauncherAsWorker") or workers == 0
+    replicas = workers + 1 if as_worker else workers
+    worker_resources, worker_gpus = resources(worker)
+    launcher_resources, launcher_gpus = resources(launcher)
+    if not worker.exists:
+        worker_gpus = launcher_gpus
+    count = gpus if gpus is not None else worker_gpus
+    if count < 0:
+        notes.refuse("--gpus", "must be 0 or more")
+    if launcher_gpus and not as_worker:
+        launcher_resources.setdefault("limits", {})["nvidia.com/gpu"] = launcher_gpus
+    slots = launched.elastic.get("slots") or launched.slots or spec.number("slotsPerWorker", 1, 256) or 1
+    slots = _checked_slots(spec, launcher_spec, launched, replicas, slots)
+    section: dict[str, Any] = {"replicas": replicas, "gpus": count}
+    if slots != max(count, 1):
+        section["slots"] = slots
+    if worker_resources:
+        section["resources"] = worker_resources
+    launcher_section: dict[str, Any] = {"asWorker": True} if as_worker else {}
+    if launcher_resources:
+        launcher_section["resources"] = launcher_resources
+    result = {"worker": section} | ({"launcher": launcher_section} if launcher_section else {})
+    return result | _elastic(launched, replicas, slots, section)
+
+
+def _checked_slots(spec: Node, launcher_spec: Node | None, launched: Launch, replicas: int, slots: int) -> int:
+    """Slots with which the job has as many processes as mpirun was to start, where that is possible."""
+    processes = launched.processes
+    if processes is None or processes == replicas * slots or launched.elastic:
+        return slots
+    where = launcher_spec.at("template") if launcher_spec is not None else spec.path
+    wanted, rest = divmod(processes, replicas)
+    if not rest and 1 <= wanted <= 256:
+        spec.notes.warn(
+            where, f"mpirun starts {processes} processes: {wanted} on each of {replicas} workers, in place of {slots}"
+        )
+        return wanted
+    spec.notes.warn(
+        where,
+        f"mpirun starts {processes} processes, and the job has {replicas * slots}: as many on each worker; change "
+        "worker.replicas or worker.slots",
+    )
+    return slots
+
+
+def _elastic(launched: Launch, replicas: int, slots: int, section: dict[str, Any]) -> dict[str, Any]:
+    given = launched.elastic
+    if not {"min", "max"} & set(given):
+        return {}
+    least = max(-(-given.get("min", 1) // slots), 1)
+    most = max(given.get("max", replicas * slots) // slots, least)
+    section["replicas"] = min(max(replicas, least), most)
+    elastic: dict[str, Any] = {"minReplicas": least, "maxReplicas": most}
+    return {"elastic": elastic | ({"resetLimit": given["reset"]} if given.get("reset") else {})}
+
+
+def _image(worker: RolePod, launcher: RolePod, image: str | None) -> dict[str, Any]:
+    """The image of both roles; a launcher with another one keeps it in its template."""
+    images = [pod.main.pop("image", None) for pod in (worker, launcher)]
+    main = next((given for given in (image, *images) if given), None)
+    node = worker.container or launcher.container
+    if not isinstance(main, str):
+        if node is not None:
+            node.notes.refuse(node.at("image"), "is missing: add it, or name one with --image")
+        return {}
+    if image is None and images[1] and images[1] != main:
+        launcher.main["image"] = images[1]
+    return {"image": main}
+
+
+def _pool(pool: str | None, notes: Notes) -> dict[str, str]:
+    if pool is None:
+        return {}
+    if problem := pool_name_error(pool):
+        notes.refuse("--cluster", problem)
+    return {"pool": pool}
+
+
+def _environment(worker: RolePod, launcher: RolePod, launched: Launch) -> dict[str, Any]:
+    """Variables of every rank; those of the launcher alone stay there, unless mpirun exported them."""
+    shared, own = environment(worker), environment(launcher)
+    if not worker.exists:
+        shared, own = own, {}
+    for name in [name for name in own if name in launched.exported and name not in shared]:
+        shared[name] = own.pop(name)
+    for name, value in launched.env.items():
+        shared[name] = {"name": name, "value": value}
+    if rest := [variable for name, variable in own.items() if shared.get(name) != variable]:
+        launcher.main["env"] = rest
+    return {"env": list(shared.values())} if shared else {}
+
+
+def _scheduling(spec: Node, worker: RolePod, launcher: RolePod, metadata: dict[str, Any]) -> dict[str, Any]:
+    policy = spec.child("runPolicy")
+    policy = policy.child("schedulingPolicy") if policy is not None else None
+    schedulers = {pod.pod.get("schedulerName") for pod in (worker, launcher)}
+    if "volcano" in schedulers:
+        for pod in (worker, launcher):
+            pod.pod.pop("schedulerName", None)
+    if policy is None:
+        return {"scheduling": {"gang": "Volcano"}} if "volcano" in schedulers else {}
+    notes = spec.notes
+    scheduling: dict[str, Any] = {"gang": "Volcano"}
+    if (seconds := policy.number("scheduleTimeoutSeconds", 1, MOST)) is not None:
+        scheduling["timeoutSeconds"] = seconds
+    if queue := policy.text("queue"):
+        metadata.setdefault("annotations", {})[VOLCANO_QUEUE] = queue
+    if "volcano" not in schedulers:
+        notes.warn(policy.path, "becomes scheduling.gang: Volcano; set Native or None where Volcano is not installed")
+    for key in ("minAvailable", "minResources"):
+        if policy.has(key):
+            notes.warn(policy.at(key), "is left out: a gang is the whole job, or elastic.minReplicas of it")
+    result: dict[str, Any] = {"scheduling": scheduling}
+    if priority := policy.text("priorityClass"):
+        result["priorityClassName"] = priority
+    return result
+
+
+def _pod_security(spec: Node, worker: RolePod, launcher: RolePod, launched: Launch) -> dict[str, str]:
+    directory = spec.text("sshAuthMountPath") or "/root/.ssh"
+    if not runs_as_root((worker, launcher), directory, asks=launched.as_root):
+        return {}
+    spec.notes.warn(
+        spec.path,
+        "the pods run as root, as those of an MPIJob do by default, so the job has podSecurity: Baseline; remove it "
+        "for an image with another user",
+    )
+    return {"podSecurity": "Baseline"}
+
+
+def _run_policy(spec: Node) -> dict[str, Any]:
+    policy = spec.child("runPolicy") or Node({}, spec.at("runPolicy"), spec.notes)
+    result: dict[str, Any] = {}
+    clean = policy.text("cleanPodPolicy") or spec.text("cleanPodPolicy")
+    if clean in ("Running", "All", "None"):
+        result["cleanPodPolicy"] = clean
+    elif clean is not None:
+        spec.notes.refuse(policy.at("cleanPodPolicy"), "must be Running, All or None")
+    for key, least, most in (
+        ("backoffLimit", 0, 1000),
+        ("activeDeadlineSeconds", 1, MOST),
+        ("ttlSecondsAfterFinished", 0, MOST),
+    ):
+        if (number := policy.number(key, least, most)) is not None:
+            result[key] = number
+    if policy.flag("suspend"):
+        result["suspend"] = True
+    manager = policy.text("managedBy")
+    if manager is not None and manager != KUBEFLOW_OPERATOR:
+        result["managedBy"] = manager
+    return result
+
+
+def _report_dropped(spec: Node, worker_spec: Node | None, launcher_spec: Node | None, worker: RolePod) -> None:
+    notes = spec.notes
+    if spec.has("sshAuthMountPath"):
+        notes.warn(spec.at("sshAuthMountPath"), "is left out: the operator has keys for every user")
+    if spec.has("launcherCreationPolicy"):
+        notes.warn(spec.at("launcherCreationPolicy"), "is left out: mpirun always waits for all workers")
+    for replica in (worker_spec, launcher_spec):
+        if replica is not None and (policy := replica.text("restartPolicy")):
+            notes.warn(
+                replica.at("restartPolicy"),
+                f"{policy} is left out: runPolicy.backoffLimit and runPolicy.onWorkerLoss restart the whole job",
+            )
+    if launcher_spec is not None and (launcher_spec.number("replicas", 0, 10000) or 1) != 1:
+        notes.warn(launcher_spec.at("replicas"), "is left out: a job has one launcher")
+    if worker.container is None:
+        return
+    command = [*worker.container.items("command"), *worker.container.items("args")]
+    if command and "sshd" not in " ".join(map(str, command)):
+        notes.warn(
+            worker.container.at("command"),
+            "is left out: workers run the operator's ssh server; what must run before can be spec.preparation",
+        )

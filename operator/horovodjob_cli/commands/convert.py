@@ -1,0 +1,99 @@
+"""`hvj convert`: Batch AI's job.json, or Kubeflow's MPIJob, as YAML for `kubectl apply`. It needs no cluster."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from horovodjob.api.vocabulary import KIND
+from horovodjob.batchai.mounts import KEY_PLACEHOLDER
+from horovodjob.batchai.names import DNS_LABEL_LENGTH
+from horovodjob.mpijob import conversion as mpijob
+from horovodjob_cli import kube, manifests
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.errors import UsageError
+from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName, Workspace
+
+app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
+Object = dict[str, Any]
+
+
+@command(app, "convert")
+def convert(
+    config_file: ConfigFile,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Name of the job. Default: the MPIJob's, or that of the file.")
+    ] = None,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    cluster: Cluster = None,
+    image: Annotated[str | None, typer.Option(help="Container image, instead of the file's.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs of each node. Default: one for each process.")] = None,
+    nfs_server: Annotated[
+        list[str] | None, typer.Option(help="Address of a Batch AI file server, as NAME=HOST:/PATH; repeatable.")
+    ] = None,
+    storage_account_name: StorageAccountName = None,
+    storage_account_key: Annotated[
+        str | None,
+        typer.Option(
+            help="Key of the storage account, which is printed as a Secret. For the placeholder in the file, "
+            "AZURE_BATCHAI_STORAGE_KEY has it too.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print the YAML of a job: its Secrets, where the file has values for them, and the HorovodJob."""
+    overrides = manifests.Overrides(
+        name=name,
+        namespace=kube.resource_name(workspace, DNS_LABEL_LENGTH) if workspace is not None else None,
+        experiment=experiment,
+        pool=cluster,
+        image=image,
+        gpus=gpus,
+        storage_account=storage_account_name,
+        storage_key=storage_account_key,
+        nfs_servers=manifests.nfs_servers(nfs_server),
+    )
+    submission = _converted(config_file, overrides)
+    for warning in submission.warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    objects = [*submission.secrets, submission.job]
+    sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _converted(path: Path, overrides: manifests.Overrides) -> manifests.Submission:
+    found = manifests.documents(path)
+    if len(found) != 1:
+        raise UsageError(f"{path} has {len(found)} documents; convert each from a file of its own")
+    (document,) = found
+    if mpijob.is_mpijob(document):
+        return _mpijob(path, document, overrides)
+    if document.get("kind") == KIND:
+        raise UsageError(f"{path} has a HorovodJob already; `kubectl apply -f {path}` takes it")
+    if "apiVersion" in document and "kind" in document:
+        raise UsageError(f"{path} has kind {document['kind']}; only job.json and MPIJob can be converted")
+    key = overrides.storage_key
+    if key is None and KEY_PLACEHOLDER in str(document):
+        key = os.environ.get("AZURE_BATCHAI_STORAGE_KEY")
+    name = overrides.name or (path.stem if path.stem.strip("-") else "job")
+    return manifests.batch_ai_job(path, document, replace(overrides, name=name, storage_key=key))
+
+
+def _mpijob(path: Path, document: Object, overrides: manifests.Overrides) -> manifests.Submission:
+    try:
+        converted = mpijob.convert(
+            document,
+            name=overrides.name,
+            namespace=overrides.namespace,
+            experiment=overrides.experiment,
+            pool=overrides.pool,
+            image=overrides.image,
+            gpus=overrides.gpus,
+        )
+    except mpijob.ConversionError as error:
+        raise manifests.refused(path, error.problems) from None
+    return manifests.Submission(converted.job, converted.secrets, converted.warnings)
