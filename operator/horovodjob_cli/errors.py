@@ -52,8 +52,10 @@ def _kubernetes(error: Exception) -> CliError | None:
 
 
 def _api_error(error: Any) -> CliError:
-    message = api_message(error)
-    match error.status:
+    status, message = error.status, api_message(error)
+    if handshake := getattr(error.__context__, "resp_body", None):  # of a WebSocket, which the client reports as 0
+        status, message = getattr(error.__context__, "status_code", 0), server_message(handshake)
+    match status:
         case 401:
             return CliError("the cluster does not accept your credentials; sign in again and try `kubectl auth whoami`")
         case 403:
@@ -65,7 +67,7 @@ def _api_error(error: Any) -> CliError:
         case 409:
             return CliError(f"{message}; try again if somebody else changed it at the same time")
         case 429 | 500 | 502 | 503 | 504:
-            return CliError(f"the API server answers {error.status} ({message}); try again later")
+            return CliError(f"the API server answers {status} ({message}); try again later")
         case 0 | None:
             return CliError(f"no connection to the API server: {message}; check `kubectl cluster-info`")
     return CliError(message)
@@ -73,12 +75,26 @@ def _api_error(error: Any) -> CliError:
 
 def api_message(error: Any) -> str:
     """The API server's own words in an ApiException."""
-    body = error.body or ""
+    return server_message(error.body or "") or one_line(error.reason or "no answer")
+
+
+def server_message(body: str | bytes) -> str:
+    """The message of a Status object, or the text of an answer that is none."""
     try:
         return one_line(json.loads(body)["message"])
     except (ValueError, TypeError, KeyError):
-        text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
-        return one_line(text or error.reason or "no answer")
+        return one_line(body.decode(errors="replace") if isinstance(body, bytes) else body)
+
+
+def _files(error: Exception) -> CliError | None:
+    from horovodjob.azurefiles.errors import FilesError, InvalidLocation
+    from horovodjob.azurefiles.errors import NotFound as FilesNotFound
+
+    if isinstance(error, FilesNotFound):
+        return NotFound(str(error))
+    if isinstance(error, InvalidLocation):
+        return UsageError(str(error))
+    return CliError(str(error)) if isinstance(error, FilesError) else None
 
 
 def _connection(error: Exception) -> CliError | None:
@@ -128,4 +144,9 @@ def one_line(words: object) -> str:
     return lines[0].strip().rstrip(".") if lines else ""
 
 
-EXPLANATIONS = {"kubernetes.client": _kubernetes, "azure.core": _azure, "urllib3": _connection}
+EXPLANATIONS = {
+    "kubernetes.client": _kubernetes,
+    "horovodjob.azurefiles.errors": _files,
+    "azure.core": _azure,
+    "urllib3": _connection,
+}

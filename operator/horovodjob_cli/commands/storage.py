@@ -1,0 +1,117 @@
+"""`hvj storage`: shares, directories and files on Azure Files, by the options of `az storage`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from horovodjob.azurefiles.credentials import Options
+from horovodjob.azurefiles.files import Entry, joined
+from horovodjob.azurefiles.location import share_path
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.errors import UsageError
+from horovodjob_cli.options import Name, Quiet
+from horovodjob_cli.shares import (
+    FILE_TABLE,
+    ShareName,
+    file_record,
+    open_share,
+    with_account,
+)
+from horovodjob_cli.transfers import progress_bars
+
+app = group("Shares, directories and files on Azure Files.")
+share = group("Shares.")
+directory = group("Directories of a share.")
+file = group("Files of a share.")
+app.add_typer(share, name="share")
+app.add_typer(directory, name="directory")
+app.add_typer(file, name="file")
+
+
+@command(share, "create")
+@with_account
+def create_share(
+    account: Options,
+    name: Name,
+    quota: Annotated[int | None, typer.Option(min=1, max=102400, help="Largest size of the share in GiB.")] = None,
+) -> Any:
+    """Create a share; `created` is false for one that exists."""
+    return {"created": open_share(name, account).create(quota)}
+
+
+@command(directory, "create")
+@with_account
+def create_directory(
+    account: Options,
+    name: Name,
+    share_name: ShareName,
+) -> Any:
+    """Create a directory and its parents; `created` is false for one that exists."""
+    return {"created": open_share(share_name, account).create_directory(share_path(name))}
+
+
+@command(file, "upload", table=FILE_TABLE)
+@with_account
+def upload(
+    account: Options,
+    source: Annotated[Path, typer.Option("--source", help="File or directory to upload.", show_default=False)],
+    share_name: ShareName,
+    path: Annotated[
+        str, typer.Option("--path", "-p", help="Where on the share: a directory, or the new file's path.")
+    ] = "",
+    quiet: Quiet = False,
+) -> Any:
+    """Upload a file, or a directory with all that is in it; it appears when it is complete."""
+    from horovodjob.azurefiles.upload import upload_directory, upload_file
+
+    target = share_path(path)
+    if not source.exists():
+        raise UsageError(f"--source {source} does not exist")
+    opened = open_share(share_name, account)
+    if path.endswith("/") or not target or opened.is_directory(target):
+        target = joined(target, source.resolve().name)
+    with progress_bars(quiet=quiet) as progress:
+        (upload_directory if source.is_dir() else upload_file)(opened, source, target, progress)
+    size = 0 if source.is_dir() else opened.state(target).size
+    return file_record(Entry(target, source.is_dir(), size))
+
+
+@command(file, "download", table=FILE_TABLE)
+@with_account
+def download(
+    account: Options,
+    path: Annotated[str, typer.Option("--path", "-p", help="File or directory of the share.", show_default=False)],
+    share_name: ShareName,
+    destination: Annotated[
+        Path, typer.Option("--dest", help="Directory, or the new file's path. Default: the current directory.")
+    ] = Path(),
+    quiet: Quiet = False,
+) -> Any:
+    """Download a file, or a directory with all that is in it; one that broke off is resumed."""
+    from horovodjob.azurefiles.download import download_directory, download_file
+
+    source = share_path(path)
+    target = destination / (source.rpartition("/")[2] or share_name) if destination.is_dir() else destination
+    if not target.parent.is_dir():
+        raise UsageError(f"--dest {destination}: the directory {target.parent} does not exist")
+    opened = open_share(share_name, account)
+    is_directory = not source or opened.is_directory(source)
+    if is_directory is not target.is_dir() and target.exists():
+        raise UsageError(f"--dest {target} exists and is not a {'directory' if is_directory else 'file'}")
+    with progress_bars(quiet=quiet) as progress:
+        (download_directory if is_directory else download_file)(opened, source, target, progress)
+    return file_record(Entry(str(target), is_directory, 0 if is_directory else target.stat().st_size))
+
+
+@command(file, "list", table=FILE_TABLE)
+@with_account
+def list_(
+    account: Options,
+    share_name: ShareName,
+    path: Annotated[str, typer.Option("--path", "-p", help="Directory of the share. Default: its root.")] = "",
+) -> Any:
+    """List the files and directories of a directory."""
+    directory_path = share_path(path)
+    opened = open_share(share_name, account)
+    return [file_record(entry) for entry in opened.entries(directory_path)]

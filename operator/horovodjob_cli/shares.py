@@ -1,0 +1,106 @@
+"""Shares of Azure Files for commands: options, credentials and records. The SDK is imported when a share is opened."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from horovodjob.azurefiles.credentials import Options, choose_account
+from horovodjob.azurefiles.files import Entry
+
+if TYPE_CHECKING:
+    from horovodjob.azurefiles.share import Share
+
+Object = dict[str, Any]
+FILE_TABLE = {"Name": "name", "Type": "fileType", "Size": "contentLength", "Modified": "lastModified"}
+
+AccountName = Annotated[
+    str | None,
+    typer.Option(
+        "--account-name",
+        "--storage-account-name",
+        help="Storage account. Default: AZURE_BATCHAI_STORAGE_ACCOUNT, AZURE_STORAGE_ACCOUNT.",
+    ),
+]
+AccountKey = Annotated[
+    str | None,
+    typer.Option(
+        "--account-key",
+        "--storage-account-key",
+        help="Key of the account; better in AZURE_BATCHAI_STORAGE_KEY or AZURE_STORAGE_KEY, where no process list "
+        "shows it.",
+    ),
+]
+SasToken = Annotated[
+    str | None, typer.Option("--sas-token", help="Shared access signature; or AZURE_STORAGE_SAS_TOKEN.")
+]
+ConnectionString = Annotated[
+    str | None,
+    typer.Option("--connection-string", help="Connection string; or AZURE_STORAGE_CONNECTION_STRING."),
+]
+ShareName = Annotated[str, typer.Option("--share-name", "-s", help="Name of the share.", show_default=False)]
+
+
+def account_options(
+    account_name: AccountName = None,
+    account_key: AccountKey = None,
+    sas_token: SasToken = None,
+    connection_string: ConnectionString = None,
+) -> Options:
+    """The options that name a storage account and what opens it."""
+    return Options(account_name, account_key, sas_token, connection_string)
+
+
+def with_account(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the options of a storage account in place of its parameter `account`."""
+    own = dict(inspect.signature(function, eval_str=True).parameters)
+    added = inspect.signature(account_options, eval_str=True).parameters
+    del own["account"]
+
+    @functools.wraps(function)
+    def run(**values: Any) -> Any:
+        account = account_options(**{name: values.pop(name) for name in added})
+        return function(account=account, **values)
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (own | dict(added)).values()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def open_share(
+    share: str,
+    options: Options,
+    *,
+    account: str | None = None,
+    endpoint: str | None = None,
+    secret: Mapping[str, str] | None = None,
+    secret_name: str = "",
+) -> "Share":
+    """The share, with the first credentials there are: options, environment, Secret, Microsoft Entra ID."""
+    chosen = choose_account(account, options, os.environ, endpoint=endpoint, secret=secret, secret_name=secret_name)
+    import logging
+
+    from horovodjob.azurefiles.share import Share
+
+    # What the SDK logs is part of the errors that it raises.
+    logging.getLogger("azure").addHandler(logging.NullHandler())
+    return Share(chosen, share)
+
+
+def file_record(entry: Entry, download_url: str | None = None) -> Object:
+    """A file or directory as Batch AI listed it."""
+    return {
+        "name": entry.name,
+        "fileType": "directory" if entry.is_directory else "file",
+        "contentLength": None if entry.is_directory else entry.size,
+        "lastModified": _timestamp(entry.modified),
+        "downloadUrl": download_url,
+    }
+
+
+def _timestamp(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="seconds")
