@@ -25,6 +25,7 @@ from horovodjob_cli.errors import CliError, NotFound, UsageError
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+DEFAULT_KUBECONFIG = "~/.kube/config"
 MERGE_PATCH = "application/merge-patch+json"
 _chosen: dict[str, str | None] = {"config_file": None, "context": None}
 
@@ -45,8 +46,7 @@ def client() -> Any:
     if _in_cluster():
         config.load_incluster_config(client_configuration=configuration)
     else:
-        _require_kubeconfig()
-        config.load_kube_config(client_configuration=configuration, persist_config=False, **_chosen)
+        config.load_kube_config(_kubeconfig(), _chosen["context"], configuration, persist_config=False)
     api_client = ApiClient(configuration)
     api_client.user_agent = "hvj"
     return api_client
@@ -84,8 +84,7 @@ def active_context() -> Object:
     """Cluster, user and perhaps namespace of the context in use."""
     from kubernetes import config
 
-    _require_kubeconfig()
-    contexts, active = config.list_kube_config_contexts(config_file=_chosen["config_file"])
+    contexts, active = config.list_kube_config_contexts(_kubeconfig())
     wanted = _chosen["context"]
     if wanted is None:
         return dict(active["context"])
@@ -187,15 +186,16 @@ def _role_and_index(pod: Object) -> tuple[str, int]:
     return labels[LABEL_ROLE], int(labels[LABEL_REPLICA_INDEX])
 
 
-def _require_kubeconfig() -> None:
-    # The client's own words for a missing file name neither the file nor a remedy.
-    chosen = _chosen["config_file"]
-    paths = [chosen] if chosen else os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)
-    if not any(path and Path(path).expanduser().is_file() for path in paths):
-        raise CliError(f"no kubeconfig at {' or '.join(filter(None, paths))}; name one with --kubeconfig or KUBECONFIG")
+def _kubeconfig() -> str:
+    """One path, or several as KUBECONFIG has them. Raises CliError if there is no such file."""
+    paths = _chosen["config_file"] or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    if not any(path and Path(path).expanduser().is_file() for path in paths.split(os.pathsep)):
+        raise CliError(f"no kubeconfig at {paths}; name one with --kubeconfig or in KUBECONFIG")
+    return paths
 
 
 def _in_cluster() -> bool:
     """Whether there is nothing but the service account of the pod that we run in."""
-    configured = _chosen["config_file"] or os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
-    return not configured and "KUBERNETES_SERVICE_HOST" in os.environ
+    if _chosen["config_file"] or os.environ.get("KUBECONFIG") or Path(DEFAULT_KUBECONFIG).expanduser().exists():
+        return False
+    return "KUBERNETES_SERVICE_HOST" in os.environ

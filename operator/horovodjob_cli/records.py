@@ -4,7 +4,7 @@ Pure: an object of the API server in, a record for `output` out.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horovodjob.api.vocabulary import LABEL_EXPERIMENT, ExecutionState, Phase
@@ -39,7 +39,7 @@ def job_record(job: Object) -> Object:
         "stdOutErrPathPrefix": spec.get("logs", {}).get("pathPrefix"),
         "inputDirectories": spec.get("inputs", []),
         "outputDirectories": spec.get("outputs", []),
-        "creationTime": metadata["creationTimestamp"],
+        "creationTime": creation_time(job),
         "provisioningState": "deleting" if metadata.get("deletionTimestamp") else "succeeded",
         "executionState": execution_state(status),
         "executionStateTransitionTime": transition_time(status),
@@ -74,13 +74,26 @@ def toolkit(spec: Mapping[str, Any]) -> Object:
         settings = {
             "pythonScriptFilePath": script["path"],
             "pythonInterpreterPath": script.get("interpreter", "python3"),
-            "commandLineArgs": shlex.join(script.get("args", [])) or None,
+            "commandLineArgs": command_line(script.get("args", [])) or None,
             "processCount": processes,
         }
         return {"toolType": "horovod", "horovodSettings": settings}
     if command := spec.get("command"):
-        return {"toolType": "mpi", "customMpiSettings": {"commandLine": shlex.join(command), "processCount": processes}}
-    return {"toolType": "custom", "customToolkitSettings": {"commandLine": shlex.join(spec["launcherCommand"])}}
+        return {
+            "toolType": "mpi",
+            "customMpiSettings": {"commandLine": command_line(command), "processCount": processes},
+        }
+    return {"toolType": "custom", "customToolkitSettings": {"commandLine": command_line(spec["launcherCommand"])}}
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The arguments as one text; quotes stand only where a space would take one apart."""
+    return " ".join(shlex.quote(each) if not each or set(each) & set(" \t\n\"'\\") else each for each in arguments)
+
+
+def creation_time(object_: Object) -> str:
+    """As Kubernetes writes times; the client's models write UTC in another way."""
+    return str(object_["metadata"]["creationTimestamp"]).replace("+00:00", "Z")
 
 
 def execution_state(status: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Changes of objects as they happen: watches that are opened again when they end or break."""
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,19 +31,31 @@ def job_versions(job: Object) -> Iterator[Object]:
 
 def wait_for_deletion(job: Object) -> None:
     """Return when the job and its pods are gone."""
-    with contextlib.suppress(NotFound):
-        for _ in job_versions(job):
-            pass
-    selection = {"namespace": job["metadata"]["namespace"], "label_selector": kube.pod_selector(job)}
-    pods: set[str] = set()
+    metadata = job["metadata"]
+    jobs = {**kube.JOBS, "namespace": metadata["namespace"], "field_selector": f"metadata.name={metadata['name']}"}
+    pods = {"namespace": metadata["namespace"], "label_selector": kube.pod_selector(job)}
+    _wait_until_gone(kube.custom().list_namespaced_custom_object, jobs, metadata["uid"])
+    _wait_until_gone(kube.core().list_namespaced_pod, pods)
+
+
+def wait_for_namespace_deletion(namespace: Object) -> None:
+    """Return when the namespace, with all that is in it, is gone."""
+    metadata = namespace["metadata"]
+    selection = {"field_selector": f"metadata.name={metadata['name']}"}
+    _wait_until_gone(kube.core().list_namespace, selection, metadata["uid"])
+
+
+def _wait_until_gone(list_objects: Callable[..., Any], selection: Object, uid: str | None = None) -> None:
+    """Return when none of the selected objects is there, or not the one with this uid."""
+    left: set[str] = set()
     synced = False
-    for change, pod in changes(kube.core().list_namespaced_pod, selection):
+    for change, each in changes(list_objects, selection):
         synced = synced or change == SYNCED
         if change == "DELETED":
-            pods.discard(pod["metadata"]["uid"])
-        elif change != SYNCED:
-            pods.add(pod["metadata"]["uid"])
-        if synced and not pods:
+            left.discard(each["metadata"]["uid"])
+        elif change != SYNCED and uid in (None, each["metadata"]["uid"]):
+            left.add(each["metadata"]["uid"])
+        if synced and not left:
             return
 
 

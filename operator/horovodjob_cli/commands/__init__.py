@@ -7,6 +7,7 @@ Azure.
 import functools
 import importlib
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -38,6 +39,8 @@ COMMANDS = {
     "doctor": Entry("doctor", "Report what a job needs and this cluster lacks."),
     "completion": Entry("completion", "Print the completion script of a shell."),
 }
+# A shell that completes a command line sets it.
+COMPLETION_VARIABLE = "_HVJ_COMPLETE"
 JOB_COMMANDS = {
     "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
@@ -137,6 +140,11 @@ def confirm(question: str, yes: bool) -> None:
 def run(arguments: list[str], program: str) -> int:
     """Run one command line and give its exit code; errors are printed as a sentence."""
     root = get_command(_root())
+    if COMPLETION_VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
+        root.main(arguments, prog_name="hvj", complete_var=COMPLETION_VARIABLE)
     try:
         with root.make_context(program, list(arguments)) as context:
             root.invoke(context)

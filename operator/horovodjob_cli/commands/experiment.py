@@ -1,0 +1,110 @@
+"""`hvj experiment`: jobs with one label, and a ConfigMap that stands for an experiment without jobs."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from horovodjob.api.vocabulary import LABEL_EXPERIMENT, ExecutionState
+from horovodjob.batchai import names
+from horovodjob_cli import kube, records
+from horovodjob_cli.commands import command, confirm, group
+from horovodjob_cli.errors import CliError, NotFound
+from horovodjob_cli.options import Name, NoWait, Workspace, Yes
+from horovodjob_cli.watching import wait_for_deletion
+
+MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
+SELECTOR = f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}"
+TABLE = {
+    "Name": "name",
+    "Workspace": "workspace",
+    "Jobs": "jobs.total",
+    "Queued": "jobs.queued",
+    "Running": "jobs.running",
+    "Succeeded": "jobs.succeeded",
+    "Failed": "jobs.failed",
+}
+app = group("Experiments: jobs that belong together.")
+
+
+@command(app, "create", table=TABLE)
+def create(name: Name, workspace: Workspace = None) -> Any:
+    """Create an experiment; one that exists is shown."""
+    from kubernetes.client import ApiException
+
+    namespace, config_map = kube.namespace(workspace), f"experiment-{kube.resource_name(name)}"
+    labels = {**MANAGED_BY, LABEL_EXPERIMENT: names.label_value(name)}
+    metadata = {"name": config_map, "labels": labels, "annotations": {names.ANNOTATION_NAME: name}}
+    try:
+        kube.core().create_namespaced_config_map(namespace, {"metadata": metadata})
+    except ApiException as error:
+        if error.status == 404:
+            raise NotFound(f"workspace {namespace} does not exist; `hvj workspace create` creates it") from None
+        if error.status != 409:
+            raise
+        existing = kube.plain(kube.core().read_namespaced_config_map(config_map, namespace))
+        if existing["metadata"].get("labels", {}).get(LABEL_EXPERIMENT) != labels[LABEL_EXPERIMENT]:
+            raise CliError(
+                f"experiment {name} would be ConfigMap {config_map} in Kubernetes, which is experiment "
+                f"{records.batch_ai_name(existing)} already; choose another name"
+            ) from None
+    return _experiment(name, namespace)
+
+
+@command(app, "list", table=TABLE)
+def list_(workspace: Workspace = None) -> Any:
+    """List the experiments of a workspace."""
+    return list(_experiments(kube.namespace(workspace)).values())
+
+
+@command(app, "show", table=TABLE)
+def show(name: Name, workspace: Workspace = None) -> Any:
+    """Show an experiment and how many jobs it has."""
+    return _experiment(name, kube.namespace(workspace))
+
+
+@command(app, "delete")
+def delete(name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: NoWait = False) -> None:
+    """End and delete the jobs of an experiment, and the experiment; files on a share stay."""
+    namespace, label = kube.namespace(workspace), names.label_value(name)
+    total = _experiment(name, namespace)["jobs"]["total"]
+    confirm(f"Delete experiment {name} of workspace {namespace} and its jobs ({total})?", yes)
+    jobs = kube.jobs(namespace, name)
+    for job in jobs:
+        kube.delete_job(job)
+    if not no_wait:
+        for job in jobs:
+            wait_for_deletion(job)
+    kube.core().delete_collection_namespaced_config_map(
+        namespace, label_selector=f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}={label}"
+    )
+
+
+def _experiment(name: str, namespace: str) -> kube.Object:
+    found = _experiments(namespace).get(names.label_value(name))
+    if found is None:
+        raise NotFound(f"experiment {name} does not exist in workspace {namespace}; see `hvj experiment list`")
+    return found
+
+
+def _experiments(namespace: str) -> dict[str, kube.Object]:
+    """Those that were created and those that jobs are labelled with, by label."""
+    config_maps = kube.plain(kube.core().list_namespaced_config_map(namespace, label_selector=SELECTOR))["items"]
+    created = {each["metadata"]["labels"][LABEL_EXPERIMENT]: each for each in config_maps}
+    jobs = defaultdict(list)
+    for job in kube.jobs(namespace):
+        if label := job["metadata"].get("labels", {}).get(LABEL_EXPERIMENT):
+            jobs[label].append(job)
+    return {label: _record(label, namespace, created.get(label), jobs[label]) for label in sorted({*created, *jobs})}
+
+
+def _record(label: str, namespace: str, created: kube.Object | None, jobs: Sequence[kube.Object]) -> kube.Object:
+    states = Counter(records.execution_state(job.get("status", {})) for job in jobs)
+    first = created or min(jobs, key=records.creation_time)
+    return {
+        "id": f"/namespaces/{namespace}/experiments/{label}",
+        "name": records.batch_ai_name(created) if created else label,
+        "workspace": namespace,
+        "creationTime": records.creation_time(first),
+        "provisioningState": "succeeded",
+        "jobs": {"total": len(jobs), **{state.value: states[state.value] for state in ExecutionState}},
+    }

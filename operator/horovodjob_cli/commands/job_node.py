@@ -1,0 +1,81 @@
+"""`hvj job node`: where a job runs, and commands there."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from horovodjob.api.vocabulary import LABEL_ROLE, Role
+from horovodjob_cli import exec as pod_exec
+from horovodjob_cli import kube
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.errors import CliError, NotFound, UsageError
+from horovodjob_cli.logs import source
+from horovodjob_cli.options import Experiment, JobName, Workspace
+
+TABLE = {"ID": "nodeId", "IP": "ipAddress", "Pod": "podName", "State": "state"}
+app = group("Nodes and pods of a job.")
+
+
+@command(app, "list", table=TABLE)
+def list_(job: JobName, workspace: Workspace = None, experiment: Experiment = None) -> Any:
+    """List the pods of a job with their nodes."""
+    return [_record(pod) for pod in kube.pods(kube.job(job, workspace, experiment))]
+
+
+def _record(pod: kube.Object) -> kube.Object:
+    metadata, status = pod["metadata"], pod.get("status", {})
+    return {
+        "nodeId": pod["spec"].get("nodeName"),
+        "ipAddress": status.get("hostIP"),
+        "podName": metadata["name"],
+        "podIpAddress": status.get("podIP"),
+        "role": metadata["labels"][LABEL_ROLE],
+        "state": "Terminating" if metadata.get("deletionTimestamp") else status.get("phase"),
+    }
+
+
+@command(app, "exec")
+def exec_(
+    job: JobName,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND [ARGS]...]", help="What runs, after --.")
+    ] = None,
+    node_id: Annotated[
+        str | None,
+        typer.Option("--node-id", "-n", help="Node, pod, or worker-0 and the like. Default: the first worker."),
+    ] = None,
+    shell_command: Annotated[
+        str | None, typer.Option("--exec", help="The command as one text, which a shell takes apart.")
+    ] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Run it in a terminal, as a shell needs.")] = False,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+) -> None:
+    """Run a command in a container of a job and exit with its exit code."""
+    if bool(arguments) == bool(shell_command):
+        raise UsageError("name one command, as in `hvj job node exec -j JOB -- nvidia-smi`")
+    if tty and not sys.stdin.isatty():
+        raise UsageError("--tty needs a terminal, and standard input is none")
+    pod = _chosen(kube.job(job, workspace, experiment), node_id)
+    words = arguments or ["/bin/sh", "-c", str(shell_command)]
+    raise typer.Exit(pod_exec.run(pod, words, stdin=stdin, tty=tty))
+
+
+def _chosen(job: kube.Object, node_id: str | None) -> kube.Object:
+    name = job["metadata"]["name"]
+    pods = sorted(kube.pods(job), key=lambda pod: pod["metadata"]["labels"][LABEL_ROLE] == Role.LAUNCHER)
+    named = [
+        pod for pod in pods if node_id in (None, pod["metadata"]["name"], source(pod), pod["spec"].get("nodeName"))
+    ]
+    if node_id is not None and not named:
+        raise NotFound(f"job {name} has no pod {node_id} and none on such a node; see `hvj job node list -j {name}`")
+    running = [pod for pod in named if pod.get("status", {}).get("phase") == "Running"]
+    if not running:
+        raise CliError(f"no pod of job {name} runs there now; see `hvj job node list -j {name}`")
+    return running[0]
+
+
+def _names(pod: kube.Object) -> tuple[str | None, ...]:
+    return pod["metadata"]["name"], source(pod), pod["spec"].get("nodeName")

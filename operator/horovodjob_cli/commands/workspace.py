@@ -1,0 +1,101 @@
+"""`hvj workspace`: namespaces. Only one that hvj has labelled is ever deleted."""
+
+from typing import Annotated, Any
+
+import typer
+
+from horovodjob.batchai import names
+from horovodjob_cli import kube, records
+from horovodjob_cli.commands import command, confirm, group
+from horovodjob_cli.errors import CliError, NotFound
+from horovodjob_cli.options import NoWait, Yes
+from horovodjob_cli.watching import wait_for_namespace_deletion
+
+LABEL = "horovodjob.dev/workspace"
+TABLE = {"Name": "name", "Namespace": "namespace", "State": "provisioningState", "Created": "creationTime"}
+Workspace = Annotated[
+    str, typer.Option("--workspace", "-w", "--name", "-n", help="Name of the workspace.", show_default=False)
+]
+app = group("Workspaces: namespaces for experiments and jobs.")
+
+
+@command(app, "create", table=TABLE)
+def create(
+    workspace: Workspace, location: Annotated[str | None, typer.Option("--location", "-l", hidden=True)] = None
+) -> Any:
+    """Create a workspace; one that exists is shown."""
+    from kubernetes.client import ApiException
+
+    name = kube.namespace(workspace)
+    metadata: dict[str, Any] = {"name": name, "labels": {LABEL: names.label_value(workspace)}}
+    if name != workspace:
+        metadata["annotations"] = {names.ANNOTATION_NAME: workspace}
+    try:
+        return _record(kube.plain(kube.core().create_namespace({"metadata": metadata})))
+    except ApiException as error:
+        if error.status != 409:
+            raise
+    existing = _namespace(workspace, name)
+    if not _is_workspace(existing):
+        raise CliError(
+            f"namespace {name} exists and was not created by hvj; use it as it is with -w {name}, or label it with "
+            f"`kubectl label namespace {name} {LABEL}={name}` so that hvj can also delete it"
+        )
+    return _record(existing)
+
+
+@command(app, "list", table=TABLE)
+def list_() -> Any:
+    """List the workspaces that hvj has created."""
+    return [_record(each) for each in kube.plain(kube.core().list_namespace(label_selector=LABEL))["items"]]
+
+
+@command(app, "show", table=TABLE)
+def show(workspace: Workspace) -> Any:
+    """Show a workspace."""
+    return _record(_namespace(workspace, kube.namespace(workspace)))
+
+
+@command(app, "delete")
+def delete(workspace: Workspace, yes: Yes = False, no_wait: NoWait = False) -> None:
+    """Delete a workspace with its experiments and jobs; files on a share stay."""
+    namespace = _namespace(workspace, kube.namespace(workspace))
+    name = namespace["metadata"]["name"]
+    if not _is_workspace(namespace):
+        raise CliError(
+            f"namespace {name} was not created by hvj, which deletes only its own; delete it with "
+            f"`kubectl delete namespace {name}`"
+        )
+    confirm(f"Delete workspace {workspace} with all that namespace {name} has?", yes)
+    kube.core().delete_namespace(name, body={"preconditions": {"uid": namespace["metadata"]["uid"]}})
+    if not no_wait:
+        wait_for_namespace_deletion(namespace)
+
+
+def _namespace(workspace: str, name: str) -> kube.Object:
+    from kubernetes.client import ApiException
+
+    try:
+        found: kube.Object = kube.plain(kube.core().read_namespace(name))
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        found = {}
+    if not found or not kube.is_called(found, workspace):
+        raise NotFound(f"workspace {workspace} does not exist; see `hvj workspace list`")
+    return found
+
+
+def _is_workspace(namespace: kube.Object) -> bool:
+    return LABEL in namespace["metadata"].get("labels", {})
+
+
+def _record(namespace: kube.Object) -> kube.Object:
+    metadata = namespace["metadata"]
+    return {
+        "id": f"/namespaces/{metadata['name']}",
+        "name": records.batch_ai_name(namespace),
+        "namespace": metadata["name"],
+        "creationTime": records.creation_time(namespace),
+        "provisioningState": "deleting" if metadata.get("deletionTimestamp") else "succeeded",
+    }
