@@ -76,12 +76,19 @@ def open_share(
     options: Options,
     *,
     account: str | None = None,
-    endpoint: str | None = None,
-    secret: Mapping[str, str] | None = None,
+    default_endpoint: str = "",
     secret_name: str = "",
+    read_secret: Callable[[], Mapping[str, str]] = dict,
 ) -> "Share":
     """The share, with the first credentials there are: options, environment, Secret, Microsoft Entra ID."""
-    chosen = choose_account(account, options, os.environ, endpoint=endpoint, secret=secret, secret_name=secret_name)
+    chosen = choose_account(
+        account,
+        options,
+        os.environ,
+        default_endpoint=default_endpoint,
+        secret_name=secret_name,
+        read_secret=read_secret,
+    )
     import logging
 
     from horovodjob.azurefiles.share import Share

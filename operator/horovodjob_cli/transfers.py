@@ -1,12 +1,31 @@
-"""Progress bars of transfers: on standard error, and only on a terminal."""
+"""Downloads, and the progress bars of transfers: on standard error, and only on a terminal."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from horovodjob.azurefiles.files import Progress, no_progress
+from horovodjob.azurefiles.files import Entry, FileStore, Progress, no_progress
+from horovodjob_cli.errors import UsageError
+from horovodjob_cli.shares import file_record
 
 NAME_WIDTH = 28
+
+
+def download_to(destination: Path, store: FileStore, source: str, *, name: str, quiet: bool) -> Any:
+    """Download a file, or a directory with all that is in it; `name` is that of a download of the root."""
+    from horovodjob.azurefiles.download import download_directory, download_file
+
+    target = destination / (source.rpartition("/")[2] or name) if destination.is_dir() else destination
+    if not target.parent.is_dir():
+        raise UsageError(f"--dest {destination}: the directory {target.parent} does not exist")
+    is_directory = not source or store.is_directory(source)
+    if target.exists() and target.is_dir() is not is_directory:
+        raise UsageError(f"--dest {target} exists and is not a {'directory' if is_directory else 'file'}")
+    with progress_bars(quiet=quiet) as progress:
+        (download_directory if is_directory else download_file)(store, source, target, progress)
+    return file_record(Entry(str(target), is_directory, 0 if is_directory else target.stat().st_size))
 
 
 @contextmanager

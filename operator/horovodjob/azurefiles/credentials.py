@@ -3,7 +3,7 @@
 The Azure SDK is imported when a credential is made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,14 +67,15 @@ def choose_account(
     options: Options,
     environment: Mapping[str, str],
     *,
-    endpoint: str | None = None,
-    secret: Mapping[str, str] | None = None,
+    default_endpoint: str = "",
     secret_name: str = "",
+    read_secret: Callable[[], Mapping[str, str]] = dict,
 ) -> Account:
     """The account `name`, or the one that options or environment name, and the first credential there is for it.
 
     In this order: options, environment, the values of a Secret, Microsoft Entra ID. A credential of the environment or
-    of the Secret that belongs to another account is left out. Raises FilesError.
+    of the Secret that belongs to another account is left out, and the Secret is read only if it is needed.
+    Raises FilesError.
     """
     given = _connection(options.connection_string, "--connection-string")
     surrounding = _connection(environment.get(CONNECTION_STRING), CONNECTION_STRING)
@@ -85,7 +86,7 @@ def choose_account(
         raise CredentialsMissing(
             "no storage account: give --account-name, or set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"
         )
-    endpoint = endpoint or _endpoint(account, [given, surrounding], environment)
+    endpoint = _endpoint(account, [given, surrounding], environment, default_endpoint)
 
     for other in (options.account, given.name if given else None):
         if other and other != account:
@@ -104,20 +105,21 @@ def choose_account(
                 return Account(account, endpoint, f"the SAS in {sas_variable}", sas=sas)
     if surrounding and surrounding.name == account:
         return Account(account, endpoint, surrounding.source, surrounding.key, surrounding.sas)
-    if secret and secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, account) == account:
+    secret = read_secret()
+    if secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, account).strip() == account:
         return Account(account, endpoint, f"the key in Secret {secret_name}", key=secret[SECRET_KEY].strip())
     return Account(account, endpoint, "your sign-in with Microsoft Entra ID")
 
 
-def _endpoint(account: str, connections: list[Account | None], environment: Mapping[str, str]) -> str:
-    """That of a connection string of this account, else that of the environment, else the public cloud's."""
+def _endpoint(account: str, connections: list[Account | None], environment: Mapping[str, str], default: str) -> str:
+    """That of a connection string of this account, else that of the environment, else the default."""
     for connection in connections:
         if connection and connection.name == account:
             return connection.endpoint
     endpoint = environment.get(SERVICE_ENDPOINT, "").rstrip("/")
     if endpoint and account_of_endpoint(endpoint) == account:
         return endpoint
-    return f"https://{account}.file.{PUBLIC_SUFFIX}"
+    return default or f"https://{account}.file.{PUBLIC_SUFFIX}"
 
 
 def _connection(text: str | None, source: str) -> Account | None:

@@ -50,12 +50,20 @@ class FileStore(Protocol):
         """What is in the directory, by name."""
         ...
 
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory with this path."""
+        ...
+
     def state(self, path: str) -> FileState:
         """The file as it is now."""
         ...
 
     def read(self, path: str, start: int, length: int) -> Part:
         """At most `length` bytes from `start`."""
+        ...
+
+    def download_url(self, path: str, expiry: datetime) -> str | None:
+        """A link that reads the file without a sign-in until then, where the store has such links."""
         ...
 
 

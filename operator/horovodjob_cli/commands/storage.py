@@ -18,7 +18,7 @@ from horovodjob_cli.shares import (
     open_share,
     with_account,
 )
-from horovodjob_cli.transfers import progress_bars
+from horovodjob_cli.transfers import download_to, progress_bars
 
 app = group("Shares, directories and files on Azure Files.")
 share = group("Shares.")
@@ -89,19 +89,7 @@ def download(
     quiet: Quiet = False,
 ) -> Any:
     """Download a file, or a directory with all that is in it; one that broke off is resumed."""
-    from horovodjob.azurefiles.download import download_directory, download_file
-
-    source = share_path(path)
-    target = destination / (source.rpartition("/")[2] or share_name) if destination.is_dir() else destination
-    if not target.parent.is_dir():
-        raise UsageError(f"--dest {destination}: the directory {target.parent} does not exist")
-    opened = open_share(share_name, account)
-    is_directory = not source or opened.is_directory(source)
-    if is_directory is not target.is_dir() and target.exists():
-        raise UsageError(f"--dest {target} exists and is not a {'directory' if is_directory else 'file'}")
-    with progress_bars(quiet=quiet) as progress:
-        (download_directory if is_directory else download_file)(opened, source, target, progress)
-    return file_record(Entry(str(target), is_directory, 0 if is_directory else target.stat().st_size))
+    return download_to(destination, open_share(share_name, account), share_path(path), name=share_name, quiet=quiet)
 
 
 @command(file, "list", table=FILE_TABLE)

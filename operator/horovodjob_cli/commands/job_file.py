@@ -1,0 +1,104 @@
+"""`hvj job file`: the files of a job, also after its pods are deleted."""
+
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from horovodjob.azurefiles.credentials import Options
+from horovodjob.azurefiles.errors import DirectoryNotFound
+from horovodjob_cli import kube, records
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.job_files import STDOUTERR, End, opened, with_output
+from horovodjob_cli.options import Experiment, JobName, Quiet, Workspace
+from horovodjob_cli.shares import FILE_TABLE, file_record, with_account
+from horovodjob_cli.transfers import download_to
+
+app = group("Files of a job on its share, also after its pods are deleted.")
+DirectoryId = Annotated[
+    str,
+    typer.Option(
+        "--output-directory-id",
+        "-d",
+        help="stdouterr for the log files, or the id of an entry of spec.outputs.",
+    ),
+]
+RelativePath = Annotated[str, typer.Option("--path", "-p", help="Path below the directory.")]
+FileName = Annotated[str, typer.Option("--file-name", "-f", help="Name of the file.", show_default=False)]
+
+
+@command(app, "list", table=FILE_TABLE)
+@with_account
+def list_(
+    account: Options,
+    job: JobName,
+    directory_id: DirectoryId = STDOUTERR,
+    path: RelativePath = ".",
+    expiry: Annotated[int, typer.Option("--expiry", min=1, help="Minutes for which the links of the JSON work.")] = 60,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+) -> Any:
+    """List the files of an output directory."""
+    found = kube.job(job, workspace, experiment)
+    with opened(found, directory_id, path, account) as place:
+        try:
+            entries = place.store.entries(place.path)
+        except DirectoryNotFound:
+            if records.is_finished(found) or path != ".":
+                raise
+            sys.stderr.write(f"job {job} has not written files yet\n")
+            return []
+        expires_at = datetime.fromtimestamp(time.time() + expiry * 60, UTC)
+        links = [
+            None if entry.is_directory else place.store.download_url(f"{place.path}/{entry.name}", expires_at)
+            for entry in entries
+        ]
+        return [file_record(entry, link) for entry, link in zip(entries, links, strict=True)]
+
+
+@command(app, "stream")
+@with_account
+def stream(
+    account: Options,
+    job: JobName,
+    file_name: FileName,
+    directory_id: DirectoryId = STDOUTERR,
+    path: RelativePath = ".",
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+) -> None:
+    """Print a file as it grows, until the job has ended and all of the file is printed."""
+    from horovodjob.azurefiles.tail import tail
+
+    found = with_output(kube.job(job, workspace, experiment))
+    with opened(found, directory_id, path, account) as place:
+        end = End(found)
+        for text in tail(place.store, f"{place.path}/{file_name}", end.has_come, sleep=end.wait):
+            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+            sys.stdout.buffer.flush()
+
+
+@command(app, "download", table=FILE_TABLE)
+@with_account
+def download(
+    account: Options,
+    job: JobName,
+    file_name: Annotated[
+        str | None, typer.Option("--file-name", "-f", help="File or directory. Default: all of the directory.")
+    ] = None,
+    directory_id: DirectoryId = STDOUTERR,
+    path: RelativePath = ".",
+    destination: Annotated[
+        Path, typer.Option("--dest", help="Directory, or the new file's path. Default: the current directory.")
+    ] = Path(),
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    quiet: Quiet = False,
+) -> Any:
+    """Download a file of an output directory, or all of it."""
+    found = kube.job(job, workspace, experiment)
+    with opened(found, directory_id, f"{path}/{file_name or ''}", account) as place:
+        return download_to(destination, place.store, place.path, name=directory_id, quiet=quiet)

@@ -1,0 +1,157 @@
+"""Where the files of a job are: the share or the volume behind a path of its containers."""
+
+import base64
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from posixpath import normpath
+from typing import Any
+
+from horovodjob.api.azure_files import AzureFileShare
+from horovodjob.api.vocabulary import MOUNT_ROOT
+from horovodjob.azurefiles.credentials import Options
+from horovodjob.azurefiles.files import FileStore, joined
+from horovodjob.azurefiles.location import share_path
+from horovodjob_cli import kube, records
+from horovodjob_cli.errors import CliError, NotFound
+from horovodjob_cli.shares import open_share
+from horovodjob_cli.watching import job_versions
+
+Object = dict[str, Any]
+STDOUTERR = "stdouterr"
+REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory of a store."""
+
+    store: FileStore
+    path: str
+
+
+def with_output(job: Object) -> Object:
+    """The job as soon as it is known where its files are."""
+    return next(each for each in job_versions(job) if _segment(each) or records.is_finished(each))
+
+
+def directory_in_containers(job: Object, directory_id: str) -> str:
+    """Path of one of the job's output directories in its containers. Raises CliError, NotFound."""
+    name, spec = records.batch_ai_name(job), job["spec"]
+    segment = _segment(job)
+    if not segment:
+        raise CliError(f"job {name} has no files yet: the operator has not begun with it; see `hvj job show -n {name}`")
+    if directory_id == STDOUTERR:
+        if not spec.get("logs"):
+            raise NotFound(f"job {name} writes no log files, as it has no spec.logs; see `hvj job logs -n {name}`")
+        return _absolute(job, f"{spec['logs']['pathPrefix'].rstrip('/')}/{segment}/{STDOUTERR}")
+    outputs = {output["id"]: output for output in spec.get("outputs", [])}
+    if directory_id not in outputs:
+        known = ", ".join([*([STDOUTERR] if spec.get("logs") else []), *outputs]) or "none"
+        raise NotFound(f"job {name} has no output directory {directory_id}; it has: {known}")
+    output = outputs[directory_id]
+    return _absolute(job, f"{output['pathPrefix'].rstrip('/')}/{segment}/{output.get('pathSuffix', '')}")
+
+
+@contextmanager
+def opened(job: Object, directory_id: str, path: str, options: Options) -> Iterator[Place]:
+    """A path below an output directory, in a store that can be read."""
+    absolute = joined(directory_in_containers(job, directory_id), share_path(path))
+    mounts = {f"{MOUNT_ROOT}/{share.mount_path}".strip("/"): share for share in _shares(job)}
+    mounts |= {normpath(mount["mountPath"]).strip("/"): mount for mount in job["spec"].get("volumeMounts", [])}
+    containing = [mount for mount in mounts if f"{absolute}/".startswith(f"{mount}/")]
+    if not containing:
+        raise CliError(
+            f"/{absolute} of job {records.batch_ai_name(job)} is on no volume of the job, so it is lost with the pods; "
+            "set its pathPrefix to a path below a mount of spec.azureFiles or spec.volumeMounts"
+        )
+    mount = max(containing, key=len)
+    found = mounts[mount]
+    if isinstance(found, AzureFileShare) and found.protocol == "smb":
+        below = joined(found.directory or "", absolute.removeprefix(mount))
+        yield Place(_azure_share(job, found, options), below)
+        return
+    from horovodjob_cli.pod_files import pod_files
+
+    with pod_files(job) as store:
+        yield Place(store, f"/{absolute}")
+
+
+class End:
+    """The end of a job, watched in the background."""
+
+    def __init__(self, job: Object) -> None:
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        threading.Thread(target=self._watch, args=(job,), daemon=True).start()
+
+    def has_come(self) -> bool:
+        """Whether the job has ended, or was deleted. Raises what broke the watch."""
+        if self._error is not None:
+            raise self._error
+        return self._ended.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Return after this time, or when the job has ended."""
+        self._ended.wait(seconds)
+
+    def _watch(self, job: Object) -> None:
+        try:
+            for version in job_versions(job):
+                if records.is_finished(version):
+                    break
+        except NotFound:
+            pass
+        except Exception as error:
+            self._error = error
+        self._ended.set()
+
+
+def _segment(job: Object) -> str:
+    return str(job.get("status", {}).get("outputPathSegment") or "")
+
+
+def _shares(job: Object) -> list[AzureFileShare]:
+    return [AzureFileShare.model_validate(share) for share in job["spec"].get("azureFiles", [])]
+
+
+def _absolute(job: Object, path: str) -> str:
+    """The path with the variables that the operator sets before it, and without `.` and `..`."""
+    metadata = job["metadata"]
+    values = {
+        "AZ_BATCHAI_JOB_MOUNT_ROOT": MOUNT_ROOT,
+        "HOROVODJOB_NAME": metadata["name"],
+        "HOROVODJOB_NAMESPACE": metadata["namespace"],
+    }
+
+    def value(reference: re.Match[str]) -> str:
+        return "$" if reference[0] == "$$" else values.get(reference[1], reference[0])
+
+    return normpath(REFERENCE.sub(value, path))
+
+
+def _azure_share(job: Object, share: AzureFileShare, options: Options) -> FileStore:
+    _, _, suffix = (share.server or "").partition(".file.")
+    return open_share(
+        share.share,
+        options,
+        account=share.account,
+        default_endpoint=f"https://{share.account}.file.{suffix}" if suffix else "",
+        secret_name=share.key_secret,
+        read_secret=lambda: _secret(job["metadata"]["namespace"], share.key_secret),
+    )
+
+
+def _secret(namespace: str, name: str) -> Mapping[str, str]:
+    """The values of a Secret; nothing where there is none, or the user may not read it."""
+    from kubernetes.client import ApiException
+
+    try:
+        data = kube.plain(kube.core().read_namespaced_secret(name, namespace)).get("data", {})
+    except ApiException as error:
+        if error.status not in (403, 404):
+            raise
+        return {}
+    return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
