@@ -1,7 +1,6 @@
 """Agent pools of Azure Kubernetes Service, through azure-mgmt-containerservice and azure-identity."""
 
 import contextlib
-import functools
 import os
 import re
 import time
@@ -115,7 +114,6 @@ class OperationInProgress(CliError):
         self.words = words
 
 
-@functools.cache
 def client(subscription: str) -> Any:
     """The client for one subscription."""
     from azure.mgmt.containerservice import ContainerServiceClient

@@ -1,166 +1,33 @@
 """`hvj cluster` against a real API server, with the fakes of Azure Resource Manager and Entra ID."""
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from api.client import Api, Object
 from azure_fakes.arm.resources import Cluster, Pool, new_pool
-from azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
-from azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
-from cluster.apiserver import ControlPlane
-from horovodjob_cli import aks, commands
+from azure_fakes.arm.server import ResourceManager, Role
+from cli.aks_cluster import CLIENT, aks_cluster
+from cli.conftest import Hvj
+from cli.nodes import GROUP, POOL, Nodes
 
-GROUP, AKS, POOL = "batchai.horovod", "aks", "gpunp"
-CLIENT = "11111111-0000-4000-8000-000000000002"
-NAMESPACE = "batchaidev"
-GPU = "nvidia.com/gpu"
-LABELS = {"kubernetes.azure.com/agentpool": POOL, "node.kubernetes.io/instance-type": "Standard_NC4as_T4_v3"}
-ON_AZURE = (
-    f"azure:///subscriptions/{SUBSCRIPTION}/resourceGroups/MC_{GROUP}_{AKS}_eastus/providers/Microsoft.Compute"
-    "/virtualMachineScaleSets/aks-pool-1-vmss/virtualMachines/{}"
-)
-
-
-@dataclass
-class Result:
-    """What a command ended with."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self.stderr
-        return json.loads(self.stdout)
-
-
-Hvj = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def api() -> Iterator[Api]:
-    """An API server without nodes."""
-    with ControlPlane() as plane:
-        yield Api(plane)
+SYSTEM = {"kubernetes.azure.com/agentpool": "system"}
 
 
 @pytest.fixture
-def hvj(api: Api, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Hvj:
-    """Runs a command line as the administrator of the API server."""
-    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig))
-
-    def run(*arguments: str) -> Result:
-        aks.client.cache_clear()
-        code = commands.run(["cluster", *arguments, "-w", NAMESPACE], "hvj")
-        return Result(code, *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def nodes(api: Api) -> Iterator["Nodes"]:
-    """Nodes and pods of the test, deleted at its end."""
-    nodes = Nodes(api)
+def nodes(api: Api, workspace: str) -> Iterator[Nodes]:
+    """Nodes, and pods in the test's namespace, deleted at its end."""
+    nodes = Nodes(api, workspace)
     yield nodes
     nodes.delete_all()
 
 
-class Nodes:
-    """Makes Node objects as AKS does, and pods of jobs on them."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._names: list[str] = []
-        self._pods: list[str] = []
-
-    def add(
-        self,
-        name: str,
-        *,
-        labels: Object = LABELS,
-        gpus: int = 1,
-        ready: str = "True",
-        ready_for: timedelta = timedelta(0),
-        conditions: tuple[str, ...] = (),
-        on_azure: bool = False,
-        **spec: Any,
-    ) -> None:
-        since = (datetime.now(UTC) - ready_for).strftime("%Y-%m-%dT%H:%M:%SZ")
-        all_conditions = {"Ready": ready} | dict.fromkeys(conditions, "True")
-        resources = {"cpu": "4", "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
-        status = {
-            "capacity": resources,
-            "allocatable": resources,
-            "conditions": [
-                {"type": kind, "status": value, "lastTransitionTime": since, "reason": "Test", "message": f"{kind}!"}
-                for kind, value in all_conditions.items()
-            ],
-            "addresses": [{"type": "InternalIP", "address": "10.224.0.4"}],
-        }
-        provider = {"providerID": ON_AZURE.format(len(self._names))} if on_azure else {}
-        body = {"metadata": {"name": name, "labels": labels}, "spec": {**provider, **spec}, "status": status}
-        self._api.create("/api/v1/nodes", body)
-        self._names.append(name)
-
-    def add_pod(self, node: str, *, phase: str = "Running", ready: str = "True", job: str = "train") -> None:
-        name = f"{job}-worker-{len(self._pods)}"
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        labels = {"horovodjob.dev/job": job}
-        container = {"name": "trainer", "image": "trainer:1"}
-        spec = {"nodeName": node, "containers": [container], "automountServiceAccountToken": False}
-        self._api.create(path, {"metadata": {"name": name, "labels": labels}, "spec": spec})
-        status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
-        self._api.patch(f"{path}/{name}/status", {"status": status})
-        self._pods.append(f"{path}/{name}")
-
-    def delete_all(self) -> None:
-        for path in self._pods:
-            self._api.delete(path, {"gracePeriodSeconds": 0})
-        for name in self._names:
-            self._api.delete(f"/api/v1/nodes/{name}")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def namespace(api: Api) -> None:
-    api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-    for name in ("default", "operator-of-pools"):
-        api.create(path, {"metadata": {"name": name}})
-
-
 @pytest.fixture
-def arm(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
-    """An AKS cluster that trusts service accounts of the API server, and the environment of a pod that uses one."""
-    subject = "operator-of-pools"
-    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{subject}"
-    wanted = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": 3600}}
-    token = api.create(f"{account}/token", wanted)["status"]["token"]
-    (tmp_path / "token").write_text(token)
-    with Entra(tmp_path) as entra, ResourceManager(tmp_path, entra) as arm:
-        issuer = api.get("/.well-known/openid-configuration")["issuer"]
-        entra.trust(issuer, api.get("/openid/v1/jwks"))
-        entra.register(CLIENT, federated=(FederatedCredential(issuer, f"system:serviceaccount:{NAMESPACE}:{subject}"),))
-        arm.assign(CLIENT, Role.CONTRIBUTOR)
-        pools = {"system": new_pool("system", mode="System", vmSize="Standard_D4s_v5"), POOL: new_pool(POOL, count=0)}
-        arm.clusters += [
-            Cluster(SUBSCRIPTION, "other", "elsewhere", "westeurope"),
-            Cluster(SUBSCRIPTION, GROUP, AKS, "eastus", pools),
-        ]
-        environment = {
-            "AZURE_CLIENT_ID": CLIENT,
-            "AZURE_TENANT_ID": TENANT,
-            "AZURE_FEDERATED_TOKEN_FILE": str(tmp_path / "token"),
-            "AZURE_AUTHORITY_HOST": entra.url,
-            "AZURE_RESOURCE_MANAGER_ENDPOINT": arm.url,
-            "REQUESTS_CA_BUNDLE": str(arm.certificate),
-        }
+def arm(api: Api, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
+    """Azure's control plane with the AKS cluster of the nodes; the test runs with workload identity."""
+    with aks_cluster(api, workspace, tmp_path) as (arm, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         yield arm
@@ -189,7 +56,7 @@ def counts(**counted: int) -> dict[str, int]:
 )
 def test_a_node_without_jobs_is_counted_by_its_state(hvj: Hvj, nodes: Nodes, node: Object, state: str) -> None:
     nodes.add("node-0", **node)
-    assert hvj("show", "-n", POOL, "--query", "nodeStateCounts").json == counts(**{state: 1})
+    assert hvj("cluster", "show", "-n", POOL, "--query", "nodeStateCounts").data == counts(**{state: 1})
 
 
 @pytest.mark.parametrize(
@@ -204,56 +71,58 @@ def test_a_node_without_jobs_is_counted_by_its_state(hvj: Hvj, nodes: Nodes, nod
 def test_a_node_with_a_pod_of_a_job_is_counted_by_the_pod(hvj: Hvj, nodes: Nodes, pod: Object, state: str) -> None:
     nodes.add("node-0")
     nodes.add_pod("node-0", **pod)
-    assert hvj("show", "-n", POOL).json["nodeStateCounts"] == counts(**{state: 1})
+    assert hvj("cluster", "show", "-n", POOL).data["nodeStateCounts"] == counts(**{state: 1})
 
 
-def test_the_table_has_the_columns_of_batch_ai(hvj: Hvj, nodes: Nodes) -> None:
+def test_the_table_has_the_columns_of_batch_ai(hvj: Hvj, nodes: Nodes, workspace: str) -> None:
     for index in range(4):
         nodes.add(f"node-{index}")
-    heading, _, row = hvj("list", "-o", "table").stdout.splitlines()
+    heading, _, row = hvj("cluster", "list", "-o", "table").stdout.splitlines()
     assert heading.split("  ")[0] == "Name"
     titles = "Name, Resource Group, Workspace, VM Size, State, Idle, Running, Preparing, Leaving, Unusable"
     assert [title for title in titles.split(", ") if title in heading] == titles.split(", ")
-    assert row.split() == [POOL, NAMESPACE, "Standard_NC4as_T4_v3", "steady", "4", "0", "0", "0", "0"]
+    assert row.split() == [POOL, workspace, "Standard_NC4as_T4_v3", "steady", "4", "0", "0", "0", "0"]
 
 
-def test_nodes_are_listed_with_the_jobs_on_them(hvj: Hvj, nodes: Nodes) -> None:
+def test_nodes_are_listed_with_the_jobs_on_them(hvj: Hvj, nodes: Nodes, workspace: str) -> None:
     nodes.add("node-0")
     nodes.add_pod("node-0", job="cifar-distributed")
-    (node,) = hvj("node", "list", "-c", POOL).json
+    (node,) = hvj("cluster", "node", "list", "-c", POOL).data
     assert (node["nodeId"], node["state"], node["gpus"]) == ("node-0", "running", 1)
-    assert node["jobs"] == [f"{NAMESPACE}/cifar-distributed"]
+    assert node["jobs"] == [f"{workspace}/cifar-distributed"]
 
 
 def test_an_unusable_node_says_why(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("node-0", conditions=("XIDErrors",))
-    assert hvj("show", "-n", POOL).json["errors"] == [{"node": "node-0", "code": "XIDErrors", "message": "XIDErrors!"}]
+    assert hvj("cluster", "show", "-n", POOL).data["errors"] == [
+        {"node": "node-0", "code": "XIDErrors", "message": "XIDErrors!"}
+    ]
 
 
 def test_without_pool_labels_all_gpu_nodes_are_one_pool(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("gpu-0", labels={})
     nodes.add("cpu-0", labels={}, gpus=0)
-    (pool,) = hvj("list").json
+    (pool,) = hvj("cluster", "list").data
     assert (pool["name"], pool["currentNodeCount"]) == ("gpu", 1)
 
 
 def test_a_selector_makes_a_pool_of_any_nodes(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("cpu-0", labels={"team": "vision"}, gpus=0)
     nodes.add("cpu-1", labels={}, gpus=0)
-    pool = hvj("show", "-n", "nc6cluster", "--selector", "team=vision").json
+    pool = hvj("cluster", "show", "-n", "nc6cluster", "--selector", "team=vision").data
     assert (pool["name"], pool["nodeStateCounts"]) == ("nc6cluster", counts(idle=1))
 
 
 def test_a_pool_that_does_not_exist_is_not_found(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("node-0")
-    result = hvj("show", "-n", "nc6cluster")
+    result = hvj("cluster", "show", "-n", "nc6cluster")
     assert (result.code, result.stdout) == (3, "")
     assert f"pools with nodes: {POOL}" in result.stderr
 
 
 def test_a_cluster_elsewhere_cannot_be_resized(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("node-0")
-    result = hvj("resize", "-n", POOL, "-t", "0")
+    result = hvj("cluster", "resize", "-n", POOL, "-t", "0")
     assert result.code == 1
     assert "this cluster is not on Azure" in result.stderr
 
@@ -261,8 +130,8 @@ def test_a_cluster_elsewhere_cannot_be_resized(hvj: Hvj, nodes: Nodes) -> None:
 def test_the_aks_cluster_is_found_by_the_resource_group_of_its_nodes(
     hvj: Hvj, nodes: Nodes, arm: ResourceManager
 ) -> None:
-    nodes.add("system-0", labels={"kubernetes.azure.com/agentpool": "system"}, gpus=0, on_azure=True)
-    system, gpu = sorted(hvj("list").json, key=lambda pool: pool["name"] == POOL)
+    nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
+    system, gpu = sorted(hvj("cluster", "list").data, key=lambda pool: pool["name"] == POOL)
     assert (gpu["name"], gpu["resourceGroup"], gpu["vmSize"]) == (POOL, GROUP, "Standard_NC4as_T4_v3")
     assert gpu["nodeStateCounts"] == counts()
     assert gpu["scaleSettings"] == {"manual": {"targetNodeCount": 0}, "autoScale": None}
@@ -270,29 +139,29 @@ def test_the_aks_cluster_is_found_by_the_resource_group_of_its_nodes(
 
 
 def test_resize_makes_nodes_and_waits_for_the_operation(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
-    nodes.add("system-0", labels={"kubernetes.azure.com/agentpool": "system"}, gpus=0, on_azure=True)
+    nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
 
     def make_nodes(cluster: Cluster, pool: Pool) -> None:
         for index in range(pool.properties["count"]):
             nodes.add(f"{POOL}-{index}", on_azure=True)
 
     arm.on_change = make_nodes
-    result = hvj("resize", "-n", POOL, "-g", GROUP, "-t", "4")
-    assert (result.json["allocationState"], result.json["nodeStateCounts"]) == ("steady", counts(idle=4))
+    result = hvj("cluster", "resize", "-n", POOL, "-g", GROUP, "-t", "4")
+    assert (result.data["allocationState"], result.data["nodeStateCounts"]) == ("steady", counts(idle=4))
     assert f"pool {POOL}: 4 nodes: InProgress" in result.stderr
 
 
 def test_resize_without_waiting_returns_at_once(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     with arm.hold():
-        pool = hvj("resize", "-n", POOL, "-t", "4", "--no-wait").json
+        pool = hvj("cluster", "resize", "-n", POOL, "-t", "4", "--no-wait").data
     assert (pool["allocationState"], pool["provisioningState"]) == ("resizing", "scaling")
 
 
 def test_resize_ends_automatic_scaling_first(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.clusters[1].pools[POOL] = new_pool(POOL, count=3, enableAutoScaling=True, minCount=0, maxCount=4)
-    assert hvj("resize", "-n", POOL, "-t", "0").code == 0
+    assert hvj("cluster", "resize", "-n", POOL, "-t", "0").code == 0
     properties = arm.clusters[1].pools[POOL].properties
     assert (properties["count"], properties["enableAutoScaling"], "minCount" in properties) == (0, False, False)
     assert sum(method == "PUT" for method, _ in arm.requests) == 2
@@ -300,7 +169,7 @@ def test_resize_ends_automatic_scaling_first(hvj: Hvj, nodes: Nodes, arm: Resour
 
 def test_auto_scale_sets_the_bounds(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
-    pool = hvj("auto-scale", "-n", POOL, "--min", "0", "--max", "4").json
+    pool = hvj("cluster", "auto-scale", "-n", POOL, "--min", "0", "--max", "4").data
     bounds = {"minimumNodeCount": 0, "maximumNodeCount": 4}
     assert pool["scaleSettings"] == {"manual": None, "autoScale": bounds}
 
@@ -308,22 +177,22 @@ def test_auto_scale_sets_the_bounds(hvj: Hvj, nodes: Nodes, arm: ResourceManager
 def test_a_change_waits_for_another_operation(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.begin("upgrade agentpool", arm.clusters[1], arm.clusters[1].pools["system"])
-    result = hvj("resize", "-n", POOL, "-t", "1", "--no-wait")
-    assert result.json["provisioningState"] == "scaling"
+    result = hvj("cluster", "resize", "-n", POOL, "-t", "1", "--no-wait")
+    assert result.data["provisioningState"] == "scaling"
     assert "waits: Operation is not allowed because there's an in progress upgrade agentpool" in result.stderr
 
 
 def test_a_change_is_based_on_the_newest_version_of_the_pool(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.clusters[1].pools[POOL].properties["nodeLabels"] = {"team": "vision"}
-    assert hvj("resize", "-n", POOL, "-t", "1").code == 0
+    assert hvj("cluster", "resize", "-n", POOL, "-t", "1").code == 0
     assert arm.clusters[1].pools[POOL].properties["nodeLabels"] == {"team": "vision"}
 
 
 def test_an_exceeded_quota_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.vcpu_quota = 12
-    result = hvj("resize", "-n", POOL, "-t", "4")
+    result = hvj("cluster", "resize", "-n", POOL, "-t", "4")
     assert result.code == 1
     assert "quota is exceeded: Insufficient vcpu quota requested 16, remaining 8" in result.stderr
     assert "Traceback" not in result.stderr
@@ -332,7 +201,7 @@ def test_an_exceeded_quota_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceMa
 def test_a_failed_operation_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.fail_next_operation("AllocationFailed", "We do not have sufficient capacity for the requested VM size.")
-    result = hvj("resize", "-n", POOL, "-t", "4", "--quiet")
+    result = hvj("cluster", "resize", "-n", POOL, "-t", "4", "--quiet")
     assert result.code == 1
     assert "Azure has no such machines free: We do not have sufficient capacity" in result.stderr
     assert result.stderr.count("\n") == 1
@@ -341,7 +210,7 @@ def test_a_failed_operation_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceM
 def test_a_missing_role_is_named(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.assign(CLIENT, Role.READER)
-    result = hvj("resize", "-n", POOL, "-t", "4")
+    result = hvj("cluster", "resize", "-n", POOL, "-t", "4")
     assert result.code == 1
     assert "az role assignment create --role 'Azure Kubernetes Service Contributor Role'" in result.stderr
 
@@ -351,15 +220,15 @@ def test_without_credentials_the_pool_is_shown_as_kubernetes_knows_it(
 ) -> None:
     nodes.add("node-0", on_azure=True)
     monkeypatch.setenv("AZURE_CLIENT_ID", "22222222-0000-4000-8000-000000000003")
-    result = hvj("show", "-n", POOL)
-    assert (result.json["resourceGroup"], result.json["nodeStateCounts"]) == (None, counts(idle=1))
+    result = hvj("cluster", "show", "-n", POOL)
+    assert (result.data["resourceGroup"], result.data["nodeStateCounts"]) == (None, counts(idle=1))
     assert "Azure does not know who you are: AADSTS700016" in result.stderr
 
 
 def test_throttled_requests_are_repeated(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("node-0", on_azure=True)
     arm.throttle(2)
-    assert hvj("show", "-n", POOL).json["resourceGroup"] == GROUP
+    assert hvj("cluster", "show", "-n", POOL).data["resourceGroup"] == GROUP
 
 
 @pytest.mark.parametrize(
@@ -380,7 +249,7 @@ def test_bad_input_is_a_sentence_and_changes_nothing(
     hvj: Hvj, nodes: Nodes, arm: ResourceManager, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     nodes.add("node-0", on_azure=True)
-    result = hvj(*arguments)
+    result = hvj("cluster", *arguments)
     assert (result.code, "Traceback" in result.stderr) == (code, False), result.stderr
     assert words in result.stderr
     assert not any(method == "PUT" for method, _ in arm.requests)

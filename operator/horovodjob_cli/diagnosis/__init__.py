@@ -1,0 +1,1 @@
+"""What `hvj doctor` checks, a module for each subject. A check reads through `Facts` and gives findings."""

@@ -1,0 +1,89 @@
+"""What the checks look at: the cluster, as far as the user may read it, and the job that is to run."""
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from horovodjob.api.spec import HorovodJobSpec
+from horovodjob_cli import kube
+
+Object = dict[str, Any]
+
+
+class Forbidden(Exception):
+    """The user may not read this."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A namespace, perhaps a job, and the objects of the cluster, each read once.
+
+    Without a job the checks assume a usual one: GPUs, and a share on Azure Files.
+    """
+
+    namespace: str
+    job: Object | None
+    spec: HorovodJobSpec | None
+    secrets: tuple[Object, ...]
+    """Secrets that are created together with the job."""
+    now: datetime
+
+    @functools.cached_property
+    def nodes(self) -> list[Object]:
+        return self.list("/api/v1/nodes")
+
+    @functools.cached_property
+    def daemon_sets(self) -> list[Object]:
+        return self.list("/apis/apps/v1/daemonsets")
+
+    def list(self, path: str, selector: str = "") -> list[Object]:
+        """The objects of a collection."""
+        found = self.get(path, labelSelector=selector)
+        return list(found["items"]) if found else []
+
+    def get(self, path: str, **query: str) -> Object | None:
+        """The object at this path, or None if there is none. Raises Forbidden."""
+        text = self.text(path, **query)
+        return None if text is None else dict(json.loads(text))
+
+    def text(self, path: str, **query: str) -> str | None:
+        """The answer of the API server to a GET. Raises Forbidden."""
+        from kubernetes.client import ApiException
+
+        client = kube.client()
+        request = client.param_serialize(
+            "GET", path, query_params=[*query.items()], header_params={"Accept": "*/*"}, auth_settings=["BearerToken"]
+        )
+        response = client.call_api(*request, _request_timeout=30)
+        text = response.read().decode(errors="replace")
+        if response.status == 404:
+            return None
+        if response.status == 403:
+            raise Forbidden(f"you may not read {path}")
+        if response.status >= 400:
+            raise ApiException(status=response.status, reason=response.reason)
+        return str(text)
+
+    @property
+    def subject(self) -> str:
+        """The job, or what stands for it, at the beginning of a sentence."""
+        return f"job {self.job['metadata']['name']}" if self.job else "a job"
+
+
+def matches(labels: Object, selector: Object) -> bool:
+    """Whether a node selector takes a node with these labels."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def named(things: Sequence[str], limit: int = 3) -> str:
+    """Some names, and how many there are beyond."""
+    more = f" and {len(things) - limit} more" if len(things) > limit else ""
+    return ", ".join(things[:limit]) + more
+
+
+def clock() -> datetime:
+    """The time of this run, which the checks get as an argument."""
+    return datetime.now(UTC)  # noqa: TID251

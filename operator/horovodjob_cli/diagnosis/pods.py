@@ -1,0 +1,85 @@
+"""The job as it stands: what the operator and the kubelet say about its pods and its image."""
+
+from collections.abc import Iterator
+
+from horovodjob.api.vocabulary import LABEL_JOB
+from horovodjob_cli.diagnosis.facts import Facts, Object
+from horovodjob_cli.diagnosis.finding import Finding, Result
+
+PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+SUSPECTS = ("Failed", "BackOff", "InspectFailed", "ErrImageNeverPull")
+
+
+def stalled(facts: Facts) -> Iterator[Finding]:
+    """The operator's own words about a job that cannot go on."""
+    for condition in ((facts.job or {}).get("status") or {}).get("conditions", []):
+        if condition["type"] == "Stalled" and condition["status"] == "True":
+            name = facts.job["metadata"]["name"] if facts.job else ""
+            message = f"{facts.subject} is stalled: {condition['reason']}: {condition['message']}"
+            yield Finding("job", Result.BLOCKS, message, f"kubectl describe horovodjob {name} -n {facts.namespace}")
+
+
+def image(facts: Facts) -> Iterator[Finding]:
+    """The pull secrets exist, and no pod of the job, or of the namespace's jobs, waits for its image."""
+    troubles = [*missing_pull_secrets(facts), *failed_pulls(facts)]
+    yield from troubles
+    if not troubles:
+        yield Finding("image", Result.OK, f"no pod of {facts.subject} waits for an image")
+
+
+def missing_pull_secrets(facts: Facts) -> Iterator[Finding]:
+    own = {each["metadata"]["name"] for each in facts.secrets}
+    for reference in (facts.spec.image_pull_secrets if facts.spec else None) or ():
+        name = reference.name
+        if name in own or facts.get(f"/api/v1/namespaces/{facts.namespace}/secrets/{name}"):
+            continue
+        message = f"Secret {name} of imagePullSecrets does not exist in namespace {facts.namespace}"
+        command = (
+            f"kubectl create secret docker-registry {name} -n {facts.namespace} --docker-server=<registry> "
+            "--docker-username=<user> --docker-password=<password>"
+        )
+        yield Finding("image", Result.BLOCKS, message, command)
+
+
+def failed_pulls(facts: Facts) -> Iterator[Finding]:
+    """One finding for each image that a kubelet cannot pull."""
+    name = facts.job["metadata"]["name"] if facts.job and "uid" in facts.job["metadata"] else None
+    selector = f"{LABEL_JOB}={name}" if name else LABEL_JOB
+    pods = facts.list(f"/api/v1/namespaces/{facts.namespace}/pods", selector)
+    seen = set()
+    for pod in pods:
+        for wanted, words in pull_failures(facts, pod):
+            if wanted in seen:
+                continue
+            seen.add(wanted)
+            where = pod["metadata"]["name"]
+            message = f"image {wanted} cannot be pulled (pod {where}): {words}"
+            command = f"kubectl describe pod {where} -n {facts.namespace}"
+            yield Finding("image", Result.BLOCKS, message, command)
+
+
+def pull_failures(facts: Facts, pod: Object) -> Iterator[tuple[str, str]]:
+    """Images of a pod that cannot be pulled, each with the kubelet's or the registry's words."""
+    if pod["status"].get("phase") != "Pending":
+        return
+    statuses = pod["status"].get("containerStatuses") or []
+    for container in [*statuses, *(pod["status"].get("initContainerStatuses") or [])]:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in PULL_FAILURES:
+            yield container["image"], pull_event(facts, pod) or one_line(waiting.get("message") or waiting["reason"])
+            return
+    if not statuses and (words := pull_event(facts, pod)):
+        yield pod["spec"]["containers"][0]["image"], words
+
+
+def pull_event(facts: Facts, pod: Object) -> str | None:
+    """What the newest event of a failed pull says."""
+    path = f"/api/v1/namespaces/{facts.namespace}/events"
+    found = facts.get(path, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
+    events = found["items"] if found else []
+    words = [each["message"] for each in events if each["reason"] in SUSPECTS and "pull" in each["message"].lower()]
+    return one_line(max(words, key=len)) if words else None
+
+
+def one_line(words: str) -> str:
+    return " ".join(words.split())
