@@ -68,6 +68,9 @@ def _page(
     if most < 1:
         raise Refusal("InvalidQueryParameterValue")
     page = list(islice(dropwhile(lambda entry: entry.name < first, found), most + 1))
+    for tag in ("Prefix", "Marker", "MaxResults"):
+        if tag.lower() in query:
+            SubElement(root, tag).text = query[tag.lower()]
     for entry in page[:most]:
         add(entry)
     following = page[most].name if page[most:] else ""

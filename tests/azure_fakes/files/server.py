@@ -95,9 +95,9 @@ class FilesService:
         """Answer requests until the context ends."""
         application = web.Application(client_max_size=16 << 20)
         application.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(application, access_log=None)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
         await runner.setup()
-        site = web.TCPSite(runner, LOOPBACK, self._port, ssl_context=self._tls(), shutdown_timeout=1)
+        site = web.TCPSite(runner, LOOPBACK, self._port, ssl_context=self._tls())
         await site.start()
         self._port = runner.addresses[0][1]
         self._ready.set()

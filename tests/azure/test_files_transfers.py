@@ -1,0 +1,264 @@
+"""Up- and downloads over the SDK against a service that fails: complete or not at all."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from aiohttp import web
+
+from azure_fakes.files.faults import Fault, Kind
+from azure_fakes.files.server import FilesService
+from horovodjob.azurefiles import download
+from horovodjob.azurefiles.download import download_directory, download_file
+from horovodjob.azurefiles.errors import (
+    AccessDenied,
+    AlreadyExists,
+    DirectoryNotFound,
+    FileNotFound,
+    FilesError,
+    ShareNotFound,
+    Unavailable,
+)
+from horovodjob.azurefiles.files import FileState
+from horovodjob.azurefiles.share import Share
+from horovodjob.azurefiles.upload import upload_directory, upload_file
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """A directory of the user's machine."""
+    directory = tmp_path / "local"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def model(disk: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A file `model.h5` on the share, of more blocks than are read at a time."""
+    monkeypatch.setattr(download, "BLOCK_BYTES", 65536)
+    data = os.urandom(3 * download.READERS * download.BLOCK_BYTES + 12345)
+    (disk / "model.h5").write_bytes(data)
+    return data
+
+
+def names(directory: Path) -> list[str]:
+    """Everything in a directory, hidden files too."""
+    return sorted(path.name for path in directory.iterdir())
+
+
+def ranges(service: FilesService) -> list[str]:
+    """Ranges that were read, in the order of the file."""
+    found = {answered.range for answered in service.requests if answered.method == "GET" and answered.range}
+    return sorted(found, key=lambda text: int(text.removeprefix("bytes=").partition("-")[0]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 4 * MIB, 4 * MIB + 1, 9 * MIB])
+def test_a_file_is_the_same_after_upload_and_download(share: Share, local: Path, disk: Path, size: int) -> None:
+    data = os.urandom(size)
+    (local / "a").write_bytes(data)
+    upload_file(share, local / "a", "ü %+.bin")
+    download_file(share, "ü %+.bin", local / "b")
+    assert (local / "b").read_bytes() == data == (disk / "ü %+.bin").read_bytes()
+    assert (names(local), names(disk)) == (["a", "b"], ["ü %+.bin"])
+
+
+def test_progress_grows_to_the_size(share: Share, local: Path) -> None:
+    (local / "a").write_bytes(bytes(9 * MIB))
+    up: list[tuple[str, int, int]] = []
+    down: list[tuple[str, int, int]] = []
+    upload_file(share, local / "a", "a", lambda *step: up.append(step))
+    download_file(share, "a", local / "b", lambda *step: down.append(step))
+    for steps in (up, down):
+        assert (steps[0], steps[-1]) == (("a", 0, 9 * MIB), ("a", 9 * MIB, 9 * MIB))
+        assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
+
+
+def test_a_file_has_its_final_name_only_when_it_is_complete(
+    share: Share, service: FilesService, local: Path, disk: Path
+) -> None:
+    (local / "a").write_bytes(bytes(9 * MIB))
+    (disk / "a").write_text("the old one")
+    seen: list[str] = []
+    upload_file(share, local / "a", "a", lambda *_: seen.append((disk / "a").read_bytes()[:11].decode()))
+    assert set(seen) == {"the old one"}
+    assert (disk / "a").stat().st_size == 9 * MIB
+
+
+@pytest.mark.parametrize("comp", ["range", "rename"])
+def test_a_broken_upload_leaves_nothing_behind(
+    share: Share, service: FilesService, local: Path, disk: Path, comp: str
+) -> None:
+    (local / "a").write_bytes(bytes(9 * MIB))
+    service.faults.add(Kind.DENIED, "PUT", comp, after=1 if comp == "range" else 0)
+    with pytest.raises(AccessDenied):
+        upload_file(share, local / "a", "a")
+    assert names(disk) == []
+
+
+def test_an_interrupted_upload_leaves_nothing_behind(share: Share, local: Path, disk: Path) -> None:
+    (local / "a").write_bytes(bytes(9 * MIB))
+
+    def interrupt(_: str, done: int, __: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        upload_file(share, local / "a", "a", interrupt)
+    assert names(disk) == []
+
+
+@pytest.mark.parametrize(("kind", "comp"), [(Kind.BUSY, "range"), (Kind.RESET, "range"), (Kind.LOST_ANSWER, "rename")])
+def test_an_upload_survives_one_failure(
+    share: Share, service: FilesService, local: Path, disk: Path, kind: Kind, comp: str
+) -> None:
+    data = os.urandom(5 * MIB)
+    (local / "a").write_bytes(data)
+    service.faults.add(kind, "PUT", comp)
+    upload_file(share, local / "a", "a")
+    assert (names(disk), (disk / "a").read_bytes()) == (["a"], data)
+
+
+def test_a_file_that_grows_during_its_upload_is_not_uploaded(share: Share, local: Path, disk: Path) -> None:
+    (local / "a").write_bytes(bytes(9 * MIB))
+
+    def grow(*_: object) -> None:
+        with (local / "a").open("ab") as file:
+            file.write(b"x")
+
+    with pytest.raises(FilesError, match="changed while it was uploaded"):
+        upload_file(share, local / "a", "a", grow)
+    assert names(disk) == []
+
+
+@pytest.mark.parametrize("kind", [Kind.BUSY, Kind.RESET, Kind.TRUNCATE])
+def test_a_download_survives_one_failure(
+    share: Share, service: FilesService, model: bytes, local: Path, kind: Kind
+) -> None:
+    service.faults.add(kind, "GET", after=1)
+    download_file(share, "model.h5", local / "m")
+    assert (names(local), (local / "m").read_bytes()) == (["m"], model)
+
+
+def is_beyond_first_block(request: web.Request) -> bool:
+    """Whether the request reads a later block of a file."""
+    return request.method == "GET" and "bytes=0-" not in request.headers.get("x-ms-range", "bytes=0-")
+
+
+@pytest.fixture
+def broken_download(share: Share, service: FilesService, model: bytes, local: Path) -> Path:
+    """A download to `m` that broke off after its first block."""
+    service.faults.pending.append(Fault(Kind.RESET, is_beyond_first_block, times=1000))
+    with pytest.raises(Unavailable):
+        download_file(share, "model.h5", local / "m")
+    service.faults.pending.clear()
+    service.requests.clear()
+    assert not (local / "m").exists()
+    return local / "m"
+
+
+def test_a_download_goes_on_where_it_broke_off(
+    share: Share, service: FilesService, model: bytes, broken_download: Path
+) -> None:
+    download_file(share, "model.h5", broken_download)
+    assert broken_download.read_bytes() == model
+    assert ranges(service)[0] == f"bytes={download.BLOCK_BYTES}-{2 * download.BLOCK_BYTES - 1}"
+    assert names(broken_download.parent) == ["m"]
+
+
+def test_a_download_starts_over_when_the_file_has_changed(
+    share: Share, service: FilesService, model: bytes, broken_download: Path, disk: Path
+) -> None:
+    changed = os.urandom(len(model))
+    (disk / "model.h5").write_bytes(changed)
+    download_file(share, "model.h5", broken_download)
+    assert broken_download.read_bytes() == changed
+    assert names(broken_download.parent) == ["m"]
+
+
+def test_a_file_that_changes_during_its_download_is_never_mixed(
+    share: Share, model: bytes, local: Path, disk: Path
+) -> None:
+    changed, new = os.urandom(len(model)), disk / "new"
+    new.write_bytes(changed)
+
+    def replace(_: str, done: int, __: int) -> None:
+        if done == download.BLOCK_BYTES and new.exists():
+            new.replace(disk / "model.h5")
+
+    download_file(share, "model.h5", local / "m", replace)
+    assert (local / "m").read_bytes() == changed
+    assert names(local) == ["m"]
+
+
+def test_a_small_file_that_grows_is_downloaded_as_it_is_at_a_moment(
+    share: Share, local: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (disk / "log").write_bytes(b"1")
+    state = share.state
+
+    def grown_since(path: str) -> FileState:
+        before = state(path)
+        with (disk / path).open("ab") as file:
+            file.write(b"23")
+        return before
+
+    monkeypatch.setattr(share, "state", grown_since)
+    download_file(share, "log", local / "log")
+    assert (local / "log").read_bytes() == b"123"
+
+
+def test_directories_are_transferred_with_all_that_is_in_them(share: Share, local: Path, disk: Path) -> None:
+    (local / "a" / "b" / "empty").mkdir(parents=True)
+    (local / "a" / "one").write_text("1")
+    (local / "a" / "b" / "two").write_text("2")
+    upload_directory(share, local / "a", "x/y")
+    download_directory(share, "x/y", local / "copy")
+    for root in (disk / "x" / "y", local / "copy"):
+        found = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+        assert found == ["b", "b/empty", "b/two", "one"]
+
+
+def test_a_directory_is_created_with_its_parents(share: Share, disk: Path) -> None:
+    assert [share.create_directory("a/b/c"), share.create_directory("a/b/c/"), share.create_directory("/a/d")] == [
+        True,
+        False,
+        True,
+    ]
+    assert (disk / "a" / "b" / "c").is_dir()
+    (disk / "f").touch()
+    with pytest.raises(AlreadyExists):
+        share.create_directory("f")
+
+
+def test_what_does_not_exist_is_named(share: Share, service: FilesService, local: Path) -> None:
+    (local / "a").touch()
+    missing = Share(share.account, "nothing")
+    for error, words, action in (
+        (ShareNotFound, "share nothing of storage account train", lambda: missing.entries("")),
+        (ShareNotFound, "share nothing of storage account train", lambda: download_file(missing, "f", local / "f")),
+        (DirectoryNotFound, "no/where does not exist on share myshare", lambda: share.entries("no/where")),
+        (
+            DirectoryNotFound,
+            "the directory of no/where does not exist",
+            lambda: upload_file(share, local / "a", "no/where"),
+        ),
+        (
+            FileNotFound,
+            "model.h5 does not exist on share myshare",
+            lambda: download_file(share, "model.h5", local / "m"),
+        ),
+    ):
+        with pytest.raises(error, match=words):
+            action()
+    assert names(local) == ["a"]
+
+
+def test_a_link_reads_one_file_without_a_sign_in(share: Share, disk: Path) -> None:
+    (disk / "a b").write_text("text")
+    link = share.download_url("a b", datetime.now(UTC) + timedelta(minutes=60))
+    assert link is not None
+    assert urlopen(link).read() == b"text"
