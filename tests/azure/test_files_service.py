@@ -127,8 +127,8 @@ def test_a_listing_comes_in_pages(myshare: ShareClient, disk: Path) -> None:
 
 def test_a_listing_has_times_only_if_asked(myshare: ShareClient, disk: Path) -> None:
     (disk / "f").write_text("123")
-    (plain,) = myshare.list_directories_and_files()
-    (timed,) = myshare.list_directories_and_files(include=["timestamps"])
+    plain: Any = next(myshare.list_directories_and_files())
+    timed: Any = next(myshare.list_directories_and_files(include=["timestamps"]))
     assert (plain.size, plain.last_modified) == (3, None)
     assert abs(timed.last_modified - datetime.now(UTC)) < timedelta(minutes=5)
 
@@ -162,7 +162,8 @@ def test_a_sas_of_a_file_is_checked(
     service: FilesService, disk: Path, changes: dict[str, Any], code: str | None
 ) -> None:
     (disk / "f").write_text("text")
-    settings = {"account_key": service.accounts["train"].key, "permission": "r", "expiry": datetime.now(UTC) + SOON}
+    key, expiry = service.accounts["train"].key, datetime.now(UTC) + SOON
+    settings: dict[str, Any] = {"account_key": key, "permission": "r", "expiry": expiry}
     sas = generate_file_sas("train", "myshare", ["f"], **settings | changes)
     file = ShareClient(service.url("train"), "myshare", credential=sas).get_file_client("f")
     if code is None:

@@ -41,13 +41,13 @@ class Account:
         if self.sas is not None:
             # As text: the SDK then has it in the URL of a rename's source too.
             return {"credential": self.sas.removeprefix("?")}
-        from azure.identity import DefaultAzureCredential
-
         if not self.endpoint.startswith("https://"):
             raise CredentialsMissing(
                 f"storage account {self.name}: no key or SAS is given, and {self.endpoint} is not HTTPS, which a "
                 "sign-in with Microsoft Entra ID needs"
             )
+        from azure.identity import DefaultAzureCredential
+
         # The intent makes the service look at the role of the caller and not at permissions of single files.
         return {"credential": DefaultAzureCredential(), "token_intent": "backup"}
 
