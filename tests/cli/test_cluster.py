@@ -10,8 +10,8 @@ from api.client import Api, Object
 from azure_fakes.arm.resources import Cluster, Pool, new_pool
 from azure_fakes.arm.server import ResourceManager, Role
 from cli.aks_cluster import CLIENT, aks_cluster
-from cli.conftest import Hvj
 from cli.nodes import GROUP, POOL, Nodes
+from cli.program import Hvj
 
 SYSTEM = {"kubernetes.azure.com/agentpool": "system"}
 

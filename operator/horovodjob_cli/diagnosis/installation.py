@@ -27,7 +27,13 @@ def definition(facts: Facts) -> Iterator[Finding]:
     served = facts.get(f"/apis/{GROUP}/{VERSION}")
     resources = {each["name"] for each in served["resources"]} if served else set()
     if PLURAL not in resources:
-        message = f"the cluster does not know HorovodJobs: the definition {PLURAL}.{GROUP} ({VERSION}) is not installed"
+        known = facts.get(f"/apis/{GROUP}")
+        versions = ", ".join(each["version"] for each in known["versions"]) if known else ""
+        message = f"the cluster does not know HorovodJobs: the definition {PLURAL}.{GROUP} is not installed"
+        if versions:
+            message = (
+                f"the definition {PLURAL}.{GROUP} is of another version: it has {versions}, and {VERSION} is needed"
+            )
         yield Finding("definition", Result.BLOCKS, message, INSTALL)
         return
     missing = [f"{PLURAL}/{each}" for each in ("status", "scale") if f"{PLURAL}/{each}" not in resources]
