@@ -14,6 +14,7 @@ SHELL_WORDS = frozenset(
     | {"ulimit", "umask", "unset", "until", "wait", "while"}
 )
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\}|\(([A-Za-z_]\w*)\))")
+SUBSTITUTION = re.compile(r"\$\([^()]*\)|`[^`]*`")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 SIMPLE_VALUE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 
@@ -114,7 +115,9 @@ class _Parser:
                 self._variable(quoted=False)
             case "#" | "~" if self.word is None:
                 self.needs_shell = True
-            case "`" | "<" | ">" | "*" | "?" | "[":
+            case "`":
+                self._substitution()
+            case "<" | ">" | "*" | "?" | "[":
                 self.needs_shell = True
             case ";" | "|" | "&" | "(" | ")" | "\n":
                 self.needs_shell = True
@@ -159,9 +162,18 @@ class _Parser:
             elif char == "$":
                 self._variable(quoted=True)
             else:
-                self.needs_shell |= char == "`"
-                self._add(char)
+                if char == "`":
+                    self._substitution()
+                else:
+                    self._add(char)
             self.position += 1
+
+    def _substitution(self) -> None:
+        """Skips the command that a shell would run and replace by its output; it can have quotes of its own."""
+        self.needs_shell = True
+        self._add("")
+        if match := SUBSTITUTION.match(self.text, self.position):
+            self.position = match.end() - 1
 
     def _variable(self, *, quoted: bool) -> None:
         if match := VARIABLE.match(self.text, self.position):
@@ -170,7 +182,9 @@ class _Parser:
                 self.needs_shell = True
             self._add(f"$({name})")
             self.position = match.end() - 1
-        elif re.match(r"\$[({\w@*#?$!'\"-]", self.text[self.position :]) and not (
+        elif self.text.startswith("$(", self.position):
+            self._substitution()
+        elif re.match(r"\$[{\w@*#?$!'\"-]", self.text[self.position :]) and not (
             quoted and self.text[self.position + 1] in "'\""
         ):
             self.needs_shell = True

@@ -1,5 +1,6 @@
 """What a conversion to HorovodJob gives, and its one error. Shared by the converters of Batch AI and Kubeflow."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,11 @@ class Notes:
 
 def conversion(job: dict[str, Any], secrets: Sequence[dict[str, Any]], notes: Notes) -> Conversion:
     """The result, checked against the resource's own schema. Raises ConversionError if there is any problem."""
+    notes.raise_problems()
+    try:
+        json.dumps([job, *secrets], ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        notes.refuse("", "the file has a value that JSON does not have, such as a date, infinity or half a character")
     notes.raise_problems()
     try:
         HorovodJobSpec.model_validate(job["spec"])

@@ -62,7 +62,7 @@ def convert_container(
             node.at(key), "is missing: Kubernetes runs jobs in containers, so add an image, or name one with --image"
         )
     if settings is not None and (size := settings.scalar("shmSize")):
-        match = re.fullmatch(r"(\d{1,18})([bkmgt]b?)?", size.strip().lower())
+        match = re.fullmatch(r"(\d{1,18})([bkmgt]b?)?", size.strip().lower(), re.ASCII)
         if match and (match[2] or "") in SHM_UNITS:
             result.spec["shmSize"] = f"{match[1]}{SHM_UNITS[match[2] or '']}"
         else:

@@ -47,7 +47,11 @@ def read_pod(replica: Node | None, main_container: str | None) -> RolePod:
         return RolePod(replica)
     main = next((node for node in containers if node.value.get("name") == main_container), containers[0])
     metadata = template.child("metadata") if template is not None else None
-    kept = {key: metadata.value[key] for key in ("labels", "annotations") if metadata and metadata.value.get(key)}
+    kept = {
+        key: deepcopy(dict(values.value))
+        for key in ("labels", "annotations")
+        if metadata is not None and (values := metadata.child(key)) is not None
+    }
     pod = {key: deepcopy(value) for key, value in spec.value.items() if key != "containers" and value is not None}
     sidecars = [deepcopy(dict(node.value)) for node in containers if node is not main]
     return RolePod(spec, pod, kept, deepcopy(dict(main.value)), sidecars, main)

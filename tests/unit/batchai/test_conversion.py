@@ -1,0 +1,258 @@
+"""job.json as a whole: what the job's fields become, what is refused, and what is warned about."""
+
+import json
+
+import pytest
+
+from horovodjob.batchai.conversion import ConversionError, convert
+from unit.batchai.documents import (
+    CLUSTER,
+    EVERYTHING,
+    HOROVOD,
+    ROOT,
+    SECRET_VALUES,
+    SMALL,
+    converted,
+    everything,
+    problems,
+    small,
+    spec_of,
+    warnings,
+)
+
+
+def test_a_small_job_has_nothing_but_what_was_asked_for() -> None:
+    assert spec_of(small()) == {
+        "image": "example/training:1",
+        "worker": {"replicas": 2},
+        "script": {"path": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py", "interpreter": "python"},
+        "azureFiles": [{"name": "share", "account": "account", "share": "share"}],
+        "logs": {"pathPrefix": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/logs"},
+        "runPolicy": {"activeDeadlineSeconds": 604800},
+    }
+
+
+def test_the_properties_can_be_at_the_top_as_the_old_command_line_took_them() -> None:
+    assert converted(SMALL) == converted(json.loads(json.dumps(SMALL)))
+    assert spec_of(SMALL) == spec_of(small())
+
+
+def test_the_names_of_job_experiment_and_workspace_are_the_resources() -> None:
+    metadata = converted(small(), name="CIFAR_distributed", namespace="lab", experiment="Cifar_10").job["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("cifar-distributed", "lab")
+    assert metadata["annotations"] == {"horovodjob.dev/batchai-name": "CIFAR_distributed"}
+    assert metadata["labels"] == {"horovodjob.dev/experiment": "Cifar_10"}
+
+
+def test_a_name_without_letters_and_an_impossible_experiment_are_refused() -> None:
+    assert set(problems(small(), name="___", experiment="__")) == {"--name", "--experiment"}
+
+
+def test_numbers_can_be_strings() -> None:
+    document = small(nodeCount="4", horovodSettings=HOROVOD | {"processCount": "8"})
+    assert spec_of(document)["worker"] == {"replicas": 4, "gpus": 2, "slots": 2}
+
+
+@pytest.mark.parametrize("count", [True, "four", 0, 1.5, [2], "", 10**9, float("inf"), float("nan"), "9" * 5000])
+def test_a_number_of_nodes_that_is_none_is_refused(count: object) -> None:
+    assert list(problems(small(nodeCount=count))) == ["properties.nodeCount"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("P7D", 604800),
+        ("PT1H30M", 5400),
+        ("P1W", 604800),
+        ("PT0.5S", 1),
+        ("7.00:00:00", 604800),
+        ("00:10:00.5000000", 601),
+        ("7 days, 0:00:00", 604800),
+        ("1 day, 2:03:04", 93784),
+        ("2 days", 172800),
+    ],
+)
+def test_a_duration_has_any_of_its_three_forms(text: str, seconds: int) -> None:
+    assert spec_of(small(constraints={"maxWallClockTime": text}))["runPolicy"]["activeDeadlineSeconds"] == seconds
+
+
+@pytest.mark.parametrize("text", ["P", "PT", "P1M", "P1Y", "soon", "12", "-P1D", "PT0S", "P99999D", "1:2", "٣:00:00"])
+def test_another_duration_is_refused(text: str) -> None:
+    assert list(problems(small(constraints={"maxWallClockTime": text}))) == ["properties.constraints.maxWallClockTime"]
+
+
+def test_the_pool_is_the_last_part_of_the_clusters_id_and_the_option_comes_first() -> None:
+    assert spec_of(small(cluster={"id": CLUSTER}))["pool"] == "gpunp"
+    assert spec_of(small(cluster={"id": CLUSTER}), pool="other")["pool"] == "other"
+    assert spec_of(small(), pool=CLUSTER)["pool"] == "gpunp"
+
+
+def test_a_cluster_with_a_name_that_no_pool_of_aks_has_is_refused() -> None:
+    sentence = problems(small(cluster={"id": "/clusters/My_Cluster"}))["properties.cluster.id"]
+    assert "12 lower-case letters and digits" in sentence
+    assert "--cluster" in sentence
+    assert "--cluster" in problems(small(cluster={"id": CLUSTER}), pool="My_Cluster")
+
+
+def test_priorities_are_classes_that_the_cluster_needs() -> None:
+    document = small(schedulingPriority="low")
+    assert spec_of(document)["priorityClassName"] == "horovodjob-low"
+    assert "kubectl create priorityclass horovodjob-low" in warnings(document)
+    assert "priorityClassName" not in spec_of(small(schedulingPriority="normal"))
+    assert "properties.schedulingPriority" in problems(small(schedulingPriority="urgent"))
+
+
+def test_processes_are_spread_evenly_over_the_nodes() -> None:
+    assert spec_of(small(horovodSettings=HOROVOD | {"processCount": 8}))["worker"] == {
+        "replicas": 2,
+        "gpus": 4,
+        "slots": 4,
+    }
+    sentence = problems(small(horovodSettings=HOROVOD | {"processCount": 7}))
+    assert "multiple of 2" in sentence["properties.horovodSettings.processCount"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "worker"),
+    [(0, {"replicas": 2, "gpus": 0}), (4, {"replicas": 2, "gpus": 4, "slots": 1}), (None, {"replicas": 2})],
+)
+def test_the_number_of_gpus_changes_no_number_of_processes(gpus: int | None, worker: object) -> None:
+    assert spec_of(small(), gpus=gpus)["worker"] == worker
+
+
+def test_inputs_and_outputs_keep_their_ids() -> None:
+    spec = spec_of(everything())
+    assert spec["inputs"] == [{"id": "SCRIPTS", "path": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/logs/scripts"}]
+    assert spec["outputs"] == [
+        {"id": "MODEL", "pathPrefix": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/logs", "pathSuffix": "models"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("directory", "path"),
+    [
+        ({"id": "my-data", "path": "/data"}, "properties.inputDirectories[0].id"),
+        ({"id": "DATA"}, "properties.inputDirectories[0].path"),
+        ({"path": "/data"}, "properties.inputDirectories[0].id"),
+        ({"id": "DATA", "path": "$HOME/data"}, "properties.inputDirectories[0].path"),
+        ({"id": "DATA", "path": "$AZ_BATCHAI_SHARED_JOB_TEMP"}, "properties.inputDirectories[0].path"),
+    ],
+)
+def test_an_input_that_no_rank_would_find_is_refused(directory: object, path: str) -> None:
+    assert list(problems(small(inputDirectories=[directory]))) == [path]
+
+
+def test_the_log_directory_must_be_on_a_share() -> None:
+    document = small(stdOutErrPathPrefix="$AZ_BATCHAI_JOB_TEMP_DIR")
+    assert "logs" not in spec_of(document)
+    assert "properties.stdOutErrPathPrefix: is gone with the pods" in warnings(document)
+    assert "properties.stdOutErrPathPrefix" in problems(small(stdOutErrPathPrefix="logs"))
+    assert "properties.stdOutErrPathPrefix" in problems(small(stdOutErrPathPrefix=None))
+
+
+def test_a_path_on_a_mount_of_the_cluster_is_below_the_jobs_mounts_now() -> None:
+    document = small(stdOutErrPathPrefix="$AZ_BATCHAI_MOUNT_ROOT/external/logs")
+    assert spec_of(document)["logs"]["pathPrefix"] == "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/external/logs"
+    assert "properties.stdOutErrPathPrefix: no entry of mountVolumes is mounted at external" in warnings(document)
+    assert "no entry of mountVolumes" not in warnings(small(stdOutErrPathPrefix="${AZ_BATCHAI_MOUNT_ROOT}/share"))
+
+
+def test_a_variable_is_one_of_the_ranks() -> None:
+    variables = [{"name": "DATA", "value": f"{ROOT}/share"}, {"name": "PRICE", "value": "$5 or $HOME"}]
+    env = spec_of(small(environmentVariables=variables))["env"]
+    assert env[0] == {"name": "DATA", "value": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share"}
+    assert env[1] == {"name": "PRICE", "value": "$$5 or $$HOME"}
+
+
+@pytest.mark.parametrize("name", ["AZ_BATCHAI_X", "HOROVODJOB_X", "MY-NAME", "2ND", "", None])
+def test_a_variable_that_cannot_be_set_is_refused(name: object) -> None:
+    document = small(environmentVariables=[{"name": name, "value": "x"}])
+    assert list(problems(document)) == ["properties.environmentVariables[0].name"]
+
+
+def test_a_variable_can_be_given_once_only() -> None:
+    document = small(environmentVariables=[{"name": "A", "value": "x"}], secrets=[{"name": "A", "value": "y"}])
+    assert list(problems(document)) == ["properties.secrets[0].name"]
+
+
+def test_values_of_secrets_are_in_secrets_and_nowhere_else() -> None:
+    result = converted(everything(), namespace="lab")
+    assert not any(value in json.dumps([result.job, result.warnings]) for value in SECRET_VALUES)
+    assert all(value in json.dumps(result.secrets) for value in SECRET_VALUES)
+    assert {secret["metadata"]["namespace"] for secret in result.secrets} == {"lab"}
+    assert {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "job-secrets", "key": "TOKEN"}}} in result.job[
+        "spec"
+    ]["env"]
+
+
+def test_a_secret_of_a_key_vault_is_one_that_the_user_creates() -> None:
+    result = converted(everything())
+    reference = {"secretKeyRef": {"name": "job-keyvault", "key": "LICENSE"}}
+    assert {"name": "LICENSE", "valueFrom": reference} in result.job["spec"]["env"]
+    (warning,) = [each for each in result.warnings if each.startswith("properties.secrets[1].valueSecretReference")]
+    assert "Secret job-keyvault with the key LICENSE" in warning
+    assert "https://v/license" in warning
+    assert "job-keyvault" not in [secret["metadata"]["name"] for secret in result.secrets]
+
+
+def test_no_error_has_the_value_of_a_secret() -> None:
+    document = everything()
+    properties = document["properties"]
+    properties["secrets"][0] |= {"name": "no name", "valueSecretReference": {"secretUrl": 5}}
+    properties["containerSettings"]["imageSourceRegistry"]["credentials"]["passwordSecretReference"] = {}
+    properties["mountVolumes"]["azureFileShares"][0]["credentials"]["accountKeySecretReference"] = {}
+    properties["mountVolumes"]["unmanagedFileSystems"][1]["mountCommand"] += " and more"
+    with pytest.raises(ConversionError) as error:
+        convert(document, name="job")
+    assert len(error.value.problems) >= 5
+    assert not any(value in str(error.value) + str(error.value.warnings) for value in SECRET_VALUES)
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    document = everything()
+    properties = document["properties"]
+    properties["nodeCount"] = "many"
+    properties["constraints"] = {"maxWallClockTime": "soon"}
+    properties["mountVolumes"]["azureFileShares"][0]["azureFileUrl"] = "logs"
+    properties["mountVolumes"]["unmanagedFileSystems"][0]["mountCommand"] = "mount -t glusterfs g:/v"
+    properties["horovodSettings"] = {}
+    assert set(problems(document, nfs_servers={})) == {
+        "properties.nodeCount",
+        "properties.constraints.maxWallClockTime",
+        "properties.mountVolumes.azureFileShares[0].azureFileUrl",
+        "properties.mountVolumes.fileServers[0].fileServer.id",
+        "properties.mountVolumes.unmanagedFileSystems[0].mountCommand",
+        "properties.horovodSettings.pythonScriptFilePath",
+    }
+
+
+def test_unknown_keys_are_warned_about_by_their_path() -> None:
+    document = everything() | {"extra": 1, "location": "eastus", "tags": {"a": "b"}, "type": "x"}
+    document["properties"]["nodeCounts"] = 2
+    document["properties"]["mountVolumes"]["azureFileShares"][1]["relativeMountpath"] = "x"
+    document["properties"]["horovodSettings"]["hosts"] = {"a": [1]}
+    unknown = [warning for warning in converted(document).warnings if "is not a field" in warning]
+    assert [warning.partition(":")[0] for warning in unknown] == [
+        "properties.horovodSettings.hosts",
+        "properties.mountVolumes.azureFileShares[1].relativeMountpath",
+        "properties.nodeCounts",
+        "extra",
+    ]
+    assert "is nodeCount meant?" in unknown[2]
+
+
+def test_a_null_is_absent_as_in_what_job_show_printed() -> None:
+    absent = {"caffeSettings": None, "secrets": None, "cluster": None, "provisioningState": None}
+    assert converted({"properties": SMALL | absent}) == converted(small())
+
+
+@pytest.mark.parametrize("document", [None, [], "text", 5, {}, {"properties": 5}, {"properties": []}])
+def test_what_is_no_job_is_refused(document: object) -> None:
+    assert problems(document)
+
+
+def test_the_whole_document_is_converted() -> None:
+    spec = spec_of(EVERYTHING)
+    assert spec["script"]["args"] == ["--out", "$(AZ_BATCHAI_OUTPUT_MODEL)", "--price", "it costs $$5", "$(GREETING)"]
+    assert spec["podSecurity"] == "Baseline"
+    assert spec["shmSize"] == "16Gi"

@@ -1,0 +1,99 @@
+"""The table of fields: the documentation has it, and the conversion does what it says."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovodjob.batchai.conversion import ConversionError, convert
+from horovodjob.batchai.fields import FIELDS, Outcome, page_with_table, toolkits
+from unit.batchai.documents import EVERYTHING, NFS_SERVERS, Object, small, toolkit
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "job-json.md"
+VALUES: Object = {
+    "processCount": 8,
+    "configFilePath": "model.cntk",
+    "languageType": "BrainScript",
+    "communicationBackend": "Gloo",
+    "workerCount": 2,
+    "parameterServerCount": 2,
+    "commandLine": "./train --all",
+}
+VAULT = {"sourceVault": {"id": "/v"}, "secretUrl": "https://v/p"}
+
+
+def test_the_page_has_the_table_of_the_code() -> None:
+    page = PAGE.read_text()
+    assert page == page_with_table(page), (
+        "docs/job-json.md is out of date: python -m horovodjob.batchai.fields docs/job-json.md"
+    )
+
+
+def conversion(document: object) -> object:
+    """All that a user sees of it."""
+    try:
+        result = convert(document, name="job", nfs_servers=NFS_SERVERS)
+    except ConversionError as error:
+        return error.problems, error.warnings
+    return result
+
+
+def document_with(path: str) -> Object:
+    """A document that can be converted and, if the toolkit allows it, has the field."""
+    key, _, field = path.partition(".")
+    if key in toolkits():
+        program = {"commandLine": "./train"} if key.startswith("custom") else {"pythonScriptFilePath": "/train.py"}
+        needed: Object = {} if field == "configFilePath" else program
+        nodes = 1 if key in ("tensorFlowSettings", "pyTorchSettings") else 2
+        return toolkit(key, nodes, **needed | {field: VALUES.get(field, "/other")})
+    document = copy.deepcopy(EVERYTHING)
+    if "passwordSecretReference" in path:
+        registry = document["properties"]["containerSettings"]["imageSourceRegistry"]
+        registry["credentials"] = {"username": "u", "passwordSecretReference": VAULT}
+    if path.startswith("mountVolumes.azureBlobFileSystems[].credentials"):
+        reference = {"accountKeySecretReference": VAULT} if "Reference" in path else {"accountKey": "k"}
+        blob = {"accountName": "third", "containerName": "c", "relativeMountPath": "b", "credentials": reference}
+        return small(mountVolumes={"azureBlobFileSystems": [blob]})
+    return document
+
+
+def changed(value: Any, path: str) -> Iterator[Any]:
+    """The document without the field, and with an impossible value, wherever it is."""
+    key, _, rest = path.partition(".")
+    name = key.removesuffix("[]")
+    if key.endswith("[]"):
+        for index, item in enumerate(value.get(name, [])):
+            for inner in changed(item, rest):
+                yield value | {name: [*value[name][:index], inner, *value[name][index + 1 :]]}
+    elif rest and name in value:
+        for inner in changed(value[name], rest):
+            yield value | {name: inner}
+    elif not rest and name in value:
+        yield {field: inner for field, inner in value.items() if field != name}
+        yield value | {name: []}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path, (outcome, _) in FIELDS.items() if outcome is not Outcome.REFUSED and "sourceVault" not in path],
+)
+def test_a_user_sees_that_a_field_is_read(path: str) -> None:
+    document = document_with(path)
+    others = list(changed(document["properties"], path))
+    assert others, "the document has no such field"
+    before = conversion(document)
+    assert any(conversion({"properties": other}) != before for other in others)
+
+
+@pytest.mark.parametrize("path", [path for path, (outcome, _) in FIELDS.items() if outcome is Outcome.REFUSED])
+def test_a_field_that_is_refused_is_refused_by_its_toolkits_path(path: str) -> None:
+    with pytest.raises(ConversionError) as error:
+        convert(document_with(path), name="job")
+    assert f"properties.{path}".startswith(error.value.problems[0].path)
+
+
+def test_no_known_field_is_warned_about_as_unknown() -> None:
+    for path in FIELDS:
+        assert "is not a field" not in str(conversion(document_with(path))), path

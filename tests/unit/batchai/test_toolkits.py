@@ -1,0 +1,137 @@
+"""What each toolkit becomes, or what is named in its place."""
+
+import pytest
+
+from unit.batchai.documents import HOROVOD, ROOT, Object, problems, small, spec_of, toolkit, warnings
+
+SCRIPT: Object = {"pythonScriptFilePath": f"{ROOT}/share/train.py"}
+PATH = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py"
+
+
+def test_a_horovod_script_keeps_its_interpreter_and_arguments() -> None:
+    settings = HOROVOD | {"pythonInterpreterPath": "/opt/py/bin/python", "commandLineArgs": f"--dir={ROOT}/share -v"}
+    assert spec_of(small(horovodSettings=settings))["script"] == {
+        "path": PATH,
+        "interpreter": "/opt/py/bin/python",
+        "args": ["--dir=$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share", "-v"],
+    }
+
+
+@pytest.mark.parametrize("key", ["chainerSettings", "cntkSettings"])
+def test_a_python_script_of_chainer_and_cntk_is_a_command_of_each_rank(key: str) -> None:
+    spec = spec_of(toolkit(key, **SCRIPT, commandLineArgs="-g 'a b'", processCount=4))
+    assert spec["command"] == ["python", PATH, "-g", "a b"]
+    assert spec["worker"]["slots"] == 2
+
+
+def test_pytorch_with_mpi_is_a_command_of_each_rank() -> None:
+    document = toolkit("pyTorchSettings", **SCRIPT, communicationBackend="MPI")
+    assert spec_of(document)["command"] == ["python", PATH]
+
+
+def test_a_command_for_mpi_is_that_of_each_rank() -> None:
+    spec = spec_of(toolkit("customMpiSettings", commandLine=f"python -u {ROOT}/share/train.py --all", processCount=2))
+    assert spec["command"] == ["python", "-u", PATH, "--all"]
+
+
+def test_a_toolkit_of_its_own_runs_in_a_launcher_that_hosts_ranks() -> None:
+    line = f"mpirun --hostfile $AZ_BATCHAI_MPI_HOST_FILE --allow-run-as-root python {ROOT}/share/train.py"
+    spec = spec_of(toolkit("customToolkitSettings", commandLine=line))
+    assert spec["launcherCommand"][:3] == ["mpirun", "--hostfile", "$(AZ_BATCHAI_MPI_HOST_FILE)"]
+    assert spec["launcher"] == {"asWorker": True}
+    assert spec["worker"] == {"replicas": 2}
+
+
+def test_interfaces_that_mpirun_leaves_out_are_not_named_twice() -> None:
+    document = toolkit("customToolkitSettings", commandLine="mpirun -mca btl_tcp_if_exclude docker0,lo -np 2 ./a")
+    assert spec_of(document)["launcherCommand"] == ["mpirun", "-np", "2", "./a"]
+    assert "if_exclude is left out" in warnings(document)
+
+
+def test_mpirun_is_not_started_by_each_rank() -> None:
+    document = toolkit("customMpiSettings", commandLine="mpirun -np 2 python train.py")
+    assert "remove mpirun" in problems(document)["properties.customMpiSettings.commandLine"]
+
+
+def test_tensorflow_on_one_node_without_parameter_servers_is_a_script() -> None:
+    document = toolkit("tensorFlowSettings", nodes=1, **SCRIPT, masterCommandLineArgs="--steps 5")
+    assert spec_of(document)["script"] == {"path": PATH, "interpreter": "python", "args": ["--steps", "5"]}
+    counts = {"workerCount": 1, "parameterServerCount": 0}
+    assert spec_of(toolkit("tensorFlowSettings", nodes=1, **SCRIPT, **counts))["worker"] == {"replicas": 1}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings", "field"),
+    [
+        (2, {"parameterServerCount": 1, "workerCount": 1}, ".parameterServerCount"),
+        (1, {"parameterServerCount": "1"}, ".parameterServerCount"),
+        (1, {"parameterServerCommandLineArgs": "--job_name=ps"}, ".parameterServerCommandLineArgs"),
+        (2, {"workerCount": 2}, ".workerCount"),
+        (1, {"workerCount": 4}, ".workerCount"),
+        (2, {"workerCount": 1}, ".workerCount"),
+        (2, {}, ""),
+    ],
+)
+def test_distributed_tensorflow_is_refused_where_it_is_asked_for(nodes: int, settings: Object, field: str) -> None:
+    document = toolkit("tensorFlowSettings", nodes=nodes, **SCRIPT, **settings)
+    found = problems(document)
+    assert f"properties.tensorFlowSettings{field}" in found
+    assert "Kubeflow Trainer" in " ".join(found.values()) or "nodeCount" in " ".join(found.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "settings", "field", "word"),
+    [
+        ("cntkSettings", {"configFilePath": "a.cntk"}, ".configFilePath", "BrainScript"),
+        ("cntkSettings", {"languageType": "brainscript", "configFilePath": "a"}, ".languageType", "BrainScript"),
+        ("caffeSettings", {"configFilePath": "a.prototxt"}, "", "PyTorch"),
+        ("caffe2Settings", SCRIPT, "", "Kubeflow Trainer"),
+        ("pyTorchSettings", SCRIPT | {"communicationBackend": "gloo"}, ".communicationBackend", "Kubeflow Trainer"),
+        ("pyTorchSettings", SCRIPT | {"communicationBackend": "TCP"}, ".communicationBackend", "Kubeflow Trainer"),
+        ("pyTorchSettings", SCRIPT, ".communicationBackend", "MPI"),
+    ],
+)
+def test_what_is_no_mpi_is_refused_with_what_serves_it_today(key: str, settings: Object, field: str, word: str) -> None:
+    assert word in problems(toolkit(key, **settings))[f"properties.{key}{field}"]
+
+
+def test_a_job_has_exactly_one_toolkit() -> None:
+    assert "give exactly one" in problems(small(horovodSettings=None))["properties"]
+    assert "horovodSettings and" in problems(small(customMpiSettings={"commandLine": "true"}))["properties"]
+
+
+@pytest.mark.parametrize(
+    "name", ["AZ_BATCHAI_TASK_INDEX", "AZ_BATCHAI_SHARED_JOB_TEMP", "AZ_BATCHAI_INPUT_NONE", "AZ_BATCH_HOST_LIST"]
+)
+def test_variables_that_no_rank_has_are_refused(name: str) -> None:
+    settings = HOROVOD | {"commandLineArgs": f"--x ${{{name}}}"}
+    (found,) = problems(small(horovodSettings=settings)).items()
+    assert found[0] == "properties.horovodSettings.commandLineArgs"
+    assert name in found[1]
+
+
+def test_intel_mpi_is_recognized_by_the_images_name() -> None:
+    settings = {"imageSourceRegistry": {"image": "example/chainermn:IntelMPI"}}
+    document = small(containerSettings=settings)
+    assert spec_of(document)["mpi"] == {"implementation": "IntelMPI"}
+    assert "correct spec.mpi.implementation" in warnings(document)
+
+
+@pytest.mark.parametrize("command", ["apt update; apt install -y git", "sudo true", "cd /x && pip install keras"])
+def test_a_preparation_that_needs_root_has_the_level_for_it(command: str) -> None:
+    document = small(jobPreparation={"commandLine": command})
+    spec = spec_of(document)
+    assert spec["preparation"] == {"command": command}
+    assert spec["podSecurity"] == "Baseline"
+    assert "properties.jobPreparation.commandLine: needs root" in warnings(document)
+
+
+def test_a_preparation_without_root_keeps_the_strict_level() -> None:
+    spec = spec_of(small(jobPreparation={"commandLine": "pip install --user keras && echo $(date) $$"}))
+    assert spec["preparation"]["command"] == "pip install --user keras && echo $$(date) $$$"
+    assert "podSecurity" not in spec
+
+
+def test_a_preparation_in_the_words_of_bash_runs_in_bash() -> None:
+    spec = spec_of(small(jobPreparation={"commandLine": "source /opt/env && echo 'a b'"}))
+    assert spec["preparation"]["command"] == "bash -c 'source /opt/env && echo '\\''a b'\\'''"
