@@ -63,7 +63,7 @@ FROM uv AS operator-packages
 
 COPY --from=lock /src/ ./
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --no-install-project --extra operator \
+    uv sync --frozen --no-dev --no-install-project --extra operator --extra azure \
  && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib
 

@@ -18,6 +18,7 @@ from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection, login
 from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.cluster.tokens import Tokens
 from horovodjob_operator.cluster.watch import JobLists, PodWatch
 from horovodjob_operator.endpoints import health, progress
@@ -37,7 +38,9 @@ class Process:
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self.settings, self.connection = settings, connection
         self.caches = Caches()
-        reconciler = Reconciler(self.caches, Objects(connection, settings.identity), now, settings.progress_url)
+        self.preflight = Preflight() if settings.preflight else None
+        objects = Objects(connection, settings.identity)
+        reconciler = Reconciler(self.caches, objects, now, settings.progress_url, self.preflight)
         self.passes = Passes(self.caches, reconciler)
         self.events = Events(self.caches, self.passes)
         self.job_watch = JobWatchSigns()
@@ -90,6 +93,8 @@ class Process:
             for task in [*parts, watching]:
                 task.cancel()
             await asyncio.gather(*parts, watching, return_exceptions=True)
+            if self.preflight:
+                self.preflight.close()
             await self.lease.release()
             await asyncio.gather(*(server.cleanup() for server in servers))
 

@@ -13,6 +13,7 @@ from horovodjob.api.vocabulary import Gang, Phase, Reason, Role
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.domain import children, gang, names
 from horovodjob_operator.domain.findings import Finding, counted
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owner_uid
@@ -30,14 +31,23 @@ GARBAGE_SECONDS = 10
 # A pod gets its address when its volumes are mounted: seconds after it was placed, if all is well.
 UNMOUNTED_SECONDS = 20
 ASK_AGAIN_SECONDS = 60
+PREFLIGHT = "azureFiles"
 log = logging.getLogger("horovodjob.reconcile")
 
 
 class Reconciler:
     """Carries a job from what is to what is wished; a pass that dies at any write is completed by the next."""
 
-    def __init__(self, caches: Caches, objects: Objects, clock: Callable[[], datetime], progress_url: str) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        objects: Objects,
+        clock: Callable[[], datetime],
+        progress_url: str,
+        preflight: Preflight | None = None,
+    ) -> None:
         self._caches, self._objects, self._clock, self._progress_url = caches, objects, clock, progress_url
+        self._preflight = preflight
 
     async def reconcile(self, record: Record) -> datetime | None:
         """One pass; when to look again without an event. Raises Gone, Unavailable."""
@@ -122,6 +132,8 @@ class Reconciler:
         if plan.probe:
             return await self._probe(record, now)
         if plan.attempt_starts:
+            if self._preflight and plan.create_launcher and (problem := await self._preflight.problem(job)):
+                return self._refuse(record, PREFLIGHT, *problem, self._clock())
             try:
                 await self._create(record, observed, plan)
                 record.refusal = None
@@ -295,6 +307,12 @@ class Reconciler:
     async def _probe(self, record: Record, now: datetime) -> datetime | None:
         """Looks, without effect, whether what was refused is acceptable by now."""
         job = record.job
+        if record.refused == PREFLIGHT:
+            problem = await self._preflight.problem(job) if self._preflight else None
+            if problem:
+                return self._refuse(record, PREFLIGHT, *problem, self._clock())
+            record.refusal = None
+            return self._clock()
         try:
             group = children.pod_group(job)
             bodies = (children.secret(job, secret_contents()), *children.companions(job), *([group] if group else []))

@@ -23,6 +23,8 @@ class Settings:
     watch_timeout_seconds: int = 240
     resync_seconds: int = 300
     concurrent_writes: int = 64
+    preflight: int = 0
+    """1: look on Azure Files, by workload identity, whether shares and script exist before pods are created."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Settings":

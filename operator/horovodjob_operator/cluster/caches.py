@@ -23,7 +23,7 @@ class Record:
     """Newest resource version known; older events are echoes."""
     refusal: Refusal | None = None
     refused: str = ""
-    """Name of the pod that was refused, or kind of the other object."""
+    """Name of the pod that was refused, or kind of the other object, or what the preflight check looks at."""
     refusals: int = 0
     secret_is_ours: bool = False
     """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""

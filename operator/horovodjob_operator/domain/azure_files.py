@@ -147,3 +147,16 @@ def _security_contexts(template: Mapping[str, Any] | None) -> Iterator[Mapping[s
         context = owner.get("securityContext") if isinstance(owner, Mapping) else None
         if isinstance(context, Mapping):
             yield context
+
+
+def script_on_share(job: HorovodJob) -> tuple[AzureFileShare, str] | None:
+    """The share that holds `spec.script` and the path there; None for a script in the image or on another volume."""
+    if job.spec.script is None:
+        return None
+    path = job.spec.script.path.replace("$(AZ_BATCHAI_JOB_MOUNT_ROOT)", names.MOUNT_ROOT)
+    # The deepest mount holds the file, where one is below another.
+    for share in sorted(job.spec.azure_files or (), key=lambda share: len(share.mount_path), reverse=True):
+        inside = path.removeprefix(f"{names.MOUNT_ROOT}/{share.mount_path}/")
+        if inside != path:
+            return share, "/".join(part for part in ((share.directory or "").strip("/"), inside) if part)
+    return None
