@@ -1,6 +1,5 @@
 """Batch AI's job.json, converted to a HorovodJob."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +10,9 @@ from horovodjob.batchai.fields import FIELDS, IGNORED
 from horovodjob.batchai.images import convert_container, mpi_implementation
 from horovodjob.batchai.mounts import Mounts, Options, convert_mounts
 from horovodjob.batchai.names import ANNOTATION_NAME, label_value, pool_name_error, resource_name
-from horovodjob.batchai.toolkits import MOST_NODES, toolkit_program
-from horovodjob.batchai.variables import GENERATED, JOB_TEMP, MOUNT, RENAMED, report_absent, with_todays_names
-from horovodjob.command_line import BASH_SYNTAX, shell_text
+from horovodjob.batchai.preparation import convert_preparation
+from horovodjob.batchai.toolkits import MOST_NODES, Context, toolkit_program
+from horovodjob.batchai.variables import GENERATED, JOB_TEMP, MOUNT, with_todays_names
 from horovodjob.conversion import Conversion, ConversionError, Note, Notes, conversion
 from horovodjob.document import Node, unknown_keys
 
@@ -21,12 +20,6 @@ __all__ = ["Conversion", "ConversionError", "Note", "convert"]
 
 WEEK_SECONDS = 604800
 MOST_SECONDS = 2147483647
-AS_ROOT = re.compile(
-    r"(^|[\s;&|(])(sudo|apt|apt-get|aptitude|dpkg|yum|dnf|apk|zypper|conda|ldconfig|chown|mount|systemctl|service)\s"
-    r"|\bpip[0-9.]*\s+install\b(?!.*\s--user\b)|\bmake\s+install\b"
-)
-FOR_LAUNCHER = re.compile(r"mpi|openssh", re.IGNORECASE)
-RUNS_SCRIPT = re.compile(r"\.sh\b")
 
 
 def convert(
@@ -54,16 +47,16 @@ def convert(
     options = Options(job_name, storage_account, storage_key, nfs_servers or {})
     mounts = convert_mounts(properties.child("mountVolumes"), options)
     container = convert_container(properties, properties.child("containerSettings"), image, job_name, namespace)
-    program = toolkit_program(properties, nodes, environment.variables)
+    program = toolkit_program(properties, Context(nodes, environment.variables, container.interpreter))
     spec: dict[str, Any] = {
         **container.spec,
         **_pool(properties, pool),
         **_priority(properties),
         "worker": _worker(nodes, program.slots, gpus, notes),
         **program.spec,
-        **_mpi(properties, container.spec.get("image", "")),
+        **_mpi(properties, container.image),
         **_storage(mounts, environment),
-        **_preparation(properties, environment.variables),
+        **convert_preparation(properties, environment.variables, container.image),
         **_logs(properties, environment.variables),
         "runPolicy": {"activeDeadlineSeconds": _deadline(properties)},
     }
@@ -179,39 +172,6 @@ def _storage(mounts: Mounts, environment: Environment) -> dict[str, Any]:
         "volumeMounts": mounts.volume_mounts,
     }
     return {key: items for key, items in lists.items() if items}
-
-
-def _preparation(properties: Node, variables: Mapping[str, bool]) -> dict[str, Any]:
-    preparation = properties.child("jobPreparation")
-    command = preparation.required_text("commandLine") if preparation is not None else None
-    if preparation is None or command is None:
-        return {}
-    where = preparation.at("commandLine")
-    report_absent(command, {*variables, *RENAMED}, where, properties.notes)
-    text = with_todays_names(command)
-    if BASH_SYNTAX.search(text):
-        text = f"bash -c {_quoted(text)}"
-    result: dict[str, Any] = {"preparation": {"command": shell_text(text)}}
-    if AS_ROOT.search(command):
-        result["podSecurity"] = "Baseline"
-        properties.notes.warn(
-            where,
-            "needs root, so the job has podSecurity: Baseline and needs an image that runs as root; the trainer image "
-            "has MPI, Keras and Horovod already: with --image, remove what it installs",
-        )
-    elif RUNS_SCRIPT.search(command):
-        properties.notes.warn(where, "if the script needs root, set podSecurity: Baseline")
-    if FOR_LAUNCHER.search(command) and not properties.has("customToolkitSettings"):
-        properties.notes.warn(
-            where,
-            "runs on the workers and not in the launcher, which needs mpirun and ssh too: use an image that has them, "
-            "or set launcher.asWorker: true",
-        )
-    return result
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _logs(properties: Node, variables: Mapping[str, bool]) -> dict[str, Any]:

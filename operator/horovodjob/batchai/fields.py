@@ -52,7 +52,8 @@ FIELDS: dict[str, tuple[Outcome, str]] = {
     ),
     "jobPreparation.commandLine": (
         Outcome.CONVERTED,
-        "`preparation.command`; one that needs root: `podSecurity: Baseline` and a warning",
+        "`preparation.command`; one that needs root: `podSecurity: Baseline` and a warning; left out where the trainer "
+        "image has all that it installs",
     ),
     "containerSettings.imageSourceRegistry.image": (
         Outcome.CONVERTED,

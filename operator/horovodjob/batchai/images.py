@@ -16,6 +16,10 @@ OLD_IMAGE = re.compile(
     r"(^|/)tensorflow:(0|1)\.|(^|/)tensorflow:latest-(gpu|devel)|cuda-?(7|8|9|10)([._-]|$)|(^|/)(cntk|caffe2?|chainermn)(:|$)"
     r"|(^|/)pytorch:(v?0\.|0_)"
 )
+TENSORFLOW_1 = re.compile(r"(^|/)tensorflow:1\.")
+TRAINER_IMAGE = re.compile(r"(^|/)horovodjob[-/]trainer(-gpu)?([:@]|$)")
+# Runs scripts for TensorFlow 1 and Keras 2 in the trainer image.
+COMPAT = "horovodjob-compat"
 MPI_NAMES = (
     ("IntelMPI", re.compile(r"intel-?_?mpi|(^|[^a-z])impi([^a-z]|$)|l_mpi_|mpivars")),
     ("MPICH", re.compile("mpich")),
@@ -40,6 +44,17 @@ class Container:
 
     spec: dict[str, Any] = field(default_factory=dict)
     secrets: list[dict[str, Any]] = field(default_factory=list)
+    interpreter: str = "python"
+
+    @property
+    def image(self) -> str:
+        """The image; empty where there is none."""
+        return str(self.spec.get("image", ""))
+
+
+def is_trainer_image(image: str) -> bool:
+    """Whether it is this project's trainer image, by its name."""
+    return TRAINER_IMAGE.search(image) is not None
 
 
 def convert_container(
@@ -52,6 +67,13 @@ def convert_container(
         result.spec["image"] = image
         if registry is not None and registry.has("credentials"):
             registry.notes.warn(registry.at("credentials"), "are not used: --image names another image")
+        if registry is not None and is_trainer_image(image) and TENSORFLOW_1.search(registry.text("image") or ""):
+            result.interpreter = COMPAT
+            registry.notes.warn(
+                registry.at("image"),
+                f"the script was written for TensorFlow 1, so {COMPAT} of the trainer image runs it; set "
+                "pythonInterpreterPath to python3 for a script of today",
+            )
     elif registry is not None:
         _registry(registry, result, job_name, namespace)
     elif settings is None or not settings.has("imageSourceRegistry"):

@@ -36,6 +36,15 @@ PYTORCH = (
 
 
 @dataclass(frozen=True, slots=True)
+class Context:
+    """What a toolkit has to know of its job: nodes, variables of the containers, default interpreter."""
+
+    nodes: int
+    variables: Mapping[str, bool]
+    interpreter: str = "python"
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """The fields of the spec that say what runs, and processes per worker where the toolkit says so."""
 
@@ -43,36 +52,36 @@ class Program:
     slots: int | None = None
 
 
-def toolkit_program(properties: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+def toolkit_program(properties: Node, job: Context) -> Program:
     """The program of the one toolkit of the job; every reason why there is none is noted."""
     given = [key for key in toolkits() if properties.has(key)]
     if len(given) != 1:
         count = f"has {' and '.join(given)}" if given else "has no toolkit"
         properties.notes.refuse(properties.path, f"{count}: give exactly one, such as horovodSettings")
-    programs = [PROGRAMS[key](node, nodes, variables) for key in given if (node := properties.child(key)) is not None]
+    programs = [PROGRAMS[key](node, job) for key in given if (node := properties.child(key)) is not None]
     return programs[0] if programs else Program()
 
 
-def _horovod(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
-    return Program(_script(node, variables, "commandLineArgs", as_command=False), _slots(node, nodes))
+def _horovod(node: Node, job: Context) -> Program:
+    return Program(_script(node, job, "commandLineArgs", as_command=False), _slots(node, job.nodes))
 
 
-def _python(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
-    return Program(_script(node, variables, "commandLineArgs", as_command=True), _slots(node, nodes))
+def _python(node: Node, job: Context) -> Program:
+    return Program(_script(node, job, "commandLineArgs", as_command=True), _slots(node, job.nodes))
 
 
-def _custom_mpi(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
-    command = _program(node, variables)
+def _custom_mpi(node: Node, job: Context) -> Program:
+    command = _program(node, job.variables)
     if command and command[0].rpartition("/")[2] in ("mpirun", "mpiexec", "mpiexec.hydra", "horovodrun"):
         node.notes.refuse(
             node.at("commandLine"),
             "starts mpirun in each rank: remove mpirun and its options, or use customToolkitSettings",
         )
-    return Program({"command": command}, _slots(node, nodes))
+    return Program({"command": command}, _slots(node, job.nodes))
 
 
-def _custom_toolkit(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
-    command = _program(node, variables)
+def _custom_toolkit(node: Node, job: Context) -> Program:
+    command = _program(node, job.variables)
     path = node.at("commandLine")
     kept = without_interface_exclusions(command)
     if kept != command:
@@ -83,19 +92,19 @@ def _custom_toolkit(node: Node, nodes: int, variables: Mapping[str, bool]) -> Pr
     return Program({"launcherCommand": kept, "launcher": {"asWorker": True}})
 
 
-def _pytorch(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+def _pytorch(node: Node, job: Context) -> Program:
     backend = node.text("communicationBackend")
     path = node.at("communicationBackend")
-    slots = _slots(node, nodes)
+    slots = _slots(node, job.nodes)
     if backend and backend.lower() != "mpi":
         node.notes.refuse(path, PYTORCH)
         return Program()
-    if backend is None and (nodes > 1 or slots > 1):
+    if backend is None and (job.nodes > 1 or slots > 1):
         node.notes.refuse(path, f"is missing: MPI is the only backend for several processes. {PYTORCH}")
-    return Program(_script(node, variables, "commandLineArgs", as_command=True), slots)
+    return Program(_script(node, job, "commandLineArgs", as_command=True), slots)
 
 
-def _cntk(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+def _cntk(node: Node, job: Context) -> Program:
     language = (node.text("languageType") or "").lower()
     if language not in ("", "brainscript", "python"):
         node.notes.refuse(node.at("languageType"), "must be Python or BrainScript")
@@ -103,10 +112,10 @@ def _cntk(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
         if (key == "languageType" and language == "brainscript") or (key == "configFilePath" and node.has(key)):
             node.notes.refuse(node.at(key), BRAIN_SCRIPT)
             return Program()
-    return _python(node, nodes, variables)
+    return _python(node, job)
 
 
-def _tensorflow(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+def _tensorflow(node: Node, job: Context) -> Program:
     """One worker is an ordinary script; the service started one parameter server unless told otherwise."""
     servers = node.number("parameterServerCount", 0, MOST_NODES)
     workers = node.number("workerCount", 1, MOST_NODES * MOST_SLOTS)
@@ -116,26 +125,26 @@ def _tensorflow(node: Node, nodes: int, variables: Mapping[str, bool]) -> Progra
         node.notes.refuse(node.at("parameterServerCommandLineArgs"), PARAMETER_SERVERS)
     if (workers or 1) > 1:
         node.notes.refuse(node.at("workerCount"), WORKERS)
-    if nodes > 1 and workers is None and not servers:
-        node.notes.refuse(node.path, f"{nodes} nodes are several workers. {WORKERS}")
-    elif nodes > 1 and workers == 1:
-        node.notes.refuse(node.at("workerCount"), f"one worker uses one of {nodes} nodes: set nodeCount to 1")
-    if servers or nodes > 1:
+    if job.nodes > 1 and workers is None and not servers:
+        node.notes.refuse(node.path, f"{job.nodes} nodes are several workers. {WORKERS}")
+    elif job.nodes > 1 and workers == 1:
+        node.notes.refuse(node.at("workerCount"), f"one worker uses one of {job.nodes} nodes: set nodeCount to 1")
+    if servers or job.nodes > 1:
         return Program()
     if node.text("workerCommandLineArgs"):
         node.notes.warn(node.at("workerCommandLineArgs"), "is not used: the only worker is the master")
-    return Program(_script(node, variables, "masterCommandLineArgs", as_command=False), 1)
+    return Program(_script(node, job, "masterCommandLineArgs", as_command=False), 1)
 
 
-def _refusal(sentence: str) -> Callable[[Node, int, Mapping[str, bool]], Program]:
-    def refuse(node: Node, nodes: int, variables: Mapping[str, bool]) -> Program:
+def _refusal(sentence: str) -> Callable[[Node, Context], Program]:
+    def refuse(node: Node, job: Context) -> Program:
         node.notes.refuse(node.path, sentence)
         return Program()
 
     return refuse
 
 
-PROGRAMS: dict[str, Callable[[Node, int, Mapping[str, bool]], Program]] = {
+PROGRAMS: dict[str, Callable[[Node, Context], Program]] = {
     "horovodSettings": _horovod,
     "customMpiSettings": _custom_mpi,
     "customToolkitSettings": _custom_toolkit,
@@ -183,15 +192,15 @@ def _command_text(node: Node, key: str, variables: Mapping[str, bool], *, requir
     return with_todays_names(text)
 
 
-def _script(node: Node, variables: Mapping[str, bool], args_key: str, *, as_command: bool) -> dict[str, Any]:
+def _script(node: Node, job: Context, args_key: str, *, as_command: bool) -> dict[str, Any]:
     """`interpreter path args` as a script or a command; as a shell's command where only a shell can read it."""
-    path = _command_text(node, SCRIPT, variables, required=True).strip()
-    start, args = _line(node, "pythonInterpreterPath", variables), _line(node, args_key, variables)
-    words = argument(path, variables)
+    path = _command_text(node, SCRIPT, job.variables, required=True).strip()
+    start, args = _line(node, "pythonInterpreterPath", job.variables), _line(node, args_key, job.variables)
+    words = argument(path, job.variables)
     if words is None or args.words is None or start.words is None:
-        text = " ".join(part for part in (start.text or "python", shell_word(path), args.text) if part)
+        text = " ".join(part for part in (start.text or job.interpreter, shell_word(path), args.text) if part)
         return {"command": shell_command(text, is_simple=args.is_simple)}
-    before = start.words or ("python",)
+    before = start.words or (job.interpreter,)
     if as_command or len(before) > 1:
         return {"command": [*before, words, *args.words]}
     script: dict[str, Any] = {"path": words, "interpreter": before[0]}

@@ -1,8 +1,10 @@
 """What each toolkit becomes, or what is named in its place."""
 
+import shlex
+
 import pytest
 
-from unit.batchai.documents import HOROVOD, ROOT, Object, problems, small, spec_of, toolkit, warnings
+from unit.batchai.documents import HOROVOD, ROOT, Object, converted, problems, small, spec_of, toolkit, warnings
 
 SCRIPT: Object = {"pythonScriptFilePath": f"{ROOT}/share/train.py"}
 PATH = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py"
@@ -134,4 +136,34 @@ def test_a_preparation_without_root_keeps_the_strict_level() -> None:
 
 def test_a_preparation_in_the_words_of_bash_runs_in_bash() -> None:
     spec = spec_of(small(jobPreparation={"commandLine": "source /opt/env && echo 'a b'"}))
-    assert spec["preparation"]["command"] == "bash -c 'source /opt/env && echo '\\''a b'\\'''"
+    assert shlex.split(spec["preparation"]["command"]) == ["/bin/bash", "-c", "source /opt/env && echo 'a b'"]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_kept"),
+    [
+        ("apt update; apt install mpi-default-dev mpi-default-bin -y; pip install keras horovod", False),
+        ("sudo apt-get -y install openmpi-bin openssh-server && pip3 install 'horovod[tensorflow]==0.13' keras", False),
+        ("apt update; apt install -y git; pip install keras", True),
+        ("pip install keras; ./fetch-data", True),
+        ("pip install 'keras", True),
+    ],
+)
+def test_the_trainer_image_needs_no_preparation_that_installs_what_it_has(command: str, is_kept: bool) -> None:
+    document = small(jobPreparation={"commandLine": command})
+    trainer = converted(document, image="example.azurecr.io/horovodjob-trainer:1.0")
+    assert ("preparation" in trainer.job["spec"]) is is_kept
+    assert ("podSecurity" in trainer.job["spec"]) is is_kept
+    assert ("properties.jobPreparation.commandLine: is left out" in "\n".join(trainer.warnings)) is not is_kept
+    assert "preparation" in spec_of(document, image="example/other:1")
+
+
+def test_a_script_for_tensorflow_1_runs_in_the_trainer_image_as_it_is() -> None:
+    old = {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.8.0-gpu"}}
+    trainer = "registry.example.com/horovodjob/trainer-gpu@sha256:0"
+    document = small(containerSettings=old)
+    assert spec_of(document, image=trainer)["script"]["interpreter"] == "horovodjob-compat"
+    assert spec_of(document, image="example/other:1")["script"]["interpreter"] == "python"
+    assert spec_of(small(), image=trainer)["script"]["interpreter"] == "python"
+    given = small(containerSettings=old, horovodSettings=HOROVOD | {"pythonInterpreterPath": "python3"})
+    assert spec_of(given, image=trainer)["script"]["interpreter"] == "python3"
