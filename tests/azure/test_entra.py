@@ -40,14 +40,14 @@ def workload(tmp_path: Path) -> "Workload":
 
 
 class Workload:
-    """A pod with workload identity; `claims` change what the cluster's issuer says about it."""
+    """A pod with workload identity; `claims` replace those of the cluster's issuer."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def token(self, *, key: rsa.RSAPrivateKey = KEY, **claims: Any) -> str:
-        said = {"iss": ISSUER, "sub": SUBJECT, "aud": [AUDIENCE], "exp": int(time.time()) + 600} | claims
-        self.path.write_text(jwt.encode(said, key, algorithm="RS256", headers={"kid": "k"}))
+        body = {"iss": ISSUER, "sub": SUBJECT, "aud": [AUDIENCE], "exp": int(time.time()) + 600} | claims
+        self.path.write_text(jwt.encode(body, key, algorithm="RS256", headers={"kid": "k"}))
         return self.credential().get_token(SCOPE).token
 
     def credential(self, tenant: str = TENANT, client: str = CLIENT) -> WorkloadIdentityCredential:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from api.client import Api, ApiError, Object, install_definition, job, wait_for
+from api.client import ROOT, Api, ApiError, Object, install_definition, job, wait_for
 from azure_fakes.arm.resources import new_pool
 from azure_fakes.files.accounts import Account
 from azure_fakes.files.server import FilesService
@@ -26,6 +26,7 @@ from cluster.apiserver import ControlPlane
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"
 SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
+DEVICE_PLUGIN = ROOT / "manifests" / "aks" / "nvidia-device-plugin.yaml"
 SECRET = "azure-storage-account-mystorageaccount-secret"
 Doctor = Callable[..., Result]
 
@@ -95,7 +96,7 @@ class World:
         self.create(leases, {"metadata": {"name": OPERATOR}, "spec": lease})
 
     def make_available(self, pod: str) -> None:
-        """What the kubelet says about a pod that is Ready."""
+        """The status of a pod that is Ready, as the kubelet writes it."""
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         addresses = {"podIP": machine_address(), "podIPs": [{"ip": machine_address()}]}
         status = {"phase": "Running", "conditions": [ready], **addresses}
@@ -388,6 +389,7 @@ def test_a_quota_without_room_is_found(doctor: Doctor, world: World, hard: Objec
     [
         ("restricted", {"podSecurity": "Baseline"}, "baseline: podSecurity: Baseline"),
         ("baseline", {"volumes": [{"name": "data", "hostPath": {"path": "/data"}}]}, "privileged: volume data"),
+        ("restricted", {"azureFiles": [SHARE | {"protocol": "nfs"}]}, "baseline: azureFiles myshare"),
         ("restricted", {"podSecurity": "Restricted"}, ""),
     ],
 )
@@ -409,7 +411,7 @@ def test_a_pod_security_level_that_is_too_strict_is_found(
     ("daemon_set", "result"),
     [("cilium", "ok"), ("calico-node", "ok"), ("kube-flannel-ds", "warning"), ("somebodys-network", "not checked")],
 )
-def test_whether_network_policies_are_enforced_is_said_as_far_as_it_is_known(
+def test_enforcement_of_network_policies_is_reported_as_far_as_it_is_known(
     doctor: Doctor, world: World, daemon_set: str, result: str
 ) -> None:
     world.add_daemon_set(daemon_set)
@@ -460,7 +462,7 @@ def test_secrets_of_the_file_count_as_there(hvj: Hvj, world: World, storage: Acc
     assert findings(hvj("doctor", "-f", str(file)), "storage")[0][0] == "ok"
 
 
-def test_a_user_without_rights_is_told_what_was_not_checked(world: World, tmp_path: Path) -> None:
+def test_a_user_without_rights_sees_what_was_not_checked(world: World, tmp_path: Path) -> None:
     accounts = f"{world.path}/serviceaccounts"
     world.api.create(accounts, {"metadata": {"name": "user"}})
     token = world.api.create(f"{accounts}/user/token", {"spec": {}})["status"]["token"]
@@ -501,3 +503,8 @@ def test_a_wrong_field_is_named_by_its_path(doctor: Doctor, world: World) -> Non
     result = doctor(worker={"replicas": 0})
     assert result.code == 2
     assert "spec.worker.replicas" in result.stderr
+
+
+def test_the_device_plugin_that_the_doctor_names_is_valid(api: Api) -> None:
+    done = api.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", str(DEVICE_PLUGIN))
+    assert done.returncode == 0, done.stderr

@@ -121,7 +121,7 @@ def operator_at_work(facts: Facts, deployment: Object) -> Iterator[Finding]:
 
 
 def lease_trouble(facts: Facts, namespace: str) -> str | None:
-    """What the Lease of the leader election says against the operator."""
+    """Why the Lease of the leader election shows an operator that is not at work."""
     lease = facts.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{OPERATOR}")
     renewed = (lease or {}).get("spec", {}).get("renewTime")
     if renewed is None:

@@ -110,4 +110,8 @@ def required_level(spec: HorovodJobSpec | None) -> tuple[str, str]:
         for volume in spec.volumes or ():
             if "nfs" in (source := volume.model_dump(exclude_none=True, by_alias=True)):
                 return "baseline", f"volume {source['name']} is of type nfs"
+        # The CSI driver has no NFS for volumes of a pod itself, so such a share is a volume of type nfs.
+        for share in spec.azure_files or ():
+            if share.protocol == "nfs":
+                return "baseline", f"azureFiles {share.name} is mounted over NFS"
     return level, f"podSecurity: {spec.pod_security.value}"

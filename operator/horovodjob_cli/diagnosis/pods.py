@@ -1,4 +1,4 @@
-"""The job as it stands: what the operator and the kubelet say about its pods and its image."""
+"""The job as it stands: its condition, its image and its pull secrets."""
 
 from collections.abc import Iterator
 
@@ -73,7 +73,7 @@ def pull_failures(facts: Facts, pod: Object) -> Iterator[tuple[str, str]]:
 
 
 def pull_event(facts: Facts, pod: Object) -> str | None:
-    """What the newest event of a failed pull says."""
+    """The message of an event about a failed pull."""
     path = f"/api/v1/namespaces/{facts.namespace}/events"
     found = facts.get(path, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
     events = found["items"] if found else []

@@ -31,8 +31,8 @@ INSTALL = (
 
 def driver(facts: Facts) -> Iterator[Finding]:
     """The CSI driver for Azure Files is registered, and on the nodes."""
-    if facts.spec and not facts.spec.azure_files:
-        yield Finding("CSI driver", Result.OK, f"{facts.subject} mounts no share of Azure Files")
+    if facts.spec and not any(share.protocol == "smb" for share in facts.spec.azure_files or ()):
+        yield Finding("CSI driver", Result.OK, f"{facts.subject} mounts no share of Azure Files over SMB")
         return
     command = INSTALL_ON_AKS if aks.place(facts.nodes, None, None, None) else INSTALL
     if facts.get(f"/apis/storage.k8s.io/v1/csidrivers/{DRIVER}") is None:
@@ -117,7 +117,7 @@ def secret_trouble(values: dict[str, str], share: AzureFileShare) -> str | None:
 
 
 def tried(values: dict[str, str], share: AzureFileShare, name: str, renew: str) -> Finding:
-    """What the account says to the key, where it can be reached from here."""
+    """Whether the account accepts the key, where it can be reached from here."""
     from horovodjob.azurefiles.share import Share
 
     where = f"share {share.share} of storage account {share.account}"

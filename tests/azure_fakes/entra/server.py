@@ -30,7 +30,7 @@ KEY_ID = "fake-entra"
 
 @dataclass(frozen=True, slots=True)
 class FederatedCredential:
-    """What a token of another issuer must say to stand for the application."""
+    """Claims of another issuer's token that stand for the application."""
 
     issuer: str
     subject: str
@@ -108,7 +108,7 @@ class Entra:
         return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
     def claims(self, token: str, audience: str) -> dict[str, Any]:
-        """What an access token says. Raises `jwt.InvalidTokenError` unless this tenant gave it out for `audience`."""
+        """Claims of an access token. Raises `jwt.InvalidTokenError` unless this tenant gave it out for `audience`."""
         audiences = [audience.rstrip("/"), audience.rstrip("/") + "/"]
         return jwt.decode(token, self._key.public_key(), algorithms=["RS256"], audience=audiences)
 
