@@ -22,6 +22,9 @@ from cli.cluster_state import ClusterState, condition
 from cli.nodes import Nodes
 from cli.program import Hvj, Result, run
 from cluster.apiserver import ControlPlane
+from horovodjob_cli import kube
+from horovodjob_cli.diagnosis import finding, installation
+from horovodjob_cli.diagnosis.facts import Facts
 
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"
@@ -71,11 +74,16 @@ class World:
         self.create(f"{self.path}/secrets", {"metadata": {"name": name}, "data": data})
 
     def add_operator(
-        self, *, available: bool = True, silent_for: timedelta = timedelta(0), watch_age: float = 2.0
+        self,
+        *,
+        available: bool = True,
+        silent_for: timedelta = timedelta(0),
+        watched: str = "pods",
+        watch_age: float = 2,
     ) -> None:
         """The operator's Deployment with one pod at this machine's address, which answers /metrics, and its Lease."""
         labels = {"app.kubernetes.io/name": OPERATOR}
-        annotations = {"prometheus.io/port": str(metrics_server(watch_age).server_address[1])}
+        annotations = {"prometheus.io/port": str(metrics_server(watched, watch_age).server_address[1])}
         containers = {"containers": [{"name": "operator", "image": "operator:1"}]}
         template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": containers}
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
@@ -112,12 +120,12 @@ class World:
                     raise
 
 
-def metrics_server(watch_age: float) -> ThreadingHTTPServer:
+def metrics_server(watched: str, watch_age: float) -> ThreadingHTTPServer:
     """What the operator serves on its own port, as the API server reaches it."""
 
     class Metrics(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = f'horovodjob_operator_watch_age_seconds{{resource="pods"}} {watch_age}\n'.encode()
+            body = f'horovodjob_operator_watch_age_seconds{{resource="{watched}"}} {watch_age}\n'.encode()
             self.send_response(200 if self.path == "/metrics" else 404)
             self.end_headers()
             self.wfile.write(body)
@@ -225,6 +233,32 @@ def test_a_silent_watch_is_found_through_the_metrics_of_the_leader(doctor: Docto
     finding = blocking(doctor(), "operator")
     assert "watch of pods has been silent for 4000 s" in finding["message"]
     assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {world.namespace}"
+
+
+def test_a_watch_of_jobs_is_not_silent_while_no_job_changes(doctor: Doctor, world: World) -> None:
+    world.add_operator(watched="horovodjobs", watch_age=4000)
+    assert findings(doctor(), "operator")[0][0] == "ok"
+
+
+def operator_findings(world: World, later: timedelta) -> str:
+    """What the check of the operator finds at a later time."""
+    kube.choose(None, None)
+    facts = Facts(world.namespace, None, None, (), datetime.now(UTC) + later)
+    return " ".join(each.message for each in installation.operator(facts) if each.result is finding.Result.BLOCKS)
+
+
+def test_a_watch_of_jobs_that_missed_a_change_is_found(doctor: Doctor, world: World, cluster: ClusterState) -> None:
+    cluster.create("train")
+    cluster.report("train")
+    later = timedelta(minutes=10)
+    world.add_operator(watched="horovodjobs", watch_age=4000, silent_for=-later)
+    assert "watch of horovodjobs has been silent" in operator_findings(world, later)
+
+
+def test_a_job_that_no_operator_has_looked_at_is_found(doctor: Doctor, world: World, cluster: ClusterState) -> None:
+    cluster.create("train")
+    assert "no operator has looked at" not in operator_findings(world, timedelta(0))
+    assert "no operator has looked at train" in operator_findings(world, timedelta(minutes=2))
 
 
 def test_no_gpu_is_found(doctor: Doctor, world: World) -> None:

@@ -15,8 +15,10 @@ OPERATOR_SELECTOR = f"app.kubernetes.io/name={OPERATOR}"
 USUAL_NAMESPACE = "horovodjob-system"
 # The operator renews its Lease every 3 s and gives it up after 10 s.
 LEASE_AGE = timedelta(seconds=30)
-# The API server ends a silent watch within minutes; a watch of this age has missed that.
-WATCH_AGE = timedelta(minutes=10)
+# The API server sends a bookmark to the watch of the pods each minute.
+POD_WATCH_AGE = timedelta(minutes=3)
+# An event of a job reaches the operator at once.
+JOB_EVENT_DELAY = timedelta(minutes=1)
 # Until then an operator that starts, or takes over, may not have looked at a job.
 UNSEEN = timedelta(minutes=1)
 WATCH_METRIC = re.compile(r'^horovodjob_operator_watch_age_seconds\{resource="(\w+)"\} (\S+)$', re.MULTILINE)
@@ -146,17 +148,35 @@ def watch_trouble(facts: Facts, namespace: str) -> str | None:
         metrics = facts.text(f"/api/v1/namespaces/{namespace}/pods/{leader}:{port}/proxy/metrics")
     except ApiException as error:
         raise Forbidden(f"the API server does not reach pod {leader}: {error.reason}") from None
-    for resource, age in WATCH_METRIC.findall(metrics or ""):
-        if float(age) > WATCH_AGE.total_seconds():
-            silent = seconds(timedelta(seconds=float(age)))
-            return f"the operator's watch of {resource} has been silent for {silent} (pod {leader})"
+    for resource, text in WATCH_METRIC.findall(metrics or ""):
+        age = timedelta(seconds=float(text))
+        # The watch of the jobs is silent as long as no job changes.
+        silent = age > POD_WATCH_AGE if resource == "pods" else has_missed_a_change(facts, facts.now - age)
+        if silent:
+            return f"the operator's watch of {resource} has been silent for {seconds(age)} (pod {leader})"
     return None
+
+
+def has_missed_a_change(facts: Facts, last_event: datetime) -> bool:
+    """Whether a job of the namespace changed after the last event that reached the operator."""
+    changes = [datetime.fromisoformat(time) for job in jobs(facts) for time in change_times(job)]
+    return any(last_event + JOB_EVENT_DELAY < change < facts.now - JOB_EVENT_DELAY for change in changes)
+
+
+def change_times(job: Object) -> list[str]:
+    """When the job was created and changed."""
+    managers = job["metadata"].get("managedFields") or []
+    return [job["metadata"]["creationTimestamp"], *(each["time"] for each in managers if "time" in each)]
+
+
+def jobs(facts: Facts) -> list[Object]:
+    """The jobs of the namespace."""
+    return facts.list(f"/apis/{GROUP}/{VERSION}/namespaces/{facts.namespace}/{PLURAL}")
 
 
 def unseen_jobs(facts: Facts) -> Iterator[Finding]:
     """Jobs that no operator has looked at: a sign that every user can read."""
-    jobs = facts.list(f"/apis/{GROUP}/{VERSION}/namespaces/{facts.namespace}/{PLURAL}")
-    unseen = [job["metadata"]["name"] for job in jobs if is_unseen(job, facts.now)]
+    unseen = [job["metadata"]["name"] for job in jobs(facts) if is_unseen(job, facts.now)]
     if unseen:
         message = f"no operator has looked at {named(unseen)} in namespace {facts.namespace}, created over a minute ago"
         command = f"kubectl get pods -A -l {OPERATOR_SELECTOR}"
