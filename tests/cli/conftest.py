@@ -1,20 +1,17 @@
-"""A real API server, without nodes and operator, and `hvj` as a user runs it."""
+"""A real API server without operator and nodes, and `hvj` as a user runs it."""
 
-import contextlib
-import io
 import itertools
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import yaml
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from api.client import JOBS, Api, Object, install_definition, job
+from api.client import Api, install_definition
+from cli.cluster_state import ClusterState
+from cli.kubelet import Kubelet
+from cli.program import Hvj, run
 from cluster.apiserver import ControlPlane
-from horovodjob_cli.__main__ import main
 
 NUMBERS = itertools.count(1)
 
@@ -33,54 +30,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneContro
     return OneControlPlane(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a command line printed, and its exit code."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def data(self) -> Any:
-        """What it printed, as data: JSON is YAML."""
-        return yaml.safe_load(self.stdout)
-
-
-Hvj = Callable[..., Result]
-
-
-def run(*arguments: str, stdin: str = "", program: str = "hvj") -> Result:
-    """Run a command line in this process, without a terminal."""
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    before = sys.argv, sys.stdin
-    sys.argv, sys.stdin = [program, *arguments], io.StringIO(stdin)
-    try:
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), pytest.raises(SystemExit) as end:
-            main()
-    finally:
-        sys.argv, sys.stdin = before
-    printed = [each.buffer.getvalue().decode() for each in (stdout, stderr)]  # type: ignore[attr-defined]
-    return Result(int(end.value.code or 0), *printed)
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """etcd, API server, and the controllers that delete what is left of namespaces and owners."""
+    with ControlPlane(controllers=True) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
-def api() -> Iterator[Api]:
-    """The administrator's connection to an API server with the CRD, whose controllers delete what has to go."""
-    with ControlPlane(controllers=True) as plane:
-        connection = Api(plane)
-        install_definition(connection)
-        yield connection
+def api(plane: ControlPlane) -> Api:
+    """The administrator's connection, with the CRD installed."""
+    connection = Api(plane)
+    install_definition(connection)
+    return connection
+
+
+@pytest.fixture(scope="session")
+def kubelet(plane: ControlPlane, api: Api) -> Iterator[Kubelet]:
+    """What the API server asks for logs and commands."""
+    with Kubelet(plane, api) as started:
+        yield started
 
 
 @pytest.fixture
 def workspace(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A namespace of the test's own, which the kubeconfig names, so that `hvj` needs no -w."""
+    """A namespace of the test's own, which the kubeconfig's context names: `hvj` needs no -w."""
     name = f"test-{next(NUMBERS)}"
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
     kubeconfig["contexts"][0]["context"]["namespace"] = name
-    path = api.kubeconfig.with_name(name)
+    path = api.kubeconfig.with_name(f"{name}.kubeconfig")
     path.write_text(yaml.safe_dump(kubeconfig))
     monkeypatch.setenv("KUBECONFIG", str(path))
     yield name
@@ -89,31 +68,11 @@ def workspace(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def hvj(workspace: str) -> Hvj:
-    """Runs `hvj` in the test's namespace."""
+    """Runs `hvj` with the test's workspace as the default one."""
     return run
 
 
-class Cluster:
-    """What the operator and the kubelet would do in the test's namespace."""
-
-    def __init__(self, api: Api, namespace: str) -> None:
-        self.api, self.namespace = api, namespace
-        self.jobs = JOBS.format(namespace)
-
-    def job(self, name: str = "train", **spec: Any) -> Object:
-        """A job as a user creates it with kubectl."""
-        return self.api.create(self.jobs, job(name, **spec))
-
-    def report(self, name: str, **status: Any) -> Object:
-        """Writes a job's status as the operator does."""
-        return self.api.patch(f"{self.jobs}/{name}/status", {"status": {"observedGeneration": 1, **status}})
-
-    def fail(self, name: str, code: int | None, **status: Any) -> Object:
-        """Ends a job with an exit code."""
-        ended = {"startTime": TIME, "completionTime": TIME, "phase": "Failed", "executionState": "failed"}
-        return self.report(name, **ended, **({} if code is None else {"exitCode": code}), **status)
-
-    def succeed(self, name: str) -> Object:
-        """Ends a job with success."""
-        ended = {"startTime": TIME, "completionTime": TIME, "phase": "Succeeded", "executionState": "succeeded"}
-        return self.report(name, **ended, exitCode=0)
+@pytest.fixture
+def cluster(api: Api, workspace: str) -> ClusterState:
+    """What operator and kubelet report in the test's workspace."""
+    return ClusterState(api, workspace)

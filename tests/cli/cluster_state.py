@@ -1,0 +1,81 @@
+"""What operator and kubelet would report: statuses of jobs, and pods."""
+
+from typing import Any
+
+from api.client import JOBS, Api, Object, job
+
+TIME = "2026-11-22T12:00:00Z"
+RUNNING = {"state": {"running": {"startedAt": TIME}}}
+
+
+def condition(type_: str, reason: str, message: str) -> Object:
+    """A condition that holds."""
+    return {
+        "type": type_,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": TIME,
+        "observedGeneration": 1,
+    }
+
+
+class ClusterState:
+    """Writes into the test's namespace what operator and kubelet would write."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api, self.namespace = api, namespace
+        self.jobs, self.pods = JOBS.format(namespace), f"/api/v1/namespaces/{namespace}/pods"
+
+    def create(self, name: str = "train", labels: dict[str, str] | None = None, **spec: Any) -> Object:
+        """A job as a user of kubectl creates it."""
+        body = job(name, **spec)
+        body["metadata"]["labels"] = labels or {}
+        return self.api.create(self.jobs, body)
+
+    def report(self, name: str = "train", **status: Any) -> Object:
+        """The job's status, as the operator writes it."""
+        return self.api.patch(f"{self.jobs}/{name}/status", {"status": {"observedGeneration": 1, **status}})
+
+    def run(self, name: str = "train", **status: Any) -> Object:
+        """The job's ranks run."""
+        running = {"phase": "Running", "executionState": "running", "startTime": TIME, "workersReady": "2/2"}
+        return self.report(name, attempt=1, **running, **status)
+
+    def succeed(self, name: str = "train") -> Object:
+        """The job ends with success."""
+        words = {"phase": "Succeeded", "executionState": "succeeded", "startTime": TIME, "completionTime": TIME}
+        return self.report(name, **words, exitCode=0)
+
+    def fail(self, name: str = "train", exit_code: int | None = None, **status: Any) -> Object:
+        """The job fails."""
+        words = {"phase": "Failed", "executionState": "failed", "startTime": TIME, "completionTime": TIME}
+        return self.report(name, **words, **({} if exit_code is None else {"exitCode": exit_code}), **status)
+
+    def pod(self, owner: Object, role: str, index: int = 0, *, node: str | None = None, attempt: int = 1) -> Object:
+        """A running pod of a job."""
+        metadata = owner["metadata"]
+        name = f"{metadata['name']}-launcher" if role == "launcher" else f"{metadata['name']}-worker-{index}"
+        labels = {
+            "horovodjob.dev/job": metadata["name"],
+            "horovodjob.dev/job-uid": metadata["uid"],
+            "horovodjob.dev/role": role,
+            "horovodjob.dev/replica-index": str(index),
+            "horovodjob.dev/attempt": str(attempt),
+        }
+        spec: Object = {"containers": [{"name": role, "image": "trainer:1"}], "terminationGracePeriodSeconds": 0}
+        if node:
+            spec["nodeName"] = node
+        self.api.create(self.pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+        return self.set_container(name, role, RUNNING)
+
+    def set_container(self, name: str, role: str, state: Object) -> Object:
+        """What the kubelet says of the pod's container."""
+        container = {"name": role, "image": "trainer:1", "imageID": "", "ready": True, "restartCount": 0, **state}
+        phase = "Running" if "running" in state["state"] else "Succeeded"
+        status = {"phase": phase, "hostIP": "10.0.0.4", "containerStatuses": [container]}
+        return self.api.patch(f"{self.pods}/{name}/status", {"status": status})
+
+    def end(self, name: str, role: str) -> Object:
+        """The pod's container has ended."""
+        return self.set_container(name, role, {"state": {"terminated": {"exitCode": 0, "finishedAt": TIME}}})

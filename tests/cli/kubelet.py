@@ -1,0 +1,151 @@
+"""A kubelet's server, as the API server asks it for logs and commands."""
+
+import asyncio
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from api.client import Api
+from cluster.apiserver import LOOPBACK, ControlPlane, free_ports
+from cluster.pki import Certificate, make_certificate
+
+NODE = "tvm-1"
+STDOUT, STDERR, ERROR = 1, 2, 3
+# A line at which the connection breaks, the first time.
+BREAK = "the connection breaks here"
+
+
+class Log:
+    """What a container has written; more can be added while somebody follows it."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self.broken = threading.Event()
+
+    def write(self, *lines: str) -> None:
+        """More lines."""
+        with self._changed:
+            self._lines += lines
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """The container has ended."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def read(self, start: int, follow: bool) -> list[str] | None:
+        """Lines from this one on, waited for if followed; None at the end."""
+        with self._changed:
+            while follow and not self._ended and len(self._lines) <= start:
+                self._changed.wait(0.1)
+            return self._lines[start:] or None
+
+
+class Kubelet:
+    """A node with an HTTPS server that answers for its containers."""
+
+    def __init__(self, plane: ControlPlane, api: Api) -> None:
+        self.logs: dict[str, Log] = {}
+        self.commands: list[list[str]] = []
+        self.pods: list[str] = []
+        self.answer: Callable[[list[str], bytes], tuple[bytes, bytes, int]] = lambda command, stdin: (b"", b"", 0)
+        self._plane, self._api = plane, api
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def log(self, namespace: str, pod: str) -> Log:
+        """The log of a pod's container."""
+        return self.logs.setdefault(f"{namespace}/{pod}", Log())
+
+    def __enter__(self) -> Self:
+        (port,) = free_ports(1)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._serve(port), self._loop).result()
+        self._api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
+        endpoint = {"kubeletEndpoint": {"Port": port}}
+        address = {"type": "InternalIP", "address": LOOPBACK}
+        status = {
+            "addresses": [address],
+            "daemonEndpoints": endpoint,
+            "declaredFeatures": ["ExtendWebSocketsToKubelet"],
+        }
+        self._api.patch(f"/api/v1/nodes/{NODE}/status", {"status": status})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for log in self.logs.values():
+            log.end()
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _serve(self, port: int) -> None:
+        pki = self._plane.directory / "pki"
+        make_certificate(pki, Certificate("serving", f"/CN={NODE}", server=True, addresses=(f"IP:{LOOPBACK}",)))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(pki / "serving.crt", pki / "serving.key")
+        application = web.Application()
+        application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._print_log)
+        application.router.add_get("/exec/{namespace}/{pod}/{container}", self._exec)
+        application.router.add_post("/exec/{namespace}/{pod}/{container}", self._exec)
+        self._runner = web.AppRunner(application, shutdown_timeout=0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, LOOPBACK, port, ssl_context=context).start()
+
+    async def _print_log(self, request: web.Request) -> web.StreamResponse:
+        log = self.log(request.match_info["namespace"], request.match_info["pod"])
+        follow = request.query.get("follow") == "true"
+        response = web.StreamResponse()
+        await response.prepare(request)
+        sent = 0
+        while (lines := await asyncio.to_thread(log.read, sent, follow)) is not None:
+            for line in lines:
+                if line == BREAK and not log.broken.is_set():
+                    log.broken.set()
+                    assert request.transport
+                    request.transport.abort()
+                    return response
+                stamp = f"2026-11-22T12:00:00.{sent:09}Z " if request.query.get("timestamps") == "true" else ""
+                await response.write(f"{stamp}{line}\n".encode())
+                sent += 1
+            if not follow:
+                break
+        return response
+
+    async def _exec(self, request: web.Request) -> web.StreamResponse:
+        command = request.query.getall("command")
+        self.commands.append(command)
+        self.pods.append(request.match_info["pod"])
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+        await socket.prepare(request)
+        stdin = b""
+        if request.query.get("input") in ("1", "true"):
+            async for message in socket:
+                if message.data[0] == 255:
+                    break
+                stdin += message.data[1:]
+        stdout, stderr, code = self.answer(command, stdin)
+        await socket.send_bytes(bytes([STDOUT]) + stdout)
+        await socket.send_bytes(bytes([STDERR]) + stderr)
+        await socket.send_bytes(bytes([ERROR]) + json.dumps(exit_status(code)).encode())
+        await socket.close()
+        return socket
+
+
+def exit_status(code: int) -> dict[str, object]:
+    """What the kubelet says at the end of a command."""
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    words = {"reason": "NonZeroExitCode", "message": "command terminated with non-zero exit code"}
+    return {"metadata": {}, "status": "Failure", **words, "details": {"causes": causes}}

@@ -1,0 +1,112 @@
+"""`hvj` as a user runs it: in this process, as a process of its own, or in a terminal."""
+
+import contextlib
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from horovodjob_cli.__main__ import main
+
+PROGRAM = Path(sys.executable).with_name("hvj")
+SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command line printed, and its exit code."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def data(self) -> Any:
+        """What it printed, as data; JSON is YAML."""
+        assert self.code == 0, self.stderr
+        return yaml.safe_load(self.stdout)
+
+
+Hvj = Callable[..., Result]
+
+
+def run(*arguments: str, stdin: str = "", program: str = "hvj") -> Result:
+    """Run a command line in this process, without a terminal."""
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    before = sys.argv, sys.stdin
+    sys.argv, sys.stdin = [program, *arguments], io.StringIO(stdin)
+    try:
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), pytest.raises(SystemExit) as end:
+            main()
+    finally:
+        sys.argv, sys.stdin = before
+    printed = [each.detach().getvalue().decode() for each in (stdout, stderr)]  # type: ignore[attr-defined]
+    return Result(int(end.value.code or 0), *printed)
+
+
+@contextlib.contextmanager
+def started(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process of `hvj` with pipes; it is killed at the end if it still runs."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([PROGRAM, *arguments], **{**pipes, **settings}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class Terminal:
+    """A terminal with a program in it, and all that it has shown."""
+
+    def __init__(self, controller: int, process: subprocess.Popen[bytes]) -> None:
+        self._controller, self._process = controller, process
+        self.shown = ""
+
+    def type(self, keys: str) -> None:
+        """Press these keys."""
+        os.write(self._controller, keys.encode())
+
+    def until(self, text: str) -> None:
+        """Return when the program has shown this text."""
+        while text not in self.shown:
+            assert self._read(), f"ended without {text!r}: {self.shown}"
+
+    def end(self) -> int:
+        """The exit code, when the program has ended."""
+        while self._read():
+            pass
+        return self._process.wait(SECONDS)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._controller], [], [], SECONDS)
+        assert ready, f"silent for {SECONDS} s: {self.shown}"
+        try:
+            part = os.read(self._controller, 65536).decode(errors="replace")
+        except OSError:  # Linux reports the end so
+            return False
+        self.shown += part.replace("\r\n", "\n")
+        return bool(part)
+
+
+@contextlib.contextmanager
+def terminal(*arguments: str, columns: int = 80) -> Iterator[Terminal]:
+    """`hvj` in a terminal of this width; it is killed at the end if it still runs."""
+    controller, screen = pty.openpty()
+    environment = os.environ | {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm"}
+    streams = {"stdin": screen, "stdout": screen, "stderr": screen}
+    with subprocess.Popen([PROGRAM, *arguments], env=environment, start_new_session=True, **streams) as process:
+        os.close(screen)
+        try:
+            yield Terminal(controller, process)
+        finally:
+            process.kill()
+            os.close(controller)

@@ -1,0 +1,184 @@
+"""`hvj job create`: a job and its Secrets are created from a file, all of them or none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.client import job as manifest
+from cli.cluster_state import ClusterState
+from cli.program import Hvj, started
+
+KEY = "c2VjcmV0"
+ROOT = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar"
+TUTORIAL = {
+    "$schema": "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01/job.json",
+    "properties": {
+        "nodeCount": 4,
+        "horovodSettings": {"pythonScriptFilePath": f"{ROOT}/train.py", "commandLineArgs": f"--dir={ROOT}"},
+        "stdOutErrPathPrefix": ROOT,
+        "mountVolumes": {
+            "azureFileShares": [
+                {
+                    "azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare",
+                    "relativeMountPath": "myshare",
+                }
+            ]
+        },
+        "containerSettings": {"imageSourceRegistry": {"image": "example.azurecr.io/trainer:1.0"}},
+    },
+}
+SECRET = "azure-storage-account-mystorageaccount-secret"
+
+
+@pytest.fixture
+def job_json(tmp_path: Path) -> str:
+    """The tutorial's job.json."""
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(TUTORIAL))
+    return str(path)
+
+
+def written(path: Path, *documents: Any) -> str:
+    """A YAML file with these documents."""
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def test_the_tutorials_command_creates_its_job(hvj: Hvj, job_json: str, cluster: ClusterState) -> None:
+    where = ("--resource-group", "batchai.horovod", "--workspace", cluster.namespace, "--experiment", "cifar")
+    what = ("--cluster", "gpunp", "--name", "cifar_distributed", "--config-file", job_json)
+    record = hvj("job", "create", *what, *where, "--storage-account-name", "mystorageaccount").data
+    assert (record["name"], record["executionState"], record["nodeCount"]) == ("cifar_distributed", "queued", 4)
+    show = ("job", "show", *where, "--name", "cifar_distributed")
+    assert hvj(*show, "--query", "executionState").stdout == '"queued"\n'
+    created = cluster.api.get(f"{cluster.jobs}/cifar-distributed")
+    assert created["spec"]["pool"] == "gpunp"
+    assert created["spec"]["azureFiles"][0]["account"] == "mystorageaccount"
+
+
+def test_account_and_key_come_from_the_old_variables_into_a_secret(
+    hvj: Hvj, job_json: str, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_ACCOUNT", "mystorageaccount")
+    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_KEY", KEY)
+    done = hvj("job", "create", "-n", "train", "-c", "gpunp", "-f", job_json)
+    assert done.code == 0
+    assert KEY not in done.stdout + done.stderr
+    assert SECRET in names_of_secrets(cluster)
+    assert KEY not in json.dumps(cluster.api.get(f"{cluster.jobs}/train"))
+
+
+def test_a_second_job_shares_the_secret_and_another_key_is_refused(
+    hvj: Hvj, job_json: str, cluster: ClusterState
+) -> None:
+    create = ("job", "create", "-f", job_json, "-c", "gpunp", "--storage-account-name", "mystorageaccount")
+    for name in ("first", "second"):
+        assert hvj(*create, "-n", name, "--storage-account-key", KEY).code == 0
+    done = hvj(*create, "-n", "third", "--storage-account-key", "b3RoZXI=")
+    assert done.code == 1
+    assert f"Secret {SECRET} exists in {cluster.namespace} with other values" in done.stderr
+    assert "b3RoZXI=" not in done.stderr
+    assert cluster.api.find(f"{cluster.jobs}/third") is None
+
+
+def test_a_job_that_exists_is_an_error(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
+    cluster.create()
+    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest()))
+    assert done.code == 1
+    assert (
+        done.stderr == f"error: job train exists in workspace {cluster.namespace}; delete it or choose another name\n"
+    )
+
+
+def test_two_names_of_batch_ai_that_are_one_in_kubernetes_are_refused(hvj: Hvj, job_json: str) -> None:
+    create = ("job", "create", "-f", job_json, "-c", "gpunp", "--storage-account-name", "mystorageaccount", "-n")
+    assert hvj(*create, "Cifar_1").code == 0
+    done = hvj(*create, "cifar-1")
+    assert done.code == 1
+    assert "which is job Cifar_1 already" in done.stderr
+    assert hvj("job", "show", "-n", "CIFAR_1").code == 3
+
+
+def test_secrets_in_the_file_are_created_with_the_job_and_deleted_with_it(
+    hvj: Hvj, tmp_path: Path, cluster: ClusterState
+) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": "1"}}
+    assert hvj("job", "create", "-f", written(tmp_path / "job.yaml", secret, manifest())).code == 0
+    (owner,) = cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/secrets/train-secrets")["metadata"][
+        "ownerReferences"
+    ]
+    assert owner["name"] == "train"
+
+
+def test_a_job_that_the_api_server_refuses_leaves_nothing_behind(
+    hvj: Hvj, tmp_path: Path, cluster: ClusterState
+) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": "1"}}
+    wrong = manifest(worker={"replicas": 0})
+    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", secret, wrong))
+    assert done.code == 1
+    assert "spec.worker.replicas" in done.stderr
+    assert "train-secrets" not in names_of_secrets(cluster)
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--dry-run=client", "--dry-run=server"])
+def test_a_dry_run_prints_the_resource_and_creates_nothing(
+    hvj: Hvj, job_json: str, cluster: ClusterState, option: str
+) -> None:
+    name = ("--storage-account-name", "mystorageaccount", "-n", "cifar_distributed")
+    printed = hvj("job", "create", "-f", job_json, *name, option, "-c", "gpunp", "-o", "yaml").data
+    assert (printed["kind"], printed["metadata"]["name"]) == ("HorovodJob", "cifar-distributed")
+    assert cluster.api.get(cluster.jobs)["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("{", "is not valid JSON: line 1, column 2"),
+        ("a: [", "is not valid YAML: line 1, column 5"),
+        ("- 1", "has list where an object"),
+        ('{"properties": {"nodeCount": "four"}}', "properties.nodeCount"),
+        ("kind: Pod", "has neither a job.json of Batch AI nor a HorovodJob, but Pod"),
+        ("kind: MPIJob", "`hvj convert -f"),
+        ("kind: HorovodJob", "apiVersion is None; it must be horovodjob.dev/v1beta1"),
+    ],
+)
+def test_a_file_with_anything_else_is_wrong_usage_with_its_place(
+    hvj: Hvj, tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "job"
+    path.write_text(text)
+    done = hvj("job", "create", "-n", "train", "-f", str(path))
+    assert done.code == 2
+    assert words in done.stderr
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(hvj: Hvj) -> None:
+    done = hvj("job", "create", "-n", "train", "-f", "/nowhere/job.json")
+    assert (done.code, done.stderr) == (2, "error: cannot read /nowhere/job.json: No such file or directory\n")
+
+
+def test_unknown_fields_of_a_manifest_are_refused_by_name(hvj: Hvj, tmp_path: Path) -> None:
+    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest(nodeCount=4)))
+    assert done.code == 1
+    assert "spec.nodeCount" in done.stderr
+
+
+def test_creating_and_waiting_ends_with_the_jobs_exit_code(tmp_path: Path, cluster: ClusterState) -> None:
+    path = written(tmp_path / "job.yaml", manifest())
+    with started("job", "create", "-f", path, "--wait", "--query", "executionState") as process:
+        assert process.stderr
+        assert process.stderr.readline().endswith(" Queued\n")
+        cluster.fail(exit_code=4)
+        stdout, _ = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (4, '"failed"\n')
+
+
+def names_of_secrets(cluster: ClusterState) -> list[str]:
+    """Names of the Secrets in the workspace."""
+    secrets = cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/secrets")["items"]
+    return [secret["metadata"]["name"] for secret in secrets]

@@ -1,0 +1,133 @@
+"""Errors are one sentence with what, where and what to do, and an exit code; data never shares their stream."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api.client import Api
+from cli.cluster_state import ClusterState
+from cli.program import Hvj, run, started
+from cluster.apiserver import free_ports
+
+Kubeconfig = Callable[[str], Path]
+
+
+@pytest.fixture
+def elsewhere(api: Api, tmp_path: Path) -> Kubeconfig:
+    """Makes a kubeconfig for another server."""
+
+    def make(server: str) -> Path:
+        kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
+        kubeconfig["clusters"][0]["cluster"]["server"] = server
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig))
+        return path
+
+    return make
+
+
+def sentence(stderr: str) -> str:
+    """The one line that an error is."""
+    (line,) = stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_a_server_that_does_not_answer_is_named(elsewhere: Kubeconfig) -> None:
+    (port,) = free_ports(1)
+    done = run("job", "list", "--kubeconfig", str(elsewhere(f"https://127.0.0.1:{port}")))
+    assert done.code == 1
+    assert f"no connection to 127.0.0.1:{port}: " in sentence(done.stderr)
+
+
+def test_a_server_with_another_certificate_is_named(elsewhere: Kubeconfig, api: Api) -> None:
+    path = elsewhere(api.server)
+    kubeconfig = yaml.safe_load(path.read_text())
+    del kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]
+    path.write_text(yaml.safe_dump(kubeconfig))
+    done = run("job", "list", "--kubeconfig", str(path))
+    assert done.code == 1
+    assert "certificate verify failed" in sentence(done.stderr)
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_a_kubeconfig_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, variable: bool) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/a" if variable else "/dev/null")
+    done = run("job", "list", *(() if variable else ("--kubeconfig", "/nowhere/a")))
+    assert done.code == 1
+    assert "no kubeconfig at /nowhere/a; name one with --kubeconfig or in KUBECONFIG" in sentence(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "empty"), ("a: [", "not valid YAML"), ("apiVersion: v1", "contexts"), ("- 1", "kubeconfig")],
+)
+def test_a_kubeconfig_with_anything_else_is_named(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    done = run("job", "list", "--kubeconfig", str(path))
+    assert done.code == 1
+    assert str(path) in sentence(done.stderr)
+    assert words in done.stderr
+
+
+def test_a_context_that_is_not_there_is_named(hvj: Hvj) -> None:
+    done = hvj("job", "list", "--context", "other")
+    assert done.code == 1
+    assert "no context other; `kubectl config get-contexts` lists them" in sentence(done.stderr)
+
+
+def test_what_a_user_may_not_do_is_named(api: Api, elsewhere: Kubeconfig, cluster: ClusterState) -> None:
+    namespace = cluster.namespace
+    api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "guest"}})
+    token = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/guest/token", {"spec": {}})["status"]["token"]
+    path = elsewhere(api.server)
+    kubeconfig = yaml.safe_load(path.read_text())
+    kubeconfig["users"][0]["user"] = {"token": token}
+    path.write_text(yaml.safe_dump(kubeconfig))
+    done = run("job", "show", "-n", "train", "-w", namespace, "--kubeconfig", str(path))
+    assert done.code == 1
+    assert 'cannot get resource "horovodjobs"' in sentence(done.stderr)
+    kubeconfig["users"][0]["user"] = {"token": "wrong"}
+    path.write_text(yaml.safe_dump(kubeconfig))
+    done = run("job", "show", "-n", "train", "-w", namespace, "--kubeconfig", str(path))
+    assert "does not accept your credentials" in sentence(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("job", "show"), "missing option '--name' / '-n'; see `hvj job show --help`"),
+        (("job", "show", "-n", "a", "--nmae", "b"), "no such option: --nmae"),
+        (("job", "shwo"), "no such command 'shwo'. Did you mean 'show'"),
+        (("job", "show", "-n", "a", "-o", "xml"), "'json', 'jsonc', 'yaml', 'table', 'tsv', 'none'"),
+        (("job", "show", "-n", "a", "--query", "a.[b"), "--query 'a.[b' is not a valid JMESPath expression"),
+        (("job", "show", "-n", "---"), "'---' has no letter and no digit"),
+        (("job", "scale", "-n", "a", "-t", "0"), "'--target' / '-t'"),
+        (("job", "create", "-f", "a", "--nfs-server", "b"), "must be NAME=HOST:/PATH"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_ends_with_2(hvj: Hvj, arguments: tuple[str, ...], words: str) -> None:
+    done = hvj(*arguments)
+    assert (done.code, done.stdout) == (2, "")
+    assert words in sentence(done.stderr)
+
+
+def test_debug_shows_the_traceback_before_the_sentence(hvj: Hvj) -> None:
+    assert "Traceback" not in hvj("job", "show", "-n", "none").stderr
+    lines = hvj("job", "show", "-n", "none", "--debug").stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].startswith("error: job none does not exist")
+
+
+def test_a_reader_that_leaves_early_sees_no_error(cluster: ClusterState) -> None:
+    for name in ("a", "b"):
+        cluster.create(name)
+    with started("job", "list", "-o", "json") as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(120) == 141

@@ -1,0 +1,141 @@
+"""`hvj job show, list, terminate, suspend, resume, scale, delete`."""
+
+from typing import Any
+
+import pytest
+
+from cli.cluster_state import TIME, ClusterState, condition
+from cli.program import Hvj, started, terminal
+
+LABEL = "horovodjob.dev/experiment"
+ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
+
+
+def test_a_table_has_the_old_columns_and_progress(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create(pool="gpunp")
+    cluster.fail(exit_code=1, training={"progress": 0.5, "percent": "50%"})
+    assert hvj("job", "show", "-n", "train", "-o", "table").stdout.splitlines() == [
+        "Name   Cluster  Tool  Nodes  State   Exit code  Progress",
+        "-----  -------  ----  -----  ------  ---------  --------",
+        "train  gpunp    mpi       2  failed          1  50%",
+    ]
+
+
+def test_the_record_has_the_fields_of_batch_ai(hvj: Hvj, cluster: ClusterState) -> None:
+    script = {"path": "/share/train.py", "args": ["--epochs", "2"]}
+    cluster.create(command=None, script=script, worker={"replicas": 2, "gpus": 4})
+    error: dict[str, Any] = {
+        "time": TIME,
+        "attempt": 1,
+        "reason": "RankFailed",
+        "exitCode": 3,
+        "message": "rank 1 ended",
+    }
+    cluster.fail(exit_code=3, errors=[{**error, "pod": "train-worker-1"}], outputPathSegment="a/b")
+    record = hvj("job", "show", "-n", "train").data
+    assert (record["toolType"], record["nodeCount"]) == ("horovod", 2)
+    settings = record["horovodSettings"]
+    assert (settings["commandLineArgs"], settings["processCount"]) == ("--epochs 2", 8)
+    info = record["executionInfo"]
+    assert (info["exitCode"], info["endTime"]) == (3, TIME)
+    assert (info["errors"][0]["code"], info["errors"][0]["message"]) == ("RankFailed", "rank 1 ended")
+    assert record["jobOutputDirectoryPathSegment"] == "a/b"
+
+
+@pytest.mark.parametrize(
+    ("state", "arguments", "text"),
+    [
+        ("run", ("--query", "executionState"), '"running"\n'),
+        ("run", ("--query", "executionState", "-o", "tsv"), "running\n"),
+        ("succeed", ("--query", "executionInfo.exitCode"), "0\n"),
+    ],
+)
+def test_queries_of_old_scripts_work(
+    hvj: Hvj, cluster: ClusterState, state: str, arguments: tuple[str, ...], text: str
+) -> None:
+    cluster.create()
+    getattr(cluster, state)()
+    assert hvj("job", "show", "-n", "train", "-g", "batchai.horovod", *arguments).stdout == text
+
+
+def test_jobs_are_listed_by_age_and_by_experiment(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create("b", labels={LABEL: "cifar"})
+    cluster.create("a")
+    assert sorted(hvj("job", "list", "--query", "[].name").data) == ["a", "b"]
+    assert hvj("job", "list", "-e", "cifar", "--query", "[].name").data == ["b"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("job", "show", "-n", "none"),
+        ("job", "wait", "-n", "none"),
+        ("job", "terminate", "-n", "none", "-y"),
+        ("job", "delete", "-n", "none", "-y"),
+        ("job", "suspend", "-n", "none"),
+        ("job", "scale", "-n", "none", "-t", "2"),
+        ("job", "logs", "-n", "none"),
+        ("job", "node", "list", "-j", "none"),
+        ("job", "node", "exec", "-j", "none", "--", "true"),
+    ],
+)
+def test_a_job_that_does_not_exist_is_not_found(hvj: Hvj, workspace: str, command: tuple[str, ...]) -> None:
+    done = hvj(*command)
+    assert (done.code, done.stdout) == (3, "")
+    assert done.stderr == f"error: job none does not exist in workspace {workspace}; see `hvj job list`\n"
+
+
+def test_a_job_of_another_experiment_is_not_found(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create(labels={LABEL: "cifar"})
+    assert hvj("job", "show", "-n", "train", "-e", "cifar").code == 0
+    assert hvj("job", "show", "-n", "train", "-e", "other").code == 3
+
+
+def test_terminating_waits_for_the_end_and_keeps_the_record(cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.run()
+    with started("job", "terminate", "-n", "train", "-y", "--query", "executionState") as process:
+        while not cluster.api.get(f"{cluster.jobs}/train")["spec"].get("runPolicy", {}).get("terminate"):
+            assert process.poll() is None
+        cluster.fail(conditions=[condition("Failed", "Terminated", "ended by runPolicy.terminate")])
+        assert process.communicate(timeout=120) == ('"failed"\n', "")
+
+
+def test_a_job_that_has_ended_is_not_terminated_again(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.succeed()
+    assert hvj("job", "terminate", "-n", "train").data["executionState"] == "succeeded"
+
+
+def test_suspending_and_resuming_change_the_wish(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create()
+    for command, value in (("suspend", True), ("resume", False)):
+        assert hvj("job", command, "-n", "train").code == 0
+        assert cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]["suspend"] is value
+
+
+def test_an_elastic_job_is_scaled_and_others_say_what_to_do_first(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create("elastic", elastic=ELASTIC)
+    cluster.create("fixed")
+    assert hvj("job", "scale", "-n", "elastic", "--target", "3").data["nodeCount"] == 3
+    assert "from elastic.minReplicas to elastic.maxReplicas" in hvj("job", "scale", "-n", "elastic", "-t", "9").stderr
+    done = hvj("job", "scale", "-n", "fixed", "-t", "3")
+    assert done.code == 1
+    assert "set runPolicy.suspend to true" in done.stderr
+
+
+def test_deleting_a_job_ends_when_it_is_gone(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create()
+    done = hvj("job", "delete", "-n", "train", "--yes")
+    assert (done.code, done.stdout, done.stderr) == (0, "", "")
+    assert cluster.api.find(f"{cluster.jobs}/train") is None
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])
+def test_a_terminal_is_asked_before_a_job_is_deleted(cluster: ClusterState, answer: str, code: int) -> None:
+    cluster.create()
+    with terminal("job", "delete", "-n", "train") as screen:
+        screen.until(f"Delete job train of workspace {cluster.namespace}? [y/N]: ")
+        screen.type(answer)
+        assert screen.end() == code
+    assert (cluster.api.find(f"{cluster.jobs}/train") is None) is (code == 0)

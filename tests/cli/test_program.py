@@ -1,0 +1,62 @@
+"""The program itself: its help, version and completion, which need no cluster."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cli.program import PROGRAM, run
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_load_no_client_and_no_command(argument: str) -> None:
+    code = f"import sys; sys.argv = ['hvj', '{argument}']; from horovodjob_cli.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True)
+    modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert not modules & {"kubernetes", "azure", "rich", "yaml", "jmespath", "pydantic", "horovodjob_cli.commands.job"}
+
+
+def test_help_lists_every_group(capfd: pytest.CaptureFixture[str]) -> None:
+    shown = run("--help").stdout
+    for name in ("workspace", "experiment", "cluster", "job", "storage", "convert", "doctor", "completion"):
+        assert f"\n  {name} " in shown
+
+
+@pytest.mark.parametrize("path", [(), ("job",), ("job", "file"), ("job", "node"), ("cluster", "node")])
+def test_a_group_without_a_command_shows_its_help_and_ends_with_2(path: tuple[str, ...]) -> None:
+    done = run(*path)
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Usage: {' '.join(('hvj', *path))} ")
+
+
+def test_kubectls_plugin_names_itself_so() -> None:
+    assert run("job", "show", "--help", program="/usr/bin/kubectl-hvj").stdout.startswith(
+        "Usage: kubectl hvj job show "
+    )
+    assert PROGRAM.with_name("kubectl-hvj").exists()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = run("--version")
+    assert done.code == 0
+    assert done.stdout.startswith("hvj 0.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    assert "hvj" in run("completion", shell).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("hvj job sho", "show"), ("hvj job show --worksp", "--workspace"), ("hvj comp", "completion")],
+)
+def test_bash_completes_commands_and_options(words: str, completed: str) -> None:
+    script = run("completion", "bash").stdout
+    code = (
+        f'{script}\nCOMP_WORDS=({words}); COMP_CWORD={words.count(" ")}; _hvj_completion hvj; echo "${{COMPREPLY[@]}}"'
+    )
+    environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == f"{completed}\n"

@@ -1,0 +1,102 @@
+"""`hvj job wait`: follows a job to its end and exits with its exit code."""
+
+import json
+import signal
+
+import pytest
+
+from api.client import Object
+from cli.cluster_state import TIME, ClusterState, condition
+from cli.program import Hvj, started, terminal
+from cluster.apiserver import ControlPlane
+
+ERROR = {"time": TIME, "attempt": 1, "pod": "train-worker-1", "node": "tvm-1", "container": "worker"}
+TRAINING = {"epoch": 3, "epochs": 25, "progress": 0.13, "percent": "13%", "metrics": {"loss": 1.125}, "eta": TIME}
+
+
+@pytest.fixture
+def job(cluster: ClusterState) -> Object:
+    """A job that runs."""
+    cluster.create()
+    return cluster.run()
+
+
+@pytest.mark.parametrize(("exit_code", "code"), [(3, 3), (-9, 247), (None, 255), (0, 255)])
+def test_a_failed_job_gives_its_exit_code(
+    hvj: Hvj, cluster: ClusterState, job: Object, exit_code: int | None, code: int
+) -> None:
+    cluster.fail(exit_code=exit_code)
+    assert hvj("job", "wait", "-n", "train").code == code
+
+
+def test_waiting_follows_the_job_to_its_success(cluster: ClusterState, job: Object) -> None:
+    with started("job", "wait", "-n", "train", "--interval", "15") as process:
+        assert process.stderr
+        assert process.stderr.readline().endswith(" Running\n")
+        cluster.succeed()
+        stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (0, "")
+    assert stderr.endswith(" Succeeded, exit code 0\n")
+
+
+def test_transitions_are_lines_with_their_reason(cluster: ClusterState, job: Object) -> None:
+    with started("job", "wait", "-n", "train") as process:
+        assert process.stderr
+        process.stderr.readline()
+        waiting = condition("Reconciling", "WaitingForNodes", "0/2 pods have a node")
+        cluster.report(phase="Queued", executionState="queued", restarts=1, attempt=2, conditions=[waiting])
+        assert process.stderr.readline().endswith(" Queued (attempt 2): 0/2 pods have a node\n")
+
+
+def test_a_failure_prints_the_errors_with_the_last_lines_of_the_log(
+    hvj: Hvj, cluster: ClusterState, job: Object
+) -> None:
+    words = condition("Failed", "BackoffLimitExceeded", "the job failed 4 times")
+    error = {**ERROR, "reason": "RankFailed", "exitCode": 3, "message": "rank 1 ended\nImportError: keras"}
+    cluster.fail(exit_code=3, errors=[error], conditions=[words])
+    assert hvj("job", "wait", "-n", "train", "--quiet").stderr.splitlines() == [
+        "error: job train failed: the job failed 4 times",
+        "  attempt 1, RankFailed, exit code 3: pod train-worker-1 node tvm-1 container worker: rank 1 ended",
+        "    ImportError: keras",
+    ]
+
+
+def test_a_job_that_is_deleted_meanwhile_is_not_found(cluster: ClusterState, job: Object) -> None:
+    with started("job", "wait", "-n", "train") as process:
+        assert process.stderr
+        process.stderr.readline()
+        cluster.api.delete(f"{cluster.jobs}/train")
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 3
+    assert stderr == f"error: job train was deleted from workspace {cluster.namespace}\n"
+
+
+def test_an_interrupt_ends_the_waiting_at_once_and_leaves_the_job_alone(cluster: ClusterState, job: Object) -> None:
+    with started("job", "wait", "-n", "train") as process:
+        assert process.stderr
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=120) == ("", "\n")
+    assert process.returncode == 130
+    assert cluster.api.get(f"{cluster.jobs}/train")["status"]["phase"] == "Running"
+
+
+def test_a_terminal_shows_workers_epoch_loss_and_the_expected_end_in_80_columns(
+    cluster: ClusterState, job: Object
+) -> None:
+    cluster.report(training=TRAINING)
+    with terminal("job", "wait", "-n", "train") as screen:
+        screen.until("Running  workers 2/2  epoch 3/25  13%  loss 1.125  ETA ")
+        cluster.succeed()
+        assert screen.end() == 0
+
+
+def test_waiting_never_lists_jobs(cluster: ClusterState, job: Object, plane: ControlPlane) -> None:
+    with started("job", "wait", "-n", "train") as process:
+        assert process.stderr
+        process.stderr.readline()
+        cluster.succeed()
+        process.communicate(timeout=120)
+    requests = [json.loads(line) for line in plane.audit_log.read_text().splitlines()]
+    mine = [each for each in requests if each.get("objectRef", {}).get("namespace") == cluster.namespace]
+    assert {each["verb"] for each in mine if each.get("userAgent") == "hvj"} == {"get", "watch"}
