@@ -26,9 +26,9 @@ LIFETIME_SECONDS = 6 * 3600  # of a pod that outlives `hvj`, which was killed
 MISSING = 44
 STATE = """
 [ -f "$1" ] || exit 44
-stat -L -c '%s %i %y' -- "$1"
+stat -L -c '%s %i %y' -- "$1" || exit
 """
-READ = f'{STATE} && tail -c "+$2" -- "$1" | head -c "$3"'
+READ = f'{STATE} tail -c "+$2" -- "$1" | head -c "$3"'
 # One record for each file: a line of facts, the name, a NUL.
 LIST = """
 cd -- "$1" 2>/dev/null || exit 44
@@ -220,7 +220,7 @@ def _absolute(path: str) -> str:
 def _is_running(pod: Object) -> bool:
     statuses = pod.get("status", {}).get("containerStatuses", [])
     role = pod["metadata"]["labels"][LABEL_ROLE]
-    running = any(status["name"] == role and status.get("state", {}).get("running") for status in statuses)
+    running = any(status["name"] == role and "running" in status.get("state", {}) for status in statuses)
     return running and not pod["metadata"].get("deletionTimestamp")
 
 

@@ -22,6 +22,7 @@ from horovodjob.azurefiles.location import check_share_name, share_path
 
 # The oldest version that accepts tokens for shares too: private and sovereign clouds lag behind the newest.
 API_VERSION = "2024-11-04"
+SCOPE = "https://storage.azure.com/.default"
 # Seconds: the SDK's own first delay is 15 s.
 RETRIES: dict[str, Any] = {
     "initial_backoff": 0,
@@ -42,10 +43,14 @@ class Share:
 
     @cached_property
     def _client(self) -> ShareClient:
+        credential = self.account.credential()
+        if "token_intent" in credential:
+            # The client would repeat a sign-in that fails, for a minute.
+            credential["credential"].get_token(SCOPE)
         return ShareClient(
             self.account.endpoint,
             self.name,
-            **self.account.credential(),
+            **credential,
             api_version=API_VERSION,
             max_single_get_size=64 << 20,  # a read is one request, so its bytes are those of one version
             **RETRIES,

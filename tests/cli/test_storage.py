@@ -1,0 +1,209 @@
+"""`hvj storage` against a service of Azure Files, as a user of `az storage` types it."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from api.client import wait_for
+from azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
+from azure_fakes.files.accounts import Account, DataRole, new_key
+from azure_fakes.files.faults import Kind
+from azure_fakes.files.server import FilesService
+from cli.program import in_terminal, run, started
+
+ACCOUNT, CLIENT = "mystorageaccount", "11111111-0000-4000-8000-00000000000f"
+MIB = 1 << 20
+TUTORIAL_SHARE = ("--share-name", "myshare", "--account-name", ACCOUNT)
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FilesService]:
+    """The tutorial's account without shares, which the environment names."""
+    (tmp_path / "account").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as running:
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", running.connection_string(ACCOUNT))
+        yield running
+
+
+@pytest.fixture
+def disk(service: FilesService) -> Path:
+    """The share `myshare` as pods see it."""
+    directory = service.accounts[ACCOUNT].directory / "myshare"
+    directory.mkdir()
+    return directory
+
+
+def names(directory: Path) -> list[str]:
+    """Everything in a directory, hidden files too."""
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_the_steps_of_the_tutorial(service: FilesService, tmp_path: Path) -> None:
+    script = tmp_path / "cifar_cnn_distributed.py"
+    script.write_bytes(os.urandom(5000))
+    model = "cifar/saved_models/keras_cifar10_trained_model.h5"
+    assert run("storage", "share", "create", "--name", "myshare", "--account-name", ACCOUNT).data == {"created": True}
+    assert run("storage", "directory", "create", "--name", "cifar", *TUTORIAL_SHARE).data == {"created": True}
+    assert run("storage", "file", "upload", "--path", "cifar", *TUTORIAL_SHARE, "--source", script.name).code == 0
+    share = tmp_path / "account" / "myshare"
+    assert (share / "cifar" / script.name).read_bytes() == script.read_bytes()
+    (share / "cifar" / "saved_models").mkdir()
+    (share / model).write_bytes(b"the model")
+    assert run("storage", "file", "download", "--path", model, *TUTORIAL_SHARE).code == 0
+    assert (tmp_path / "keras_cifar10_trained_model.h5").read_bytes() == b"the model"
+
+
+def test_what_exists_is_not_created_again(service: FilesService, disk: Path) -> None:
+    assert run("storage", "share", "create", "--name", "myshare").data == {"created": False}
+    (disk / "cifar").mkdir()
+    assert run("storage", "directory", "create", "--name", "cifar", "--share-name", "myshare").data == {
+        "created": False
+    }
+
+
+def test_a_listing_has_the_old_columns(service: FilesService, disk: Path) -> None:
+    (disk / "saved_models").mkdir()
+    (disk / "stdout.txt").write_text("12345")
+    listing = run("storage", "file", "list", "--share-name", "myshare", "--output", "table")
+    lines = listing.stdout.splitlines()
+    assert lines[0].split() == ["Name", "Type", "Size", "Modified"]
+    assert lines[2].split()[:2] == ["saved_models", "directory"]
+    assert lines[3].split()[:3] == ["stdout.txt", "file", "5"]
+    assert lines[3].split()[3].startswith("20")
+
+
+def test_an_upload_keeps_the_name_or_gets_the_one_of_the_path(
+    service: FilesService, disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("1")
+    (disk / "d").mkdir()
+    for path in ("", "d", "d/", "d/b.py", "c.py"):
+        assert run("storage", "file", "upload", "--source", "a.py", "-s", "myshare", "--path", path).code == 0
+    assert (names(disk), names(disk / "d")) == (["a.py", "c.py", "d"], ["a.py", "b.py"])
+
+
+def test_directories_are_transferred_whole(service: FilesService, disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "one.tar").write_text("1")
+    assert run("storage", "file", "upload", "--source", "data", "-s", "myshare").code == 0
+    assert (disk / "data" / "train" / "one.tar").read_text() == "1"
+    assert run("storage", "file", "download", "--path", "data", "-s", "myshare", "--dest", "copy").code == 0
+    assert (tmp_path / "copy" / "train" / "one.tar").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("file", "list", "-s", "nothing"), 3, "share nothing of storage account mystorageaccount does not exist"),
+        (("file", "list", "-s", "myshare", "-p", "a/b"), 3, "a/b does not exist on share myshare"),
+        (("file", "download", "-s", "myshare", "-p", "a.h5"), 3, "a.h5 does not exist on share myshare"),
+        (("file", "upload", "-s", "myshare", "--source", "x", "-p", "no/y"), 3, "the directory of no/y does not exist"),
+        (("file", "upload", "-s", "myshare", "--source", "z"), 2, "--source z does not exist"),
+        (("file", "download", "-s", "myshare", "-p", "x", "--dest", "no/y"), 2, "the directory no does not exist"),
+        (("file", "list", "-s", "myshare", "-p", "../x"), 2, "path '../x' leaves the share"),
+        (("file", "list", "-s", "My_Share"), 2, "share name 'My_Share'"),
+        (("share", "create", "-n", "a--b"), 2, "share name 'a--b'"),
+        (("directory", "create", "-s", "myshare", "-n", "a?"), 2, "path 'a?' has the character '?'"),
+    ],
+)
+def test_bad_input_ends_with_a_sentence(
+    service: FilesService, disk: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    (tmp_path / "x").touch()
+    done = run("storage", *arguments)
+    assert (done.code, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert code != 2 or service.requests == []
+
+
+def test_a_wrong_key_is_named_by_its_source_and_not_shown(
+    service: FilesService, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_ACCOUNT", ACCOUNT)
+    monkeypatch.setenv("AZURE_BATCHAI_STORAGE_KEY", key := new_key())
+    done = run("storage", "file", "list", "-s", "myshare", "--debug")
+    assert done.code == 1
+    assert "does not accept the key in AZURE_BATCHAI_STORAGE_KEY; it was rotated" in done.stderr
+    assert key not in done.stderr
+
+
+def test_an_unknown_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", "https://train.file.invalid")
+    done = run("storage", "file", "list", "-s", "myshare", "--account-name", "train", "--account-key", new_key())
+    assert (done.code, done.stderr.count("\n")) == (1, 1)
+    assert "storage account train: the host of https://train.file.invalid is unknown" in done.stderr
+
+
+def test_without_an_account_the_error_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    done = run("storage", "file", "list", "-s", "myshare")
+    assert (done.code, "--account-name" in done.stderr) == (1, True)
+
+
+def test_a_sign_in_with_entra_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account, key = Account(ACCOUNT, tmp_path / "account"), rsa.generate_private_key(65537, 2048)
+    (account.directory / "myshare").mkdir(parents=True)
+    claims = {"iss": "https://issuer", "sub": "hvj", "aud": AUDIENCE, "exp": int(time.time()) + 3600}
+    (tmp_path / "token").write_text(jwt.encode(claims, key, "RS256", headers={"kid": "k"}))
+    with Entra(tmp_path) as entra, FilesService([account], tls=tmp_path, claims=entra.claims) as service:
+        entra.register(CLIENT, federated=(FederatedCredential("https://issuer", "hvj"),))
+        public = jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        entra.trust("https://issuer", {"keys": [public | {"kid": "k"}]})
+        for name, value in {
+            "AZURE_TOKEN_CREDENTIALS": "WorkloadIdentityCredential",
+            "AZURE_TENANT_ID": TENANT,
+            "AZURE_CLIENT_ID": CLIENT,
+            "AZURE_FEDERATED_TOKEN_FILE": str(tmp_path / "token"),
+            "AZURE_AUTHORITY_HOST": entra.url,
+            "REQUESTS_CA_BUNDLE": str(entra.certificate),
+            "AZURE_STORAGE_SERVICE_ENDPOINT": service.url(ACCOUNT),
+        }.items():
+            monkeypatch.setenv(name, value)
+        refused = run("storage", "directory", "create", "-n", "a", *TUTORIAL_SHARE)
+        assert (refused.code, "Storage File Data Privileged Contributor" in refused.stderr) == (1, True)
+        storage = "https://storage.azure.com"
+        account.roles[entra.claims(entra.token(CLIENT, storage), storage)["oid"]] = DataRole.CONTRIBUTOR
+        assert run("storage", "directory", "create", "-n", "a", *TUTORIAL_SHARE).data == {"created": True}
+
+
+def test_without_any_credentials_the_error_comes_at_once(
+    service: FilesService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
+    done = run("storage", "file", "list", "-s", "myshare", "--account-name", "other")
+    assert (done.code, done.stderr.count("\n")) == (1, 1)
+    assert "storage account other: no credentials; give --account-key" in done.stderr
+
+
+def test_a_terminal_shows_progress_in_80_columns_and_quiet_shows_none(
+    service: FilesService, disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "model.h5").write_bytes(bytes(9 * MIB))
+    upload = ("storage", "file", "upload", "--source", "model.h5", "-s", "myshare")
+    shown = in_terminal(*upload).stdout
+    assert "model.h5" in shown
+    assert "9.4/9.4 MB" in shown or "9.0/9.0 MiB" in shown
+    assert "━" not in in_terminal(*upload, "--quiet").stdout
+    assert run(*upload).stderr == ""
+
+
+def test_ctrl_c_ends_an_upload_at_once_and_leaves_nothing_behind(
+    service: FilesService, disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "model.h5").write_bytes(bytes(40 * MIB))
+    service.faults.add(Kind.SLOW, "PUT", "range", times=1000, after=1, seconds=0.5)
+    with started("storage", "file", "upload", "--source", "model.h5", "-s", "myshare") as process:
+        wait_for("the upload to begin", lambda: any("comp=range" in each.query for each in service.requests))
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert (process.returncode, "Traceback" in errors) == (130, False)
+    assert names(disk) == []
