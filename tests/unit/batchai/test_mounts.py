@@ -154,6 +154,8 @@ def test_a_file_server_is_where_the_option_says() -> None:
     document = mounts("fileServers", server)
     nfs = {"server": "10.0.0.9", "path": "/export/sets"}
     assert spec_of(document)["volumes"] == [{"name": "nfs-data", "nfs": nfs}]
+    read_only = spec_of(mounts("fileServers", server | {"mountOptions": "-o ro"}))
+    assert read_only["volumes"][0]["nfs"] == nfs | {"readOnly": True}
     sentence = problems(document)["properties.mountVolumes.fileServers[0].fileServer.id"]
     assert "--nfs-server nfs=HOST:/PATH" in sentence
     assert "--nfs-server" in problems(document, nfs_servers={"nfs": "10.0.0.9"})

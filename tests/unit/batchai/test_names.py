@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horovodjob.batchai.names import label_value, resource_name
@@ -19,12 +19,17 @@ def test_a_name_keeps_what_kubernetes_allows(name: str, expected: str) -> None:
     assert resource_name(name) == expected
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.from_regex(r"[-\w]{0,30}[A-Za-z0-9][-\w]{0,33}", fullmatch=True), st.sampled_from([51, 63]))
 def test_every_name_leaves_room_for_the_index_of_a_worker(name: str, length: int) -> None:
     result = resource_name(name, length)
     assert re.fullmatch(LABEL, result)
     assert len(result) <= length
     assert len(f"{resource_name(name)}-worker-9999") <= 63
+
+
+def test_the_longest_name_leaves_room_for_the_index_of_the_last_worker() -> None:
+    assert len(f"{resource_name('x' * 64)}-worker-9999") == 63
 
 
 def test_two_long_names_stay_different() -> None:
