@@ -117,3 +117,12 @@ def test_what_only_bash_understands_runs_in_bash() -> None:
 def test_a_quote_without_its_end_is_refused(args: str) -> None:
     found = problems(small(horovodSettings=HOROVOD | {"commandLineArgs": args}))
     assert list(found) == ["properties.horovodSettings.commandLineArgs"]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_split"), [("one", False), ("/a/b,c=d", False), ("--a --b", True), ("*", True), ("", True)]
+)
+def test_a_value_that_a_shell_would_split_is_given_to_a_shell(value: str, is_split: bool) -> None:
+    variable = [{"name": "MORE", "value": value}]
+    document = small(horovodSettings=HOROVOD | {"commandLineArgs": "$MORE"}, environmentVariables=variable)
+    assert ("command" in spec_of(document)) is is_split
