@@ -8,9 +8,10 @@ from horovodjob.batchai.durations import duration_seconds
 from horovodjob.batchai.environment import Environment, convert_environment, path_field, require_absolute
 from horovodjob.batchai.fields import FIELDS, IGNORED
 from horovodjob.batchai.images import convert_container, mpi_implementation
-from horovodjob.batchai.mounts import Mounts, Options, convert_mounts
+from horovodjob.batchai.mounts import Mounts, convert_mounts
 from horovodjob.batchai.names import ANNOTATION_NAME, label_value, pool_name_error, resource_name
 from horovodjob.batchai.preparation import convert_preparation
+from horovodjob.batchai.storage_accounts import Options
 from horovodjob.batchai.toolkits import MOST_NODES, Context, toolkit_program
 from horovodjob.batchai.variables import GENERATED, JOB_TEMP, MOUNT, with_todays_names
 from horovodjob.conversion import Conversion, ConversionError, Note, Notes, conversion

@@ -2,18 +2,24 @@
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from horovodjob.api.vocabulary import MOUNT_ROOT
 from horovodjob.batchai.names import resource_name
+from horovodjob.batchai.storage_accounts import (
+    Accounts,
+    Options,
+    fill_key,
+    is_account,
+    key_secret_name,
+    note_key,
+    text_with_account,
+)
 from horovodjob.conversion import secret
 from horovodjob.document import Node
 
-ACCOUNT_PLACEHOLDER = "<AZURE_BATCHAI_STORAGE_ACCOUNT>"
-KEY_PLACEHOLDER = "<AZURE_BATCHAI_STORAGE_KEY>"
 SHARE_NAME_LENGTH = 46
 VOLUME_NAME_LENGTH = 58
 PUBLIC_CLOUD = "file.core.windows.net"
@@ -30,37 +36,13 @@ class Mounts:
     volumes: list[dict[str, Any]] = field(default_factory=list)
     volume_mounts: list[dict[str, Any]] = field(default_factory=list)
     paths: dict[str, str] = field(default_factory=dict)
-    account_keys: dict[str, str | None] = field(default_factory=dict)
-    vault_accounts: set[str] = field(default_factory=set)
+    accounts: Accounts = field(default_factory=Accounts)
     other_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def secrets(self, namespace: str | None) -> list[dict[str, Any]]:
         """Secrets for which the document has values."""
-        found = [
-            secret(
-                key_secret_name(account),
-                namespace,
-                {"azurestorageaccountname": account, "azurestorageaccountkey": key},
-            )
-            for account, key in self.account_keys.items()
-            if key is not None
-        ]
-        return found + [secret(name, namespace, values) for name, values in self.other_secrets.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the caller knows of the storage."""
-
-    job_name: str
-    account: str | None
-    key: str | None
-    nfs_servers: Mapping[str, str]
-
-
-def key_secret_name(account: str) -> str:
-    """Name of the Secret with an account's key, which azureFiles takes by default."""
-    return f"azure-storage-account-{account}-secret"
+        others = [secret(name, namespace, values) for name, values in self.other_secrets.items()]
+        return self.accounts.secrets(namespace) + others
 
 
 def convert_mounts(volumes: Node | None, options: Options) -> Mounts:
@@ -76,9 +58,9 @@ def convert_mounts(volumes: Node | None, options: Options) -> Mounts:
         _file_server(node, mounts, options)
     for node in volumes.children("unmanagedFileSystems"):
         _unmanaged(node, mounts, options)
-    _fill_key(mounts, options)
-    for account, key in mounts.account_keys.items():
-        if key is None and account not in mounts.vault_accounts:
+    fill_key(mounts.accounts, options)
+    for account, key in mounts.accounts.keys.items():
+        if key is None and account not in mounts.accounts.in_vaults:
             volumes.notes.warn(
                 volumes.path,
                 f"the file has no key of the storage account {account}: the job needs the Secret "
@@ -87,19 +69,11 @@ def convert_mounts(volumes: Node | None, options: Options) -> Mounts:
     return mounts
 
 
-def _fill_key(mounts: Mounts, options: Options) -> None:
-    """The caller's key is that of the account it names, or of the only one there is."""
-    only = next(iter(mounts.account_keys)) if len(mounts.account_keys) == 1 else None
-    account = options.account or only
-    if options.key and account in mounts.account_keys and account not in mounts.vault_accounts:
-        mounts.account_keys[account] = mounts.account_keys[account] or options.key
-
-
 def _azure_files(node: Node, mounts: Mounts, options: Options) -> None:
     path, entry = _mount_path(node, mounts), _share(node, options)
     if entry is None or path is None:
         return
-    _note_key(node, mounts, options, entry["account"])
+    note_key(node, mounts.accounts, options, entry["account"])
     name = _unique_name(path, SHARE_NAME_LENGTH, {share["name"] for share in mounts.azure_files})
     if name != path:
         entry["relativeMountPath"] = path
@@ -114,8 +88,8 @@ def _azure_files(node: Node, mounts: Mounts, options: Options) -> None:
 def _share(node: Node, options: Options) -> dict[str, Any] | None:
     """Account, share and directory that a URL names."""
     where = node.at("azureFileUrl")
-    text = _with_account(node, "azureFileUrl", options)
-    account = _with_account(node, "accountName", options) if node.has("accountName") else None
+    text = text_with_account(node, "azureFileUrl", options)
+    account = text_with_account(node, "accountName", options) if node.has("accountName") else None
     if text is None:
         return None
     url = _split(text)
@@ -128,7 +102,7 @@ def _share(node: Node, options: Options) -> dict[str, Any] | None:
     first, _, suffix = host.partition(".")
     if account and account != first and not host.startswith(f"{account}."):
         node.notes.refuse(node.at("accountName"), "is not the account of azureFileUrl: correct one of them")
-    if not _is_account(node, where, first):
+    if not is_account(node, where, first):
         return None
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", share) or not 3 <= len(share) <= 63:
         node.notes.refuse(
@@ -158,16 +132,16 @@ def _split(text: str) -> tuple[str, list[str], bool] | None:
 
 def _blob(node: Node, mounts: Mounts, options: Options) -> None:
     path = _mount_path(node, mounts)
-    account = _with_account(node, "accountName", options)
+    account = text_with_account(node, "accountName", options)
     container = node.required_text("containerName")
     mount_options = node.text("mountOptions")
     if mount_options:
         node.notes.warn(
             node.at("mountOptions"), "these are options of blobfuse 1: compare them with those of blobfuse 2"
         )
-    if account is None or not _is_account(node, node.at("accountName"), account):
+    if account is None or not is_account(node, node.at("accountName"), account):
         return
-    _note_key(node, mounts, options, account)
+    note_key(node, mounts.accounts, options, account)
     if path is None or container is None:
         return
     attributes = {
@@ -327,62 +301,3 @@ def _unique_name(text: str, length: int, taken: set[str]) -> str:
         number += 1
         candidate = f"{name[: length - 4].rstrip('-')}-{number}"
     return candidate
-
-
-def _with_account(node: Node, key: str, options: Options) -> str | None:
-    """A text in which the placeholder of the storage account is replaced."""
-    text = node.required_text(key)
-    if text is None or ACCOUNT_PLACEHOLDER not in text:
-        return text
-    if not options.account:
-        node.notes.refuse(
-            node.at(key),
-            f"has the placeholder {ACCOUNT_PLACEHOLDER}: give the account's name with --storage-account-name or in "
-            "the environment variable AZURE_BATCHAI_STORAGE_ACCOUNT",
-        )
-        return None
-    return text.replace(ACCOUNT_PLACEHOLDER, options.account)
-
-
-def _is_account(node: Node, where: str, account: str) -> bool:
-    if re.fullmatch(r"[a-z0-9]{3,24}", account):
-        return True
-    node.notes.refuse(where, "names a storage account that cannot exist: it has 3 to 24 lower-case letters and digits")
-    return False
-
-
-def _note_key(node: Node, mounts: Mounts, options: Options, account: str) -> None:
-    """Remembers the account's key, if the document or the caller has it."""
-    credentials = node.child("credentials")
-    key = _given_key(credentials, mounts, options, account) if credentials is not None else None
-    known = mounts.account_keys.get(account)
-    if key is not None and known not in (None, key):
-        where = credentials.path if credentials is not None else node.path
-        node.notes.refuse(where, f"is another key of the account {account} than the one before: give one of them")
-    mounts.account_keys[account] = known or key
-
-
-def _given_key(credentials: Node, mounts: Mounts, options: Options, account: str) -> str | None:
-    reference, key = credentials.child("accountKeySecretReference"), credentials.text("accountKey")
-    where = credentials.at("accountKey")
-    if reference is not None:
-        if key is not None:
-            credentials.notes.refuse(credentials.path, "has a key and a reference to a key vault: remove one of them")
-        mounts.vault_accounts.add(account)
-        url = reference.required_text("secretUrl")
-        credentials.notes.warn(
-            reference.path,
-            f"create the Secret {key_secret_name(account)}, with azurestorageaccountname and azurestorageaccountkey, "
-            f"from the key vault's secret {url}",
-        )
-        return None
-    if key is None or KEY_PLACEHOLDER not in key:
-        return key
-    if not options.key:
-        credentials.notes.refuse(
-            where,
-            f"has the placeholder {KEY_PLACEHOLDER}: give the account's key with --storage-account-key or in the "
-            "environment variable AZURE_BATCHAI_STORAGE_KEY",
-        )
-        return None
-    return options.key

@@ -8,7 +8,8 @@ from horovodjob.batchai.names import JOB_NAME_LENGTH, label_value, pool_name_err
 from horovodjob.conversion import Conversion, ConversionError, Notes, conversion
 from horovodjob.document import Node, unknown_keys
 from horovodjob.mpijob.launcher import Launch, launch
-from horovodjob.mpijob.pods import RolePod, environment, read_pod, resources, role_template, runs_as_root, shared_fields
+from horovodjob.mpijob.pods import RolePod, environment, read_pod, role_template, runs_as_root, shared_fields
+from horovodjob.mpijob.size import job_size
 
 __all__ = ["Conversion", "ConversionError", "convert", "is_mpijob"]
 
@@ -72,7 +73,7 @@ def convert(
     launcher, worker = read_pod(launcher_spec, main_container), read_pod(worker_spec, main_container)
     implementation = _implementation(spec)
     launched = launch(launcher.container, implementation) if launcher.container is not None else Launch()
-    size = _size(spec, worker_spec, launcher_spec, worker, launcher, launched, gpus)
+    size = job_size(spec, worker_spec, launcher_spec, worker, launcher, launched, gpus)
     converted: dict[str, Any] = _image(worker, launcher, image)
     converted |= _pool(pool, notes) | size | launched.spec
     if implementation != "OpenMPI":
@@ -144,75 +145,6 @@ def _implementation(spec: Node) -> str:
     if given not in IMPLEMENTATIONS:
         spec.notes.refuse(spec.at("mpiImplementation"), f"must be {', '.join(IMPLEMENTATIONS)}")
     return IMPLEMENTATIONS.get(given, given)
-
-
-def _size(
-    spec: Node,
-    worker_spec: Node | None,
-    launcher_spec: Node | None,
-    worker: RolePod,
-    launcher: RolePod,
-    launched: Launch,
-    gpus: int | None,
-) -> dict[str, Any]:
-    """Workers, their GPUs, slots and resources, the launcher's part in it, and elastic bounds."""
-    notes = spec.notes
-    workers = 0 if worker_spec is None else worker_spec.number("replicas", 0, 10000)
-    workers = 1 if workers is None else workers
-    as_worker = spec.flag("runLauncherAsWorker") or workers == 0
-    replicas = workers + 1 if as_worker else workers
-    worker_resources, worker_gpus = resources(worker)
-    launcher_resources, launcher_gpus = resources(launcher)
-    if not worker.exists:
-        worker_gpus = launcher_gpus
-    count = gpus if gpus is not None else worker_gpus
-    if count < 0:
-        notes.refuse("--gpus", "must be 0 or more")
-    if launcher_gpus and not as_worker:
-        launcher_resources.setdefault("limits", {})["nvidia.com/gpu"] = launcher_gpus
-    slots = launched.elastic.get("slots") or launched.slots or spec.number("slotsPerWorker", 1, 256) or 1
-    slots = _checked_slots(spec, launcher_spec, launched, replicas, slots)
-    section: dict[str, Any] = {"replicas": replicas, "gpus": count}
-    if slots != max(count, 1):
-        section["slots"] = slots
-    if worker_resources:
-        section["resources"] = worker_resources
-    launcher_section: dict[str, Any] = {"asWorker": True} if as_worker else {}
-    if launcher_resources:
-        launcher_section["resources"] = launcher_resources
-    result = {"worker": section} | ({"launcher": launcher_section} if launcher_section else {})
-    return result | _elastic(launched, replicas, slots, section)
-
-
-def _checked_slots(spec: Node, launcher_spec: Node | None, launched: Launch, replicas: int, slots: int) -> int:
-    """Slots with which the job has as many processes as mpirun was to start, where that is possible."""
-    processes = launched.processes
-    if processes is None or processes == replicas * slots or launched.elastic:
-        return slots
-    where = launcher_spec.at("template") if launcher_spec is not None else spec.path
-    wanted, rest = divmod(processes, replicas)
-    if not rest and 1 <= wanted <= 256:
-        spec.notes.warn(
-            where, f"mpirun starts {processes} processes: {wanted} on each of {replicas} workers, in place of {slots}"
-        )
-        return wanted
-    spec.notes.warn(
-        where,
-        f"mpirun starts {processes} processes, and the job has {replicas * slots}: as many on each worker; change "
-        "worker.replicas or worker.slots",
-    )
-    return slots
-
-
-def _elastic(launched: Launch, replicas: int, slots: int, section: dict[str, Any]) -> dict[str, Any]:
-    given = launched.elastic
-    if not {"min", "max"} & set(given):
-        return {}
-    least = max(-(-given.get("min", 1) // slots), 1)
-    most = max(given.get("max", replicas * slots) // slots, least)
-    section["replicas"] = min(max(replicas, least), most)
-    elastic: dict[str, Any] = {"minReplicas": least, "maxReplicas": most}
-    return {"elastic": elastic | ({"resetLimit": given["reset"]} if given.get("reset") else {})}
 
 
 def _image(worker: RolePod, launcher: RolePod, image: str | None) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import typer
 import yaml
 
 from horovodjob.api.vocabulary import KIND
-from horovodjob.batchai.mounts import KEY_PLACEHOLDER
 from horovodjob.batchai.names import DNS_LABEL_LENGTH
+from horovodjob.batchai.storage_accounts import KEY_PLACEHOLDER
 from horovodjob.mpijob import conversion as mpijob
 from horovodjob_cli import kube, manifests
 from horovodjob_cli.commands import command, group

@@ -1,0 +1,115 @@
+"""Storage accounts of a job: their names and keys, from the document, the caller or a key vault."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from horovodjob.conversion import secret
+from horovodjob.document import Node
+
+ACCOUNT_PLACEHOLDER = "<AZURE_BATCHAI_STORAGE_ACCOUNT>"
+KEY_PLACEHOLDER = "<AZURE_BATCHAI_STORAGE_KEY>"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller knows of the storage."""
+
+    job_name: str
+    account: str | None
+    key: str | None
+    nfs_servers: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Accounts:
+    """The accounts that occurred, with their keys where they are known."""
+
+    keys: dict[str, str | None] = field(default_factory=dict)
+    in_vaults: set[str] = field(default_factory=set)
+
+    def secrets(self, namespace: str | None) -> list[dict[str, Any]]:
+        """A Secret for each account of which the key is known."""
+        return [
+            secret(
+                key_secret_name(account),
+                namespace,
+                {"azurestorageaccountname": account, "azurestorageaccountkey": key},
+            )
+            for account, key in self.keys.items()
+            if key is not None
+        ]
+
+
+def key_secret_name(account: str) -> str:
+    """Name of the Secret with an account's key, which azureFiles takes by default."""
+    return f"azure-storage-account-{account}-secret"
+
+
+def fill_key(accounts: Accounts, options: Options) -> None:
+    """The caller's key is that of the account it names, or of the only one there is."""
+    only = next(iter(accounts.keys)) if len(accounts.keys) == 1 else None
+    account = options.account or only
+    if options.key and account in accounts.keys and account not in accounts.in_vaults:
+        accounts.keys[account] = accounts.keys[account] or options.key
+
+
+def text_with_account(node: Node, key: str, options: Options) -> str | None:
+    """A text in which the placeholder of the storage account is replaced."""
+    text = node.required_text(key)
+    if text is None or ACCOUNT_PLACEHOLDER not in text:
+        return text
+    if not options.account:
+        node.notes.refuse(
+            node.at(key),
+            f"has the placeholder {ACCOUNT_PLACEHOLDER}: give the account's name with --storage-account-name or in "
+            "the environment variable AZURE_BATCHAI_STORAGE_ACCOUNT",
+        )
+        return None
+    return text.replace(ACCOUNT_PLACEHOLDER, options.account)
+
+
+def is_account(node: Node, where: str, account: str) -> bool:
+    """Whether Azure can have a storage account of this name; if not, that is noted."""
+    if re.fullmatch(r"[a-z0-9]{3,24}", account):
+        return True
+    node.notes.refuse(where, "names a storage account that cannot exist: it has 3 to 24 lower-case letters and digits")
+    return False
+
+
+def note_key(node: Node, accounts: Accounts, options: Options, account: str) -> None:
+    """Remembers the account's key, if the document or the caller has it."""
+    credentials = node.child("credentials")
+    key = _given_key(credentials, accounts, options, account) if credentials is not None else None
+    known = accounts.keys.get(account)
+    if key is not None and known not in (None, key):
+        where = credentials.path if credentials is not None else node.path
+        node.notes.refuse(where, f"is another key of the account {account} than the one before: give one of them")
+    accounts.keys[account] = known or key
+
+
+def _given_key(credentials: Node, accounts: Accounts, options: Options, account: str) -> str | None:
+    reference, key = credentials.child("accountKeySecretReference"), credentials.text("accountKey")
+    where = credentials.at("accountKey")
+    if reference is not None:
+        if key is not None:
+            credentials.notes.refuse(credentials.path, "has a key and a reference to a key vault: remove one of them")
+        accounts.in_vaults.add(account)
+        url = reference.required_text("secretUrl")
+        credentials.notes.warn(
+            reference.path,
+            f"create the Secret {key_secret_name(account)}, with azurestorageaccountname and azurestorageaccountkey, "
+            f"from the key vault's secret {url}",
+        )
+        return None
+    if key is None or KEY_PLACEHOLDER not in key:
+        return key
+    if not options.key:
+        credentials.notes.refuse(
+            where,
+            f"has the placeholder {KEY_PLACEHOLDER}: give the account's key with --storage-account-key or in the "
+            "environment variable AZURE_BATCHAI_STORAGE_KEY",
+        )
+        return None
+    return options.key
