@@ -4,7 +4,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     from horovodjob.azurefiles.share import Share
 
 Object = dict[str, Any]
-FILE_TABLE = {"Name": "name", "Type": "fileType", "Size": "contentLength", "Modified": "lastModified"}
+TRANSFER_TABLE = {"Name": "name", "Type": "fileType", "Size": "contentLength"}
+FILE_TABLE = TRANSFER_TABLE | {"Modified": "lastModified"}
 
 AccountName = Annotated[
     str | None,
@@ -98,16 +98,13 @@ def open_share(
     return Share(chosen, share)
 
 
+def transfer_record(name: str, size: int | None) -> Object:
+    """A file that was transferred, or a directory, which has no size."""
+    return {"name": name, "fileType": "directory" if size is None else "file", "contentLength": size}
+
+
 def file_record(entry: Entry, download_url: str | None = None) -> Object:
     """A file or directory as Batch AI listed it."""
-    return {
-        "name": entry.name,
-        "fileType": "directory" if entry.is_directory else "file",
-        "contentLength": None if entry.is_directory else entry.size,
-        "lastModified": _timestamp(entry.modified),
-        "downloadUrl": download_url,
-    }
-
-
-def _timestamp(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="seconds")
+    modified = entry.modified.isoformat(timespec="seconds") if entry.modified else None
+    record = transfer_record(entry.name, None if entry.is_directory else entry.size)
+    return record | {"lastModified": modified, "downloadUrl": download_url}

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from horovodjob.azurefiles.files import Entry, FileStore, Progress, no_progress
+from horovodjob.azurefiles.files import FileStore, Progress, no_progress
 from horovodjob_cli.errors import UsageError
-from horovodjob_cli.shares import file_record
+from horovodjob_cli.shares import transfer_record
 
 NAME_WIDTH = 28
 
@@ -25,7 +25,7 @@ def download_to(destination: Path, store: FileStore, source: str, *, name: str, 
         raise UsageError(f"--dest {target} exists and is not a {'directory' if is_directory else 'file'}")
     with progress_bars(quiet=quiet) as progress:
         (download_directory if is_directory else download_file)(store, source, target, progress)
-    return file_record(Entry(str(target), is_directory, 0 if is_directory else target.stat().st_size))
+    return transfer_record(str(target), None if is_directory else target.stat().st_size)
 
 
 @contextmanager

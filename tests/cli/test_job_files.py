@@ -20,7 +20,7 @@ from cli.program import Hvj, started
 ACCOUNT = "mystorageaccount"
 ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"
 SHARE = {"name": "myshare", "account": ACCOUNT, "share": "myshare"}
-LOGS = {"azureFiles": [SHARE], "logs": {"pathPrefix": f"{ROOT}/myshare/cifar"}}
+LOGS: Object = {"azureFiles": [SHARE], "logs": {"pathPrefix": f"{ROOT}/myshare/cifar"}}
 SEGMENT = "batchaidev/experiments/cifar/jobs/train/1234"
 
 
@@ -137,10 +137,10 @@ def test_a_stream_follows_the_file_to_its_last_byte(
 ) -> None:
     data, out = "Epoch 1/25 – Verlust 0,5 €\n全体 😀".encode(), logs / "stdout.txt"
     with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt", text=False) as process:
-        assert process.stdout
+        output: Any = process.stdout
         append(out, data[:28])
         whole = data[:28].decode(errors="ignore").encode()
-        assert process.stdout.read(len(whole)) == whole != data[:28]
+        assert output.read(len(whole)) == whole != data[:28]
         append(out, data[28:])
         cluster.succeed()
         assert end_of(process) == (data[len(whole) :], b"", 0)

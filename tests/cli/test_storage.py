@@ -15,7 +15,7 @@ from azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredentia
 from azure_fakes.files.accounts import Account, DataRole, new_key
 from azure_fakes.files.faults import Kind
 from azure_fakes.files.server import FilesService
-from cli.program import in_terminal, run, started
+from cli.program import run, started, terminal
 
 ACCOUNT, CLIENT = "mystorageaccount", "11111111-0000-4000-8000-00000000000f"
 MIB = 1 << 20
@@ -189,10 +189,12 @@ def test_a_terminal_shows_progress_in_80_columns_and_quiet_shows_none(
 ) -> None:
     (tmp_path / "model.h5").write_bytes(bytes(9 * MIB))
     upload = ("storage", "file", "upload", "--source", "model.h5", "-s", "myshare")
-    shown = in_terminal(*upload).stdout
-    assert "model.h5" in shown
-    assert "9.4/9.4 MB" in shown or "9.0/9.0 MiB" in shown
-    assert "━" not in in_terminal(*upload, "--quiet").stdout
+    with terminal(*upload) as screen, terminal(*upload, "--quiet") as quiet:
+        assert (screen.end(), quiet.end()) == (0, 0)
+    assert "model.h5 " in screen.shown
+    assert "━" in screen.shown
+    assert "9.0/9.0 MiB" in screen.shown
+    assert "━" not in quiet.shown
     assert run(*upload).stderr == ""
 
 

@@ -14,7 +14,7 @@ from horovodjob_cli import kube, records
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.job_files import STDOUTERR, End, opened, with_output
 from horovodjob_cli.options import Experiment, JobName, Quiet, Workspace
-from horovodjob_cli.shares import FILE_TABLE, file_record, with_account
+from horovodjob_cli.shares import FILE_TABLE, TRANSFER_TABLE, file_record, with_account
 from horovodjob_cli.transfers import download_to
 
 app = group("Files of a job on its share, also after its pods are deleted.")
@@ -81,7 +81,7 @@ def stream(
             sys.stdout.buffer.flush()
 
 
-@command(app, "download", table=FILE_TABLE)
+@command(app, "download", table=TRANSFER_TABLE)
 @with_account
 def download(
     account: Options,

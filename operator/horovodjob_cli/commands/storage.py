@@ -6,16 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.azurefiles.credentials import Options
-from horovodjob.azurefiles.files import Entry, joined
+from horovodjob.azurefiles.files import joined
 from horovodjob.azurefiles.location import share_path
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.options import Name, Quiet
 from horovodjob_cli.shares import (
     FILE_TABLE,
+    TRANSFER_TABLE,
     ShareName,
     file_record,
     open_share,
+    transfer_record,
     with_account,
 )
 from horovodjob_cli.transfers import download_to, progress_bars
@@ -51,7 +53,7 @@ def create_directory(
     return {"created": open_share(share_name, account).create_directory(share_path(name))}
 
 
-@command(file, "upload", table=FILE_TABLE)
+@command(file, "upload", table=TRANSFER_TABLE)
 @with_account
 def upload(
     account: Options,
@@ -73,11 +75,10 @@ def upload(
         target = joined(target, source.resolve().name)
     with progress_bars(quiet=quiet) as progress:
         (upload_directory if source.is_dir() else upload_file)(opened, source, target, progress)
-    size = 0 if source.is_dir() else opened.state(target).size
-    return file_record(Entry(target, source.is_dir(), size))
+    return transfer_record(target, None if source.is_dir() else opened.state(target).size)
 
 
-@command(file, "download", table=FILE_TABLE)
+@command(file, "download", table=TRANSFER_TABLE)
 @with_account
 def download(
     account: Options,
