@@ -1,10 +1,10 @@
-"""Command lines of mpirun, mpiexec and horovodrun: what of them a HorovodJob says in fields."""
+"""Command lines of mpirun, mpiexec and horovodrun: their parts as fields of a HorovodJob."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-# Options that the operator gives itself, or whose effect every HorovodJob has, with their number of values.
+# Options that the operator sets itself or that every HorovodJob has in effect, with their number of values.
 OPERATORS_OWN = {
     "allow-run-as-root": 0, "n": 1, "np": 1, "c": 1, "num-proc": 1, "hostfile": 1, "machinefile": 1, "f": 1,
     "host-file": 1, "default-hostfile": 1, "genvall": 0, "genvnone": 0, "genvlist": 1, "envall": 0, "envlist": 1,
@@ -12,7 +12,7 @@ OPERATORS_OWN = {
     "hosts": 1, "host": 1, "H": 1, "iface": 1, "use-mpi": 0, "mpi": 0, "ssh-port": 1, "p": 1, "ssh-identity-file": 1,
     "i": 1, "start-timeout": 1, "host-discovery-script": 1, "prefix": 1,
 }  # fmt: skip
-# Options of which the operator has its own choice, which these replace in an MPIJob.
+# Options for which the operator uses a fixed value; another value is reported.
 CHANGED = {"bind-to": "none", "map-by": "slot", "wdir": "", "wd": "", "network-interface": "", "network-interfaces": "",
            "nics": "", "gloo": None, "use-gloo": None}  # fmt: skip
 # Options of Open MPI, MPICH and Intel MPI that can stay, with their number of values.

@@ -149,7 +149,7 @@ def _priority(properties: Node) -> dict[str, str]:
 
 
 def _mpi(properties: Node, image: str) -> dict[str, Any]:
-    """Whose mpirun the ranks need, as far as image and preparation say it."""
+    """The MPI implementation, where image or preparation name one other than Open MPI."""
     preparation = properties.child("jobPreparation")
     command = preparation.text("commandLine") if preparation is not None else None
     if properties.has("customToolkitSettings"):

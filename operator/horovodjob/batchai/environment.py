@@ -23,7 +23,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}", re.ASCII)
 
 @dataclass(slots=True)
 class Environment:
-    """What has been converted; `variables` says of each whether it is one word outside quotes."""
+    """The converted fields, and the variables, each with whether it is one word outside quotes."""
 
     variables: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(GENERATED, True))
     inputs: list[dict[str, Any]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 BEGIN, END = "<!-- fields: begin -->\n", "<!-- fields: end -->\n"
-# Keys of the document that say nothing about the job.
+# Keys of the document without meaning for the job.
 IGNORED = frozenset({"$schema", "location", "toolType", "type", "tags"})
 SCRIPT = "pythonScriptFilePath"
 KUBEFLOW = "Kubeflow Trainer"
@@ -139,7 +139,7 @@ FIELDS: dict[str, tuple[Outcome, str]] = {
     ),
     "mountVolumes.fileServers[].fileServer.id": (
         Outcome.CONVERTED,
-        "`volumes[].nfs.server`: `--nfs-server NAME=HOST:/PATH` says where the file server is today",
+        "`volumes[].nfs.server`: `--nfs-server NAME=HOST:/PATH` gives the address of the file server today",
     ),
     "mountVolumes.fileServers[].sourceDirectory": (Outcome.CONVERTED, "`volumes[].nfs.path`"),
     "mountVolumes.fileServers[].relativeMountPath": (Outcome.CONVERTED, "`volumeMounts[].mountPath`"),

@@ -168,7 +168,7 @@ def _file_server(node: Node, mounts: Mounts, options: Options) -> None:
     if address is None:
         node.notes.refuse(
             server.at("id"),
-            f"Batch AI's file server {name} is gone: say which NFS server has its files with --nfs-server "
+            f"Batch AI's file server {name} does not exist any more: give the address of the NFS server with its files, --nfs-server "
             f"{name}=HOST:/PATH",
         )
         return

@@ -37,7 +37,7 @@ PYTORCH = (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a toolkit has to know of its job: nodes, variables of the containers, default interpreter."""
+    """What the conversion of a toolkit depends on: nodes, variables of the containers, default interpreter."""
 
     nodes: int
     variables: Mapping[str, bool]
@@ -46,7 +46,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The fields of the spec that say what runs, and processes per worker where the toolkit says so."""
+    """The fields of the spec with the program, and processes per worker where the toolkit sets them."""
 
     spec: dict[str, Any] = field(default_factory=dict)
     slots: int | None = None
@@ -116,7 +116,7 @@ def _cntk(node: Node, job: Context) -> Program:
 
 
 def _tensorflow(node: Node, job: Context) -> Program:
-    """One worker is an ordinary script; the service started one parameter server unless told otherwise."""
+    """One worker is an ordinary script; parameter servers and several workers are refused."""
     servers = node.number("parameterServerCount", 0, MOST_NODES)
     workers = node.number("workerCount", 1, MOST_NODES * MOST_SLOTS)
     if servers:
@@ -158,7 +158,7 @@ PROGRAMS: dict[str, Callable[[Node, Context], Program]] = {
 
 
 def _slots(node: Node, nodes: int) -> int:
-    """Processes per worker: Batch AI has one a node unless it is told their number."""
+    """Processes per worker: by default, Batch AI has one per node."""
     processes = node.number("processCount", 1, MOST_NODES * MOST_SLOTS)
     if processes is None:
         return 1

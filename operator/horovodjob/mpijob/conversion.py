@@ -68,7 +68,7 @@ def convert(
     assert replicas is not None
     worker_spec, launcher_spec = replicas.child("Worker"), replicas.child("Launcher")
     if launcher_spec is None:
-        notes.refuse(replicas.at("Launcher"), "is missing: its command says what runs")
+        notes.refuse(replicas.at("Launcher"), "is missing: add it with the command to run")
     main_container = spec.text("mainContainer")
     launcher, worker = read_pod(launcher_spec, main_container), read_pod(worker_spec, main_container)
     implementation = _implementation(spec)

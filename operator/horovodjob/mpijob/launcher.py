@@ -18,7 +18,7 @@ SHELLS = ("sh", "bash", "dash", "ash")
 
 @dataclass(slots=True)
 class Launch:
-    """Fields of the spec that say what runs."""
+    """Fields of the spec with the program."""
 
     spec: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)

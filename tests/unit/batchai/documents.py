@@ -132,7 +132,7 @@ def converted(document: Any, **options: Any) -> Conversion:
 
 
 def require_complete(spec: Object) -> None:
-    """The model has a field for all that the spec says: it ignores what it does not know."""
+    """The model has each field of the spec: it would ignore others."""
     model = HorovodJobSpec.model_validate(spec)
     assert model.model_dump(by_alias=True, exclude_unset=True, mode="json") == spec
 

@@ -1,4 +1,4 @@
-"""The table of fields: the documentation has it, and the conversion does what it says."""
+"""The table of fields: the documentation has it, and the conversion follows it."""
 
 import copy
 from collections.abc import Iterator
