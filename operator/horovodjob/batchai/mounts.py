@@ -168,8 +168,8 @@ def _file_server(node: Node, mounts: Mounts, options: Options) -> None:
     if address is None:
         node.notes.refuse(
             server.at("id"),
-            f"Batch AI's file server {name} does not exist any more: give the address of the NFS server with its files, --nfs-server "
-            f"{name}=HOST:/PATH",
+            f"the Batch AI file server {name} does not exist any more: name the NFS server with its files, "
+            f"--nfs-server {name}=HOST:/PATH",
         )
         return
     host, _, export = address.partition(":/")
