@@ -4,6 +4,7 @@ Errors of the clients of Kubernetes and Azure are translated here; commands rais
 """
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -62,6 +63,9 @@ def _api_error(error: Any) -> CliError:
             return CliError(f"{message}; ask the cluster's administrator for this permission")
         case 404 if "page not found" in message or "could not find the requested resource" in message:
             return CliError("the cluster does not serve this resource; `hvj doctor` shows what is missing")
+        case 404 if namespace := re.fullmatch(r'namespaces "(.+)" not found', message):
+            name = namespace[1]
+            return NotFound(f"workspace {name} does not exist; `hvj workspace create -w {name}` creates it")
         case 404:
             return NotFound(message)
         case 409:

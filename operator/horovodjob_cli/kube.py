@@ -3,8 +3,10 @@
 Objects are plain dicts as in YAML. The client's exceptions pass through: `errors` makes sentences of them.
 """
 
+import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from horovodjob.api.vocabulary import (
 )
 from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
-from horovodjob_cli.errors import CliError, NotFound, UsageError
+from horovodjob_cli.errors import CliError, NotFound, UsageError, one_line
 
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
@@ -46,7 +48,8 @@ def client() -> Any:
     if _in_cluster():
         config.load_incluster_config(client_configuration=configuration)
     else:
-        config.load_kube_config(_kubeconfig(), _chosen["context"], configuration, persist_config=False)
+        with _readable(_kubeconfig()) as path:
+            config.load_kube_config(path, _chosen["context"], configuration, persist_config=False)
     api_client = ApiClient(configuration)
     api_client.user_agent = "hvj"
     return api_client
@@ -84,7 +87,8 @@ def active_context() -> Object:
     """Cluster, user and perhaps namespace of the context in use."""
     from kubernetes import config
 
-    contexts, active = config.list_kube_config_contexts(_kubeconfig())
+    with _readable(_kubeconfig()) as path:
+        contexts, active = config.list_kube_config_contexts(path)
     wanted = _chosen["context"]
     if wanted is None:
         return dict(active["context"])
@@ -192,6 +196,19 @@ def _kubeconfig() -> str:
     if not any(path and Path(path).expanduser().is_file() for path in paths.split(os.pathsep)):
         raise CliError(f"no kubeconfig at {paths}; name one with --kubeconfig or in KUBECONFIG")
     return paths
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[str]:
+    """Makes a sentence of whatever the client raises for a file that is no kubeconfig."""
+    from kubernetes.config import ConfigException
+    from yaml import YAMLError
+
+    try:
+        yield path
+    except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = one_line(error) if isinstance(error, ConfigException) else f"it is no kubeconfig ({one_line(error)})"
+        raise CliError(f"cannot use {path}: {reason}; name another with --kubeconfig or --context") from error
 
 
 def _in_cluster() -> bool:

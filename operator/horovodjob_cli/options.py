@@ -7,32 +7,44 @@ import typer
 
 from horovodjob_cli.output import Format
 
-Name = Annotated[str, typer.Option("--name", "-n", help="Name of the resource.", show_default=False)]
-JobName = Annotated[str, typer.Option("--job", "-j", help="Name of the job.", show_default=False)]
+Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the resource.", show_default=False)]
+JobName = Annotated[str, typer.Option("--job", "-j", metavar="NAME", help="Name of the job.", show_default=False)]
 Workspace = Annotated[
     str | None,
-    typer.Option("--workspace", "-w", "--namespace", help="Namespace. Default: the one of the kubeconfig's context."),
+    typer.Option(
+        *("--workspace", "-w", "--namespace"),
+        metavar="NAME",
+        help="Namespace. Default: the one of the kubeconfig's context.",
+    ),
 ]
-Experiment = Annotated[str | None, typer.Option("--experiment", "-e", help="Name of the experiment.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Node pool that runs the job.")]
+Experiment = Annotated[str | None, typer.Option("--experiment", "-e", metavar="NAME", help="Name of the experiment.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", "-c", metavar="POOL", help="Node pool that runs the job.")]
 ResourceGroup = Annotated[
-    str | None, typer.Option("--resource-group", "-g", help="Azure resource group of the AKS cluster.")
+    str | None, typer.Option("--resource-group", "-g", metavar="NAME", help="Azure resource group of the AKS cluster.")
 ]
-Subscription = Annotated[str | None, typer.Option("--subscription", help="Azure subscription of the AKS cluster.")]
+Subscription = Annotated[
+    str | None, typer.Option("--subscription", metavar="ID", help="Azure subscription of the AKS cluster.")
+]
 ConfigFile = Annotated[
     Path,
-    typer.Option("--config-file", "-f", help="File with the job; - is standard input.", show_default=False),
+    typer.Option(
+        *("--config-file", "-f"), metavar="FILE", help="File with the job; - is standard input.", show_default=False
+    ),
 ]
 StorageAccountName = Annotated[
     str | None,
     typer.Option(
-        "--storage-account-name", envvar="AZURE_BATCHAI_STORAGE_ACCOUNT", help="Azure storage account of the share."
+        "--storage-account-name",
+        metavar="NAME",
+        envvar="AZURE_BATCHAI_STORAGE_ACCOUNT",
+        help="Azure storage account of the share.",
     ),
 ]
 StorageAccountKey = Annotated[
     str | None,
     typer.Option(
         "--storage-account-key",
+        metavar="KEY",
         envvar="AZURE_BATCHAI_STORAGE_KEY",
         help="Key of the storage account; better in the environment, where no process list shows it.",
         show_default=False,
@@ -42,17 +54,30 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operation to end.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Interval = Annotated[
-    float, typer.Option("--interval", min=0, help="Accepted for old scripts; changes arrive without polling.")
+    float,
+    typer.Option(
+        "--interval", metavar="SECONDS", min=0, help="Accepted for old scripts; changes arrive without polling."
+    ),
 ]
 
 # What every command has.
 Output = Annotated[
-    Format | None, typer.Option("--output", "-o", help="Format of the data. Default: table on a terminal, else json.")
+    Format | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT",
+        help="Format of the data: json, jsonc, yaml, table, tsv or none. Default: table on a terminal, else json.",
+    ),
 ]
-Query = Annotated[str | None, typer.Option("--query", help="JMESPath expression on the data.")]
+Query = Annotated[
+    str | None, typer.Option("--query", metavar="JMESPATH", help="Print only what this expression selects.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", help="Kubeconfig file to use instead of the default.")]
-KubeContext = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+Kubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig file to use instead of the default.")
+]
+KubeContext = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 IgnoredText = Annotated[str | None, typer.Option("--resource-group", "-g", hidden=True)]
 IgnoredSubscription = Annotated[str | None, typer.Option("--subscription", hidden=True)]
 Verbose = Annotated[bool, typer.Option("--verbose", "--only-show-errors", hidden=True)]

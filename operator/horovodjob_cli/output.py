@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from horovodjob_cli.errors import UsageError
+from horovodjob_cli.errors import UsageError, one_line
 
 # Columns of a table: title -> JMESPath expression on a record.
 Table = Mapping[str, str]
@@ -30,17 +30,16 @@ class Printer:
 
     def __init__(self, format_: Format | None, query: str | None) -> None:
         self._format = format_ or (Format.TABLE if sys.stdout.isatty() else Format.JSON)
-        self._query = compiled(query) if query is not None else None
+        self._query = Query(query) if query is not None else None
 
     def write(self, data: Any, table: Table | None) -> None:
-        """Print the data; nothing for a command that has none."""
-        if data is None and self._query is None:
+        """Print the data; a command that returns None has none."""
+        if data is None:
             return
         if self._query is not None:
-            data, table = self._query.search(data), None
-        text = self._text(data, table)
-        if text:
-            sys.stdout.write(text + "\n")
+            data, table = self._query.result(data), None
+        if text := self._text(data, table):
+            sys.stdout.write(f"{text}\n")
 
     def _text(self, data: Any, table: Table | None) -> str:
         match self._format:
@@ -59,16 +58,28 @@ class Printer:
         return json_text(data)
 
 
-def compiled(query: str) -> Any:
-    """The compiled JMESPath expression. Raises UsageError that shows where it is wrong."""
-    import jmespath
+class Query:
+    """A JMESPath expression. Raises UsageError that shows where it is wrong."""
 
-    try:
-        return jmespath.compile(query)
-    except jmespath.exceptions.JMESPathError as error:
-        position = getattr(error, "lex_position", None)
-        where = f" at character {position + 1}" if position is not None else ""
-        raise UsageError(f"--query {query!r} is not a valid JMESPath expression{where}: see jmespath.org") from error
+    def __init__(self, text: str) -> None:
+        import jmespath
+
+        self._text = text
+        try:
+            self._expression = jmespath.compile(text)
+        except jmespath.exceptions.JMESPathError as error:
+            position = getattr(error, "lex_position", None)
+            where = f" at character {position + 1}" if position is not None else ""
+            raise UsageError(f"--query {text!r} is not a valid JMESPath expression{where}; see jmespath.org") from error
+
+    def result(self, data: Any) -> Any:
+        """What it selects of the data. Raises UsageError where the data does not suit a function of it."""
+        from jmespath.exceptions import JMESPathError
+
+        try:
+            return self._expression.search(data)
+        except JMESPathError as error:
+            raise UsageError(f"--query {self._text!r} does not suit the data: {one_line(error)}") from error
 
 
 def json_text(data: Any) -> str:

@@ -49,7 +49,7 @@ def run(*arguments: str, stdin: str = "", program: str = "hvj") -> Result:
             main()
     finally:
         sys.argv, sys.stdin = before
-    printed = [each.detach().getvalue().decode() for each in (stdout, stderr)]  # type: ignore[attr-defined]
+    printed = [each.detach().getvalue().decode() for each in (stdout, stderr)]
     return Result(int(end.value.code or 0), *printed)
 
 
@@ -102,8 +102,9 @@ def terminal(*arguments: str, columns: int = 80) -> Iterator[Terminal]:
     """`hvj` in a terminal of this width; it is killed at the end if it still runs."""
     controller, screen = pty.openpty()
     environment = os.environ | {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm"}
-    streams = {"stdin": screen, "stdout": screen, "stderr": screen}
-    with subprocess.Popen([PROGRAM, *arguments], env=environment, start_new_session=True, **streams) as process:
+    with subprocess.Popen(
+        [PROGRAM, *arguments], stdin=screen, stdout=screen, stderr=screen, env=environment, start_new_session=True
+    ) as process:
         os.close(screen)
         try:
             yield Terminal(controller, process)

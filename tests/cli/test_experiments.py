@@ -49,4 +49,4 @@ def test_two_names_that_are_one_in_kubernetes_are_refused(hvj: Hvj) -> None:
 def test_a_workspace_that_does_not_exist_names_the_command_that_creates_it(hvj: Hvj) -> None:
     done = hvj("experiment", "create", "-n", "cifar", "-w", "nowhere")
     assert done.code == 3
-    assert "`hvj workspace create`" in done.stderr
+    assert "`hvj workspace create -w nowhere`" in done.stderr

@@ -1,7 +1,5 @@
 """`hvj job show, list, terminate, suspend, resume, scale, delete`."""
 
-from typing import Any
-
 import pytest
 
 from cli.cluster_state import TIME, ClusterState, condition
@@ -24,7 +22,7 @@ def test_a_table_has_the_old_columns_and_progress(hvj: Hvj, cluster: ClusterStat
 def test_the_record_has_the_fields_of_batch_ai(hvj: Hvj, cluster: ClusterState) -> None:
     script = {"path": "/share/train.py", "args": ["--epochs", "2"]}
     cluster.create(command=None, script=script, worker={"replicas": 2, "gpus": 4})
-    error: dict[str, Any] = {
+    error = {
         "time": TIME,
         "attempt": 1,
         "reason": "RankFailed",

@@ -17,7 +17,7 @@ def test_help_and_version_load_no_client_and_no_command(argument: str) -> None:
     assert not modules & {"kubernetes", "azure", "rich", "yaml", "jmespath", "pydantic", "horovodjob_cli.commands.job"}
 
 
-def test_help_lists_every_group(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_group() -> None:
     shown = run("--help").stdout
     for name in ("workspace", "experiment", "cluster", "job", "storage", "convert", "doctor", "completion"):
         assert f"\n  {name} " in shown

@@ -168,7 +168,7 @@ def usage(error: typer.TyperException, program: str) -> str:
     """What is wrong with the command line, and which help describes it."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else program
-    words = " ".join(error.format_message().split()).rstrip(".")
+    words = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     return f"{words[:1].lower()}{words[1:]}; see `{path} --help`"
 
 

@@ -37,8 +37,6 @@ def create(name: Name, workspace: Workspace = None) -> Any:
     try:
         kube.core().create_namespaced_config_map(namespace, {"metadata": metadata})
     except ApiException as error:
-        if error.status == 404:
-            raise NotFound(f"workspace {namespace} does not exist; `hvj workspace create` creates it") from None
         if error.status != 409:
             raise
         existing = kube.plain(kube.core().read_namespaced_config_map(config_map, namespace))

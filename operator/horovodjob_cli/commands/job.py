@@ -52,17 +52,20 @@ class _CreateCommand(TyperCommand):
 def create(
     config_file: ConfigFile,
     name: Annotated[
-        str | None, typer.Option("--name", "-n", help="Name of the job; optional where the file has one.")
+        str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the job, where the file has none.")
     ] = None,
     cluster: Cluster = None,
     experiment: Experiment = None,
     workspace: Workspace = None,
     storage_account_name: StorageAccountName = None,
     storage_account_key: StorageAccountKey = None,
-    image: Annotated[str | None, typer.Option(help="Container image, instead of the file's.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs of each node. Default: one for each process.")] = None,
+    image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Container image, instead of the file's.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
+    ] = None,
     nfs_server: Annotated[
-        list[str] | None, typer.Option(help="Address of a Batch AI file server, as NAME=HOST:/PATH; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=HOST:/PATH", help="Where a file server of Batch AI is now; repeatable."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its code.")] = False,
     quiet: Quiet = False,

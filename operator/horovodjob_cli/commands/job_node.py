@@ -50,10 +50,13 @@ def exec_(
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Run it in a terminal, as a shell needs.")] = False,
+    address: Annotated[list[str] | None, typer.Option("--address", "-L", hidden=True)] = None,
     workspace: Workspace = None,
     experiment: Experiment = None,
 ) -> None:
     """Run a command in a container of a job and exit with its exit code."""
+    if address:
+        raise UsageError("hvj forwards no ports; use `kubectl port-forward POD PORT:PORT` instead of --address")
     if bool(arguments) == bool(shell_command):
         raise UsageError("name one command, as in `hvj job node exec -j JOB -- nvidia-smi`")
     if tty and not sys.stdin.isatty():
