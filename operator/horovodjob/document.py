@@ -8,6 +8,19 @@ from typing import Any
 
 from horovodjob.conversion import Notes
 
+LARGEST = 10**18
+MOST_LEVELS = 100
+
+
+def root(document: Any, notes: Notes, what: str) -> "Node":
+    """The document as an object. Raises ConversionError for anything else."""
+    if not isinstance(document, Mapping):
+        notes.refuse("", f"the file must have one object: {what}")
+    elif _is_deep(document):
+        notes.refuse("", f"the file has more than {MOST_LEVELS} levels of objects and lists: {what} has fewer")
+    notes.raise_problems()
+    return Node(document, "", notes)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -36,7 +49,7 @@ class Node:
     def scalar(self, key: str) -> str | None:
         """A string or a number, as a string; it can be empty."""
         value = self.value.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST:
             return str(value)
         return value if value == "" else self.text(key)
 
@@ -121,10 +134,21 @@ def unknown_keys(value: Any, known: Collection[str], path: str = "") -> Iterator
             yield here, close[0] if close else None
 
 
+def _is_deep(document: Any) -> bool:
+    """Whether reading it, level by level, would exceed Python's stack."""
+    level = [document]
+    for _ in range(MOST_LEVELS):
+        inner = [value.values() if isinstance(value, Mapping) else value for value in level]
+        level = [value for values in inner for value in values if isinstance(value, Mapping | list)]
+        if not level:
+            return False
+    return True
+
+
 def _whole(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str):
         text = value.strip()
         return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
-    return int(value) if value == value and abs(value) < 1e18 and value == int(value) else None
+    return int(value) if abs(value) < LARGEST and value == int(value) else None

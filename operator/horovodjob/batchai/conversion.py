@@ -15,7 +15,7 @@ from horovodjob.batchai.storage_accounts import Options
 from horovodjob.batchai.toolkits import MOST_NODES, Context, toolkit_program
 from horovodjob.batchai.variables import GENERATED, JOB_TEMP, MOUNT, with_todays_names
 from horovodjob.conversion import Conversion, ConversionError, Note, Notes, conversion
-from horovodjob.document import Node, unknown_keys
+from horovodjob.document import Node, root, unknown_keys
 
 __all__ = ["Conversion", "ConversionError", "Note", "convert"]
 
@@ -69,15 +69,15 @@ def convert(
 
 def _properties(document: Any, notes: Notes) -> Node:
     """The job's properties, which the clients took with and without their wrapper; unknown keys are warned about."""
-    if not isinstance(document, Mapping):
-        notes.refuse("", "the file must have one JSON object: Batch AI's job.json")
-        notes.raise_problems()
-    wrapped = Node(document, "", notes).child("properties") if document.get("properties") is not None else None
+    top = root(document, notes, "Batch AI's job.json")
+    wrapped = top.child("properties")
     prefix = "properties." if wrapped is not None else ""
     known = {f"{prefix}{path}" for path in FIELDS} | IGNORED | {f"{prefix}{key}" for key in IGNORED}
     for path, close in unknown_keys(document, known):
         notes.warn(path, "is not a field of job.json and is ignored" + (f": is {close} meant?" if close else ""))
-    return wrapped or Node({} if document.get("properties") is not None else document, "", notes)
+    if wrapped is None and top.has("properties"):
+        return Node({}, "properties", notes)
+    return wrapped if wrapped is not None else top
 
 
 def _resource_name(name: str, notes: Notes) -> str:

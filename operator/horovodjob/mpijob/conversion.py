@@ -6,7 +6,7 @@ from typing import Any
 from horovodjob.api.vocabulary import API_VERSION, KIND, LABEL_EXPERIMENT
 from horovodjob.batchai.names import JOB_NAME_LENGTH, label_value, pool_name_error, resource_name
 from horovodjob.conversion import Conversion, ConversionError, Notes, conversion
-from horovodjob.document import Node, unknown_keys
+from horovodjob.document import Node, root, unknown_keys
 from horovodjob.mpijob.launcher import Launch, launch
 from horovodjob.mpijob.pods import RolePod, environment, read_pod, role_template, runs_as_root, shared_fields
 from horovodjob.mpijob.size import job_size
@@ -58,9 +58,9 @@ def convert(
     Raises ConversionError with every problem of the document.
     """
     notes = Notes()
-    root = _root(document, notes)
-    metadata = _metadata(root, name, namespace, experiment)
-    spec = root.child("spec") or Node({}, "spec", notes)
+    top = _root(document, notes)
+    metadata = _metadata(top, name, namespace, experiment)
+    spec = top.child("spec") or Node({}, "spec", notes)
     replicas = spec.child("mpiReplicaSpecs")
     if replicas is None:
         notes.refuse(spec.at("mpiReplicaSpecs"), "is missing: add Launcher and Worker")
@@ -92,31 +92,28 @@ def convert(
 
 
 def _root(document: Any, notes: Notes) -> Node:
-    if not isinstance(document, Mapping):
-        notes.refuse("", "the file must have one object: a Kubeflow MPIJob")
-        notes.raise_problems()
-    root = Node(document, "", notes)
+    top = root(document, notes, "a Kubeflow MPIJob")
     if document.get("kind") != "MPIJob":
         notes.refuse("kind", "must be MPIJob")
     if document.get("apiVersion") not in VERSIONS:
         notes.refuse("apiVersion", f"must be {' or '.join(VERSIONS)}")
-    if not root.has("spec"):
+    if not top.has("spec"):
         notes.refuse("spec", "is missing: add it")
     for path, close in unknown_keys(document, KNOWN):
         notes.warn(path, "is not a field of an MPIJob and is ignored" + (f": is {close} meant?" if close else ""))
-    return root
+    return top
 
 
-def _metadata(root: Node, name: str | None, namespace: str | None, experiment: str | None) -> dict[str, Any]:
-    given = root.child("metadata") or Node({}, "metadata", root.notes)
+def _metadata(top: Node, name: str | None, namespace: str | None, experiment: str | None) -> dict[str, Any]:
+    given = top.child("metadata") or Node({}, "metadata", top.notes)
     original = name if name is not None else given.text("name") or (given.text("generateName") or "").rstrip("-")
     metadata: dict[str, Any] = {"name": "job"}
     try:
         metadata["name"] = resource_name(original)
     except ValueError:
-        root.notes.refuse(given.at("name"), "is missing: add it, or give --name")
+        top.notes.refuse(given.at("name"), "is missing: add it, or give --name")
     if original and metadata["name"] != original:
-        root.notes.warn(
+        top.notes.warn(
             given.at("name"),
             f"is {metadata['name']} now: a name has at most {JOB_NAME_LENGTH} lower-case letters, digits and hyphens",
         )
@@ -127,7 +124,7 @@ def _metadata(root: Node, name: str | None, namespace: str | None, experiment: s
         try:
             labels[LABEL_EXPERIMENT] = label_value(experiment)
         except ValueError as error:
-            root.notes.refuse("--experiment", str(error))
+            top.notes.refuse("--experiment", str(error))
     annotations = _strings(given, "annotations")
     annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
     return metadata | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})

@@ -251,6 +251,17 @@ def test_what_is_no_job_is_refused(document: object) -> None:
     assert problems(document)
 
 
+def test_a_document_with_endless_levels_is_refused() -> None:
+    nested: object = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert "levels" in problems(small(secrets=nested))[""]
+    nested = {"value": 10**5000}
+    assert problems(small(environmentVariables=[{"name": "A"} | nested])) == {
+        "properties.environmentVariables[0].value": "must be a string: put it into quotes"
+    }
+
+
 def test_the_whole_document_is_converted() -> None:
     spec = spec_of(EVERYTHING)
     assert spec["script"]["args"] == ["--out", "$(AZ_BATCHAI_OUTPUT_MODEL)", "--price", "it costs $$5", "$(GREETING)"]

@@ -1,6 +1,7 @@
 """Kubeflow's MPIJobs as HorovodJobs, with a warning for what is not carried over."""
 
 import copy
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -358,3 +359,10 @@ def test_all_problems_are_reported_at_once() -> None:
 @pytest.mark.parametrize("document", [None, [], {}, {"kind": "MPIJob"}, {"spec": 5}, {"spec": {"mpiReplicaSpecs": {}}}])
 def test_what_is_no_mpijob_is_refused(document: object) -> None:
     assert problems(document)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800", datetime(2018, 7, 18, tzinfo=UTC)])
+def test_a_value_that_json_does_not_have_is_refused(value: object) -> None:
+    document = mpijob()
+    pod(document, "Worker")["affinity"] = {"value": value}
+    assert "JSON" in problems(document)[""]
