@@ -184,7 +184,7 @@ def test_a_change_waits_for_another_operation(hvj: Hvj, nodes: Nodes, arm: Resou
 
 def test_a_change_is_based_on_the_newest_version_of_the_pool(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
-    arm.clusters[1].pools[POOL].properties["nodeLabels"] = {"team": "vision"}
+    arm.interfere(nodeLabels={"team": "vision"})
     assert hvj("cluster", "resize", "-n", POOL, "-t", "1").code == 0
     assert arm.clusters[1].pools[POOL].properties["nodeLabels"] == {"team": "vision"}
 

@@ -11,6 +11,8 @@ from azure_fakes.arm.errors import ArmError, change_not_allowed, invalid_paramet
 POOL_TYPE = "Microsoft.ContainerService/managedClusters/agentPools"
 CLUSTER_TYPE = "Microsoft.ContainerService/managedClusters"
 FIXED = ("vmSize", "osType", "vnetSubnetID", "maxPods", "scaleSetPriority")
+# A PUT without these removes them.
+REPLACED = ("nodeLabels", "nodeTaints", "tags")
 MAX_NODES = 1000
 # vCPUs of the sizes that tests use.
 CORES = {"Standard_NC4as_T4_v3": 4, "Standard_NC24ads_A100_v4": 24, "Standard_D4s_v5": 4}
@@ -113,7 +115,8 @@ def validated(name: str, wanted: dict[str, Any], current: dict[str, Any] | None)
     """The properties of a PUT with the service's defaults. Raises ArmError."""
     if not re.fullmatch(r"[a-z][a-z0-9]{0,11}", name):
         raise invalid_parameter("agentPoolProfile.name", f"'{name}' must match ^[a-z][a-z0-9]{{0,11}}$.")
-    properties = {**new_pool(name).properties, **(current or {}), **wanted}
+    before = {**new_pool(name).properties, **(current or {})}
+    properties = {**{key: value for key, value in before.items() if key not in REPLACED}, **wanted}
     properties = {key: value for key, value in properties.items() if value is not None and key != "eTag"}
     for key in FIXED:
         if current and current.get(key) != properties.get(key):

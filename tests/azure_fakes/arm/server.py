@@ -76,6 +76,7 @@ class ResourceManager:
         self._operations: dict[str, Operation] = {}
         self._throttled: list[int] = []
         self._next_error: ArmError | None = None
+        self._interference: dict[str, Any] = {}
         self._held = False
         self._lock = threading.RLock()
         self._server = HttpsServer(self._answer, directory)
@@ -108,6 +109,10 @@ class ResourceManager:
     def fail_next_operation(self, code: str, message: str) -> None:
         """Lets the next long-running operation end as Failed."""
         self._next_error = ArmError(409, code, message)
+
+    def interfere(self, **properties: Any) -> None:
+        """Lets somebody else change the pool between the next reading of it and the PUT that follows."""
+        self._interference = properties
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -219,6 +224,9 @@ class ResourceManager:
 
     def _put(self, request: Request, cluster: Cluster, name: str) -> Response:
         pool = cluster.pools.get(name)
+        if pool and self._interference:
+            pool.properties |= self._interference
+            pool.etag, self._interference = "another", {}
         expected = request.headers.get("if-match", "*").strip('"')
         if expected != "*" and (pool is None or expected != pool.etag):
             raise precondition_failed()
