@@ -45,7 +45,7 @@ def without_keys(service: FilesService) -> Account:
     ("account", "error", "words"),
     [
         (lambda service: key(service, new_key()), AccessDenied, "does not accept the given key; it was rotated"),
-        (lambda service: key(service, "a"), AccessDenied, "the given key is not an account key"),
+        (lambda service: key(service, "abcde"), AccessDenied, "the given key is not an account key"),
         (lambda service: sas(service, "l", -HOUR), AccessDenied, "does not accept the given SAS; it has expired"),
         (lambda service: sas(service, "r", HOUR), AccessDenied, "the given SAS lacks the permission"),
         (firewalled, AccessDenied, "its network rules refuse this network"),
