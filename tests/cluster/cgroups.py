@@ -1,5 +1,7 @@
 """The cgroup that holds all pods of a cluster: made before the kubelet starts, emptied and removed at the end.
 
+Each further node has one below it.
+
 Tested with cgroup v1 (each controller mounted by itself). The branches for cgroup v2 follow the kernel's
 documentation and have not been run on such a machine.
 """
@@ -11,14 +13,12 @@ import time
 from pathlib import Path
 
 from cluster.errors import ClusterError
-from cluster.settings import Cluster
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 REMOVAL_SECONDS = 10
-# All pods together weigh as much as eight processes outside: by default they weigh as much as one, and starve where
-# tests or compilers run beside them. The files of cgroup v1 and v2, with their own scales.
-PROCESSOR_WEIGHTS = {"cpu.shares": "8192", "cpu.weight": "800"}
+WEIGHT = 8  # by default all pods together weigh as much as one process, and starve where tests or compilers run
+PROCESSOR_WEIGHTS = {"cpu.shares": 1024, "cpu.weight": 100}  # of one process, in cgroup v1 and v2
 
 
 def is_unified() -> bool:
@@ -43,50 +43,50 @@ def missing_controllers() -> list[str]:
     return [name for name in CONTROLLERS if name not in present]
 
 
-def ensure_cgroup(cluster: Cluster) -> None:
-    """The kubelet wants its root cgroup to be there, with all controllers."""
+def ensure_cgroup(name: str, weight: int = WEIGHT) -> None:
+    """The kubelet wants its root cgroup to be there, with all controllers; as heavy as `weight` processes."""
     if is_unified():
         enabled = " ".join(f"+{name}" for name in CONTROLLERS)
         (ROOT / "cgroup.subtree_control").write_text(enabled)
     for root in hierarchies():
-        group = root / cluster.interface
+        group = root / name
         group.mkdir(exist_ok=True)
         if is_unified():
             (group / "cgroup.subtree_control").write_text(enabled)
-        for name, weight in PROCESSOR_WEIGHTS.items():
-            if (group / name).exists():
-                (group / name).write_text(weight)
-        for name in ("cpuset.cpus", "cpuset.mems"):  # in v1 a new cpuset is empty, and nothing can run in it
-            if (group / name).exists() and not is_unified() and not (group / name).read_text().strip():
-                (group / name).write_text((root / name).read_text())
+        for file, one in PROCESSOR_WEIGHTS.items():
+            if (group / file).exists():
+                (group / file).write_text(str(weight * one))
+        for file in ("cpuset.cpus", "cpuset.mems"):  # in v1 a new cpuset is empty, and nothing can run in it
+            if (group / file).exists() and not is_unified() and not (group / file).read_text().strip():
+                (group / file).write_text((root / file).read_text())
 
 
-def kill_pods(cluster: Cluster) -> None:
-    """KILL everything in the cluster's cgroup until it is empty."""
+def kill_pods(name: str) -> None:
+    """KILL everything in a cgroup and below it until it is empty."""
     deadline = time.monotonic() + REMOVAL_SECONDS
-    while pids := pod_processes(cluster):
+    while pids := pod_processes(name):
         if time.monotonic() > deadline:
-            raise ClusterError(f"processes {sorted(pids)} of the cluster {cluster.name!r} do not end")
+            raise ClusterError(f"processes {sorted(pids)} in the cgroup {name} do not end")
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 
-def pod_processes(cluster: Cluster) -> set[int]:
-    """All processes of the cluster's pods."""
+def pod_processes(name: str) -> set[int]:
+    """All processes in a cgroup and below it."""
     found: set[int] = set()
     for root in hierarchies():
-        for directory, _, _ in os.walk(root / cluster.interface):  # skips groups that go while we look
+        for directory, _, _ in os.walk(root / name):  # skips groups that go while we look
             with contextlib.suppress(OSError):
                 found.update(int(line) for line in (Path(directory) / "cgroup.procs").read_text().split())
     return found - {0}
 
 
-def remove_cgroup(cluster: Cluster) -> None:
-    """Remove the cluster's cgroup from all hierarchies."""
+def remove_cgroup(name: str) -> None:
+    """Remove a cgroup and those below it from all hierarchies."""
     deadline = time.monotonic() + REMOVAL_SECONDS
-    while left := [root / cluster.interface for root in hierarchies() if (root / cluster.interface).exists()]:
+    while left := [root / name for root in hierarchies() if (root / name).exists()]:
         for group in left:
             for directory, _, _ in os.walk(group, topdown=False):
                 with contextlib.suppress(OSError):  # still busy: the next round

@@ -52,9 +52,9 @@ class Client:
         finally:
             connection.close()
 
-    def apply(self, path: str, wanted: dict[str, Any]) -> None:
-        """Server-side apply: creates or updates, and writes nothing if all is as wanted."""
-        query = "?fieldManager=local-cluster&force=true"
+    def apply(self, path: str, wanted: dict[str, Any], *, dry_run: bool = False) -> None:
+        """Server-side apply: creates or updates, and writes nothing if all is as wanted, or for a dry run."""
+        query = "?fieldManager=local-cluster&force=true" + ("&dryRun=All" if dry_run else "")
         body = json.dumps(wanted)
         self._object(path, *self._request("PATCH", path + query, body, "application/apply-patch+yaml"))
 
@@ -62,6 +62,12 @@ class Client:
         """Change the fields in `change`; null removes one."""
         body = json.dumps(change)
         self._object(path, *self._request("PATCH", path, body, "application/merge-patch+json"))
+
+    def delete(self, path: str) -> None:
+        """Delete the object at `path`, if there is one."""
+        status, body = self._request("DELETE", path, None, "")
+        if status != http.HTTPStatus.NOT_FOUND:
+            self._object(path, status, body)
 
     def _object(self, path: str, status: int, body: bytes) -> dict[str, Any]:
         if status >= http.HTTPStatus.BAD_REQUEST:

@@ -1,6 +1,7 @@
 """The commands of `python3 tests/cluster`."""
 
 import argparse
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ from cluster.errors import ClusterError
 from cluster.health import problems
 from cluster.lifecycle import LocalCluster
 from cluster.machine import check_machine
+from cluster.nodes import DEFAULT_PREFIX, Pool, components, nodes
 from cluster.processes import Processes
 from cluster.progress import Progress
-from cluster.settings import COMPONENTS, DEFAULT_NAME, NODE_NAME, Cluster
+from cluster.settings import DEFAULT_NAME, Cluster
 
 
 def main() -> int:
@@ -59,30 +61,44 @@ def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> 
             serve_api(progress, with_controllers=arguments.controllers)
         case "gpus":
             LocalCluster(cluster, progress).advertise_gpus(arguments.count)
+        case "nodes":
+            LocalCluster(cluster, progress).resize(pool_of(arguments))
     return 0
+
+
+def pool_of(arguments: argparse.Namespace) -> Pool | None:
+    """The nodes that are asked for; nothing where all are to go."""
+    if arguments.count == 0 and arguments.prefix is None:
+        return None
+    labels, taints = (tuple(sorted(set(given))) for given in (arguments.label, arguments.taint))
+    return Pool(arguments.count, arguments.prefix or DEFAULT_PREFIX, labels, taints, arguments.gpus)
 
 
 def status(cluster: Cluster) -> int:
     """Print what runs and what is missing; 0 if nothing is."""
     processes = Processes(cluster)
-    for name in COMPONENTS:
+    for name in components(cluster):
         pid = processes.pid(name)
         print(f"{name:<26}{f'runs (process {pid})' if pid else 'does not run'}")
     if found := problems(cluster):
         print(f"cluster {cluster.name!r} is not healthy:", *found, sep="\n- ")
         return 1
-    print(f"cluster {cluster.name!r} is healthy: node {NODE_NAME} is Ready, the DNS answers")
+    ready = ", ".join(node.name for node in nodes(cluster))
+    print(f"cluster {cluster.name!r} is healthy: Ready is {ready}; the DNS answers")
     print(f"KUBECONFIG={cluster.kubeconfig}")
     return 0
 
 
 def logs(cluster: Cluster, component: str | None, *, follow: bool) -> int:
     """Show the end of the logs of one component, or of all."""
-    names = [component] if component else [name for name in COMPONENTS if (cluster.log / f"{name}.log").exists()]
-    if not names or not (cluster.log / f"{names[0]}.log").exists():
+    known = components(cluster)
+    if component and component not in known:
+        raise ClusterError(f"{component!r} is no component; there are {', '.join(known)}")
+    files = [cluster.log / f"{name}.log" for name in ([component] if component else known)]
+    present = [str(file) for file in files if file.exists()]
+    if not present:
         raise ClusterError(f"there are no logs in {cluster.log}")
-    lines = "-n100" if component else "-n10"
-    command = ["tail", lines, *(["-F"] if follow else []), *(str(cluster.log / f"{name}.log") for name in names)]
+    command = ["tail", "-n100" if component else "-n10", *(["-F"] if follow else []), *present]
     return subprocess.run(command, check=False).returncode
 
 
@@ -110,10 +126,30 @@ def parser() -> argparse.ArgumentParser:
     load = commands.add_parser("load-image", help="import docker-archives or OCI archives")
     load.add_argument("archives", nargs="+", type=Path, metavar="TAR")
     shown = commands.add_parser("logs", help="show the end of the components' logs")
-    shown.add_argument("component", nargs="?", choices=COMPONENTS)
+    shown.add_argument("component", nargs="?")
     shown.add_argument("-f", "--follow", action="store_true")
     gpus = commands.add_parser("gpus", help="let the node advertise N GPUs that it does not have")
     gpus.add_argument("count", type=int, metavar="N")
+    further = commands.add_parser("nodes", help="let the cluster have N nodes beside the first; 0 removes them all")
+    further.add_argument("count", type=int, metavar="N")
+    further.add_argument("--prefix", help=f"of their names; N is for nodes of this prefix then ({DEFAULT_PREFIX})")
+    further.add_argument("--label", action="append", default=[], type=label, metavar="KEY=VALUE")
+    further.add_argument("--taint", action="append", default=[], type=taint, metavar="KEY=VALUE:EFFECT")
+    further.add_argument("--gpus", type=int, default=0, metavar="N", help="that each of them advertises")
     api = commands.add_parser("apiserver", help="run etcd and an API server alone, in the foreground")
     api.add_argument("--controllers", action="store_true", help="with the controller manager")
     return parser
+
+
+def label(text: str) -> str:
+    """A label as it is given."""
+    if not re.fullmatch("[^=]+=[^=]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return text
+
+
+def taint(text: str) -> str:
+    """A taint as it is given; the value may be missing."""
+    if not re.fullmatch("[^=:]+(=[^=:]*)?:(NoSchedule|PreferNoSchedule|NoExecute)", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE:NoSchedule, :PreferNoSchedule or :NoExecute")
+    return text

@@ -7,10 +7,10 @@ from cluster import dns, policyengine
 from cluster.client import Client
 from cluster.errors import ClusterError
 from cluster.network import missing_routes
+from cluster.nodes import components, node_path, nodes
 from cluster.processes import Processes
-from cluster.settings import API_PORT, COMPONENTS, NODE_NAME, Cluster
+from cluster.settings import API_PORT, Cluster, Node
 
-NODE = f"/api/v1/nodes/{NODE_NAME}"
 PATIENCE_SECONDS = 5  # on a busy machine a healthy cluster may miss one question
 
 
@@ -29,7 +29,7 @@ def problems(cluster: Cluster) -> list[str]:
 def missing_parts(cluster: Cluster) -> list[str]:
     """Components, routes and files that are not there."""
     processes = Processes(cluster)
-    found = [f"{name} does not run" for name in COMPONENTS if processes.pid(name) is None]
+    found = [f"{name} does not run" for name in components(cluster) if processes.pid(name) is None]
     found += [f"no route leads to {cidr}" for cidr in missing_routes(cluster)]
     if not cluster.kubeconfig.exists():
         found.append(f"there is no {cluster.kubeconfig}")
@@ -43,8 +43,7 @@ def unanswered_questions(cluster: Cluster) -> list[str]:
         client = Client(cluster.node_address, API_PORT, cluster.pki)
         if not client.is_ready():
             return ["the API server is not ready"]
-        if not is_node_ready(client):
-            found.append(f"node {NODE_NAME} is not Ready")
+        found += [f"node {node.name} is not Ready" for node in nodes(cluster) if not is_node_ready(client, node)]
         if not dns.answers(cluster):
             found.append("the DNS does not answer")
         if not policyengine.is_enforcing(cluster):
@@ -54,10 +53,11 @@ def unanswered_questions(cluster: Cluster) -> list[str]:
     return found
 
 
-def is_node_ready(client: Client, since: datetime | None = None) -> bool:
+def is_node_ready(client: Client, node: Node, since: datetime | None = None) -> bool:
     """Whether pods can be put on the node, and its kubelet has said so after `since`."""
-    found = client.get(NODE)
-    if found is None or found["spec"].get("taints"):
+    found = client.get(node_path(node))
+    own = [taint["key"] for taint in node.taint_objects]
+    if found is None or any(taint["key"] not in own for taint in found["spec"].get("taints", [])):
         return False
     ready = [c for c in found.get("status", {}).get("conditions", []) if c["type"] == "Ready"]
     return any(

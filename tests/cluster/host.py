@@ -28,6 +28,7 @@ COMPILED_IN = (
     "/run/containerd",
     "/opt/containerd",
 )
+CNI_RESULTS = Path("/var/lib/cni/results")
 
 
 def prepare_host() -> None:
@@ -75,14 +76,30 @@ def unmount_all(*directories: Path) -> None:
 
 def remove_runtime_traces(cluster: Cluster) -> None:
     """Remove this cluster's entries from directories that it may share with other container runtimes."""
-    for result in Path("/var/lib/cni/results").glob(f"{cluster.interface}-*"):
+    for result in CNI_RESULTS.glob(f"{cluster.interface}-*"):
         result.unlink()
+    remove_links_to_logs(cluster.log)
+    for directory in (cluster.run, *cluster.run.glob("nodes/*")):
+        remove_shim_sockets(directory)
+
+
+def remove_links_to_logs(directory: Path) -> None:
+    """Remove what a kubelet has made for those who look for logs of containers where Docker had them."""
     for link in Path("/var/log/containers").glob("*.log"):
-        if link.is_symlink() and link.readlink().is_relative_to(cluster.log):
+        if link.is_symlink() and link.readlink().is_relative_to(directory):
             link.unlink()
-    for bundle in (cluster.run / "containerd").glob("io.containerd.runtime.v2.task/*/*"):
+
+
+def remove_shim_sockets(directory: Path) -> None:
+    """Remove the sockets, all in one directory of the machine, of a containerd's shims that have ended."""
+    for bundle in bundles(directory):
         for socket in shim_sockets(bundle):
             socket.unlink(missing_ok=True)
+
+
+def bundles(directory: Path) -> list[Path]:
+    """The directory, named by its id, of each running container of the containerd in a node's run directory."""
+    return list((directory / "containerd").glob("io.containerd.runtime.v2.task/*/*"))
 
 
 def shim_sockets(bundle: Path) -> list[Path]:

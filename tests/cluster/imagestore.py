@@ -1,4 +1,4 @@
-"""Images in the node's containerd: imported from archives, once for the same content."""
+"""Images in a node's containerd: imported from archives, once for the same content."""
 
 import contextlib
 import hashlib
@@ -9,24 +9,24 @@ from pathlib import Path
 
 from cluster.binaries import Binaries
 from cluster.errors import ClusterError
-from cluster.settings import Cluster
+from cluster.settings import Node
 
 ARCHIVE_LABEL = "horovodjob.dev/archive"
 INDEX_FILES = ("manifest.json", "index.json")  # of a docker-archive, of an OCI archive
 
 
 class ImageStore:
-    """The images that pods of one cluster can use."""
+    """The images that pods on one node can use."""
 
-    def __init__(self, cluster: Cluster, binaries: Binaries) -> None:
-        self.cluster, self.binaries = cluster, binaries
+    def __init__(self, node: Node, binaries: Binaries) -> None:
+        self.node, self.binaries = node, binaries
 
     def is_answering(self) -> bool:
         """Whether containerd serves requests."""
-        if not self.cluster.containerd_socket.exists():
+        if not self.node.containerd_socket.exists():
             return False
         with contextlib.suppress(ClusterError):
-            self._ctr("version")
+            self.ctr("version")
             return True
         return False
 
@@ -36,28 +36,29 @@ class ImageStore:
         present = self._labelled(fingerprint)
         if present and present.issuperset(names):
             return sorted(present), False
-        before = set(self._ctr("images", "ls", "-q").splitlines())
-        self._ctr("images", "import", str(archive))
-        imported = names or set(self._ctr("images", "ls", "-q").splitlines()) - before
+        before = set(self.ctr("images", "ls", "-q").splitlines())
+        self.ctr("images", "import", str(archive))
+        imported = names or set(self.ctr("images", "ls", "-q").splitlines()) - before
         for name in imported:  # the label comes last: an interrupted import is repeated
-            self._ctr("images", "label", name, f"{ARCHIVE_LABEL}={fingerprint}")
+            self.ctr("images", "label", name, f"{ARCHIVE_LABEL}={fingerprint}")
         return sorted(imported), True
 
     def remove_containers(self) -> None:
         """Forget all containers, whose processes have ended, with their file systems."""
-        if containers := self._ctr("containers", "ls", "-q").split():
-            self._ctr("containers", "rm", *containers)
+        if containers := self.ctr("containers", "ls", "-q").split():
+            self.ctr("containers", "rm", *containers)
 
     def _labelled(self, fingerprint: str) -> set[str]:
-        return set(self._ctr("images", "ls", "-q", f'labels."{ARCHIVE_LABEL}"=={fingerprint}').splitlines())
+        return set(self.ctr("images", "ls", "-q", f'labels."{ARCHIVE_LABEL}"=={fingerprint}').splitlines())
 
-    def _ctr(self, *arguments: str) -> str:
-        command = [str(self.binaries.path("ctr")), f"--address={self.cluster.containerd_socket}"]
+    def ctr(self, *arguments: str, stdin: bytes = b"") -> str:
+        """Standard output of containerd's own client."""
+        command = [str(self.binaries.path("ctr")), f"--address={self.node.containerd_socket}"]
         command += ["--namespace=k8s.io", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, check=False)
         if done.returncode:
-            raise ClusterError(f"ctr {' '.join(arguments)[:200]} ended with: {done.stderr.strip()}")
-        return done.stdout
+            raise ClusterError(f"ctr {' '.join(arguments)[:200]} ended with: {done.stderr.decode().strip()}")
+        return done.stdout.decode()
 
 
 def describe(archive: Path) -> tuple[str, set[str]]:

@@ -5,7 +5,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from cluster.controlplane import (
     write_configuration,
 )
 from cluster.errors import ClusterError, MachineUnfit
-from cluster.health import NODE, is_node_ready
+from cluster.furthernodes import GPU, FurtherNodes, claim_gpus
+from cluster.health import is_node_ready
 from cluster.host import (
     make_shared_mount,
     prepare_host,
@@ -32,15 +33,13 @@ from cluster.host import (
 )
 from cluster.imagestore import ImageStore
 from cluster.network import ensure_network, mount_points, remove_network
+from cluster.nodes import Pool, nodes, remember, resized
 from cluster.pki import control_plane_certificates, ensure_certificates, node_certificates, write_kubeconfig
 from cluster.processes import Component, Processes
-from cluster.progress import Progress, wait_until
-from cluster.settings import API_PORT, COMPONENTS, NODE_NAME, RUN_ROOT, Cluster
+from cluster.progress import Progress
+from cluster.settings import API_PORT, COMPONENTS, NODE_NAME, RUN_ROOT, Cluster, Node
 
 IMAGES = ("pause", "coredns")
-GPU = "nvidia.com/gpu"
-# Only a hopeless wait ends here: a busy machine takes its time.
-READY_SECONDS = 300
 
 
 class LocalCluster:
@@ -48,9 +47,11 @@ class LocalCluster:
 
     def __init__(self, cluster: Cluster, progress: Progress) -> None:
         self.cluster, self.progress = cluster, progress
+        self.node = Node(cluster)
         self.binaries = Binaries(cluster.cache)
         self.processes = Processes(cluster)
-        self.images = ImageStore(cluster, self.binaries)
+        self.images = ImageStore(self.node, self.binaries)
+        self.further = FurtherNodes(cluster, self.binaries, self.processes, progress)
         self.settings = ControlPlaneSettings(
             directory=cluster.state,
             address=cluster.node_address,
@@ -85,6 +86,7 @@ class LocalCluster:
         with lock(self.cluster, self.progress):
             self._take_down()
             self.cluster.gpu_count_file.unlink(missing_ok=True)
+            remember(self.cluster, ())
             if purge:
                 shutil.rmtree(self.cluster.state, ignore_errors=True)
             self.progress.step(f"cluster {self.cluster.name!r} is down")
@@ -99,12 +101,21 @@ class LocalCluster:
             seconds = time.monotonic() - began
             verb = f"imported in {seconds:.1f} s" if imported else "already there"
             self.progress.step(f"{archive.name}: {', '.join(names)} {verb}")
+        self.further.share_images()
+
+    def resize(self, pool: Pool | None) -> None:
+        """Let there be so many nodes of this kind beside the first, or none of any kind; heals those that stay."""
+        with lock(self.cluster, self.progress):
+            self._insist_on_being_up()
+            self.further.change(resized(self.cluster, pool) if pool else ())
+            self._start_node()  # some of its components are told which nodes there are
+            self.further.ensure_running()
 
     def advertise_gpus(self, count: int) -> None:
         """Let the node claim `count` GPUs; the kubelet keeps resources that it does not know."""
         self._insist_on_being_up()
         self.cluster.gpu_count_file.write_text(str(count))
-        self._claim_gpus(count)
+        claim_gpus(self.client, self.node, count)
         self.progress.step(f"{NODE_NAME} advertises {count} {GPU}")
 
     def _insist_on_being_up(self) -> None:
@@ -131,11 +142,12 @@ class LocalCluster:
         if ensure_network(cluster):
             self._end_processes()  # those of an earlier namespace are cut off
         self._ensure_certificates()
-        ensure_cgroup(cluster)
+        ensure_cgroup(cluster.interface)
         make_shared_mount(cluster.kubelet_root)
         self.progress.step("network, certificates and cgroups are there")
         self._start_control_plane()
         self._wait_until_usable(since=self._start_node())
+        self.further.ensure_running()
 
     def _ensure_certificates(self) -> None:
         cluster = self.cluster
@@ -155,12 +167,12 @@ class LocalCluster:
         plan, binaries = self.settings, self.binaries
         self._ensure(Component("etcd", tuple(etcd_command(binaries, plan))))
         self._ensure(Component("kube-apiserver", tuple(apiserver_command(binaries, plan)), (plan.audit_policy,)))
-        self._ensure(node.containerd(self.cluster, binaries))
-        self._wait("containerd", self.images.is_answering, "containerd")
+        self._ensure(node.containerd(self.node, binaries))
+        self.processes.wait("containerd", self.images.is_answering, "containerd")
         for image in IMAGES:
             self.images.load(binaries.image(image))
         client = self.client
-        self._wait("the API server", client.is_ready, "etcd", "kube-apiserver")
+        self.processes.wait("the API server", client.is_ready, "etcd", "kube-apiserver")
         self.progress.step("the API server is ready")
         manager = controller_manager_command(binaries, plan, secure_port=10257)
         self._ensure(Component("kube-controller-manager", tuple(manager)))
@@ -171,20 +183,20 @@ class LocalCluster:
         began = datetime.now(UTC).replace(microsecond=0)
         if not policyengine.is_enforcing(self.cluster):
             self.processes.stop("policy-engine")  # one that runs and has lost its table makes it when it starts
-        self._ensure(node.policy_engine(self.cluster))
-        started = self._ensure(node.kubelet(self.cluster, self.binaries))
+        self._ensure(node.policy_engine(self.cluster, nodes(self.cluster)))
+        started = self._ensure(node.kubelet(self.node, self.binaries))
         self._ensure(node.kube_proxy(self.cluster, self.binaries))
         dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
         return began if started else None
 
     def _wait_until_usable(self, *, since: datetime | None) -> None:
         client = self.client
-        self._wait(f"node {NODE_NAME}", lambda: is_node_ready(client, since), *COMPONENTS)
+        self.processes.wait(f"node {NODE_NAME}", lambda: is_node_ready(client, self.node, since), *COMPONENTS)
         self.progress.step(f"node {NODE_NAME} is Ready")
         if self.cluster.gpu_count_file.exists():
-            self._claim_gpus(int(self.cluster.gpu_count_file.read_text()))
-        self._wait("the policy engine", lambda: policyengine.is_enforcing(self.cluster), *COMPONENTS)
-        self._wait("the DNS", lambda: dns.answers(self.cluster), *COMPONENTS)
+            claim_gpus(client, self.node, int(self.cluster.gpu_count_file.read_text()))
+        self.processes.wait("the policy engine", lambda: policyengine.is_enforcing(self.cluster), *COMPONENTS)
+        self.processes.wait("the DNS", lambda: dns.answers(self.cluster), *COMPONENTS)
         self.progress.step("the DNS answers")
 
     def _ensure(self, component: Component) -> bool:
@@ -192,29 +204,24 @@ class LocalCluster:
             self.progress.step(f"started {component.name}")
         return started
 
-    def _wait(self, what: str, condition: Callable[[], bool], *needed: str) -> None:
-        def explain() -> str:
-            self.processes.insist_on(*needed)
-            return ""
-
-        wait_until(what, condition, seconds=READY_SECONDS, explain=explain)
-
-    def _claim_gpus(self, count: int) -> None:
-        amount = str(count) if count else None
-        self.client.merge(f"{NODE}/status", {"status": {"capacity": {GPU: amount}, "allocatable": {GPU: amount}}})
-
     def _end_processes(self) -> None:
         """End all components and pods; what they have stored stays."""
-        self.processes.stop("kubelet", "kube-scheduler", "kube-controller-manager", "kube-proxy", grace_seconds=1)
-        kill_pods(self.cluster)
+        self.processes.stop(*self._active, grace_seconds=1)
+        kill_pods(self.cluster.interface)
         self.processes.stop(*set(self.processes.all().values()), grace_seconds=2)
+
+    @property
+    def _active(self) -> set[str]:
+        """Components that would bring pods back; kubelets also those of nodes that nobody remembers."""
+        controllers = {"kube-scheduler", "kube-controller-manager", "kube-proxy"}
+        return controllers | {name for name in self.processes.all().values() if name.startswith("kubelet")}
 
     def _take_down(self) -> None:
         cluster = self.cluster
         cluster.kubeconfig.unlink(missing_ok=True)
         # Nothing that these components would still write is kept, so they need no time to say goodbye.
-        self.processes.stop("kubelet", "kube-scheduler", "kube-controller-manager", "kube-proxy", grace_seconds=0)
-        kill_pods(cluster)
+        self.processes.stop(*self._active, grace_seconds=0)
+        kill_pods(cluster.interface)
         if self.processes.pid("containerd") is not None:
             with contextlib.suppress(ClusterError):  # the kubelet of the next cluster removes them, only later
                 self.images.remove_containers()
@@ -222,14 +229,16 @@ class LocalCluster:
         self.processes.stop("kube-apiserver", "etcd", grace_seconds=0)
         self.processes.stop(*set(self.processes.all().values()), grace_seconds=3)
         remove_runtime_traces(cluster)
-        unmount_all(cluster.kubelet_root, cluster.run / "containerd", cluster.run / "runc")
-        remove_cgroup(cluster)
+        further = (cluster.state / "nodes", cluster.run / "nodes")
+        unmount_all(cluster.kubelet_root, cluster.run / "containerd", cluster.run / "runc", *further)
+        remove_cgroup(cluster.interface)
         remove_network(cluster)
         if left := [*mount_points(cluster.state), *mount_points(cluster.run)]:
             raise ClusterError(f"{left[0]} is still mounted; nothing below it was removed")
-        for path in (cluster.run, cluster.kubelet_root, cluster.etc, cluster.pki, self.settings.etcd_data):
+        for path in (*further, cluster.run, cluster.kubelet_root, cluster.etc, cluster.pki, self.settings.etcd_data):
             shutil.rmtree(path, ignore_errors=True)
-        shutil.rmtree(cluster.log / "pods", ignore_errors=True)
+        for logs in cluster.log.glob("pods*"):
+            shutil.rmtree(logs, ignore_errors=True)
         if not others(cluster):
             restore_host()
 

@@ -56,6 +56,16 @@ def make_link(cluster: Cluster) -> None:
     run_inside(cluster, "ip", "route", "replace", cluster.service_cidr, "dev", inside)
 
 
+def add_address(cluster: Cluster, address: str) -> None:
+    """One more address of the node's interface; the hosts of its network find it by themselves."""
+    run_inside(cluster, "ip", "address", "replace", f"{address}/32", "dev", NODE_INTERFACE)
+
+
+def remove_address(cluster: Cluster, address: str) -> None:
+    command = ["ip", "address", "delete", f"{address}/32", "dev", NODE_INTERFACE]
+    subprocess.run(["nsenter", f"--net={cluster.netns}", "--", *command], capture_output=True, check=False)
+
+
 def remove_network(cluster: Cluster) -> None:
     """Undo `ensure_network`; the namespace itself ends with its last process."""
     if Path(f"/sys/class/net/{cluster.interface}").exists():

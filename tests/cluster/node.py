@@ -2,12 +2,13 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.binaries import Binaries
 from cluster.processes import Component
-from cluster.settings import NODE_NAME, Cluster
+from cluster.settings import NODE_NAME, Cluster, Node
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 RUNC = Path("/usr/sbin/runc")
@@ -56,29 +57,29 @@ disabled_plugins = [
 """
 
 
-def containerd(cluster: Cluster, binaries: Binaries) -> Component:
-    """containerd with images in the cluster's state and everything else below its run directory."""
-    cni = cluster.etc / "cni"
-    write(cni / "10-bridge.conflist", json.dumps(cni_configuration(cluster), indent=2))
+def containerd(node: Node, binaries: Binaries) -> Component:
+    """containerd with images in the node's state and everything else below its run directory."""
+    cni = node.cluster.etc / "cni"
+    write(cni / "10-bridge.conflist", json.dumps(cni_configuration(node.cluster), indent=2))
     configuration = write(
-        cluster.etc / "containerd.toml",
+        node.etc / "containerd.toml",
         CONTAINERD.format(
-            root=cluster.image_store,
-            state=cluster.run / "containerd",
-            socket=cluster.containerd_socket,
+            root=node.image_store,
+            state=node.run / "containerd",
+            socket=node.containerd_socket,
             pause=binaries.image_reference("pause"),
             cni_plugins=CNI_PLUGINS,
             cni_configuration=cni,
             runc=RUNC,
-            runc_state=cluster.run / "runc",
+            runc_state=node.run / "runc",
         ),
     )
     command = (str(binaries.path("containerd")), f"--config={configuration}")
-    return Component("containerd", command, (configuration,))
+    return Component(node.component("containerd"), command, (configuration,))
 
 
 def cni_configuration(cluster: Cluster) -> dict[str, Any]:
-    """A bridge for all pods of the node, addresses from a file, and host ports."""
+    """A bridge for the pods of all nodes, addresses from a file, and host ports."""
     bridge = {
         "type": "bridge",
         "bridge": "cni0",
@@ -96,28 +97,29 @@ def cni_configuration(cluster: Cluster) -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": cluster.interface, "plugins": [bridge, portmap]}
 
 
-def kubelet(cluster: Cluster, binaries: Binaries) -> Component:
-    """The kubelet, with all that it writes below the cluster's state."""
-    write(cluster.etc / "resolv.conf", "")  # pods must not inherit this machine's resolver
-    configuration = write(cluster.etc / "kubelet.json", json.dumps(kubelet_configuration(cluster), indent=2))
+def kubelet(node: Node, binaries: Binaries) -> Component:
+    """The kubelet, with all that it writes below the node's state."""
+    write(node.cluster.etc / "resolv.conf", "")  # pods must not inherit this machine's resolver
+    configuration = write(node.etc / "kubelet.json", json.dumps(kubelet_configuration(node), indent=2))
     command = (
         str(binaries.path("kubelet")),
         f"--config={configuration}",
-        f"--kubeconfig={cluster.etc}/kubelet.kubeconfig",
-        f"--hostname-override={NODE_NAME}",
-        f"--node-ip={cluster.node_address}",
-        f"--root-dir={cluster.kubelet_root}",
-        f"--cert-dir={cluster.kubelet_root}/pki",
+        f"--kubeconfig={node.etc}/kubelet.kubeconfig",
+        f"--hostname-override={node.name}",
+        f"--node-ip={node.address}",
+        f"--root-dir={node.kubelet_root}",
+        f"--cert-dir={node.kubelet_root}/pki",
         "--v=2",
     )
-    return Component("kubelet", command, (configuration, cluster.etc / "kubelet.kubeconfig"))
+    return Component(node.component("kubelet"), command, (configuration, node.etc / "kubelet.kubeconfig"))
 
 
-def kubelet_configuration(cluster: Cluster) -> dict[str, Any]:
+def kubelet_configuration(node: Node) -> dict[str, Any]:
+    cluster = node.cluster
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": "0.0.0.0",
+        "address": node.address,
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
@@ -125,10 +127,10 @@ def kubelet_configuration(cluster: Cluster) -> dict[str, Any]:
         },
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{cluster.interface}",
+        "cgroupRoot": f"/{node.cgroup}",
         "clusterDNS": [cluster.dns_address],
         "clusterDomain": "cluster.local",
-        "containerRuntimeEndpoint": f"unix://{cluster.containerd_socket}",
+        "containerRuntimeEndpoint": f"unix://{node.containerd_socket}",
         "eventBurst": 400,
         "eventRecordQPS": 200,
         # Images come from archives and cannot be pulled again: a full disk must never remove one.
@@ -141,7 +143,7 @@ def kubelet_configuration(cluster: Cluster) -> dict[str, Any]:
         },
         "failCgroupV1": False,  # since Kubernetes 1.35 the default is to refuse cgroup v1
         "failSwapOn": False,
-        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": 0,
         "imageGCHighThresholdPercent": 100,
         "kubeAPIBurst": 400,
         "kubeAPIQPS": 200,
@@ -149,13 +151,13 @@ def kubelet_configuration(cluster: Cluster) -> dict[str, Any]:
         "nodeStatusUpdateFrequency": "5s",
         "nodeStatusReportFrequency": "1m",
         "oomScoreAdj": 0,
-        "podLogsDir": f"{cluster.log}/pods",
+        "podLogsDir": str(node.pod_logs),
         "resolvConf": f"{cluster.etc}/resolv.conf",
         "serializeImagePulls": False,
         "syncFrequency": "10s",
-        "tlsCertFile": f"{cluster.pki}/kubelet-serving.crt",
-        "tlsPrivateKeyFile": f"{cluster.pki}/kubelet-serving.key",
-        "volumePluginDir": f"{cluster.kubelet_root}/volume-plugins",
+        "tlsCertFile": f"{node.pki}/kubelet-serving.crt",
+        "tlsPrivateKeyFile": f"{node.pki}/kubelet-serving.key",
+        "volumePluginDir": f"{node.kubelet_root}/volume-plugins",
     }
 
 
@@ -191,12 +193,12 @@ def kube_proxy(cluster: Cluster, binaries: Binaries) -> Component:
     return Component("kube-proxy", command, (configuration, cluster.etc / "kube-proxy.kubeconfig"))
 
 
-def policy_engine(cluster: Cluster) -> Component:
+def policy_engine(cluster: Cluster, nodes: Sequence[Node]) -> Component:
     """Our own, started again when its sources change; by the same Python whatever environment asks for it."""
     sources = tuple(Path(__file__).with_name(name) for name in ("policyengine.py", "policies.py", "client.py"))
     python = Path(sys.executable).resolve()
     command = (str(python), str(sources[0]), f"--address={cluster.node_address}", f"--pki={cluster.pki}")
-    return Component("policy-engine", command, sources)
+    return Component("policy-engine", (*command, *(node.name for node in nodes)), sources)
 
 
 def write(path: Path, text: str) -> Path:

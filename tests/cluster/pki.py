@@ -63,10 +63,14 @@ def control_plane_certificates(addresses: Iterable[str]) -> tuple[Certificate, .
 
 def node_certificates(node: str, address: str) -> tuple[Certificate, ...]:
     """Certificates of a node's kubelet and kube-proxy."""
+    # system:node-proxier is bound to this user by the API server itself.
+    return Certificate("kube-proxy", "/CN=system:kube-proxy"), *kubelet_certificates(node, address)
+
+
+def kubelet_certificates(node: str, address: str) -> tuple[Certificate, ...]:
+    """What a kubelet shows to the API server, and to those who ask it."""
     identity = f"/O=system:nodes/CN=system:node:{node}"
     return (
-        # system:node-proxier is bound to this user by the API server itself.
-        Certificate("kube-proxy", "/CN=system:kube-proxy"),
         Certificate("kubelet", identity),
         Certificate("kubelet-serving", identity, server=True, client=False, addresses=(f"DNS:{node}", f"IP:{address}")),
     )
@@ -74,22 +78,54 @@ def node_certificates(node: str, address: str) -> tuple[Certificate, ...]:
 
 def ensure_certificates(directory: Path, certificates: tuple[Certificate, ...]) -> bool:
     """Make all `certificates` unless `directory` has exactly these, not too old. Whether they are new."""
-    stamp = directory / STAMP
     wanted = hashlib.sha256(repr(certificates).encode()).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted and time.time() - stamp.stat().st_mtime < RENEW_AFTER_SECONDS:
+    if is_stamped(directory, wanted):
         return False
-    fresh = directory.with_name(f".{directory.name}-fresh")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(mode=0o700, parents=True)
+    fresh = fresh_directory(directory)
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda item: make_authority(fresh, *item), AUTHORITIES.items()))
         service_account = pool.submit(make_service_account_key, fresh)
         list(pool.map(lambda certificate: make_certificate(fresh, certificate), certificates))
         service_account.result()
-    (fresh / STAMP).write_text(wanted)
+    put_in_place(fresh, directory, wanted)
+    return True
+
+
+def ensure_issued(directory: Path, certificates: tuple[Certificate, ...], authorities: Path) -> None:
+    """Let `directory` have these certificates, issued by the authorities of another directory, and ca.crt from there.
+
+    They are made again when that authority is.
+    """
+    authority = (authorities / "ca.crt").read_bytes()
+    wanted = hashlib.sha256(repr(certificates).encode() + authority).hexdigest()
+    if is_stamped(directory, wanted):
+        return
+    fresh = fresh_directory(directory)
+    (fresh / "ca.crt").write_bytes(authority)
+    for certificate in certificates:
+        make_certificate(fresh, certificate, authorities)
+    put_in_place(fresh, directory, wanted)
+
+
+def is_stamped(directory: Path, wanted: str) -> bool:
+    """Whether the directory is complete, has what is wanted, and is not too old."""
+    stamp = directory / STAMP
+    return stamp.exists() and stamp.read_text() == wanted and time.time() - stamp.stat().st_mtime < RENEW_AFTER_SECONDS
+
+
+def fresh_directory(directory: Path) -> Path:
+    """An empty directory beside `directory`, to take its place."""
+    fresh = directory.with_name(f".{directory.name}-fresh")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700, parents=True)
+    return fresh
+
+
+def put_in_place(fresh: Path, directory: Path, stamp: str) -> None:
+    """Replace `directory` by `fresh`, which is complete."""
+    (fresh / STAMP).write_text(stamp)
     shutil.rmtree(directory, ignore_errors=True)
     fresh.rename(directory)
-    return True
 
 
 def make_key(path: Path) -> None:
@@ -108,16 +144,19 @@ def make_authority(directory: Path, name: str, common_name: str) -> None:
     )
 
 
-def make_certificate(directory: Path, certificate: Certificate) -> None:
+def make_certificate(directory: Path, certificate: Certificate, authorities: Path | None = None) -> None:
+    """Key and certificate in `directory`, signed by an authority that lies there or in `authorities`."""
+    authority = (authorities or directory) / certificate.authority
     base = directory / certificate.name
+    serial = hashlib.sha256(f"{certificate.name} {certificate.subject}".encode()).digest()[:8]
     make_key(base.with_suffix(".key"))
     extensions = base.with_suffix(".ext")
     extensions.write_text(certificate.extensions)
     openssl("req", "-new", "-key", f"{base}.key", "-subj", certificate.subject, "-out", f"{base}.csr")
     openssl(
         *("x509", "-req", "-in", f"{base}.csr", "-days", str(VALID_DAYS), "-out", f"{base}.crt"),
-        *("-CA", f"{directory}/{certificate.authority}.crt", "-CAkey", f"{directory}/{certificate.authority}.key"),
-        *("-set_serial", str(int.from_bytes(hashlib.sha256(certificate.name.encode()).digest()[:8]))),
+        *("-CA", f"{authority}.crt", "-CAkey", f"{authority}.key"),
+        *("-set_serial", str(int.from_bytes(serial))),
         *("-extfile", str(extensions)),
     )
     base.with_suffix(".csr").unlink()

@@ -1,10 +1,11 @@
-"""The component that enforces NetworkPolicies on the node's pods.
+"""The component that enforces NetworkPolicies on the nodes' pods.
 
-    python3 tests/cluster/policyengine.py --address 10.89.0.2 --pki DIRECTORY
+    python3 tests/cluster/policyengine.py --address 10.89.0.2 --pki DIRECTORY node1
 
-Runs in the node's network namespace. It follows pods, namespaces and policies with watches and replaces the table of
-nftables whenever they ask for another one, some hundredths of a second after the change. What it does not filter: pods
-in the node's own network, whatever comes from the node, as probes do, and a pod whose address is not known yet.
+Runs in the network namespace of the nodes that it is given. It follows their pods, namespaces and policies with watches
+and replaces the table of nftables whenever they ask for another one, some hundredths of a second after the change. What
+it does not filter: pods in the nodes' own network, whatever comes from the nodes, as probes do, and a pod whose address
+is not known yet.
 """
 
 import argparse
@@ -12,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -25,16 +27,37 @@ if __name__ == "__main__":
 from cluster.client import Client
 from cluster.errors import ClusterError
 from cluster.policies import TABLE, Table
-from cluster.settings import API_PORT, NODE_NAME, Cluster
+from cluster.settings import API_PORT, Cluster
 
-PODS_OF_THE_NODE = f"spec.nodeName={NODE_NAME},spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
-COLLECTIONS = {
-    "pods": ("/api/v1/pods", {"fieldSelector": PODS_OF_THE_NODE}),
-    "namespaces": ("/api/v1/namespaces", {}),
-    "policies": ("/apis/networking.k8s.io/v1/networkpolicies", {}),
-}
+# Of real nodes only: nothing runs on simulated ones, and there may be hundreds.
+PODS_OF_A_NODE = "spec.nodeName={},spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
 RETRY_SECONDS = 0.5
 Objects = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Objects to follow: what they are for the table, where they are, and which of them."""
+
+    kind: str
+    path: str
+    selector: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {"fieldSelector": self.selector} if self.selector else {}
+
+
+News = SimpleQueue[tuple[Collection, Objects | Exception]]
+
+
+def collections(nodes: Sequence[str]) -> tuple[Collection, ...]:
+    """All that the table for the pods of these nodes depends on."""
+    return (
+        *(Collection("pods", "/api/v1/pods", PODS_OF_A_NODE.format(node)) for node in nodes),
+        Collection("namespaces", "/api/v1/namespaces"),
+        Collection("policies", "/apis/networking.k8s.io/v1/networkpolicies"),
+    )
 
 
 def main() -> None:
@@ -42,21 +65,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--address", required=True, help="of the API server")
     parser.add_argument("--pki", type=Path, required=True, help="directory with the administrator's certificate")
+    parser.add_argument("nodes", nargs="+", metavar="NODE")
     arguments = parser.parse_args()
     client = Client(arguments.address, API_PORT, arguments.pki)
-    news: SimpleQueue[tuple[str, Objects | Exception]] = SimpleQueue()
-    for kind in COLLECTIONS:
-        threading.Thread(target=report, args=(client, kind, news), daemon=True).start()
-    keep(news)
+    followed, news = collections(arguments.nodes), News()
+    for collection in followed:
+        threading.Thread(target=report, args=(client, collection, news), daemon=True).start()
+    keep(followed, news)
 
 
-def report(client: Client, kind: str, news: "SimpleQueue[tuple[str, Objects | Exception]]") -> None:
-    """Put what there is of one kind into `news`, again after each change; or an error that should not be."""
+def report(client: Client, collection: Collection, news: News) -> None:
+    """Put what there is of a collection into `news`, again after each change; or an error that should not be."""
     try:
-        for objects in versions(client, *COLLECTIONS[kind]):
-            news.put((kind, objects))
+        for objects in versions(client, collection.path, collection.query):
+            news.put((collection, objects))
     except Exception as error:
-        news.put((kind, error))
+        news.put((collection, error))
 
 
 def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Objects]:
@@ -86,18 +110,21 @@ def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Ob
             time.sleep(RETRY_SECONDS)
 
 
-def keep(news: "SimpleQueue[tuple[str, Objects | Exception]]") -> None:
+def keep(followed: Sequence[Collection], news: News) -> None:
     """Keep the table as the newest objects want it; a burst of news is one replacement."""
-    newest: dict[str, Objects] = {}
+    newest: dict[Collection, Objects] = {}
     applied = ""
     while True:
-        kind, objects = news.get()
+        collection, objects = news.get()
         if isinstance(objects, Exception):
             raise objects
-        newest[kind] = objects
-        if not news.empty() or len(newest) < len(COLLECTIONS):
+        newest[collection] = objects
+        if not news.empty() or len(newest) < len(followed):
             continue
-        table = Table.of(**{kind: list(objects.values()) for kind, objects in newest.items()})
+        content: dict[str, list[Mapping[str, Any]]] = {}
+        for one in followed:
+            content.setdefault(one.kind, []).extend(newest[one].values())
+        table = Table.of(**content)
         if table.commands != applied:
             began = time.monotonic()
             subprocess.run(["nft", "--file", "-"], input=table.commands, text=True, check=True)

@@ -11,16 +11,20 @@ import resource
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.binaries import Binaries
 from cluster.errors import ClusterError
+from cluster.progress import wait_until
 from cluster.settings import Cluster
 
 CLUSTER_MARK = "HOROVODJOB_CLUSTER"
 COMPONENT_MARK = "HOROVODJOB_COMPONENT"
 LOG_LIMIT_BYTES = 20_000_000
+# Only a hopeless wait ends here: a busy machine takes its time.
+READY_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,15 @@ class Processes:
         for name in names:
             if self.pid(name) is None:
                 raise ClusterError(f"{name} has ended: {self.last_words(name)}")
+
+    def wait(self, what: str, condition: Callable[[], bool], *needed: str) -> None:
+        """Return as soon as `condition` holds; raise if it never does, or one of the components has ended."""
+
+        def explain() -> str:
+            self.insist_on(*needed)
+            return ""
+
+        wait_until(what, condition, seconds=READY_SECONDS, explain=explain)
 
     def _start(self, component: Component, binaries: Binaries) -> None:
         self.cluster.log.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """Names, addresses and paths of one local cluster. Pure: computed from its name and the cache's path."""
 
+import ipaddress
 import os
 import re
 import zlib
@@ -129,3 +130,77 @@ class Cluster:
     def gpu_count_file(self) -> Path:
         """How many GPUs the node is to pretend, so that a restart can say so again."""
         return self.state / "gpus"
+
+    @property
+    def nodes_file(self) -> Path:
+        """The nodes that there are to be beside the first one."""
+        return self.state / "nodes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A kubelet and a containerd. All nodes share the cluster's network and this machine."""
+
+    cluster: Cluster
+    name: str = NODE_NAME
+    number: int = 1
+    labels: tuple[str, ...] = ()  # key=value
+    taints: tuple[str, ...] = ()  # key=value:effect
+    gpus: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        return self.number == 1
+
+    @property
+    def taint_objects(self) -> tuple[dict[str, str], ...]:
+        """The taints as the API spells them."""
+        parts = [re.fullmatch("([^=:]*)(?:=([^:]*))?:(.*)", taint) for taint in self.taints]
+        return tuple({"key": part[1], "value": part[2] or "", "effect": part[3]} for part in parts if part)
+
+    @property
+    def address(self) -> str:
+        return str(ipaddress.ip_address(self.cluster.node_address) + self.number - 1)
+
+    @property
+    def state(self) -> Path:
+        """What `Cluster.state` is for the cluster; without the logs, which are the cluster's."""
+        return self.cluster.state if self.is_first else self.cluster.state / "nodes" / self.name
+
+    @property
+    def run(self) -> Path:
+        return self.cluster.run if self.is_first else self.cluster.run / "nodes" / self.name
+
+    @property
+    def pki(self) -> Path:
+        return self.state / "pki"
+
+    @property
+    def etc(self) -> Path:
+        return self.state / "etc"
+
+    @property
+    def kubelet_root(self) -> Path:
+        return self.state / "kubelet"
+
+    @property
+    def image_store(self) -> Path:
+        return self.state / "containerd"
+
+    @property
+    def containerd_socket(self) -> Path:
+        return self.run / "containerd.sock"
+
+    @property
+    def pod_logs(self) -> Path:
+        """Not shared: a kubelet removes the logs of pods that it does not know."""
+        return self.cluster.log / ("pods" if self.is_first else f"pods-{self.name}")
+
+    @property
+    def cgroup(self) -> str:
+        """Below the cluster's, beside the cgroups of the first node's pods."""
+        return self.cluster.interface if self.is_first else f"{self.cluster.interface}/{self.name}"
+
+    def component(self, program: str) -> str:
+        """Name of the component that is this node's `program`."""
+        return program if self.is_first else f"{program}-{self.name}"
