@@ -188,6 +188,8 @@ def tsv_values(item: Any) -> list[str]:
 
 def tsv_cell(value: Any) -> str:
     """A scalar as text, a list as the number of its items, nothing for an object."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list):
         return str(len(value))
     if isinstance(value, dict):

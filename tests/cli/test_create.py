@@ -124,6 +124,24 @@ def test_a_job_that_the_api_server_refuses_leaves_nothing_behind(
     assert "train-secrets" not in names_of_secrets(cluster)
 
 
+def test_secrets_are_taken_back_when_a_later_step_fails(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
+    one, other = (
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": value}}
+        for value in "12"
+    )
+    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", one, other, manifest()))
+    assert done.code == 1
+    assert "train-secrets exists" in done.stderr
+    assert names_of_secrets(cluster) == []
+    assert cluster.api.get(cluster.jobs)["items"] == []
+
+
+def test_a_workspace_that_does_not_exist_names_the_command_that_creates_it(hvj: Hvj, tmp_path: Path) -> None:
+    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest()), "-w", "nowhere")
+    assert done.code == 3
+    assert done.stderr == "error: workspace nowhere does not exist; `hvj workspace create -w nowhere` creates it\n"
+
+
 @pytest.mark.parametrize("option", ["--dry-run", "--dry-run=client", "--dry-run=server"])
 def test_a_dry_run_prints_the_resource_and_creates_nothing(
     hvj: Hvj, job_json: str, cluster: ClusterState, option: str

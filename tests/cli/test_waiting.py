@@ -1,13 +1,17 @@
 """`hvj job wait`: follows a job to its end and exits with its exit code."""
 
 import json
+import os
 import signal
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from api.client import Object
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, started, terminal
+from cli.proxy import proxy
 from cluster.apiserver import ControlPlane
 
 ERROR = {"time": TIME, "attempt": 1, "pod": "train-worker-1", "node": "tvm-1", "container": "worker"}
@@ -69,6 +73,22 @@ def test_a_job_that_is_deleted_meanwhile_is_not_found(cluster: ClusterState, job
         _, stderr = process.communicate(timeout=120)
     assert process.returncode == 3
     assert stderr == f"error: job train was deleted from workspace {cluster.namespace}\n"
+
+
+def test_waiting_survives_a_connection_that_breaks(cluster: ClusterState, job: Object, tmp_path: Path) -> None:
+    address = urlsplit(cluster.api.server).netloc
+    with proxy(address) as way:
+        kubeconfig = tmp_path / "kubeconfig"
+        text = Path(os.environ["KUBECONFIG"]).read_text()
+        kubeconfig.write_text(text.replace(address, f"127.0.0.1:{way.port}"))
+        with started("job", "wait", "-n", "train", "--kubeconfig", str(kubeconfig)) as process:
+            assert process.stderr
+            process.stderr.readline()
+            cluster.report(phase="Restarting", executionState="queued")
+            assert process.stderr.readline().endswith(" Restarting\n")  # from now on there is a watch to break
+            way.cut()
+            cluster.succeed()
+            assert process.wait(120) == 0
 
 
 def test_an_interrupt_ends_the_waiting_at_once_and_leaves_the_job_alone(cluster: ClusterState, job: Object) -> None:
