@@ -233,3 +233,12 @@ def test_an_account_can_refuse_keys_and_networks(service: FilesService, myshare:
     assert refusal(myshare.get_share_properties) == (403, "KeyBasedAuthenticationNotPermitted")
     account.allows_keys, account.firewalled = True, True
     assert refusal(myshare.get_share_properties) == (403, "AuthorizationFailure")
+
+
+def test_the_account_may_be_in_the_host(service: FilesService, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{service.port}")
+    key = AzureNamedKeyCredential("train", service.accounts["train"].key)
+    share = ShareClient("http://train.file.core.windows.net", "myshare", credential=key)
+    share.get_file_client("a b").upload_file(b"text")
+    assert (disk / "a b").read_text() == "text"
+    assert [item.name for item in share.list_directories_and_files()] == ["a b"]

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -335,6 +336,16 @@ def test_a_reading_pod_that_cannot_start_is_explained_and_deleted(workspace: str
         volume.cluster.api.patch(path, {"status": {"phase": "Failed", "conditions": [refused]}})
         _, errors = process.communicate(timeout=120)
     assert (process.returncode, "does not start: no nodes for it" in errors) == (1, True)
+    assert volume.reading_pods() == []
+
+
+def test_ctrl_c_deletes_the_reading_pod(workspace: str, volume: Volume) -> None:
+    volume.cluster.report(phase="Suspended")
+    with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+        wait_for("the pod", volume.reading_pods)
+        process.send_signal(signal.SIGINT)
+        _, errors, code = end_of(process)
+    assert (code, "Traceback" in errors) == (130, False)
     assert volume.reading_pods() == []
 
 

@@ -81,6 +81,12 @@ def check(request: web.Request, target: Target, access: Access, claims: Claims |
         raise Refusal("NoAuthenticationInformation", headers={"WWW-Authenticate": CHALLENGE})
 
 
+def raw_path(request: web.Request) -> str:
+    """The path as it was sent, without the query; a client with a proxy sends the whole URL."""
+    path = request.raw_path.partition("?")[0]
+    return path if path.startswith("/") else f"/{path.partition('://')[2].partition('/')[2]}"
+
+
 def signature(key: str, text: str) -> str:
     """HMAC-SHA256 of the text with an account key, in base64."""
     digest = hmac.new(base64.b64decode(key), text.encode(), hashlib.sha256).digest()
@@ -113,7 +119,7 @@ def _string_to_sign(request: web.Request, account: Account) -> str:
     # The service sorts as the collation of Windows does, which puts hyphens last.
     names = sorted({name.lower() for name in request.headers}, key=lambda name: (name.replace("-", ""), name))
     headers = "".join(f"{name}:{request.headers[name].strip()}\n" for name in names if name.startswith("x-ms-"))
-    resource = f"/{account.name}{request.raw_path.partition('?')[0]}"
+    resource = f"/{account.name}{raw_path(request)}"
     parameters = sorted({name.lower() for name in request.query})
     resource += "".join(f"\n{name}:{','.join(sorted(request.query.getall(name)))}" for name in parameters)
     return "\n".join([request.method, *values, ""]) + headers + resource

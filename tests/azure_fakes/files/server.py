@@ -3,8 +3,8 @@
     with FilesService([Account("train", tmp_path)]) as service:
         client = ShareServiceClient.from_connection_string(service.connection_string("train"))
 
-A URL has the account in its path, as that of an emulator; a request for the host <account>.file.<suffix>, which comes
-through a proxy, has it in its name.
+A URL has the account in its path, as that of an emulator. A request for the host <account>.file.<suffix> has it in the
+host: a client sends that with HTTP_PROXY set to this service.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from aiohttp import web
 
 from azure_fakes.entra.https import LOOPBACK, write_certificate
 from azure_fakes.files.accounts import Account
-from azure_fakes.files.authorization import Claims, Target, check
+from azure_fakes.files.authorization import Claims, Target, check, raw_path
 from azure_fakes.files.errors import Refusal
 from azure_fakes.files.faults import Fault, Faults, Kind
 from azure_fakes.files.operations import OPERATIONS, Call
@@ -125,9 +125,9 @@ class FilesService:
         response.headers["x-ms-request-id"] = str(uuid.uuid4())
         response.headers["x-ms-version"] = request.headers.get("x-ms-version", "2024-11-04")
         response.headers["Date"] = formatdate(usegmt=True)
-        path, _, query = request.raw_path.partition("?")
+        query = request.raw_path.partition("?")[2]
         asked = request.headers.get("x-ms-range") or request.headers.get("Range") or ""
-        self.requests.append(Answered(request.method, unquote(path), query, asked, response.status))
+        self.requests.append(Answered(request.method, unquote(raw_path(request)), query, asked, response.status))
         if fault and fault.kind in (Kind.RESET, Kind.TRUNCATE, Kind.LOST_ANSWER):
             return await _broken(request, response, fault)
         return response
@@ -156,7 +156,7 @@ class FilesService:
 
     def _target(self, request: web.Request) -> Target:
         try:
-            path = unquote(request.raw_path.partition("?")[0], errors="strict").strip("/")
+            path = unquote(raw_path(request), errors="strict").strip("/")
         except UnicodeDecodeError:
             raise Refusal("InvalidResourceName") from None
         name, _, rest = request.host.partition(".file.")
