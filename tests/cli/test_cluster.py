@@ -1,5 +1,6 @@
 """`hvj cluster` against a real API server, with the fakes of Azure Resource Manager and Entra ID."""
 
+import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from azure_fakes.arm.resources import Cluster, Pool, new_pool
 from azure_fakes.arm.server import ResourceManager, Role
 from cli.aks_cluster import CLIENT, aks_cluster
 from cli.nodes import GROUP, POOL, Nodes
-from cli.program import Hvj
+from cli.program import Hvj, started, terminal
 
 SYSTEM = {"kubernetes.azure.com/agentpool": "system"}
 
@@ -149,6 +150,26 @@ def test_resize_makes_nodes_and_waits_for_the_operation(hvj: Hvj, nodes: Nodes, 
     result = hvj("cluster", "resize", "-n", POOL, "-g", GROUP, "-t", "4")
     assert (result.data["allocationState"], result.data["nodeStateCounts"]) == ("steady", counts(idle=4))
     assert f"pool {POOL}: 4 nodes: InProgress" in result.stderr
+
+
+def test_resize_shows_a_live_line_on_a_terminal(nodes: Nodes, arm: ResourceManager) -> None:
+    nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    with terminal("cluster", "resize", "-n", POOL, "-t", "4") as screen:
+        with arm.hold():
+            screen.until(f"pool {POOL}: 4 nodes: InProgress, ")
+        assert screen.end() == 0
+    assert "resizing" in screen.shown
+
+
+def test_ctrl_c_leaves_the_operation_to_azure(nodes: Nodes, arm: ResourceManager) -> None:
+    nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    with arm.hold(), started("cluster", "resize", "-n", POOL, "-t", "4") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"pool {POOL}: 4 nodes: InProgress\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == "\n"
+    assert arm.clusters[1].pools[POOL].properties["count"] == 4
 
 
 def test_resize_without_waiting_returns_at_once(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
