@@ -16,7 +16,7 @@ from horovodjob.mpijob import conversion as mpijob
 from horovodjob_cli import kube, manifests
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import UsageError
-from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName, Workspace
+from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
 Object = dict[str, Any]
@@ -26,20 +26,34 @@ Object = dict[str, Any]
 def convert(
     config_file: ConfigFile,
     name: Annotated[
-        str | None, typer.Option("--name", "-n", help="Name of the job. Default: the MPIJob's, or that of the file.")
+        str | None,
+        typer.Option("--name", "-n", metavar="NAME", help="Name of the job. Default: the MPIJob's, or the file's."),
     ] = None,
-    workspace: Workspace = None,
+    workspace: Annotated[
+        str | None,
+        typer.Option(
+            "--workspace",
+            "-w",
+            "--namespace",
+            metavar="NAME",
+            help="Namespace. Default: the MPIJob's, or the one that kubectl uses.",
+        ),
+    ] = None,
     experiment: Experiment = None,
     cluster: Cluster = None,
-    image: Annotated[str | None, typer.Option(help="Container image, instead of the file's.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs of each node. Default: one for each process.")] = None,
+    image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Container image, instead of the file's.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
+    ] = None,
     nfs_server: Annotated[
-        list[str] | None, typer.Option(help="Address of a Batch AI file server, as NAME=HOST:/PATH; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=HOST:/PATH", help="Where a file server of Batch AI is now; repeatable."),
     ] = None,
     storage_account_name: StorageAccountName = None,
     storage_account_key: Annotated[
         str | None,
         typer.Option(
+            metavar="KEY",
             help="Key of the storage account, which is printed as a Secret. For the placeholder in the file, "
             "AZURE_BATCHAI_STORAGE_KEY has it too.",
             show_default=False,
