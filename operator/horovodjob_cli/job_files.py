@@ -3,6 +3,7 @@
 import base64
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ class End:
         return self._ended.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Return after this time, or when the job has ended."""
+        """Return after this time, or as soon as the job ends."""
+        if self._ended.is_set():
+            time.sleep(seconds)
         self._ended.wait(seconds)
 
     def _watch(self, job: Object) -> None:

@@ -24,7 +24,7 @@ VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A storage account and what opens it; `source` says, in an error message, where that comes from."""
+    """A storage account and what opens it; `source` names the origin of that in error messages."""
 
     name: str
     endpoint: str

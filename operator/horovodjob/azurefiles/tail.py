@@ -17,8 +17,6 @@ def tail(
     store: FileStore,
     path: str,
     is_finished: Callable[[], bool],
-    *,
-    wait_seconds: float = SHORTEST_WAIT_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:
     """Text of the file, as it is written, until its writer has finished and all of it was read.
@@ -28,7 +26,7 @@ def tail(
     Raises FilesError: NotFound where the writer finished without the file.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    for data in tail_bytes(store, path, is_finished, wait_seconds=wait_seconds, sleep=sleep):
+    for data in tail_bytes(store, path, is_finished, sleep):
         if text := decoder.decode(data):
             yield text
     if text := decoder.decode(b"", final=True):
@@ -39,12 +37,10 @@ def tail_bytes(
     store: FileStore,
     path: str,
     is_finished: Callable[[], bool],
-    *,
-    wait_seconds: float = SHORTEST_WAIT_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
     """The same in bytes, as they come."""
-    position, identity, failures, wait = 0, "", 0, wait_seconds
+    position, identity, failures, wait = 0, "", 0, SHORTEST_WAIT_SECONDS
     while True:
         # Before the read: what is written until the writer finishes is then part of the last read.
         finished = is_finished()
@@ -58,7 +54,7 @@ def tail_bytes(
                     continue
                 identity = part.state.identity
                 if part.data:
-                    wait = wait_seconds
+                    wait = SHORTEST_WAIT_SECONDS
                     yield part.data
                 position += len(part.data)
                 exhausted = position >= part.state.size or not part.data
@@ -75,4 +71,4 @@ def tail_bytes(
         if finished:
             return
         sleep(wait)
-        wait = min(wait * 1.5, max(LONGEST_WAIT_SECONDS, wait_seconds))
+        wait = min(wait * 1.5, LONGEST_WAIT_SECONDS)

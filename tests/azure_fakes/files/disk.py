@@ -20,7 +20,7 @@ _CURRENT_DIRECTORY, _BIRTH_TIME, _BIRTH_TIME_OFFSET = -100, 0x800, 80
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What the service says of a file or directory."""
+    """Properties of a file or directory."""
 
     name: str
     is_directory: bool

@@ -8,7 +8,7 @@ from aiohttp import web
 
 
 class Kind(Enum):
-    """What goes wrong."""
+    """Kinds of faults."""
 
     RESET = auto()  # the connection is reset in the middle of the body, or before the answer where there is none
     TRUNCATE = auto()  # the body ends early, and the connection is closed as if it were complete

@@ -233,7 +233,7 @@ def _size(call: Call) -> int | None:
 
 
 def _range(request: web.Request) -> tuple[int, int] | None:
-    """First and last byte that the request asks for; x-ms-range goes before Range."""
+    """First and last byte that the request asks for; x-ms-range takes precedence over Range."""
     text = request.headers.get("x-ms-range") or request.headers.get("Range")
     if text is None:
         return None
