@@ -24,7 +24,7 @@ CHUNK = 65536
 def run(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> int:
     """Run a command in the pod's container and give its exit code."""
     session = _session(pod, command, stdin=stdin, tty=tty)
-    with contextlib.closing(session), _terminal(session) if tty else contextlib.nullcontext():
+    with contextlib.closing(session), _terminal(session) if tty and stdin else contextlib.nullcontext():
         if stdin:
             threading.Thread(target=_send_input, args=(session,), daemon=True).start()
         _copy_output(session)

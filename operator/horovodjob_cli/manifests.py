@@ -26,10 +26,10 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the command line adds to the file, or says instead of it."""
+    """What the command line adds to the file or puts in the place of its values."""
 
     name: str | None = None
-    namespace: str | None = None
+    workspace: str | None = None
     experiment: str | None = None
     pool: str | None = None
     image: str | None = None
@@ -94,7 +94,7 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides) -> Submissi
         converted = convert(
             document,
             name=overrides.name,
-            namespace=overrides.namespace,
+            namespace=kube.namespace(overrides.workspace),
             experiment=overrides.experiment,
             pool=overrides.pool,
             image=overrides.image,
@@ -125,7 +125,9 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
     name = overrides.name or job["metadata"].get("name")
     if not name:
         raise UsageError(f"{path}: metadata.name is missing; add it or name the job with --name")
-    job["metadata"] |= {"name": kube.resource_name(name), "namespace": overrides.namespace}
+    own = None if overrides.workspace else job["metadata"].get("namespace")
+    namespace = own or kube.namespace(overrides.workspace)
+    job["metadata"] |= {"name": kube.resource_name(name), "namespace": namespace}
     if name != job["metadata"]["name"]:
         job["metadata"].setdefault("annotations", {})[names.ANNOTATION_NAME] = name
     if overrides.experiment:
@@ -136,7 +138,7 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
     if overrides.gpus is not None:
         job["spec"].setdefault("worker", {})["gpus"] = overrides.gpus
     for secret in others:
-        secret.setdefault("metadata", {})["namespace"] = overrides.namespace
+        secret.setdefault("metadata", {})["namespace"] = namespace
     return Submission(job, tuple(others))
 
 

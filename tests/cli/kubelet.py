@@ -15,7 +15,9 @@ from cluster.apiserver import LOOPBACK, ControlPlane, free_ports
 from cluster.pki import Certificate, make_certificate
 
 NODE = "tvm-1"
-STDOUT, STDERR, ERROR = 1, 2, 3
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+# What a terminal sends for Ctrl-D.
+END_OF_TRANSMISSION = b"\x04"
 # A line at which the connection breaks, the first time.
 BREAK = "the connection breaks here"
 
@@ -56,6 +58,7 @@ class Kubelet:
         self.logs: dict[str, Log] = {}
         self.commands: list[list[str]] = []
         self.pods: list[str] = []
+        self.sizes: list[dict[str, int]] = []
         self.answer: Callable[[list[str], bytes], tuple[bytes, bytes, int]] = lambda command, stdin: (b"", b"", 0)
         self._plane, self._api = plane, api
         self._loop = asyncio.new_event_loop()
@@ -131,9 +134,13 @@ class Kubelet:
         stdin = b""
         if request.query.get("input") in ("1", "true"):
             async for message in socket:
-                if message.data[0] == 255:
+                channel, data = message.data[0], message.data[1:]
+                if channel == CLOSE or (request.query.get("tty") and data.endswith(b"\x04")):
                     break
-                stdin += message.data[1:]
+                if channel == RESIZE:
+                    self.sizes.append(json.loads(data))
+                elif channel == STDIN:
+                    stdin += data
         stdout, stderr, code = self.answer(command, stdin)
         await socket.send_bytes(bytes([STDOUT]) + stdout)
         await socket.send_bytes(bytes([STDERR]) + stderr)

@@ -180,6 +180,16 @@ def test_a_file_that_is_not_there_is_wrong_usage(hvj: Hvj) -> None:
     assert (done.code, done.stderr) == (2, "error: cannot read /nowhere/job.json: No such file or directory\n")
 
 
+def test_the_namespace_of_a_manifest_holds_unless_a_workspace_is_named(
+    hvj: Hvj, tmp_path: Path, cluster: ClusterState
+) -> None:
+    job = manifest()
+    job["metadata"]["namespace"] = "default"
+    create = ("job", "create", "-f", written(tmp_path / "job.yaml", job), "--dry-run", "--query", "metadata.namespace")
+    assert hvj(*create).data == "default"
+    assert hvj(*create, "-w", cluster.namespace).data == cluster.namespace
+
+
 def test_unknown_fields_of_a_manifest_are_refused_by_name(hvj: Hvj, tmp_path: Path) -> None:
     done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest(nodeCount=4)))
     assert done.code == 1

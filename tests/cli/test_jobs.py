@@ -105,14 +105,14 @@ def test_a_job_that_has_ended_is_not_terminated_again(hvj: Hvj, cluster: Cluster
     assert hvj("job", "terminate", "-n", "train").data["executionState"] == "succeeded"
 
 
-def test_suspending_and_resuming_change_the_wish(hvj: Hvj, cluster: ClusterState) -> None:
+def test_suspending_and_resuming_set_the_field(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create()
     for command, value in (("suspend", True), ("resume", False)):
         assert hvj("job", command, "-n", "train").code == 0
         assert cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]["suspend"] is value
 
 
-def test_an_elastic_job_is_scaled_and_others_say_what_to_do_first(hvj: Hvj, cluster: ClusterState) -> None:
+def test_an_elastic_job_is_scaled_and_another_must_be_suspended_first(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create("elastic", elastic=ELASTIC)
     cluster.create("fixed")
     assert hvj("job", "scale", "-n", "elastic", "--target", "3").data["nodeCount"] == 3

@@ -4,10 +4,10 @@ import subprocess
 
 import pytest
 
-from api.client import Api
+from api.client import Api, wait_for
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
-from cli.program import Hvj, started
+from cli.program import Hvj, started, terminal
 
 
 @pytest.fixture
@@ -57,6 +57,16 @@ def test_standard_input_reaches_the_command_to_its_end(pods: None, workspace: st
     text = "ä" * 100_000
     with started("job", "node", "exec", "-j", "train", "-i", "--", "cat", stdin=subprocess.PIPE) as process:
         assert process.communicate(text, timeout=120) == (text, "")
+
+
+def test_a_shell_in_a_terminal_gets_every_key_and_the_size(pods: None, workspace: str, kubelet: Kubelet) -> None:
+    kubelet.answer = lambda command, stdin: (b"got " + stdin.replace(b"\x03", b"^C"), b"", 5)
+    with terminal("job", "node", "exec", "-j", "train", "-it", "--", "bash") as screen:
+        wait_for("the size of the terminal", lambda: kubelet.sizes)
+        screen.type("ls\x03\x04")
+        assert screen.end() == 5
+    assert "got ls^C" in screen.shown
+    assert kubelet.sizes == [{"Width": 80, "Height": 24}]
 
 
 def test_a_node_that_the_job_does_not_have_is_not_found(hvj: Hvj, pods: None) -> None:

@@ -76,7 +76,7 @@ def create(
     """Create a job from Batch AI's job.json, or from a HorovodJob in YAML or JSON."""
     overrides = manifests.Overrides(
         name=name,
-        namespace=kube.namespace(workspace),
+        workspace=workspace,
         experiment=experiment,
         pool=cluster,
         image=image,

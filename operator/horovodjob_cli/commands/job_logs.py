@@ -19,7 +19,9 @@ def print_logs(
     name: Annotated[str, typer.Option("--name", "-n", "--job", "-j", help="Name of the job.", show_default=False)],
     workspace: Workspace = None,
     experiment: Experiment = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends, across restarts.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the logs to the job's end, across restarts.")
+    ] = False,
     role: Annotated[Role | None, typer.Option(help="Only the launcher, or only workers.")] = None,
     worker: Annotated[int | None, typer.Option(min=0, help="Only the worker with this index.")] = None,
     tail: Annotated[int | None, typer.Option(min=0, help="Begin with this many last lines of each pod.")] = None,
