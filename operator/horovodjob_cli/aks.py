@@ -197,7 +197,8 @@ def sentence(error: Any, where: str) -> CliError:
 def refusal(status: int | None, code: str, words: str, where: str) -> CliError:
     """What the service refuses, by the code of its answer."""
     if code in ("AuthorizationFailed", "LinkedAuthorizationFailed"):
-        remedy = f"ask for the role: az role assignment create --role '{ROLE}' --assignee <you> --scope <cluster id>"
+        role = "Reader" if "/read'" in words else ROLE
+        remedy = f"ask for the role: az role assignment create --role '{role}' --assignee <you> --scope <cluster id>"
         return CliError(f"you have no right to {where}: {words}; {remedy}")
     if status == 404:
         return NotFound(f"{where} does not exist: {words}")

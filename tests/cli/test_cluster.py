@@ -118,7 +118,7 @@ def test_a_pool_that_does_not_exist_is_not_found(hvj: Hvj, nodes: Nodes) -> None
     nodes.add("node-0")
     result = hvj("cluster", "show", "-n", "nc6cluster")
     assert (result.code, result.stdout) == (3, "")
-    assert f"pools with nodes: {POOL}" in result.stderr
+    assert f"no pool is named nc6cluster (pools: {POOL})" in result.stderr
 
 
 def test_a_cluster_elsewhere_cannot_be_resized(hvj: Hvj, nodes: Nodes) -> None:
@@ -244,6 +244,17 @@ def test_without_credentials_the_pool_is_shown_as_kubernetes_knows_it(
     result = hvj("cluster", "show", "-n", POOL)
     assert (result.data["resourceGroup"], result.data["nodeStateCounts"]) == (None, counts(idle=1))
     assert "Azure does not know who you are: AADSTS700016" in result.stderr
+
+
+def test_without_a_role_the_pools_are_listed_as_kubernetes_knows_them(
+    hvj: Hvj, nodes: Nodes, arm: ResourceManager
+) -> None:
+    nodes.add("node-0", on_azure=True)
+    arm.assign(CLIENT, None)
+    result = hvj("cluster", "list")
+    assert [pool["name"] for pool in result.data] == [POOL]
+    assert "warning: without Azure's view of the pools: you have no right to" in result.stderr
+    assert "az role assignment create --role 'Reader'" in result.stderr
 
 
 def test_throttled_requests_are_repeated(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:

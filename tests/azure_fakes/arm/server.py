@@ -72,7 +72,7 @@ class ResourceManager:
         self.vcpu_quota = NEVER
         self.on_change: Callable[[Cluster, Pool], None] = lambda cluster, pool: None
         self._entra = entra
-        self._roles: dict[str, Role] = {}
+        self._roles: dict[str, Role | None] = {}
         self._operations: dict[str, Operation] = {}
         self._throttled: list[int] = []
         self._next_error: ArmError | None = None
@@ -98,8 +98,8 @@ class ResourceManager:
     def __exit__(self, *_: object) -> None:
         self._server.__exit__()
 
-    def assign(self, client_id: str, role: Role) -> None:
-        """Gives the application this role on all subscriptions."""
+    def assign(self, client_id: str, role: Role | None) -> None:
+        """Gives the application this role, or none, on all subscriptions."""
         self._roles[client_id] = role
 
     def throttle(self, requests: int, *, seconds: int = 1) -> None:

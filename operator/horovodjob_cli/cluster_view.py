@@ -1,0 +1,134 @@
+"""What `hvj cluster` shows: nodes and pods of jobs from Kubernetes, node pools from Azure where there is one."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from horovodjob.api.vocabulary import LABEL_JOB
+from horovodjob_cli import aks, kube, pools
+from horovodjob_cli.errors import CliError, NotFound
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AzureView:
+    """The resource group of the AKS cluster and its agent pools by name; empty elsewhere."""
+
+    group: str | None = None
+    pools: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Nodes, pods of jobs as far as the user may read them, and Azure's view of the pools."""
+
+    nodes: list[Object]
+    pods: list[Object]
+    workspace: str
+    azure: AzureView
+    now: datetime
+
+    def record(self, name: str, nodes: list[Object]) -> Object:
+        """A pool as `az batchai cluster show` gave it, from its nodes and its resource on Azure."""
+        records = pools.node_records(nodes, self.pods, now=self.now)
+        pool = self.azure.pools.get(name)
+        first = nodes[0] if nodes else None
+        spot = pool.scale_set_priority == "Spot" if pool else first is not None and pools.is_spot(first)
+        return {
+            "id": pool.id if pool else None,
+            "name": name,
+            "resourceGroup": self.azure.group,
+            "workspace": self.workspace,
+            "vmSize": pool.vm_size if pool else first and pools.vm_size(first),
+            "vmPriority": "lowpriority" if spot else "dedicated",
+            "allocationState": allocation_state(records, pool),
+            "provisioningState": pool.provisioning_state.lower() if pool else None,
+            "currentNodeCount": len(nodes),
+            "nodeStateCounts": pools.state_counts(records),
+            "scaleSettings": scale_settings(pool) if pool else None,
+            "errors": [{"node": each["nodeId"], **error} for each in records for error in each["errors"]],
+        }
+
+    def named_record(self, name: str, selector: str | None = None) -> Object:
+        """The record of one pool, or of all nodes if a selector chose them. Raises NotFound."""
+        nodes = self.nodes if selector else pools.pools(self.nodes).get(name, [])
+        if not nodes and name not in self.azure.pools:
+            raise self.not_found(name)
+        return self.record(name, nodes)
+
+    def not_found(self, name: str) -> NotFound:
+        """The pools that there are, and how to choose nodes without them."""
+        names = ", ".join(sorted(pools.pools(self.nodes).keys() | self.azure.pools.keys())) or "none"
+        return NotFound(f"no pool is named {name} (pools: {names}); choose nodes by --selector")
+
+
+def allocation_state(nodes: list[Object], pool: Any | None) -> str:
+    """Batch AI's `steady` or `resizing`; `deleting` as its command line showed it."""
+    if pool is None:
+        return "resizing" if any(each["state"] in ("preparing", "leaving") for each in nodes) else "steady"
+    if pool.provisioning_state == "Deleting":
+        return "deleting"
+    settled = pool.provisioning_state in ("Succeeded", "Failed", "Canceled")
+    return "steady" if settled and (pool.count or 0) == len(nodes) else "resizing"
+
+
+def scale_settings(pool: Any) -> Object:
+    """Batch AI's form of what the pool has: a number of nodes or bounds."""
+    if not pool.enable_auto_scaling:
+        return {"manual": {"targetNodeCount": pool.count}, "autoScale": None}
+    return {"manual": None, "autoScale": {"minimumNodeCount": pool.min_count, "maximumNodeCount": pool.max_count}}
+
+
+def seen(workspace: str | None, nodes: list[Object], azure: AzureView | None = None) -> View:
+    """The view of these nodes now."""
+    namespace = kube.namespace(workspace)
+    now = datetime.now(UTC)  # noqa: TID251 (a command is a process of its own)
+    return View(nodes, pods_of_jobs(namespace), namespace, azure or AzureView(), now)
+
+
+def read_nodes(selector: str | None = None) -> list[Object]:
+    """The nodes of the cluster."""
+    return items(kube.core().list_node(label_selector=selector or "", _preload_content=False))
+
+
+def azure_view(cluster: aks.ManagedCluster) -> AzureView:
+    """Azure's view of an AKS cluster."""
+    return AzureView(cluster.group, {pool.name: pool for pool in cluster.pools()})
+
+
+def azure_view_if_known(place: aks.Place | None) -> AzureView:
+    """Azure's view, or none with a warning: Kubernetes alone knows most of what is shown."""
+    if place is None:
+        return AzureView()
+    try:
+        return azure_view(aks.ManagedCluster(place))
+    except CliError as error:
+        warn(f"without Azure's view of the pools: {error}")
+        return AzureView()
+
+
+def pods_of_jobs(namespace: str) -> list[Object]:
+    """The pods of all jobs, or of those in the namespace where the user may not read others."""
+    from kubernetes.client import ApiException
+
+    try:
+        return items(kube.core().list_pod_for_all_namespaces(label_selector=LABEL_JOB, _preload_content=False))
+    except ApiException as error:
+        if error.status != 403:
+            raise
+    warn(f"you may read pods in namespace {namespace} only: nodes that run jobs of others are shown as idle")
+    return items(kube.core().list_namespaced_pod(namespace, label_selector=LABEL_JOB, _preload_content=False))
+
+
+def items(response: Any) -> list[Object]:
+    """The objects of a list that was not made into models of the client, which takes long with many nodes."""
+    found: list[Object] = json.loads(response.data)["items"]
+    return found
+
+
+def warn(sentence: str) -> None:
+    """A note beside the data."""
+    sys.stderr.write(f"warning: {sentence}\n")
