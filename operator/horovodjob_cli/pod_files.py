@@ -26,6 +26,7 @@ LIFETIME_SECONDS = 6 * 3600  # of a pod that outlives `hvj`, which was killed
 MISSING = 44
 STATE = """
 [ -f "$1" ] || exit 44
+[ -r "$1" ] || exit 45
 stat -L -c '%s %i %y' -- "$1" || exit
 """
 READ = f'{STATE} tail -c "+$2" -- "$1" | head -c "$3"'
@@ -86,7 +87,7 @@ class PodFiles:
         if code == MISSING:
             raise FileNotFound(f"{_absolute(path)} does not exist on the job's volume")
         if code:
-            raise FilesError(f"{_absolute(path)} cannot be read in pod {self._name}: exit code {code}")
+            raise FilesError(f"{_absolute(path)} cannot be read in pod {self._name}; check its permissions")
         facts, _, data = output.partition(b"\n")
         size, identity, changed = facts.decode().split(" ", 2)
         return FileState(int(size), changed, identity), data

@@ -339,6 +339,19 @@ def test_a_reading_pod_that_cannot_start_is_explained_and_deleted(workspace: str
     assert volume.reading_pods() == []
 
 
+def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, cluster: ClusterState) -> None:
+    share = SHARE | {"protocol": "nfs", "directory": "sub"}
+    cluster.create(azureFiles=[share], logs={"pathPrefix": f"{ROOT}/myshare"})
+    cluster.run(outputPathSegment=SEGMENT)
+    pods = f"{cluster.pods}?labelSelector=app.kubernetes.io/managed-by%3Dhvj"
+    with started("job", "file", "list", "-j", "train"):
+        (pod,) = wait_for("the pod", lambda: cluster.api.get(pods)["items"])
+    (volume,), (container,) = pod["spec"]["volumes"], pod["spec"]["containers"]
+    assert volume["nfs"] == {"server": f"{ACCOUNT}.file.core.windows.net", "path": f"/{ACCOUNT}/myshare"}
+    (mount,) = container["volumeMounts"]
+    assert (mount["mountPath"], mount["subPath"]) == ("/mnt/batchai/mounts/myshare", "sub")
+
+
 def test_ctrl_c_deletes_the_reading_pod(workspace: str, volume: Volume) -> None:
     volume.cluster.report(phase="Suspended")
     with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
