@@ -1,6 +1,7 @@
 """Files that `job create` takes: Batch AI's job.json, and HorovodJobs with their Secrets in YAML or JSON."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def read(path: Path, overrides: Overrides) -> Submission:
     if KIND in kinds:
         return _manifest(path, found, overrides)
     if len(found) == 1 and kinds == [None]:
-        return batch_ai_job(path, found[0], overrides)
+        return batch_ai_job(path, found[0], overrides, kube.namespace(overrides.workspace))
     raise UsageError(f"{path} has neither a job.json of Batch AI nor a HorovodJob, but {_listed(kinds)}")
 
 
@@ -84,7 +85,7 @@ def _parsed(path: Path, text: str) -> list[Any]:
         raise UsageError(f"{path} is not valid YAML: {where}{getattr(error, 'problem', None) or error}") from None
 
 
-def batch_ai_job(path: Path, document: Object, overrides: Overrides) -> Submission:
+def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: str | None) -> Submission:
     """The job of Batch AI's job.json. Raises UsageError with all problems of the document."""
     from horovodjob.batchai.conversion import ConversionError, convert
 
@@ -94,7 +95,7 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides) -> Submissi
         converted = convert(
             document,
             name=overrides.name,
-            namespace=kube.namespace(overrides.workspace),
+            namespace=namespace,
             experiment=overrides.experiment,
             pool=overrides.pool,
             image=overrides.image,
@@ -140,6 +141,24 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
     for secret in others:
         secret.setdefault("metadata", {})["namespace"] = namespace
     return Submission(job, tuple(others))
+
+
+def with_variables(submission: Submission, options: Iterable[str] | None) -> Submission:
+    """The job with variables of its ranks, each as NAME=VALUE, in the place of those of the same name.
+
+    Raises UsageError.
+    """
+    given = {}
+    for option in options or ():
+        name, equals, value = option.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise UsageError(f"--env {option!r} must be NAME=VALUE")
+        given[name] = value
+    if given:
+        spec = submission.job["spec"]
+        kept = [variable for variable in spec.get("env") or () if variable.get("name") not in given]
+        spec["env"] = [*kept, *({"name": name, "value": value} for name, value in given.items())]
+    return submission
 
 
 def nfs_servers(options: Iterable[str] | None) -> dict[str, str]:

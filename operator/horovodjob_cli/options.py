@@ -50,6 +50,10 @@ StorageAccountKey = Annotated[
         show_default=False,
     ),
 ]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of every rank; repeatable."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operation to end.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

@@ -135,12 +135,12 @@ class Kubelet:
         if request.query.get("input") in ("1", "true"):
             async for message in socket:
                 channel, data = message.data[0], message.data[1:]
-                if channel == CLOSE or (request.query.get("tty") and data.endswith(b"\x04")):
-                    break
                 if channel == RESIZE:
                     self.sizes.append(json.loads(data))
                 elif channel == STDIN:
                     stdin += data
+                if channel == CLOSE or stdin.endswith(END_OF_TRANSMISSION):
+                    break
         stdout, stderr, code = self.answer(command, stdin)
         await socket.send_bytes(bytes([STDOUT]) + stdout)
         await socket.send_bytes(bytes([STDERR]) + stderr)

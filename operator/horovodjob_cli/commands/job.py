@@ -20,6 +20,7 @@ from horovodjob_cli.options import (
     Quiet,
     StorageAccountKey,
     StorageAccountName,
+    Variables,
     Workspace,
     Yes,
 )
@@ -63,6 +64,7 @@ def create(
     gpus: Annotated[
         int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
     ] = None,
+    env: Variables = None,
     nfs_server: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=HOST:/PATH", help="Where a file server of Batch AI is now; repeatable."),
@@ -85,7 +87,7 @@ def create(
         storage_key=storage_account_key,
         nfs_servers=manifests.nfs_servers(nfs_server),
     )
-    submitted = manifests.read(config_file, overrides)
+    submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
     for warning in submitted.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     if dry_run is not DryRun.CLIENT:
