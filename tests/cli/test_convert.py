@@ -150,3 +150,22 @@ def test_wrong_usage_is_one_sentence(hvj: Hvj, write: Write, options: list[str])
     result = hvj(*options)
     assert (result.code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
+
+
+def test_variables_of_the_command_line_replace_those_of_the_file(hvj: Hvj, write: Write) -> None:
+    write(small(environmentVariables=[{"name": "A", "value": "file"}, {"name": "B", "value": "file"}]))
+    result = hvj("-f", "job.json", "--env", "A=x=y", "--env", "C=")
+    assert result.code == 0, result.stderr
+    job = list(yaml.safe_load_all(result.stdout))[-1]
+    assert job["spec"]["env"] == [
+        {"name": "B", "value": "file"},
+        {"name": "A", "value": "x=y"},
+        {"name": "C", "value": ""},
+    ]
+
+
+def test_a_variable_without_a_value_is_a_usage_error(hvj: Hvj, write: Write) -> None:
+    write(small())
+    result = hvj("-f", "job.json", "--env", "A")
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr == "error: --env 'A' must be NAME=VALUE\n"

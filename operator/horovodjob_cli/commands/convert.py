@@ -16,7 +16,7 @@ from horovodjob.mpijob import conversion as mpijob
 from horovodjob_cli import kube, manifests
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import UsageError
-from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName
+from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName, Variables
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
 Object = dict[str, Any]
@@ -45,6 +45,7 @@ def convert(
     gpus: Annotated[
         int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
     ] = None,
+    env: Variables = None,
     nfs_server: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=HOST:/PATH", help="Where a file server of Batch AI is now; repeatable."),
@@ -63,7 +64,7 @@ def convert(
     """Print the YAML of a job: its Secrets, where the file has values for them, and the HorovodJob."""
     overrides = manifests.Overrides(
         name=name,
-        namespace=kube.resource_name(workspace, DNS_LABEL_LENGTH) if workspace is not None else None,
+        workspace=workspace,
         experiment=experiment,
         pool=cluster,
         image=image,
@@ -72,7 +73,7 @@ def convert(
         storage_key=storage_account_key,
         nfs_servers=manifests.nfs_servers(nfs_server),
     )
-    submission = _converted(config_file, overrides)
+    submission = manifests.with_variables(_converted(config_file, overrides), env)
     for warning in submission.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     objects = [*submission.secrets, submission.job]
@@ -94,7 +95,12 @@ def _converted(path: Path, overrides: manifests.Overrides) -> manifests.Submissi
     if key is None and KEY_PLACEHOLDER in str(document):
         key = os.environ.get("AZURE_BATCHAI_STORAGE_KEY")
     name = overrides.name or (path.stem if path.stem.strip("-") else "job")
-    return manifests.batch_ai_job(path, document, replace(overrides, name=name, storage_key=key))
+    return manifests.batch_ai_job(path, document, replace(overrides, name=name, storage_key=key), _namespace(overrides))
+
+
+def _namespace(overrides: manifests.Overrides) -> str | None:
+    """The namespace that the command line names; a file that is to be applied needs none."""
+    return kube.resource_name(overrides.workspace, DNS_LABEL_LENGTH) if overrides.workspace is not None else None
 
 
 def _mpijob(path: Path, document: Object, overrides: manifests.Overrides) -> manifests.Submission:
@@ -102,7 +108,7 @@ def _mpijob(path: Path, document: Object, overrides: manifests.Overrides) -> man
         converted = mpijob.convert(
             document,
             name=overrides.name,
-            namespace=overrides.namespace,
+            namespace=_namespace(overrides),
             experiment=overrides.experiment,
             pool=overrides.pool,
             image=overrides.image,
