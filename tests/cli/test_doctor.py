@@ -321,7 +321,7 @@ def test_a_csi_driver_that_runs_on_no_node_is_found(doctor: Doctor, world: World
     world.nodes.add("node-0")
     world.add_driver()
     world.create("/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": "node-0"}, "spec": {"drivers": []}})
-    assert "runs on no node" in blocking(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
+    assert "runs on no node for workers" in blocking(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
 
 
 def test_a_job_without_shares_needs_no_driver(doctor: Doctor, world: World) -> None:

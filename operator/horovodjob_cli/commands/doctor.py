@@ -65,8 +65,9 @@ def gathered(workspace: str | None, config_file: Path | None, job: str | None) -
     secrets: tuple[dict[str, Any], ...] = ()
     if config_file is not None:
         # The name of a job.json stands on the command line of `job create`.
-        submission = manifests.read(config_file, manifests.Overrides(name=job, namespace=where))
+        submission = manifests.read(config_file, manifests.Overrides(name=job, workspace=workspace))
         document, secrets = submission.job, submission.secrets
+        where = document["metadata"]["namespace"]
     elif job is not None:
         document = job_of_cluster(job, where)
     return Facts(where, document, spec_of(document) if document else None, secrets, clock())

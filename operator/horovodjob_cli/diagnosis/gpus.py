@@ -26,7 +26,7 @@ def gpus(facts: Facts) -> Iterator[Finding]:
     if each == 0:
         yield Finding("GPUs", Result.OK, f"{facts.subject} asks for none (worker.gpus: 0)")
         return
-    nodes = [node for node in eligible_nodes(facts) if pools.is_gpu_node(node)]
+    nodes = worker_nodes(facts)
     if not nodes:
         yield from no_nodes(facts)
         return
@@ -40,12 +40,14 @@ def gpus(facts: Facts) -> Iterator[Finding]:
     yield room(facts, nodes, each)
 
 
-def eligible_nodes(facts: Facts) -> list[Object]:
-    """Nodes that the job's pool and node selector take."""
+def worker_nodes(facts: Facts) -> list[Object]:
+    """Nodes that the job's pool and node selector take, with GPUs if workers need them."""
     selector = dict(facts.spec.node_selector or {}) if facts.spec else {}
     if facts.spec and facts.spec.pool:
         selector[AKS_POOL_LABEL] = facts.spec.pool
-    return [node for node in facts.nodes if matches(node["metadata"].get("labels") or {}, selector)]
+    chosen = [node for node in facts.nodes if matches(node["metadata"].get("labels") or {}, selector)]
+    needs_gpus = facts.spec is None or facts.spec.worker.gpus > 0
+    return [node for node in chosen if pools.is_gpu_node(node)] if needs_gpus else chosen
 
 
 def no_nodes(facts: Facts) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from horovodjob.azurefiles.errors import FilesError, ShareNotFound, Unavailable
 from horovodjob_cli import aks
 from horovodjob_cli.diagnosis.facts import Facts, Object, named
 from horovodjob_cli.diagnosis.finding import Finding, Result
+from horovodjob_cli.diagnosis.gpus import worker_nodes
 
 DRIVER = "file.csi.azure.com"
 INSTALL_ON_AKS = "az aks update --resource-group <group> --name <cluster> --enable-file-driver"
@@ -39,13 +40,11 @@ def driver(facts: Facts) -> Iterator[Finding]:
         message = f"the CSI driver {DRIVER}, which mounts shares of Azure Files, is not installed"
         yield Finding("CSI driver", Result.BLOCKS, message, command)
         return
-    lacking = [
-        each["metadata"]["name"] for each in facts.list("/apis/storage.k8s.io/v1/csinodes") if not has_driver(each)
-    ]
-    nodes = {node["metadata"]["name"] for node in facts.nodes}
-    without = sorted(nodes & set(lacking))
+    nodes = {node["metadata"]["name"] for node in worker_nodes(facts)}
+    equipped = {each["metadata"]["name"] for each in facts.list("/apis/storage.k8s.io/v1/csinodes") if has_driver(each)}
+    without = sorted(nodes - equipped)
     if nodes and len(without) == len(nodes):
-        message = f"the CSI driver {DRIVER} is registered, and runs on no node"
+        message = f"the CSI driver {DRIVER} is registered, and runs on no node for workers"
         yield Finding("CSI driver", Result.BLOCKS, message, "kubectl get pods -n kube-system -l app=csi-azurefile-node")
     elif without:
         message = f"the CSI driver {DRIVER} does not run on node {named(without)}"
