@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> 
             serve_api(progress, with_controllers=arguments.controllers)
         case "gpus":
             LocalCluster(cluster, progress).advertise_gpus(arguments.count)
+        case "storage":
+            storage(arguments, LocalCluster(cluster, progress))
         case "nodes":
             LocalCluster(cluster, progress).resize(pool_of(arguments))
     return 0
@@ -102,6 +104,31 @@ def logs(cluster: Cluster, component: str | None, *, follow: bool) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+def storage(arguments: argparse.Namespace, cluster: LocalCluster) -> None:
+    """Do with storage accounts what is asked; standard output has nothing but the answer."""
+    name, share = getattr(arguments, "account", ""), getattr(arguments, "share", None)
+    with cluster.storage() as accounts:
+        match arguments.action:
+            case "create":
+                print(accounts.create_account(name).key)
+                for one in arguments.shares:
+                    accounts.create_share(name, one)
+            case "list":
+                for account in accounts.accounts():
+                    state = "blocked" if account.blocked else "runs" if account.runs else "stopped"
+                    print(account.name, state, *accounts.shares(account.name))
+            case "rotate-key":
+                print(accounts.rotate_key(name))
+            case "allow":
+                accounts.allow(name, arguments.client_id)
+            case "remove" if share:
+                accounts.remove_share(name, share)
+            case "remove":
+                accounts.remove_account(name)
+            case "start" | "stop" | "block" | "unblock":
+                getattr(accounts, arguments.action)(name)
+
+
 def serve_api(progress: Progress, *, with_controllers: bool) -> None:
     """Run an API server without a node until Ctrl-C."""
     with ControlPlane(controllers=with_controllers) as control_plane:
@@ -136,9 +163,33 @@ def parser() -> argparse.ArgumentParser:
     further.add_argument("--label", action="append", default=[], type=label, metavar="KEY=VALUE")
     further.add_argument("--taint", action="append", default=[], type=taint, metavar="KEY=VALUE:EFFECT")
     further.add_argument("--gpus", type=int, default=0, metavar="N", help="that each of them advertises")
+    add_storage(commands.add_parser("storage", help="storage accounts of Azure Files, each a real SMB server"))
     api = commands.add_parser("apiserver", help="run etcd and an API server alone, in the foreground")
     api.add_argument("--controllers", action="store_true", help="with the controller manager")
     return parser
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="print each account with its state and shares")
+    for action, text in {
+        "create": "make an account and shares where they are missing; prints the account's key",
+        "remove": "remove a share, or an account with all its shares",
+        "rotate-key": "give an account a new key, and print it",
+        "allow": "let pods mount an account's shares as an identity, without its key",
+        "stop": "end an account's server at once: connections are refused",
+        "start": "start an account's server",
+        "block": "drop packets to an account's server, as a firewall that closes port 445 does",
+        "unblock": "let packets to an account's server through",
+    }.items():
+        command = actions.add_parser(action, help=text)
+        command.add_argument("account", metavar="ACCOUNT")
+        if action == "create":
+            command.add_argument("shares", nargs="*", metavar="SHARE")
+        elif action == "remove":
+            command.add_argument("share", nargs="?", metavar="SHARE")
+        elif action == "allow":
+            command.add_argument("client_id", metavar="CLIENT_ID", help="a client ID, or `kubelet` for the node's own")
 
 
 def label(text: str) -> str:

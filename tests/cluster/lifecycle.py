@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cluster import dns, node, policyengine
+from cluster import azurefiles, dns, node, policyengine
 from cluster.binaries import Binaries
 from cluster.cgroups import ensure_cgroup, kill_pods, remove_cgroup
 from cluster.client import Client
@@ -101,7 +101,8 @@ class LocalCluster:
             seconds = time.monotonic() - began
             verb = f"imported in {seconds:.1f} s" if imported else "already there"
             self.progress.step(f"{archive.name}: {', '.join(names)} {verb}")
-        self.further.share_images()
+        with lock(self.cluster, self.progress):
+            self.further.share_images()
 
     def resize(self, pool: Pool | None) -> None:
         """Let there be so many nodes of this kind beside the first, or none of any kind; heals those that stay."""
@@ -117,6 +118,13 @@ class LocalCluster:
         self.cluster.gpu_count_file.write_text(str(count))
         claim_gpus(self.client, self.node, count)
         self.progress.step(f"{NODE_NAME} advertises {count} {GPU}")
+
+    @contextlib.contextmanager
+    def storage(self) -> Iterator[azurefiles.Storage]:
+        """The storage accounts, which nobody else changes meanwhile."""
+        self._insist_on_being_up()
+        with lock(self.cluster, self.progress):
+            yield azurefiles.Storage(self.cluster)
 
     def _insist_on_being_up(self) -> None:
         if missing := [name for name in ("kube-apiserver", "containerd") if self.processes.pid(name) is None]:
@@ -184,6 +192,10 @@ class LocalCluster:
         if not policyengine.is_enforcing(self.cluster):
             self.processes.stop("policy-engine")  # one that runs and has lost its table makes it when it starts
         self._ensure(node.policy_engine(self.cluster, nodes(self.cluster)))
+        azurefiles.apply_driver(self.client)
+        azurefiles.Storage(self.cluster).ensure()
+        # Before the kubelet, which waits long for a driver whose socket it finds and that does not answer.
+        self._ensure(azurefiles.driver(self.cluster, self.binaries))
         started = self._ensure(node.kubelet(self.node, self.binaries))
         self._ensure(node.kube_proxy(self.cluster, self.binaries))
         dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
@@ -196,6 +208,7 @@ class LocalCluster:
         if self.cluster.gpu_count_file.exists():
             claim_gpus(client, self.node, int(self.cluster.gpu_count_file.read_text()))
         self.processes.wait("the policy engine", lambda: policyengine.is_enforcing(self.cluster), *COMPONENTS)
+        self.processes.wait("the driver for Azure Files", lambda: azurefiles.is_registered(client), *COMPONENTS)
         self.processes.wait("the DNS", lambda: dns.answers(self.cluster), *COMPONENTS)
         self.progress.step("the DNS answers")
 
@@ -229,13 +242,14 @@ class LocalCluster:
         self.processes.stop("kube-apiserver", "etcd", grace_seconds=0)
         self.processes.stop(*set(self.processes.all().values()), grace_seconds=3)
         remove_runtime_traces(cluster)
-        further = (cluster.state / "nodes", cluster.run / "nodes")
+        further = (cluster.state / "nodes", cluster.run / "nodes", cluster.shared_layers)
         unmount_all(cluster.kubelet_root, cluster.run / "containerd", cluster.run / "runc", *further)
         remove_cgroup(cluster.interface)
         remove_network(cluster)
         if left := [*mount_points(cluster.state), *mount_points(cluster.run)]:
             raise ClusterError(f"{left[0]} is still mounted; nothing below it was removed")
-        for path in (*further, cluster.run, cluster.kubelet_root, cluster.etc, cluster.pki, self.settings.etcd_data):
+        state = (cluster.kubelet_root, cluster.azure_files, cluster.etc, cluster.pki, self.settings.etcd_data)
+        for path in (*further, cluster.run, *state):
             shutil.rmtree(path, ignore_errors=True)
         for logs in cluster.log.glob("pods*"):
             shutil.rmtree(logs, ignore_errors=True)

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from cluster.errors import ClusterError
@@ -65,11 +64,6 @@ def remember(cluster: Cluster, further: Sequence[Node]) -> None:
         cluster.nodes_file.write_text(json.dumps(records, indent=2))
     else:
         cluster.nodes_file.unlink(missing_ok=True)
-
-
-def kubelet_roots(cluster: Cluster) -> tuple[Path, ...]:
-    """The root directory of each node's kubelet, which has `plugins_registry`."""
-    return tuple(node.kubelet_root for node in nodes(cluster))
 
 
 def components(cluster: Cluster) -> tuple[str, ...]:

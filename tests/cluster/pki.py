@@ -62,9 +62,10 @@ def control_plane_certificates(addresses: Iterable[str]) -> tuple[Certificate, .
 
 
 def node_certificates(node: str, address: str) -> tuple[Certificate, ...]:
-    """Certificates of a node's kubelet and kube-proxy."""
+    """Certificates of a node's kubelet, kube-proxy and driver for Azure Files."""
     # system:node-proxier is bound to this user by the API server itself.
-    return Certificate("kube-proxy", "/CN=system:kube-proxy"), *kubelet_certificates(node, address)
+    proxy = Certificate("kube-proxy", "/CN=system:kube-proxy")
+    return proxy, Certificate("azure-files", "/CN=azure-files"), *kubelet_certificates(node, address)
 
 
 def kubelet_certificates(node: str, address: str) -> tuple[Certificate, ...]:

@@ -13,6 +13,7 @@ DEFAULT_NAME = "main"
 NODE_NAME = "node1"
 RUN_ROOT = Path("/run/horovodjob")
 API_PORT = 6443
+AZURE_FILES = "azure-files"
 COMPONENTS = (
     "etcd",
     "kube-apiserver",
@@ -22,6 +23,7 @@ COMPONENTS = (
     "kubelet",
     "kube-proxy",
     "policy-engine",
+    AZURE_FILES,
 )
 
 
@@ -127,9 +129,19 @@ class Cluster:
         return self.run / "containerd.sock"
 
     @property
+    def azure_files(self) -> Path:
+        """The storage accounts: `<account>/<share>/` below it is the directory of a share."""
+        return self.state / "azure-files"
+
+    @property
     def gpu_count_file(self) -> Path:
         """How many GPUs the node is to pretend, so that a restart can say so again."""
         return self.state / "gpus"
+
+    @property
+    def shared_layers(self) -> Path:
+        """Layers of images that the nodes beside the first have from it."""
+        return self.state / "layers"
 
     @property
     def nodes_file(self) -> Path:
