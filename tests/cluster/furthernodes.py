@@ -55,6 +55,8 @@ class FurtherNodes:
             client.apply(node_path(node), node_object(node), dry_run=True)
         self._remove([node for node in present if node not in wanted])
         remember(self.cluster, wanted)
+        if not wanted:
+            shutil.rmtree(self.cluster.shared_layers, ignore_errors=True)
 
     def ensure_running(self) -> None:
         """Start what is missing of them, and wait until they are Ready."""

@@ -1,8 +1,9 @@
-"""Images of one node for others: the same files under hard links, not another copy of them.
+"""Images of one node for others: not another copy of their files, which would take disk and memory again.
 
-A layer that containerd has unpacked does not change any more, and a container writes to a layer of its own. So the
-files of a layer can belong to many nodes, and take neither disk nor memory again. Each node has its own directories
-of a layer, and its own manifest and configuration of an image; packed layers are needed only to unpack them.
+A layer that containerd has unpacked does not change any more, and a container writes to a layer of its own. So one
+directory can be a layer on many nodes. It has hard links to the files of the node where the layer was unpacked, whose
+containerd may remove its own. A node's store has a link to the directory, and manifest and configuration of the image;
+packed layers are needed only to unpack them.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,8 @@ def image(store: ImageStore, reference: Reference) -> Image:
     layers: list[Layer] = []
     for configuration in configurations(store, reference.digest, blobs):
         if chain := chain_ids(configuration["rootfs"].get("diff_ids", [])):
-            layers += map(Layer, chain, ["", *chain], layer_directories(store, chain[-1]))
+            directories = layer_directories(store, chain[-1])
+            layers += map(Layer, chain, ["", *chain], map(partial(shared, store), chain, directories))
     return Image(reference, blobs, layers)
 
 
@@ -108,8 +111,19 @@ def layer_directories(store: ImageStore, chain_id: str) -> list[Path]:
     return [Path(path) for path in reversed(option(mount, "lowerdir").split(":"))]
 
 
+def shared(store: ImageStore, chain_id: str, directory: Path) -> Path:
+    """The layer in this directory where all nodes of the cluster find it."""
+    place = store.node.cluster.shared_layers / chain_id.rpartition(":")[2]
+    if not place.exists():
+        fresh = place.with_name(f".{place.name}-{os.getpid()}")
+        fresh.mkdir(parents=True)
+        run("cp", "--archive", "--link", f"{directory}/.", str(fresh))
+        fresh.rename(place)
+    return place
+
+
 def give(store: ImageStore, images: Sequence[Image]) -> None:
-    """Add the images, whose files must be on the same file system."""
+    """Add the images to a store."""
     if not images:
         return
     present = {line.split()[0] for line in store.ctr("snapshots", "ls").splitlines()[1:]}
@@ -124,8 +138,9 @@ def give(store: ImageStore, images: Sequence[Image]) -> None:
 def add_layer(store: ImageStore, layer: Layer) -> None:
     key = f"{layer.chain_id}-{os.getpid()}"
     mount = json.loads(store.ctr("snapshots", "prepare", "--mounts", key, *filter(None, [layer.below])))[0]
-    own = mount["Source"] if mount["Type"] == "bind" else option(mount, "upperdir")
-    run("cp", "--archive", "--link", f"{layer.directory}/.", own)
+    own = Path(mount["Source"] if mount["Type"] == "bind" else option(mount, "upperdir"))
+    own.rmdir()
+    own.symlink_to(layer.directory)
     store.ctr("snapshots", "commit", layer.chain_id, key)
 
 
