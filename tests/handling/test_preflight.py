@@ -92,7 +92,7 @@ def test_a_missing_script_is_reported_with_what_its_directory_contains_and_start
     job = submitted(api, namespace)
     message = job.wait_for_condition("Stalled", reason="ScriptNotFound")
     assert message == (
-        "there is no file cifar/train.py on share myshare of account mystorageaccount: cifar contains trian.py"
+        "there is no file cifar/train.py on share myshare of storage account mystorageaccount: cifar contains trian.py"
     )
     assert job.pods() == {}
     (directory / "train.py").touch()

@@ -1,34 +1,46 @@
-"""What a job needs of a share before its pods are made."""
+"""What a job needs of a share before its pods are created. Blocks for the time of a few requests.
+
+Both functions raise FilesError where the account cannot be asked.
+"""
 
 from horovodjob.azurefiles.credentials import Account
-from horovodjob.azurefiles.errors import DirectoryNotFound, FileNotFound, NotFound
+from horovodjob.azurefiles.errors import NotFound
 from horovodjob.azurefiles.share import Share
 
 MOST_NAMES = 20
 
 
-def missing(account: Account, share: str, *, directory: str = "", script: str = "") -> str:
-    """A sentence about the first of share, directory and script that does not exist; empty if all do.
-
-    Blocks for the time of three requests at most, so a caller with an event loop runs it in a thread.
-    Raises FilesError where the account cannot be asked.
-    """
+def missing_share(account: Account, share: str, directory: str = "") -> str:
+    """A sentence if the share, or the directory on it, does not exist; empty if they do."""
     opened = Share(account, share)
     try:
         opened.check()
-        if directory and not opened.is_directory(directory):
-            raise DirectoryNotFound(f"directory {directory} does not exist on share {share}")
-        if script:
-            _check_script(opened, script)
+        found = not directory or opened.is_directory(directory)
     except NotFound as error:
         return str(error)
+    return "" if found else f"directory {directory} does not exist on share {share} of storage account {account.name}"
+
+
+def missing_script(account: Account, share: str, path: str) -> str:
+    """A sentence that lists the nearest directory that exists, if there is no such file; empty if there is."""
+    opened = Share(account, share)
+    try:
+        opened.state(path)
+    except NotFound:
+        where = f"share {share} of storage account {account.name}"
+        return f"there is no file {path} on {where}: {_nearest_directory(opened, path)}"
     return ""
 
 
-def _check_script(share: Share, path: str) -> None:
-    """Raises FileNotFound that lists what is in the script's directory instead."""
-    directory, _, name = path.strip("/").rpartition("/")
-    names = [entry.name for entry in share.entries(directory) if not entry.is_directory]
-    if name not in names:
-        others = ", ".join(names[:MOST_NAMES]) or "no files"
-        raise FileNotFound(f"there is no file {path} on share {share.name}; its directory has: {others}")
+def _nearest_directory(share: Share, path: str) -> str:
+    directory, missing = path.rpartition("/")[0], ""
+    while True:
+        try:
+            entries = [f"{entry.name}/" if entry.is_directory else entry.name for entry in share.entries(directory)]
+            break
+        except NotFound:
+            if not directory:
+                raise
+            missing, directory = f"{directory} does not exist, and ", directory.rpartition("/")[0]
+    shown = [*entries[:MOST_NAMES], *([f"... ({len(entries)} entries)"] if len(entries) > MOST_NAMES else [])]
+    return f"{missing}{directory or 'the root of the share'} contains {' '.join(shown) or 'nothing'}"

@@ -21,11 +21,10 @@ from horovodjob_operator.domain.azure_files import script_on_share
 from horovodjob_operator.errors import OperatorError
 
 if TYPE_CHECKING:
-    from horovodjob.azurefiles.share import Share
+    from horovodjob.azurefiles.credentials import Account
 
 CONCURRENT_CHECKS = 8
 CHECK_SECONDS = 20
-LISTED_ENTRIES = 20
 IDENTITY = "AZURE_FEDERATED_TOKEN_FILE"
 Problem = tuple[Reason, str]
 log = logging.getLogger("horovodjob.preflight")
@@ -44,7 +43,7 @@ class Preflight:
         # Of the credentials that azure-identity would try, the others belong to developers' machines.
         os.environ.setdefault("AZURE_TOKEN_CREDENTIALS", "WorkloadIdentityCredential")
         try:
-            import horovodjob.azurefiles.share  # noqa: F401
+            import horovodjob.azurefiles.preflight  # noqa: F401
         except ImportError as error:
             raise OperatorError(
                 "HOROVODJOB_OPERATOR_PREFLIGHT needs the extra azure: pip install 'horovodjob[operator,azure]'"
@@ -70,8 +69,8 @@ class Preflight:
 
 
 def _checks(job: HorovodJob) -> list[Callable[[], Problem | None]]:
-    shares = {(share.account, share.share): share for share in job.spec.azure_files or () if share.protocol == "smb"}
-    checks: list[Callable[[], Problem | None]] = [partial(_share_problem, job, share) for share in shares.values()]
+    shares = [share for share in job.spec.azure_files or () if share.protocol == "smb"]
+    checks: list[Callable[[], Problem | None]] = [partial(_share_problem, job, share) for share in shares]
     placed = script_on_share(job)
     if placed and placed[0].protocol == "smb":
         checks.append(partial(_script_problem, job, *placed))
@@ -79,54 +78,34 @@ def _checks(job: HorovodJob) -> list[Callable[[], Problem | None]]:
 
 
 def _share_problem(job: HorovodJob, share: AzureFileShare) -> Problem | None:
-    from horovodjob.azurefiles.errors import FilesError, NotFound
+    from horovodjob.azurefiles.preflight import missing_share
 
-    try:
-        _open(share).check()
-    except NotFound as error:
-        return Reason.STORAGE_UNAVAILABLE, str(error)
-    except FilesError as error:
-        log.warning("%s/%s share %s was not checked: %s", *job.key, share.share, error)
-    return None
+    # The kubelet creates the directory of a share that can be written.
+    directory = share.directory or "" if share.read_only else ""
+    message = _looked_at(job, f"share {share.share}", lambda: missing_share(_account(share), share.share, directory))
+    return (Reason.STORAGE_UNAVAILABLE, message) if message else None
 
 
 def _script_problem(job: HorovodJob, share: AzureFileShare, path: str) -> Problem | None:
-    from horovodjob.azurefiles.errors import FilesError, NotFound
+    from horovodjob.azurefiles.preflight import missing_script
 
-    opened = _open(share)
+    message = _looked_at(job, path, lambda: missing_script(_account(share), share.share, path))
+    return (Reason.SCRIPT_NOT_FOUND, message) if message else None
+
+
+def _looked_at(job: HorovodJob, what: str, look: Callable[[], str]) -> str:
+    """What `look` finds; nothing where the account cannot be asked."""
+    from horovodjob.azurefiles.errors import FilesError
+
     try:
-        opened.state(path)
-    except NotFound:
-        return Reason.SCRIPT_NOT_FOUND, _missing(opened, share, path)
+        return look()
     except FilesError as error:
-        log.warning("%s/%s %s was not looked for: %s", *job.key, path, error)
-    return None
+        log.warning("%s/%s %s was not checked: %s", *job.key, what, error)
+        return ""
 
 
-def _missing(opened: Share, share: AzureFileShare, path: str) -> str:
-    """A sentence that lists the nearest directory that exists."""
-    from horovodjob.azurefiles.errors import FilesError, NotFound
-
-    directory, missing = path.rpartition("/")[0], ""
-    while True:
-        try:
-            entries = [f"{entry.name}/" if entry.is_directory else entry.name for entry in opened.entries(directory)]
-            break
-        except NotFound:
-            missing, directory = f"{directory} does not exist, and ", directory.rpartition("/")[0]
-        except FilesError:
-            return f"there is no file {path} on share {share.share} of account {share.account}"
-    shown = [*entries[:LISTED_ENTRIES], *([f"... ({len(entries)} entries)"] if len(entries) > LISTED_ENTRIES else [])]
-    where = directory or "the root of the share"
-    return (
-        f"there is no file {path} on share {share.share} of account {share.account}: {missing}{where} contains "
-        f"{' '.join(shown) or 'nothing'}"
-    )
-
-
-def _open(share: AzureFileShare) -> Share:
+def _account(share: AzureFileShare) -> Account:
     from horovodjob.azurefiles.credentials import Options, choose_account
-    from horovodjob.azurefiles.share import Share
 
     endpoint = f"https://{share.server}" if share.server else ""
-    return Share(choose_account(share.account, Options(), os.environ, default_endpoint=endpoint), share.share)
+    return choose_account(share.account, Options(), os.environ, default_endpoint=endpoint)
