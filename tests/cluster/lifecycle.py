@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cluster import dns, node, policyengine
+from cluster import azurefiles, dns, node, policyengine
 from cluster.binaries import Binaries
 from cluster.cgroups import ensure_cgroup, kill_pods, remove_cgroup
 from cluster.client import Client
@@ -119,6 +119,13 @@ class LocalCluster:
         claim_gpus(self.client, self.node, count)
         self.progress.step(f"{NODE_NAME} advertises {count} {GPU}")
 
+    @contextlib.contextmanager
+    def storage(self) -> Iterator[azurefiles.Storage]:
+        """The storage accounts, which nobody else changes meanwhile."""
+        self._insist_on_being_up()
+        with lock(self.cluster, self.progress):
+            yield azurefiles.Storage(self.cluster)
+
     def _insist_on_being_up(self) -> None:
         if missing := [name for name in ("kube-apiserver", "containerd") if self.processes.pid(name) is None]:
             raise ClusterError(f"{missing[0]} does not run; start the cluster with `python3 tests/cluster up`")
@@ -185,6 +192,10 @@ class LocalCluster:
         if not policyengine.is_enforcing(self.cluster):
             self.processes.stop("policy-engine")  # one that runs and has lost its table makes it when it starts
         self._ensure(node.policy_engine(self.cluster, nodes(self.cluster)))
+        azurefiles.apply_driver(self.client)
+        azurefiles.Storage(self.cluster).ensure()
+        # Before the kubelet, which waits long for a driver whose socket it finds and that does not answer.
+        self._ensure(azurefiles.driver(self.cluster, self.binaries))
         started = self._ensure(node.kubelet(self.node, self.binaries))
         self._ensure(node.kube_proxy(self.cluster, self.binaries))
         dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
@@ -197,6 +208,7 @@ class LocalCluster:
         if self.cluster.gpu_count_file.exists():
             claim_gpus(client, self.node, int(self.cluster.gpu_count_file.read_text()))
         self.processes.wait("the policy engine", lambda: policyengine.is_enforcing(self.cluster), *COMPONENTS)
+        self.processes.wait("the driver for Azure Files", lambda: azurefiles.is_registered(client), *COMPONENTS)
         self.processes.wait("the DNS", lambda: dns.answers(self.cluster), *COMPONENTS)
         self.progress.step("the DNS answers")
 
@@ -236,7 +248,8 @@ class LocalCluster:
         remove_network(cluster)
         if left := [*mount_points(cluster.state), *mount_points(cluster.run)]:
             raise ClusterError(f"{left[0]} is still mounted; nothing below it was removed")
-        for path in (*further, cluster.run, cluster.kubelet_root, cluster.etc, cluster.pki, self.settings.etcd_data):
+        state = (cluster.kubelet_root, cluster.azure_files, cluster.etc, cluster.pki, self.settings.etcd_data)
+        for path in (*further, cluster.run, *state):
             shutil.rmtree(path, ignore_errors=True)
         for logs in cluster.log.glob("pods*"):
             shutil.rmtree(logs, ignore_errors=True)

@@ -13,6 +13,7 @@ DEFAULT_NAME = "main"
 NODE_NAME = "node1"
 RUN_ROOT = Path("/run/horovodjob")
 API_PORT = 6443
+AZURE_FILES = "azure-files"
 COMPONENTS = (
     "etcd",
     "kube-apiserver",
@@ -22,6 +23,7 @@ COMPONENTS = (
     "kubelet",
     "kube-proxy",
     "policy-engine",
+    AZURE_FILES,
 )
 
 
@@ -125,6 +127,11 @@ class Cluster:
     @property
     def containerd_socket(self) -> Path:
         return self.run / "containerd.sock"
+
+    @property
+    def azure_files(self) -> Path:
+        """The storage accounts: `<account>/<share>/` below it is the directory of a share."""
+        return self.state / "azure-files"
 
     @property
     def gpu_count_file(self) -> Path:
