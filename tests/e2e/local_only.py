@@ -18,6 +18,7 @@ LOCAL_ONLY = {
     "test_bad_input.py::test_an_image_that_runs_as_root_leads_to_the_field_that_allows_it": (
         "it loads an image into the node"
     ),
+    "test_azure_files.py": "storage accounts are SMB servers of this machine",
     "test_elastic_training.py": SHARED,
     "test_hostile.py::test_odd_paths_are_only_paths": SHARED,
     "test_hostile.py::test_a_share_that_vanishes_costs_log_files_and_never_the_job": (
