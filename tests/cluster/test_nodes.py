@@ -31,9 +31,11 @@ COREFILE = f".:{PORT} {{\n  template ANY ANY {{\n    rcode NXDOMAIN\n  }}\n}}\n"
 
 
 @pytest.fixture
-def pool(cluster: Cluster) -> Iterator[None]:
+def pool(_machine: None) -> Iterator[None]:
     """Four nodes with a GPU each; those of the test before, if they are still there. Pods do not outlive the test."""
-    command("nodes", "4", *POOL)
+    if attempt("nodes", "4", *POOL).returncode:
+        command("up")
+        command("nodes", "4", *POOL)
     yield
     kubectl("delete", "pods", "--all", "--now", check=False)
 
