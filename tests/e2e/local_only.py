@@ -25,6 +25,7 @@ LOCAL_ONLY = {
         "it unmounts a file system of the node"
     ),
     "test_launcher_as_worker.py::test_its_ranks_can_save_like_all_others": SHARED,
+    "test_migration.py": "it adds nodes with GPUs, and its storage account is an SMB server of this machine",
     "test_mpi.py::test_ranks_that_handle_the_end_can_save_each_in_its_own_time": SHARED,
     "test_network_loss.py": "it cuts the network of pods on the node",
     "test_node_loss.py": "it stops the kubelet",

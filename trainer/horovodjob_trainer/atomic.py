@@ -14,7 +14,7 @@ def whole(target: Path) -> Iterator[Path]:
     path = target.with_name(f"{PARTIAL_PREFIX}{target.name}")  # Keras looks at the suffix
     try:
         yield path
-        with path.open("rb") as file:
+        with path.open("rb+") as file:  # an SMB server flushes only what is open for writing
             os.fsync(file.fileno())
         os.replace(path, target)
     except BaseException:

@@ -492,7 +492,7 @@ class HorovodJobSpec(Model):
     tolerations: tuple[Toleration, ...] | None = Field(
         None,
         description="Taints that launcher and workers accept; workers with GPUs always accept those of GPU nodes, "
-        "sku=gpu and nvidia.com/gpu.",
+        "sku=gpu and nvidia.com/gpu, and so does the launcher where pool is set.",
         max_length=64,
     )
     spot: bool = Field(False, description="Workers accept and prefer AKS spot nodes; the launcher never runs on one.")

@@ -355,7 +355,8 @@ def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], inde
         for mapping in (job.metadata.labels, job.metadata.annotations)
     )
     tolerations = [_dumped(toleration) for toleration in spec.tolerations or ()]
-    if spec.worker.gpus and (role is Role.WORKER or spec.launcher.as_worker):
+    # The launcher is placed in the pool, too, and a GPU pool of AKS has a taint.
+    if spec.worker.gpus and (role is Role.WORKER or spec.launcher.as_worker or spec.pool):
         tolerations += [dict(toleration) for toleration in GPU_TOLERATIONS]
     pod_spec: dict[str, Any] = {
         "restartPolicy": "Never",

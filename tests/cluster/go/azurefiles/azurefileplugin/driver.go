@@ -45,7 +45,8 @@ func (d *driver) serve() error {
 		return err
 	}
 	go server.Serve(plugin)
-	registrar, err := listen(filepath.Join(d.kubeletRoot, "plugins_registry", driverName+"-reg.sock"))
+	// Short: the path of a socket has at most 107 characters, and a node's directory may be deep.
+	registrar, err := listen(filepath.Join(d.kubeletRoot, "plugins_registry", "files.sock"))
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (d *driver) serve() error {
 }
 
 func (d *driver) socket() string {
-	return filepath.Join(d.kubeletRoot, "plugins", driverName, "csi.sock")
+	return filepath.Join(d.kubeletRoot, "plugins", "files", "csi.sock")
 }
 
 // listen makes the socket beside its place and moves it there: the kubelet must not find it before it answers.

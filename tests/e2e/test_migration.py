@@ -1,0 +1,96 @@
+"""The steps of Microsoft's Batch AI tutorial, typed from docs/migration.md: they end with the model of 2018."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.settings import Cluster
+from e2e.access import Kubectl
+from e2e.install import Operator
+from trainer.cifar import cifar_members, write_archive
+from tutorial import page
+from tutorial.azure import NODES, azure
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "migration.md"
+SCRIPT = ROOT / "tests" / "trainer" / "compat" / "tutorial" / "cifar_cnn_distributed.py"
+MODEL = "keras_cifar10_trained_model.h5"
+# Batches of 32 for each of the four ranks.
+ROWS = 32
+COLUMNS = [
+    *("Name", "Resource Group", "Workspace", "VM Size", "State"),
+    *("Idle", "Running", "Preparing", "Leaving", "Unusable"),
+]
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the user works: the script of 2018, the job.json of the page, an archive of images."""
+    directory = tmp_path_factory.mktemp("tutorial")
+    (directory / SCRIPT.name).write_bytes(SCRIPT.read_bytes())
+    (job,) = page.blocks(PAGE, "json")
+    (directory / "job.json").write_text(job)
+    write_archive(directory / "cifar-10-python.tar.gz", cifar_members(ROWS))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def outputs(
+    local: Cluster,
+    operator: Operator,
+    kubectl: Kubectl,
+    images: dict[str, str],
+    directory: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, str]]:
+    """What each command of the page printed."""
+    kubectl("delete", "namespace", "batchaidev", "--ignore-not-found")  # of a run that was interrupted
+    with azure(local, tmp_path_factory.mktemp("azure")) as environment:
+        environment["TRAINER_IMAGE"] = images["trainer"]
+        yield {ran.command: ran.output for ran in page.run(PAGE, directory, environment)}
+
+
+def printed(outputs: dict[str, str], words: str) -> str:
+    """What the one command that begins with these words printed."""
+    (output,) = (output for command, output in outputs.items() if command.startswith(words))
+    return output
+
+
+def test_four_nodes_are_idle_before_the_job_and_run_it(outputs: dict[str, str]) -> None:
+    before, during = (output for command, output in outputs.items() if command.startswith("hvj cluster show"))
+    header, _, row = before.splitlines()
+    assert re.split(r"\s{2,}", header.strip()) == COLUMNS
+    assert row.split()[-6:] == ["steady", str(NODES), "0", "0", "0", "0"]
+    assert json.loads(during)["runningNodeCount"] == NODES
+
+
+def test_the_job_runs_in_batch_ais_words(outputs: dict[str, str]) -> None:
+    assert json.loads(printed(outputs, "hvj job show")) == "running"
+
+
+def test_its_files_are_listed_and_streamed(outputs: dict[str, str]) -> None:
+    listed = printed(outputs, "hvj job file list")
+    assert listed.splitlines()[0].split() == ["Name", "Type", "Size", "Modified"]
+    assert {"stdout.txt", "stderr.txt"} <= {line.split()[0] for line in listed.splitlines()[2:]}
+    streamed = printed(outputs, "hvj job file stream")
+    assert streamed.count("Test accuracy: ") == NODES, "each rank prints, as the script says"
+
+
+def test_the_model_is_downloaded(outputs: dict[str, str], directory: Path) -> None:
+    import h5py  # not part of the environment that the other tests need
+
+    with h5py.File(directory / MODEL) as file:
+        assert {"model_weights", "optimizer_weights"} <= file.keys()
+
+
+def test_the_pool_and_the_workspace_are_gone_afterwards(outputs: dict[str, str], kubectl: Kubectl) -> None:
+    assert outputs
+    assert kubectl("get", "nodes", "-l", "kubernetes.azure.com/agentpool=nc6cluster", "-o", "name") == ""
+    assert kubectl("get", "namespace", "batchaidev", "--ignore-not-found", "-o", "name") == ""
