@@ -32,6 +32,7 @@ SLOW_FILES = (
     "test_tutorial_script",
     "test_losses",
     "test_network_loss",
+    "test_azure_files",
 )
 # The uid of the trainer image's user, who has to be able to write to a directory of this machine.
 IMAGE_USER = 1000
