@@ -64,7 +64,7 @@ def world(module_space: Space, local: Cluster) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def reported(world: World) -> dict[str, str]:
-    """What each job whose share is away reports; then all shares are there at once, as the kubelet waits ever longer."""
+    """What each job without its share reports; then all shares come back at once: the kubelet waits ever longer."""
     messages = {name: _stalled(world.space, name) for name in AWAY}
     world.space.apply(world.away["wrong-key"].secret(), world.away["no-secret"].secret())
     world.away["no-share"].directory.mkdir()
