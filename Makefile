@@ -7,7 +7,7 @@ CLUSTER := $(PYTHON) tests/cluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help demo test times lint unit apiserver cli trainer trainer-gpu localcluster e2e environment images \
+.PHONY: docs help demo demo-tutorial test times lint unit apiserver cli trainer trainer-gpu localcluster e2e environment images \
         cluster-up cluster-down crd python
 
 help: ## print the targets
@@ -18,6 +18,9 @@ help: ## print the targets
 
 demo: python ## train on a cluster: bring it up, install the operator, run an example job, watch it
 	@$(PYTHON) demo/demo.py
+
+demo-tutorial: environment ## type the Batch AI tutorial of 2018 on the local cluster, command by command, and watch it
+	@PYTHONPATH=tests .venv/bin/python -m demo.tutorial
 
 test: python ## run every check: lint, types, contracts, unit, API server, trainer, end to end
 	@$(STAGES) all

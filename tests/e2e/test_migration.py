@@ -12,16 +12,10 @@ import pytest
 from cluster.settings import Cluster
 from e2e.access import Kubectl
 from e2e.install import Operator
-from trainer.cifar import cifar_members, write_archive
 from tutorial import page
 from tutorial.azure import NODES, azure
+from tutorial.files import MODEL, PAGE, write_files
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "migration.md"
-SCRIPT = ROOT / "tests" / "trainer" / "compat" / "tutorial" / "cifar_cnn_distributed.py"
-MODEL = "keras_cifar10_trained_model.h5"
-# Batches of 32 for each of the four ranks.
-ROWS = 32
 COLUMNS = [
     *("Name", "Resource Group", "Workspace", "VM Size", "State"),
     *("Idle", "Running", "Preparing", "Leaving", "Unusable"),
@@ -34,10 +28,7 @@ pytestmark = pytest.mark.serial
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the user works: the script of 2018, the job.json of the page, an archive of images."""
     directory = tmp_path_factory.mktemp("tutorial")
-    (directory / SCRIPT.name).write_bytes(SCRIPT.read_bytes())
-    (job,) = page.blocks(PAGE, "json")
-    (directory / "job.json").write_text(job)
-    write_archive(directory / "cifar-10-python.tar.gz", cifar_members(ROWS))
+    write_files(directory)
     return directory
 
 
