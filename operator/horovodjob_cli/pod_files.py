@@ -3,6 +3,7 @@
 The pod needs a shell with cat, head, stat and tail, which an image with ssh and MPI has.
 """
 
+import secrets
 import sys
 import threading
 import time
@@ -121,9 +122,10 @@ class PodFiles:
 
     def _made_pod(self) -> Object:
         namespace = self._job["metadata"]["namespace"]
-        made: Object = kube.plain(kube.core().create_namespaced_pod(namespace, reading_pod(self._job)))
-        self._own = made
-        name = made["metadata"]["name"]
+        wanted = reading_pod(self._job)
+        name = wanted["metadata"]["name"]
+        self._own = wanted  # before it exists: Ctrl-C can come between the request and its answer
+        made: Object = kube.plain(kube.core().create_namespaced_pod(namespace, wanted))
         sys.stderr.write(f"reading the job's volume through pod {name}, which is deleted afterwards\n")
         deadline = time.monotonic() + START_SECONDS
         while not _is_running(made):
@@ -175,7 +177,8 @@ def reading_pod(job: Object) -> Object:
     kept = {key: spec[key] for key in ("nodeSelector", "tolerations", "imagePullSecrets") if spec.get(key)}
     return {
         "metadata": {
-            "generateName": f"{metadata['name'][:48]}-files-",
+            "name": f"{metadata['name'][:48]}-files-{secrets.token_hex(4)}",
+            "namespace": metadata["namespace"],
             "labels": {LABEL_ROLE: ROLE, "app.kubernetes.io/managed-by": "hvj"},
             "ownerReferences": [
                 {

@@ -1,6 +1,7 @@
 """A real API server without operator and nodes, and `hvj` as a user runs it."""
 
 import itertools
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,15 @@ class OneControlPlane(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneControlPlane | None:
     """The scheduler of `--dist loadfile`."""
     return OneControlPlane(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> Iterator[None]:
+    """Lets `hvj` receive SIGINT: what a script starts in the background ignores it, and so does all that it starts."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
