@@ -99,7 +99,7 @@ def test_a_script_that_is_not_there_is_named(space: Space) -> None:
     assert status["errors"][0]["reason"] == "ScriptNotFound"
     message = status["errors"][0]["message"]
     assert "there is no file /data/absent.py" in message
-    assert "/data contains " in message
+    assert "/data does not exist, and / contains " in message
 
 
 def test_an_image_that_runs_as_root_leads_to_the_field_that_allows_it(
