@@ -1,6 +1,7 @@
 """The operator process: `python -m horovodjob_operator`."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -35,7 +36,7 @@ log = logging.getLogger("horovodjob")
 class Process:
     """Wires the parts together and runs them until a signal or a failure ends the process."""
 
-    def __init__(self, settings: Settings, connection: Connection) -> None:
+    def __init__(self, settings: Settings, connection: Connection, lease_connection: Connection) -> None:
         self.settings, self.connection = settings, connection
         self.caches = Caches()
         self.preflight = Preflight() if settings.preflight else None
@@ -53,7 +54,7 @@ class Process:
             listed=self._listed,
             timeout_seconds=settings.watch_timeout_seconds,
         )
-        self.lease = Lease(connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
+        self.lease = Lease(lease_connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
         REGISTRY.register(JobStates(self.caches.all_jobs))
         WATCH_AGE.labels("pods").set_function(lambda: time.monotonic() - self.pod_watch.alive_at)
         WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_watch.alive_at)
@@ -179,11 +180,13 @@ def _log_json(level: str) -> None:
 
 
 async def _operate(settings: Settings) -> None:
-    connection = Connection(login(), limit=settings.concurrent_writes)
-    try:
-        await Process(settings, connection).run()
-    finally:
-        await connection.close()
+    access = login()
+    async with (
+        contextlib.aclosing(Connection(access, limit=settings.concurrent_writes)) as connection,
+        # Of its own, so that the Lease is renewed however many writes wait.
+        contextlib.aclosing(Connection(access, limit=1)) as lease_connection,
+    ):
+        await Process(settings, connection, lease_connection).run()
 
 
 def main() -> int:

@@ -11,14 +11,14 @@ from handling.plane import OPERATOR_NAMESPACE
 from handling.player import submit
 from handling.process import Operator
 from handling.reporter import post, token_of
-from horovodjob_operator.cluster.lease import LEASE_SECONDS, RENEW_SECONDS
+from horovodjob_operator.cluster.lease import RENEW_DEADLINE_SECONDS
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/horovodjob-operator"
 Pair = tuple[Operator, Operator]
 # What docs/operations.md promises of a crash.
 TAKEN_OVER_WITHIN = timedelta(seconds=15)
 # A Lease that was not released lapses no sooner than this after its holder has stopped.
-LAPSES_AFTER = timedelta(seconds=LEASE_SECONDS - RENEW_SECONDS)
+LAPSES_AFTER = timedelta(seconds=RENEW_DEADLINE_SECONDS)
 
 
 @pytest.fixture

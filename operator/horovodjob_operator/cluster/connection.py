@@ -89,7 +89,7 @@ class Connection:
             read_bufsize=2**20,
         )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Ends all connections."""
         await self.session.close()
         await self._connector.close()

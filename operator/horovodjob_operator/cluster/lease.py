@@ -10,8 +10,11 @@ from typing import Any
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.errors import ClusterError, Gone
 
-LEASE_SECONDS = 10
+LEASE_SECONDS = 13
+# A leader that could not renew it for so long ends: some time before another process may lead.
+RENEW_DEADLINE_SECONDS = 10
 RENEW_SECONDS = 3
+RETRY_SECONDS = 1
 log = logging.getLogger("horovodjob.lease")
 
 
@@ -32,18 +35,21 @@ class Lease:
     async def run(self) -> None:
         """Gets the Lease and keeps it; returns when it is lost, because another process may be acting already."""
         while True:
+            pause = RETRY_SECONDS
             try:
                 async with asyncio.timeout(RENEW_SECONDS):
                     await self._step()
+                if self.held.is_set():
+                    pause = RENEW_SECONDS
             except (ClusterError, TimeoutError) as error:
                 log.warning("lease: %s", error or "the API server did not answer in time")
                 # Somebody else may have written it: what we hold of it is read again before the next try.
                 self._lease = {}
-            if self.held.is_set() and time.monotonic() - self._renewed_at > LEASE_SECONDS - RENEW_SECONDS:
+            if self.held.is_set() and time.monotonic() - self._renewed_at > RENEW_DEADLINE_SECONDS:
                 self.held.clear()
-                log.error("lease: lost, because it could not be renewed for %d s", LEASE_SECONDS - RENEW_SECONDS)
+                log.error("lease: lost, because it could not be renewed for %d s", RENEW_DEADLINE_SECONDS)
                 return
-            await asyncio.sleep(RENEW_SECONDS if self.held.is_set() else 1)
+            await asyncio.sleep(pause)
 
     async def _step(self) -> None:
         if not self.held.is_set() or not self._lease:
