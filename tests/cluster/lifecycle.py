@@ -40,6 +40,8 @@ from cluster.progress import Progress
 from cluster.settings import API_PORT, COMPONENTS, NODE_NAME, RUN_ROOT, Cluster, Node
 
 IMAGES = ("pause", "coredns")
+# Pods and tests on the same processors would make it so slow that leases lapse.
+CONTROL_PLANE_NICENESS = -10
 
 
 class LocalCluster:
@@ -173,8 +175,8 @@ class LocalCluster:
 
     def _start_control_plane(self) -> None:
         plan, binaries = self.settings, self.binaries
-        self._ensure(Component("etcd", tuple(etcd_command(binaries, plan))))
-        self._ensure(Component("kube-apiserver", tuple(apiserver_command(binaries, plan)), (plan.audit_policy,)))
+        self._ensure_control_plane("etcd", etcd_command(binaries, plan))
+        self._ensure_control_plane("kube-apiserver", apiserver_command(binaries, plan), plan.audit_policy)
         self._ensure(node.containerd(self.node, binaries))
         self.processes.wait("containerd", self.images.is_answering, "containerd")
         for image in IMAGES:
@@ -182,9 +184,10 @@ class LocalCluster:
         client = self.client
         self.processes.wait("the API server", client.is_ready, "etcd", "kube-apiserver")
         self.progress.step("the API server is ready")
-        manager = controller_manager_command(binaries, plan, secure_port=10257)
-        self._ensure(Component("kube-controller-manager", tuple(manager)))
-        self._ensure(Component("kube-scheduler", tuple(scheduler_command(binaries, plan, secure_port=10259))))
+        self._ensure_control_plane(
+            "kube-controller-manager", controller_manager_command(binaries, plan, secure_port=10257)
+        )
+        self._ensure_control_plane("kube-scheduler", scheduler_command(binaries, plan, secure_port=10259))
 
     def _start_node(self) -> datetime | None:
         """Start what is missing of the node; since when its kubelet runs, if it had to be started."""
@@ -211,6 +214,9 @@ class LocalCluster:
         self.processes.wait("the driver for Azure Files", lambda: azurefiles.is_registered(client), *COMPONENTS)
         self.processes.wait("the DNS", lambda: dns.answers(self.cluster), *COMPONENTS)
         self.progress.step("the DNS answers")
+
+    def _ensure_control_plane(self, name: str, command: list[str], *configuration: Path) -> None:
+        self._ensure(Component(name, tuple(command), configuration, CONTROL_PLANE_NICENESS))
 
     def _ensure(self, component: Component) -> bool:
         if started := self.processes.ensure(component, self.binaries):

@@ -34,6 +34,7 @@ class Component:
     name: str
     command: tuple[str, ...]
     configuration: tuple[Path, ...] = ()
+    niceness: int = 0
 
     @property
     def digest(self) -> str:
@@ -120,6 +121,11 @@ class Processes:
                 env=environment,
                 start_new_session=True,
             )
+        if component.niceness:
+            # While it is nsenter it has one thread, from which all others inherit this. In a container, root may lack
+            # the right; the cluster works without.
+            with contextlib.suppress(PermissionError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, component.niceness)
         self._record_start(component, process.pid)
         # Until nsenter has entered the namespace and the program is loaded, `pid` would take it for a stranger:
         # /proc shows an empty environment while the kernel replaces one program by another.
