@@ -203,8 +203,7 @@ def reading_pod(job: Object) -> Object:
 
 
 def _nfs_volume(share: AzureFileShare) -> Object:
-    server = share.server or f"{share.account}.file.core.windows.net"
-    return {"name": f"share-{share.name}", "nfs": {"server": server, "path": f"/{share.account}/{share.share}"}}
+    return {"name": f"share-{share.name}", "nfs": share.nfs_source}
 
 
 def _nfs_mount(share: AzureFileShare) -> Object:

@@ -4,6 +4,7 @@ import ipaddress
 import os
 import re
 import zlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,8 +34,44 @@ def cache_directory() -> Path:
     return Path(configured).absolute() if configured else Path.home() / ".cache" / "horovodjob"
 
 
+class Directories(ABC):
+    """Where a cluster, or one node of it, keeps its files."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def state(self) -> Path:
+        """What outlives a process: certificates, configuration, logs, etcd's data, images."""
+
+    @property
+    @abstractmethod
+    def run(self) -> Path:
+        """What dies with the cluster: process ids, sockets, the network namespace. Short, for socket paths."""
+
+    @property
+    def pki(self) -> Path:
+        return self.state / "pki"
+
+    @property
+    def etc(self) -> Path:
+        return self.state / "etc"
+
+    @property
+    def kubelet_root(self) -> Path:
+        return self.state / "kubelet"
+
+    @property
+    def image_store(self) -> Path:
+        return self.state / "containerd"
+
+    @property
+    def containerd_socket(self) -> Path:
+        return self.run / "containerd.sock"
+
+
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Directories):
     """One local cluster. Clusters of different names can run side by side."""
 
     name: str = DEFAULT_NAME
@@ -88,25 +125,15 @@ class Cluster:
 
     @property
     def state(self) -> Path:
-        """What outlives a process: certificates, configuration, logs, etcd's data, images."""
         return self.cache / ("cluster" if self.name == DEFAULT_NAME else f"cluster-{self.name}")
 
     @property
     def run(self) -> Path:
-        """What dies with the cluster: process ids, sockets, the network namespace. Short, for socket paths."""
         return RUN_ROOT / self.name
 
     @property
     def kubeconfig(self) -> Path:
         return self.state / "kubeconfig"
-
-    @property
-    def pki(self) -> Path:
-        return self.state / "pki"
-
-    @property
-    def etc(self) -> Path:
-        return self.state / "etc"
 
     @property
     def log(self) -> Path:
@@ -115,18 +142,6 @@ class Cluster:
     @property
     def netns(self) -> Path:
         return self.run / "netns"
-
-    @property
-    def kubelet_root(self) -> Path:
-        return self.state / "kubelet"
-
-    @property
-    def image_store(self) -> Path:
-        return self.state / "containerd"
-
-    @property
-    def containerd_socket(self) -> Path:
-        return self.run / "containerd.sock"
 
     @property
     def azure_files(self) -> Path:
@@ -150,7 +165,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(Directories):
     """A kubelet and a containerd. All nodes share the cluster's network and this machine."""
 
     cluster: Cluster
@@ -182,26 +197,6 @@ class Node:
     @property
     def run(self) -> Path:
         return self.cluster.run if self.is_first else self.cluster.run / "nodes" / self.name
-
-    @property
-    def pki(self) -> Path:
-        return self.state / "pki"
-
-    @property
-    def etc(self) -> Path:
-        return self.state / "etc"
-
-    @property
-    def kubelet_root(self) -> Path:
-        return self.state / "kubelet"
-
-    @property
-    def image_store(self) -> Path:
-        return self.state / "containerd"
-
-    @property
-    def containerd_socket(self) -> Path:
-        return self.run / "containerd.sock"
 
     @property
     def pod_logs(self) -> Path:

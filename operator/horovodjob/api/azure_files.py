@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 
 from horovodjob.api.model import Model, Name
+from horovodjob.api.storage_account import files_host, key_secret_name
 
 RELATIVE = "!self.{0}.startsWith('/') && !self.{0}.split('/').exists(part, part == '..')"
 RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
@@ -90,4 +91,9 @@ class AzureFileShare(Model):
     @property
     def key_secret(self) -> str:
         """Name of the Secret with the account's key."""
-        return self.secret_name or f"azure-storage-account-{self.account}-secret"
+        return self.secret_name or key_secret_name(self.account)
+
+    @property
+    def nfs_source(self) -> dict[str, str]:
+        """Server and path of a share that is mounted over NFS, as a volume of kind `nfs` has them."""
+        return {"server": self.server or files_host(self.account), "path": f"/{self.account}/{self.share}"}

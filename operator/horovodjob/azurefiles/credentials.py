@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovodjob.api.storage_account import PUBLIC_CLOUD, SECRET_ACCOUNT, SECRET_KEY, files_host
 from horovodjob.azurefiles.errors import CredentialsMissing, FilesError
-from horovodjob.azurefiles.location import PUBLIC_SUFFIX, account_of_endpoint
+from horovodjob.azurefiles.location import account_of_endpoint
 
-# Keys of the Secret that the CSI driver file.csi.azure.com reads.
-SECRET_ACCOUNT = "azurestorageaccountname"
-SECRET_KEY = "azurestorageaccountkey"
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 SERVICE_ENDPOINT = "AZURE_STORAGE_SERVICE_ENDPOINT"
 # Environment variables by account, key and SAS: Batch AI's own, then those of `az storage`.
@@ -119,7 +117,7 @@ def _endpoint(account: str, connections: list[Account | None], environment: Mapp
     endpoint = environment.get(SERVICE_ENDPOINT, "").rstrip("/")
     if endpoint and account_of_endpoint(endpoint) == account:
         return endpoint
-    return default or f"https://{account}.file.{PUBLIC_SUFFIX}"
+    return default or f"https://{files_host(account)}"
 
 
 def _connection(text: str | None, source: str) -> Account | None:
@@ -134,7 +132,7 @@ def _connection(text: str | None, source: str) -> Account | None:
     name = values.get("accountname") or account_of_endpoint(endpoint)
     if not name:
         raise FilesError(f"{source}: neither AccountName nor FileEndpoint is in the connection string")
-    protocol, suffix = values.get("defaultendpointsprotocol", "https"), values.get("endpointsuffix", PUBLIC_SUFFIX)
+    protocol, suffix = values.get("defaultendpointsprotocol", "https"), values.get("endpointsuffix", PUBLIC_CLOUD)
     endpoint = endpoint or f"{protocol}://{name}.file.{suffix}"
     key, sas = values.get("accountkey"), values.get("sharedaccesssignature")
     if not key and not sas:

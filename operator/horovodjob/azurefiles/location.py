@@ -5,11 +5,11 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from horovodjob.api.storage_account import files_host
 from horovodjob.azurefiles.errors import InvalidLocation
 
-PUBLIC_SUFFIX = "core.windows.net"
 SHARE_NAME = re.compile(r"[a-z0-9](-?[a-z0-9])+")
-EXAMPLE = f"https://myaccount.file.{PUBLIC_SUFFIX}/myshare/directory"
+EXAMPLE = f"https://{files_host('myaccount')}/myshare/directory"
 
 
 @dataclass(frozen=True, slots=True)

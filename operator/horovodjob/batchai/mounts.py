@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, files_host, key_secret_name
 from horovodjob.api.vocabulary import MOUNT_ROOT
 from horovodjob.batchai.names import resource_name
 from horovodjob.batchai.storage_accounts import (
@@ -13,7 +14,6 @@ from horovodjob.batchai.storage_accounts import (
     Options,
     fill_key,
     is_account,
-    key_secret_name,
     note_key,
     text_with_account,
 )
@@ -22,7 +22,6 @@ from horovodjob.document import Node
 
 SHARE_NAME_LENGTH = 46
 VOLUME_NAME_LENGTH = 58
-PUBLIC_CLOUD = "file.core.windows.net"
 NFS_LEVEL = (
     "Pod Security level restricted has no volumes of kind nfs: in such a namespace use a PersistentVolumeClaim instead"
 )
@@ -64,7 +63,7 @@ def convert_mounts(volumes: Node | None, options: Options) -> Mounts:
             volumes.notes.warn(
                 volumes.path,
                 f"the file has no key of the storage account {account}: the job needs the Secret "
-                f"{key_secret_name(account)} in its namespace, with azurestorageaccountname and azurestorageaccountkey",
+                f"{key_secret_name(account)} in its namespace, with {SECRET_ACCOUNT} and {SECRET_KEY}",
             )
     return mounts
 
@@ -99,7 +98,7 @@ def _share(node: Node, options: Options) -> dict[str, Any] | None:
     host, (share, *directories), has_query = url
     if has_query:
         node.notes.refuse(where, "has a shared access signature, and a mount needs the account's key: remove it")
-    first, _, suffix = host.partition(".")
+    first = host.partition(".")[0]
     if account and account != first and not host.startswith(f"{account}."):
         node.notes.refuse(node.at("accountName"), "is not the account of azureFileUrl: correct one of them")
     if not is_account(node, where, first):
@@ -114,7 +113,7 @@ def _share(node: Node, options: Options) -> dict[str, Any] | None:
     entry = {"account": first, "share": share}
     if directories:
         entry["directory"] = "/".join(directories)
-    return entry | ({"server": host} if suffix != PUBLIC_CLOUD else {})
+    return entry | ({"server": host} if host != files_host(first) else {})
 
 
 def _split(text: str) -> tuple[str, list[str], bool] | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, key_secret_name
 from horovodjob.conversion import secret
 from horovodjob.document import Node
 
@@ -35,16 +36,11 @@ class Accounts:
             secret(
                 key_secret_name(account),
                 namespace,
-                {"azurestorageaccountname": account, "azurestorageaccountkey": key},
+                {SECRET_ACCOUNT: account, SECRET_KEY: key},
             )
             for account, key in self.keys.items()
             if key is not None
         ]
-
-
-def key_secret_name(account: str) -> str:
-    """Name of the Secret with an account's key, which azureFiles takes by default."""
-    return f"azure-storage-account-{account}-secret"
 
 
 def fill_key(accounts: Accounts, options: Options) -> None:
@@ -99,7 +95,7 @@ def _given_key(credentials: Node, accounts: Accounts, options: Options, account:
         url = reference.required_text("secretUrl")
         credentials.notes.warn(
             reference.path,
-            f"create the Secret {key_secret_name(account)}, with azurestorageaccountname and azurestorageaccountkey, "
+            f"create the Secret {key_secret_name(account)}, with {SECRET_ACCOUNT} and {SECRET_KEY}, "
             f"from the key vault's secret {url}",
         )
         return None

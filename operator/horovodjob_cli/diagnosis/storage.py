@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from horovodjob.api.azure_files import AzureFileShare
+from horovodjob.api.storage_account import CSI_DRIVER, SECRET_ACCOUNT, SECRET_KEY
 from horovodjob.azurefiles.credentials import (
     CONNECTION_STRING,
-    SECRET_ACCOUNT,
-    SECRET_KEY,
     SERVICE_ENDPOINT,
     Account,
     Options,
@@ -22,7 +21,6 @@ from horovodjob_cli.diagnosis.facts import Facts, Object, named
 from horovodjob_cli.diagnosis.finding import Finding, Result
 from horovodjob_cli.diagnosis.gpus import worker_nodes
 
-DRIVER = "file.csi.azure.com"
 INSTALL_ON_AKS = "az aks update --resource-group <group> --name <cluster> --enable-file-driver"
 INSTALL = (
     "helm install azurefile-csi-driver azurefile-csi-driver --namespace kube-system --repo "
@@ -36,26 +34,26 @@ def driver(facts: Facts) -> Iterator[Finding]:
         yield Finding("CSI driver", Result.OK, f"{facts.subject} mounts no share of Azure Files over SMB")
         return
     command = INSTALL_ON_AKS if aks.place(facts.nodes, None, None, None) else INSTALL
-    if facts.get(f"/apis/storage.k8s.io/v1/csidrivers/{DRIVER}") is None:
-        message = f"the CSI driver {DRIVER}, which mounts shares of Azure Files, is not installed"
+    if facts.get(f"/apis/storage.k8s.io/v1/csidrivers/{CSI_DRIVER}") is None:
+        message = f"the CSI driver {CSI_DRIVER}, which mounts shares of Azure Files, is not installed"
         yield Finding("CSI driver", Result.BLOCKS, message, command)
         return
     nodes = {node["metadata"]["name"] for node in worker_nodes(facts)}
     equipped = {each["metadata"]["name"] for each in facts.list("/apis/storage.k8s.io/v1/csinodes") if has_driver(each)}
     without = sorted(nodes - equipped)
     if nodes and len(without) == len(nodes):
-        message = f"the CSI driver {DRIVER} is registered, and runs on no node for workers"
+        message = f"the CSI driver {CSI_DRIVER} is registered, and runs on no node for workers"
         yield Finding("CSI driver", Result.BLOCKS, message, "kubectl get pods -n kube-system -l app=csi-azurefile-node")
     elif without:
-        message = f"the CSI driver {DRIVER} does not run on node {named(without)}"
+        message = f"the CSI driver {CSI_DRIVER} does not run on node {named(without)}"
         command = "kubectl get pods -n kube-system -o wide -l app=csi-azurefile-node"
         yield Finding("CSI driver", Result.WARNING, message, command)
     else:
-        yield Finding("CSI driver", Result.OK, f"{DRIVER} is installed")
+        yield Finding("CSI driver", Result.OK, f"{CSI_DRIVER} is installed")
 
 
 def has_driver(csi_node: Object) -> bool:
-    return any(each["name"] == DRIVER for each in csi_node["spec"].get("drivers") or [])
+    return any(each["name"] == CSI_DRIVER for each in csi_node["spec"].get("drivers") or [])
 
 
 def secrets(facts: Facts) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ from typing import Any
 from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.spec import RolePods
+from horovodjob.api.storage_account import CSI_DRIVER, SECRET_ACCOUNT, SECRET_KEY
 from horovodjob.api.vocabulary import PodSecurity
 from horovodjob_operator.domain import names
 
-CSI_DRIVER = "file.csi.azure.com"
 # User and group of the trainer image.
 IMAGE_USER = 1000
 OWNERSHIP = ("uid", "gid")
@@ -24,10 +24,8 @@ SMB_OPTIONS = (
     "cache=strict",
     "actimeo=30",
 )
-
-
-# What mount.cifs, the driver and the kubelet print, in lower case, and what mends it.
 PORT_CLOSED = "the node cannot reach port 445 of the account: open it in network security group and firewall"
+# What mount.cifs, the driver and the kubelet print, in lower case, and what mends it.
 REMEDIES = (
     (
         ("not found in the list of registered csi drivers",),
@@ -36,11 +34,11 @@ REMEDIES = (
     (
         ("secrets ", "not found"),
         "create it in namespace {namespace}: kubectl create secret generic NAME --namespace {namespace} "
-        "--from-literal=azurestorageaccountname=ACCOUNT --from-literal=azurestorageaccountkey=KEY",
+        f"--from-literal={SECRET_ACCOUNT}=ACCOUNT --from-literal={SECRET_KEY}=KEY",
     ),
     (
         ("accountkey is empty",),
-        "the Secret needs the keys azurestorageaccountname and azurestorageaccountkey",
+        f"the Secret needs the keys {SECRET_ACCOUNT} and {SECRET_KEY}",
     ),
     (
         ("mount error(13)",),
@@ -97,9 +95,7 @@ def _volume(share: AzureFileShare, options: Iterable[str]) -> dict[str, Any]:
     volume: dict[str, Any] = {"name": _volume_name(share)}
     if share.protocol == "nfs":
         # The driver has no NFS for volumes of a pod's own: only for PersistentVolumes.
-        server = share.server or f"{share.account}.file.core.windows.net"
-        nfs = {"server": server, "path": f"/{share.account}/{share.share}", "readOnly": share.read_only}
-        return volume | {"nfs": nfs}
+        return volume | {"nfs": {**share.nfs_source, "readOnly": share.read_only}}
     attributes = {"shareName": share.share, "mountOptions": ",".join(options)}
     if share.client_id:
         attributes |= {

@@ -1,6 +1,6 @@
 """Refusals of Azure Resource Manager and of the AKS resource provider, in their words."""
 
-from azure_fakes.entra.https import Response
+from azure_fakes.https import Response
 
 
 class ArmError(Exception):

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jwt
 
@@ -35,8 +35,8 @@ from azure_fakes.arm.errors import (
     unauthenticated,
 )
 from azure_fakes.arm.resources import Cluster, Operation, Pool, check_quota, new_pool, validated
-from azure_fakes.entra.https import HttpsServer, Request, Response
 from azure_fakes.entra.server import Entra
+from azure_fakes.https import HttpsServer, Request, Response
 
 AUDIENCE = "https://management.azure.com"
 SUBSCRIPTION = "00000000-0000-4000-8000-00000000abcd"
@@ -61,7 +61,7 @@ class Role(StrEnum):
     CONTRIBUTOR = "Azure Kubernetes Service Contributor Role"
 
 
-class ResourceManager:
+class ResourceManager(HttpsServer):
     """The control plane of Azure, as far as node pools need it."""
 
     def __init__(self, directory: Path, entra: Entra) -> None:
@@ -79,24 +79,7 @@ class ResourceManager:
         self._interference: dict[str, Any] = {}
         self._held = False
         self._lock = threading.RLock()
-        self._server = HttpsServer(self._answer, directory)
-
-    @property
-    def url(self) -> str:
-        """Of the endpoint, without a slash at the end."""
-        return self._server.url
-
-    @property
-    def certificate(self) -> Path:
-        """For `REQUESTS_CA_BUNDLE`."""
-        return self._server.certificate
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.__exit__()
+        super().__init__(self._answer, directory)
 
     def assign(self, client_id: str, role: Role | None) -> None:
         """Gives the application this role, or none, on all subscriptions."""

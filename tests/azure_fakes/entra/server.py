@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from azure_fakes.entra.https import HttpsServer, Request, Response
+from azure_fakes.https import HttpsServer, Request, Response
 
 TENANT = "72f988bf-0000-4000-8000-000000000001"
 AUDIENCE = "api://AzureADTokenExchange"
@@ -53,7 +53,7 @@ class TokenError(Exception):
         self.code, self.error, self.description, self.status = code, error, description, status
 
 
-class Entra:
+class Entra(HttpsServer):
     """One tenant, its applications and the issuers that it trusts."""
 
     def __init__(self, directory: Path, tenant: str = TENANT) -> None:
@@ -62,24 +62,7 @@ class Entra:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self._applications: dict[str, Application] = {}
         self._issuers: dict[str, list[jwt.PyJWK]] = {}
-        self._server = HttpsServer(self._answer, directory)
-
-    @property
-    def url(self) -> str:
-        """For `AZURE_AUTHORITY_HOST`."""
-        return self._server.url
-
-    @property
-    def certificate(self) -> Path:
-        """For `REQUESTS_CA_BUNDLE`."""
-        return self._server.certificate
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.__exit__()
+        super().__init__(self._answer, directory)
 
     def register(
         self, client_id: str, *, secret: str | None = None, federated: tuple[FederatedCredential, ...] = ()

@@ -20,12 +20,12 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from azure_fakes.entra.https import LOOPBACK, write_certificate
 from azure_fakes.files.accounts import Account
 from azure_fakes.files.authorization import Claims, Target, check, raw_path
 from azure_fakes.files.errors import Refusal
 from azure_fakes.files.faults import Fault, Faults, Kind
 from azure_fakes.files.operations import OPERATIONS, Call
+from azure_fakes.https import LOOPBACK, write_certificate
 
 
 @dataclass(frozen=True, slots=True)

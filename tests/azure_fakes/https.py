@@ -42,7 +42,10 @@ class Response:
 
 
 class HttpsServer:
-    """Answers every request with `answer(request)` until the context ends."""
+    """Answers every request with `answer(request)` until the context ends.
+
+    A client finds it at `url`, without a slash at the end, and trusts it with `REQUESTS_CA_BUNDLE=certificate`.
+    """
 
     def __init__(self, answer: Callable[[Request], Response], directory: Path) -> None:
         self.certificate = directory / "server.pem"
