@@ -25,6 +25,8 @@ NOT_RUN = pytest.StashKey[dict[str, str]]()
 FOLDER = Path(__file__).parent
 # Files with long trainings and waits go first: the last file to begin should be a short one.
 SLOW_FILES = (
+    "test_migration",
+    "test_node_loss",
     "test_training",
     "test_mpi",
     "test_elastic",

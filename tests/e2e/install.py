@@ -18,6 +18,7 @@ from pathlib import Path
 
 import urllib3
 
+from cluster.invocation import invoke
 from cluster.settings import DEFAULT_NAME, Cluster
 from cluster.static_image import ARCHITECTURES, tar
 from e2e.access import Api, Kubectl, Object, Refused, wait_for
@@ -54,7 +55,7 @@ class Target:
     def command(self, *arguments: str) -> None:
         """A command of the local cluster."""
         assert self.local
-        subprocess.run([sys.executable, str(CLUSTER), "--name", self.local.name, *arguments], check=True)
+        invoke(self.local, *arguments)
 
 
 def given_kubeconfig() -> Path | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
 from pathlib import Path
 
+from cluster.invocation import invoke
 from cluster.settings import Cluster
 from e2e.access import Object
-from e2e.install import CLUSTER
 
 SHARE = "myshare"
 MOUNT_ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"
@@ -25,8 +23,7 @@ class StorageAccount:
 
     def command(self, action: str, *arguments: str) -> str:
         """What a command of `python3 tests/cluster storage` prints."""
-        command = [sys.executable, str(CLUSTER), "--name", self._local.name, "storage", action, self.name, *arguments]
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        return invoke(self._local, "storage", action, self.name, *arguments)
 
     @property
     def directory(self) -> Path:

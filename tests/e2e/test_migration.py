@@ -21,8 +21,6 @@ COLUMNS = [
     *("Idle", "Running", "Preparing", "Leaving", "Unusable"),
 ]
 
-pytestmark = pytest.mark.serial
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -8,7 +8,6 @@ resizes the pool.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +19,9 @@ from azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
 from azure_fakes.entra.server import TENANT, Entra
 from azure_fakes.files.accounts import Account, new_key
 from azure_fakes.files.server import FilesService
+from cluster.invocation import invoke
 from cluster.settings import Cluster
 
-PROGRAM = Path(__file__).resolve().parents[1] / "cluster"
 POOL, NODES = "nc6cluster", 4
 VM_SIZE = "Standard_NC4as_T4_v3"
 STORAGE_ACCOUNT = "mystorageaccount"
@@ -37,10 +36,10 @@ def azure(local: Cluster, directory: Path) -> Iterator[dict[str, str]]:
     def resize(count: int) -> None:
         labels = {"kubernetes.azure.com/agentpool": POOL, "node.kubernetes.io/instance-type": VM_SIZE}
         options = [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
-        command(local, "nodes", str(count), "--prefix", POOL, *options, "--taint", "sku=gpu:NoSchedule", "--gpus", "1")
+        invoke(local, "nodes", str(count), "--prefix", POOL, *options, "--taint", "sku=gpu:NoSchedule", "--gpus", "1")
 
     resize(NODES)
-    key = command(local, "storage", "create", STORAGE_ACCOUNT)
+    key = invoke(local, "storage", "create", STORAGE_ACCOUNT)
     account = Account(STORAGE_ACCOUNT, local.azure_files / STORAGE_ACCOUNT, keys=[key, new_key()])
     try:
         with FilesService([account]) as files, Entra(directory) as entra, ResourceManager(directory, entra) as arm:
@@ -66,11 +65,5 @@ def azure(local: Cluster, directory: Path) -> Iterator[dict[str, str]]:
                 "REQUESTS_CA_BUNDLE": str(arm.certificate),
             }
     finally:
-        command(local, "storage", "remove", STORAGE_ACCOUNT)
+        invoke(local, "storage", "remove", STORAGE_ACCOUNT)
         resize(0)
-
-
-def command(local: Cluster, *arguments: str) -> str:
-    """What a command of the local cluster prints."""
-    line = [sys.executable, str(PROGRAM), "--name", local.name, *arguments]
-    return subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()

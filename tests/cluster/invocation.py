@@ -1,0 +1,13 @@
+"""`python3 tests/cluster` as tests and demonstrations call it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster.settings import Cluster
+
+
+def invoke(cluster: Cluster, *arguments: str) -> str:
+    """What a command of the local cluster prints. Raises CalledProcessError if it fails."""
+    line = [sys.executable, str(Path(__file__).parent), "--name", cluster.name, *arguments]
+    return subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
