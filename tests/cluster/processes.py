@@ -122,10 +122,7 @@ class Processes:
                 start_new_session=True,
             )
         if component.niceness:
-            # While it is nsenter it has one thread, from which all others inherit this. In a container, root may lack
-            # the right; the cluster works without.
-            with contextlib.suppress(PermissionError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, component.niceness)
+            set_niceness(process.pid, component.niceness)
         self._record_start(component, process.pid)
         # Until nsenter has entered the namespace and the program is loaded, `pid` would take it for a stranger:
         # /proc shows an empty environment while the kernel replaces one program by another.
@@ -153,6 +150,17 @@ class Processes:
             return os.stat(f"/proc/{pid}/ns/net").st_ino == self.cluster.netns.stat().st_ino
         except OSError:
             return False
+
+
+def set_niceness(pid: int, niceness: int) -> None:
+    """Let a process that leads a session, and has one thread so far, go before others or after them.
+
+    Where the kernel groups processes by session, its own niceness counts in the session only: sched(7), autogroup. In a
+    container, root may lack the right; the cluster works without.
+    """
+    with contextlib.suppress(PermissionError, FileNotFoundError):
+        os.setpriority(os.PRIO_PROCESS, pid, niceness)
+        Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
 
 
 def allow_many_files() -> None:
