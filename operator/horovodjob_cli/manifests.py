@@ -10,6 +10,7 @@ from typing import Any
 
 from horovodjob.api.vocabulary import API_VERSION, KIND, LABEL_EXPERIMENT
 from horovodjob.batchai import names
+from horovodjob.batchai.command_line_mounts import CommandLineMounts, with_mounts
 from horovodjob_cli import kube
 from horovodjob_cli.errors import UsageError
 
@@ -38,6 +39,7 @@ class Overrides:
     storage_account: str | None = None
     storage_key: str | None = None
     nfs_servers: Mapping[str, str] | None = None
+    mounts: CommandLineMounts | None = None
 
 
 def read(path: Path, overrides: Overrides) -> Submission:
@@ -91,6 +93,8 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: 
 
     if overrides.name is None:
         raise UsageError("job.json does not name its job; name it with --name")
+    if overrides.mounts:
+        document = with_mounts(document, overrides.mounts, has_key=overrides.storage_key is not None)
     try:
         converted = convert(
             document,
@@ -115,6 +119,11 @@ def refused(path: Path, problems: Iterable[object]) -> UsageError:
 
 
 def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> Submission:
+    if overrides.mounts:
+        raise UsageError(
+            f"{path} is a HorovodJob; --afs-name, --bfs-name and --nfs add mounts to Batch AI's job.json only: "
+            "write spec.azureFiles or spec.volumes"
+        )
     job, *others = sorted(documents, key=lambda document: document.get("kind") != KIND)
     if wrong := [document.get("kind") for document in others if document.get("kind") != "Secret"]:
         raise UsageError(f"{path} has {_listed(wrong)} beside its HorovodJob; `kubectl apply -f {path}` takes them all")

@@ -59,6 +59,28 @@ def test_the_tutorials_command_creates_its_job(hvj: Hvj, job_json: str, cluster:
     assert created["spec"]["azureFiles"][0]["account"] == "mystorageaccount"
 
 
+def test_mounts_of_the_old_command_line_come_beside_those_of_the_file(
+    hvj: Hvj, job_json: str, cluster: ClusterState
+) -> None:
+    mounts = ("--afs-name", "results", "--bfs-name", "images", "--bfs-mount-path", "blob", "--nfs", "files")
+    where = ("--nfs-server", "files=10.0.0.4:/data", "--storage-account-name", "mystorageaccount")
+    done = hvj("job", "create", "-n", "train", "-c", "gpunp", "-f", job_json, *mounts, *where)
+    assert done.code == 0, done.stderr
+    spec = cluster.api.get(f"{cluster.jobs}/train")["spec"]
+    assert spec["azureFiles"][1:] == [{"name": "afs", "account": "mystorageaccount", "share": "results"}]
+    root = "/mnt/batchai/mounts"
+    assert {mount["mountPath"] for mount in spec["volumeMounts"]} == {f"{root}/blob", f"{root}/nfs"}
+
+
+def test_mounts_of_the_old_command_line_are_refused_with_a_horovodjob(
+    hvj: Hvj, tmp_path: Path, cluster: ClusterState
+) -> None:
+    path = written(tmp_path / "job.yaml", {"kind": "HorovodJob"})
+    done = hvj("job", "create", "-f", path, "--afs-name", "results")
+    assert done.code == 2
+    assert "write spec.azureFiles" in done.stderr
+
+
 def test_account_and_key_come_from_the_old_variables_into_a_secret(
     hvj: Hvj, job_json: str, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from horovodjob.batchai.command_line_mounts import CommandLineMounts
 from horovodjob_cli import kube, manifests, records, submission
 from horovodjob_cli.commands import JOB_COMMANDS, Outcome, command, confirm, group
 from horovodjob_cli.errors import CliError
@@ -69,6 +70,25 @@ def create(
         list[str] | None,
         typer.Option(metavar="NAME=HOST:/PATH", help="Where a file server of Batch AI is now; repeatable."),
     ] = None,
+    afs_name: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Share of the storage account, mounted beside those of the file."),
+    ] = None,
+    afs_mount_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Where, below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
+    ] = "afs",
+    bfs_name: Annotated[
+        str | None, typer.Option(metavar="CONTAINER", help="Blob container of the storage account, mounted likewise.")
+    ] = None,
+    bfs_mount_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Where, below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
+    ] = "bfs",
+    nfs: Annotated[
+        str | None, typer.Option(metavar="NAME", help="File server, mounted likewise; --nfs-server says where it is.")
+    ] = None,
+    nfs_mount_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Where, below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
+    ] = "nfs",
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its code.")] = False,
     quiet: Quiet = False,
     dry_run: Annotated[
@@ -86,6 +106,9 @@ def create(
         storage_account=storage_account_name,
         storage_key=storage_account_key,
         nfs_servers=manifests.nfs_servers(nfs_server),
+        mounts=CommandLineMounts(afs_name, afs_mount_path, bfs_name, bfs_mount_path, nfs, nfs_mount_path)
+        if afs_name or bfs_name or nfs
+        else None,
     )
     submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
     for warning in submitted.warnings:
