@@ -40,7 +40,7 @@ def test_a_failure_leaves_the_launcher_with_its_log_and_no_worker(space: Space) 
     space.wait_phase("fails", "Failed")
     wait_for("the workers to go", lambda: list(space.pods("fails")) == ["fails-launcher"])
     log = space.log("fails-launcher", "launcher")
-    assert log.count("attempt 2 begins") == 2
+    assert "attempt 2 begins" in log  # of the other rank it depends on how far it came
     assert "attempt 1 begins" not in log, "each attempt has a launcher of its own"
 
 

@@ -135,12 +135,13 @@ ALL = (
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment control-plane", shows_output=True),
     stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
-    stage("trainer", needs="trainer-environment", niceness=19, shows_output=True),
+    stage("trainer", needs="trainer-environment", niceness=5, shows_output=True),
+    # Mostly waits, so it costs the trainer's tests little.
+    stage("localcluster", needs="environment binaries", after="apiserver cli lint unit", shows_output=True),
     # Pods need the processors for themselves: beside other tests they start slowly enough to be taken for lost.
-    stage("cluster-up", needs="binaries images", after="apiserver cli trainer lint unit"),
+    stage("cluster-up", needs="binaries images", after="apiserver cli trainer lint unit localcluster"),
     stage("e2e", needs="environment cluster-up", shows_output=True),
     stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
-    stage("localcluster", needs="environment binaries", after="e2e-serial", shows_output=True),
 )
 GIVEN_CLUSTER = (
     stage("environment"),

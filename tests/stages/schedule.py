@@ -6,6 +6,7 @@ whatever goes wrong in one, and however, is a failure of that stage.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -174,6 +175,9 @@ class _Process:
                 # Ctrl-C must reach each process once, and by `interrupt`.
                 start_new_session=True,
             )
+        # Where the kernel groups processes by session, their own niceness counts in the session only: sched(7).
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(stage.niceness))
 
     def result(self) -> Result | None:
         """The result, once it has ended."""
