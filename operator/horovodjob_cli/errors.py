@@ -69,7 +69,7 @@ def _api_error(error: Any) -> CliError:
         case 404:
             return NotFound(message)
         case 409:
-            return CliError(f"{message}; try again if somebody else changed it at the same time")
+            return CliError(f"{message}; try again if another user changed it at the same time")
         case 429 | 500 | 502 | 503 | 504:
             return CliError(f"the API server answers {status} ({message}); try again later")
         case 0 | None:

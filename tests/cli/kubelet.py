@@ -23,7 +23,7 @@ BREAK = "the connection breaks here"
 
 
 class Log:
-    """What a container has written; more can be added while somebody follows it."""
+    """What a container has written; more can be added while a client follows it."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

@@ -85,6 +85,7 @@ def test_a_training_outlives_a_suspension_and_the_loss_of_a_worker(space: Space,
     space.delete_pod("steady-worker-1", seconds=0)
     wait_for("it to continue again", lambda: len(resumed()) == 2)
     assert resumed()[1] >= saved, "nothing before the newest checkpoint is trained again"
+    space.delete("steady")
 
 
 def test_a_training_reports_how_far_it_is_and_leaves_its_model_and_records(space: Space, directory: Path) -> None:

@@ -93,7 +93,7 @@ def convert_container(
 
 
 def mpi_implementation(*texts: str) -> str | None:
-    """Whose MPI an image or a command seems to have, where that is not Open MPI."""
+    """The MPI implementation that an image or a command indicates, where that is not Open MPI."""
     for text in texts:
         for name, pattern in MPI_NAMES:
             if pattern.search(text.lower()):

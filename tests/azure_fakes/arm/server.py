@@ -94,7 +94,7 @@ class ResourceManager(HttpsServer):
         self._next_error = ArmError(409, code, message)
 
     def interfere(self, **properties: Any) -> None:
-        """Lets somebody else change the pool between the next reading of it and the PUT that follows."""
+        """Lets another client change the pool between the next reading of it and the PUT that follows."""
         self._interference = properties
 
     @contextlib.contextmanager
@@ -107,7 +107,7 @@ class ResourceManager(HttpsServer):
             self._held = False
 
     def begin(self, kind: str, cluster: Cluster, pool: Pool) -> Operation:
-        """Starts an operation of somebody else, for example an upgrade of the pool."""
+        """Starts an operation of another client, for example an upgrade of the pool."""
         with self._lock:
             return self._begin(kind, cluster, pool, kind)
 
