@@ -13,7 +13,7 @@ INSTALL = "kubectl apply --server-side -k manifests/base"
 OPERATOR = "horovodjob-operator"
 OPERATOR_SELECTOR = f"app.kubernetes.io/name={OPERATOR}"
 USUAL_NAMESPACE = "horovodjob-system"
-# The operator renews its Lease every 3 s and gives it up when it could not for 10 s.
+# The operator renews its Lease every 3 s and gives it up when it could not for 9 s.
 LEASE_AGE = timedelta(seconds=30)
 # The API server sends a bookmark to the watch of the pods each minute.
 POD_WATCH_AGE = timedelta(minutes=3)

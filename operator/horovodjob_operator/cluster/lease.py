@@ -10,9 +10,9 @@ from typing import Any
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.errors import ClusterError, Gone
 
-LEASE_SECONDS = 13
+LEASE_SECONDS = 12
 # A leader that could not renew it for so long ends: some time before another process may lead.
-RENEW_DEADLINE_SECONDS = 10
+RENEW_DEADLINE_SECONDS = 9
 RENEW_SECONDS = 3
 RETRY_SECONDS = 1
 log = logging.getLogger("horovodjob.lease")
