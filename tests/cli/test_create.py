@@ -67,7 +67,8 @@ def test_mounts_of_the_old_command_line_come_beside_those_of_the_file(
     done = hvj("job", "create", "-n", "train", "-c", "gpunp", "-f", job_json, *mounts, *where)
     assert done.code == 0, done.stderr
     spec = cluster.api.get(f"{cluster.jobs}/train")["spec"]
-    assert spec["azureFiles"][1:] == [{"name": "afs", "account": "mystorageaccount", "share": "results"}]
+    (added,) = spec["azureFiles"][1:]
+    assert (added["name"], added["account"], added["share"]) == ("afs", "mystorageaccount", "results")
     root = "/mnt/batchai/mounts"
     assert {mount["mountPath"] for mount in spec["volumeMounts"]} == {f"{root}/blob", f"{root}/nfs"}
 
