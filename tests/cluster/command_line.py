@@ -132,7 +132,7 @@ def storage(arguments: argparse.Namespace, cluster: LocalCluster) -> None:
 def serve_api(progress: Progress, *, with_controllers: bool) -> None:
     """Run an API server without a node until Ctrl-C."""
     with ControlPlane(controllers=with_controllers) as control_plane:
-        progress.step(f"KUBECONFIG={control_plane.kubeconfig}")
+        print(f"KUBECONFIG={control_plane.kubeconfig}", flush=True)
         progress.step("serving until Ctrl-C")
         control_plane.wait()
 

@@ -1,5 +1,6 @@
 """What the person at the terminal sees, and waiting for conditions with a deadline."""
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -7,13 +8,13 @@ from cluster.errors import ClusterError
 
 
 class Progress:
-    """Prints each step with the seconds since the command began."""
+    """Prints each step with the seconds since the command began, on standard error: data is on standard output."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
 
     def step(self, text: str) -> None:
-        print(f"{time.monotonic() - self.started:7.1f}s  {text}", flush=True)
+        print(f"{time.monotonic() - self.started:7.1f}s  {text}", file=sys.stderr, flush=True)
 
 
 def wait_until(

@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,15 @@ def test_a_volume_that_is_read_only_can_only_be_read(client: Client, storage: St
     for volume in (0, 1):
         assert one.run("cat f", volume=volume) == "content"
         assert "Read-only file system" in one.run("touch g", volume=volume)
+
+
+def test_commands_that_wait_for_each_other_print_nothing_but_the_key(storage: Storage) -> None:
+    names = [f"parallel{secrets.token_hex(4)}" for _ in range(3)]
+    with ThreadPoolExecutor() as pool:
+        printed = list(pool.map(lambda name: command("storage", "create", name), names))
+    assert printed == [f"{storage.account(name).key}\n" for name in names]
+    for name in names:
+        storage.remove_account(name)
 
 
 def test_a_pod_starts_once_the_secret_is_there(client: Client, account: Account) -> None:
