@@ -9,6 +9,7 @@ import pytest
 from cluster.binaries import Binaries
 from cluster.scratch import (
     COMMAND,
+    attempt,
     command,
     eventually,
     is_running,

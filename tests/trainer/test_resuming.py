@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
-CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS = 3, 32, 3
+CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS = 3, 16, 3
 SECONDS = 300
 
 
@@ -47,7 +47,7 @@ class Job:
 @pytest.fixture(scope="module")
 def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("archive") / "archive.tar.gz"
-    make_archive(path, rows=200)
+    make_archive(path, rows=100)
     return path
 
 
@@ -120,7 +120,7 @@ def epoch_lines(output: str) -> list[str]:
 def test_a_rank_killed_between_checkpoints_costs_nothing_but_time(
     started: Job, undisturbed: tuple[Any, Path], run: Callable[..., Any], command: Any, tmp_path: Path
 ) -> None:
-    started.wait_for("checkpoint-1-7.h5")
+    started.wait_for("checkpoint-1-8.h5")
     started.tell(1, signal.SIGKILL)
     code, _ = started.ended()
     assert code != 0
