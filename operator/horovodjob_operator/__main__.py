@@ -21,7 +21,7 @@ from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.cluster.tokens import Tokens
-from horovodjob_operator.cluster.watch import JobLists, PodWatch
+from horovodjob_operator.cluster.watch import JobLists, JobRights, PodWatch
 from horovodjob_operator.endpoints import health, progress
 from horovodjob_operator.errors import ClusterError, OperatorError
 from horovodjob_operator.handlers import Events, JobWatchSigns, Passes, kopf_settings, now, register
@@ -43,36 +43,43 @@ class Process:
         objects = Objects(connection, settings.identity)
         reconciler = Reconciler(self.caches, objects, now, settings.progress_url, self.preflight)
         self.passes = Passes(self.caches, reconciler)
-        self.events = Events(self.caches, self.passes)
+        self.events = Events(self.caches, self.passes, settings.defaults)
         self.job_watch = JobWatchSigns()
-        self.pods_listed = asyncio.Event()
+        self.namespaces = settings.watched_namespaces
         self.jobs_watched = asyncio.Event()
-        self.pod_watch = PodWatch(
-            connection,
-            seen=self.events.pod_seen,
-            gone=self.events.pod_gone,
-            listed=self._listed,
-            timeout_seconds=settings.watch_timeout_seconds,
-        )
+        self.pod_watches = [
+            PodWatch(
+                connection,
+                seen=self.events.pod_seen,
+                gone=self.events.pod_gone,
+                listed=self._listed,
+                timeout_seconds=settings.watch_timeout_seconds,
+                namespace=namespace,
+            )
+            for namespace in self.namespaces or ("",)
+        ]
         self.lease = Lease(lease_connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
         REGISTRY.register(JobStates(self.caches.all_jobs))
-        WATCH_AGE.labels("pods").set_function(lambda: time.monotonic() - self.pod_watch.alive_at)
+        WATCH_AGE.labels("pods").set_function(self._pod_watch_age)
         WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_watch.alive_at)
         LEADER.set_function(lambda: float(self.lease.held.is_set()))
 
-    def _listed(self, uids: set[str]) -> None:
-        for key in self.caches.pods_listed(uids):
+    def _pod_watch_age(self) -> float:
+        """Seconds since the last sign of life of the watch that has been silent for longest."""
+        return time.monotonic() - min(watch.alive_at for watch in self.pod_watches)
+
+    def _listed(self, uids: set[str], namespace: str) -> None:
+        for key in self.caches.pods_listed(uids, namespace):
             self.passes.kick(key)
-        self.pods_listed.set()
 
     def unhealthy(self) -> str:
         """What is wrong with the process, or nothing."""
-        age = time.monotonic() - self.pod_watch.alive_at
+        age = self._pod_watch_age()
         return f"the watch of the pods has been silent for {age:.0f} s" if age > DEAD_WATCH_SECONDS else ""
 
     def unready(self) -> str:
         """Why the process cannot do its work yet, or nothing."""
-        if not self.pods_listed.is_set():
+        if not all(watch.answered.is_set() for watch in self.pod_watches):
             return "the pods have not been listed yet"
         return "" if self.jobs_watched.is_set() else "the HorovodJobs are not watched yet"
 
@@ -116,7 +123,7 @@ class Process:
 
     def _parts(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         parts: list[tuple[str, Coroutine[Any, Any, None]]] = [
-            ("the watch of the pods", self.pod_watch.run()),
+            *(("the watch of the pods", watch.run()) for watch in self.pod_watches),
             ("the passes", self._lead()),
         ]
         if self.settings.lease_namespace:
@@ -127,7 +134,8 @@ class Process:
 
     async def _lead(self) -> None:
         """Opens the passes when this process may act; a look at every job now and then mends what lost events cost."""
-        await self.pods_listed.wait()
+        for watch in self.pod_watches:
+            await watch.answered.wait()
         await self.lease.held.wait()
         self.passes.open()
         while True:
@@ -154,7 +162,7 @@ class Process:
 
         @kopf.on.login(registry=registry)
         def connect(**_: object) -> kopf.AiohttpSession:
-            session = self.connection.new_session(JobLists(self.caches.jobs_listed))
+            session = self.connection.new_session(JobRights(), JobLists(self.caches.jobs_listed))
             return kopf.AiohttpSession(server=self.connection.server, aiohttp_session=session)
 
         @kopf.on.startup(registry=registry)
@@ -165,7 +173,8 @@ class Process:
             registry=registry,
             settings=kopf_settings(self.settings.watch_timeout_seconds),
             standalone=True,
-            clusterwide=True,
+            clusterwide=not self.namespaces,
+            namespaces=self.namespaces,
         )
 
 

@@ -15,6 +15,7 @@ from horovodjob.api.job import HorovodJob, Metadata, parse_status
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.vocabulary import GROUP, OPERATOR_NAME, PLURAL, VERSION, ConditionType, Reason
 from horovodjob_operator.cluster.caches import Caches, Key, Record
+from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.errors import Gone, NameTaken, OperatorError
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS
@@ -59,7 +60,7 @@ class Passes:
 
     def kick(self, key: Key) -> None:
         """There is news about a job."""
-        if not self._open or key not in self._caches.jobs:
+        if not self._open or key not in self._caches.jobs or not self._caches.knows_pods(key[0]):
             return
         if key in self._running:
             self._dirty.add(key)
@@ -109,8 +110,8 @@ class Passes:
 class Events:
     """Takes in what the watches show, and kicks passes."""
 
-    def __init__(self, caches: Caches, passes: Passes) -> None:
-        self._caches, self._passes = caches, passes
+    def __init__(self, caches: Caches, passes: Passes, defaults: JobDefaults) -> None:
+        self._caches, self._passes, self._defaults = caches, passes, defaults
 
     def job_seen(self, raw: Mapping[str, Any]) -> None:
         """A job is there, or has changed."""
@@ -123,7 +124,7 @@ class Events:
         policy = (raw.get("spec") or {}).get("runPolicy") or {}
         if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
             return  # another controller's job; that can never change
-        job, refusal = _parsed(raw, metadata)
+        job, refusal = _parsed(raw, metadata, self._defaults)
         if known and same:
             changed = job.metadata.generation != known.job.metadata.generation
             known.job, known.version = job, version
@@ -156,11 +157,12 @@ class Events:
             self._passes.kick(key)
 
 
-def _parsed(raw: Mapping[str, Any], metadata: Metadata) -> tuple[HorovodJob, Refusal | None]:
-    """The job; one that does not parse comes with the refusal that tells its author."""
+def _parsed(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefaults) -> tuple[HorovodJob, Refusal | None]:
+    """The job with the cluster's defaults; one that does not parse comes with the refusal that tells its author."""
     status = parse_status(raw.get("status"))
     try:
-        return HorovodJob(metadata=metadata, spec=HorovodJobSpec.model_validate(raw["spec"]), status=status), None
+        spec = defaults.applied(HorovodJobSpec.model_validate(raw["spec"]))
+        return HorovodJob(metadata=metadata, spec=spec, status=status), None
     except (ValidationError, KeyError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "is missing"}
         where = ".".join(str(part) for part in ("spec", *first["loc"]))

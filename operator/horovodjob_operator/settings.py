@@ -1,8 +1,13 @@
 """Settings of the operator process, from its environment; each has a default that fits most clusters."""
 
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from horovodjob_operator.domain.job_defaults import JobDefaults, parsed_job_defaults
+
+NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,10 @@ class Settings:
     watch_timeout_seconds: int = 240
     resync_seconds: int = 300
     concurrent_writes: int = 64
+    namespaces: str = ""
+    """The namespaces that are watched, separated by commas; empty: all."""
+    job_defaults: str = ""
+    """JSON with what jobs get that do not set it themselves, see JobDefaults."""
     preflight: int = 0
     """1: look on Azure Files, by workload identity, whether shares and script exist before pods are created."""
 
@@ -39,4 +48,21 @@ class Settings:
                 raise ValueError(f"{variable} is {text!r}; it must be a number")
             values[name] = int(text) if isinstance(default, int) else text
         values.setdefault("identity", socket.gethostname())
-        return cls(**values)  # type: ignore[arg-type]
+        settings = cls(**values)  # type: ignore[arg-type]
+        if wrong := [name for name in settings.watched_namespaces if not re.fullmatch(NAMESPACE, name)]:
+            raise ValueError(f"HOROVODJOB_OPERATOR_NAMESPACES names {wrong[0]!r}, which is not the name of a namespace")
+        try:
+            _ = settings.defaults
+        except ValueError as error:
+            raise ValueError(f"HOROVODJOB_OPERATOR_JOB_DEFAULTS: {error}") from None
+        return settings
+
+    @property
+    def defaults(self) -> JobDefaults:
+        """What jobs get that do not set it themselves. Raises ValueError."""
+        return parsed_job_defaults(self.job_defaults)
+
+    @property
+    def watched_namespaces(self) -> tuple[str, ...]:
+        """The namespaces that are watched, each once; none: all."""
+        return tuple(dict.fromkeys(name for part in self.namespaces.split(",") if (name := part.strip())))

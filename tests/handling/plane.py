@@ -86,9 +86,9 @@ def install(api: Api) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def operator_kubeconfig(api: Api, path: Path) -> Path:
-    """A kubeconfig of the operator's own service account, with the rights of manifests/base and no others."""
-    account = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts/horovodjob-operator"
+def operator_kubeconfig(api: Api, path: Path, name: str = "horovodjob-operator") -> Path:
+    """A kubeconfig of a service account, by default the operator's, with the rights of manifests/base and no others."""
+    account = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts/{name}"
     answer = api.create(f"{account}/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
     cluster = {"server": api.server, "certificate-authority-data": api.authority}
     configuration = {

@@ -45,6 +45,8 @@ class Caches:
 
     jobs: dict[Key, Record] = field(default_factory=dict)
     pods: dict[Key, dict[str, Pod]] = field(default_factory=dict)
+    _listed_namespaces: set[str] = field(default_factory=set)
+    """Namespaces that pods were listed of; the empty string where all were."""
     deleted_uids: dict[str, None] = field(default_factory=dict)
     """Uids of the pods deleted last: the answer to their creation may arrive after the event of their deletion."""
 
@@ -92,16 +94,35 @@ class Caches:
         self._forget(owned.key, owned.pod)
         return owned.key
 
-    def pods_listed(self, uids: set[str]) -> list[Key]:
-        """Forgets the pods that a list did not have; the keys of their jobs."""
-        lost = [(key, pod) for key, pods in self.pods.items() for pod in pods.values() if pod.uid not in uids]
+    def pods_listed(self, uids: set[str], namespace: str = "") -> list[Key]:
+        """Forgets the pods that a list, of one namespace or of all, did not have.
+
+        The keys of jobs for which this is news: those of such pods, and after the first list all of the namespace.
+        """
+        first = not self.knows_pods(namespace)
+        self._listed_namespaces.add(namespace)
+        lost = [
+            (key, pod)
+            for key, pods in self.pods.items()
+            if namespace in ("", key[0])
+            for pod in pods.values()
+            if pod.uid not in uids
+        ]
         for key, pod in lost:
             self._forget(key, pod)
-        return [key for key, _ in lost]
+        return [key for key in self.jobs if namespace in ("", key[0])] if first else [key for key, _ in lost]
 
-    def jobs_listed(self, uids: set[str]) -> None:
-        """Forgets the jobs that a list did not have."""
-        self.jobs = {key: record for key, record in self.jobs.items() if record.job.metadata.uid in uids}
+    def knows_pods(self, namespace: str) -> bool:
+        """Whether the pods of a namespace have been listed."""
+        return not self._listed_namespaces.isdisjoint(("", namespace))
+
+    def jobs_listed(self, uids: set[str], namespace: str = "") -> None:
+        """Forgets the jobs that a list, of one namespace or of all, did not have."""
+        self.jobs = {
+            key: record
+            for key, record in self.jobs.items()
+            if namespace not in ("", key[0]) or record.job.metadata.uid in uids
+        }
 
     def _forget(self, key: Key, pod: Pod) -> None:
         pods = self.pods[key]

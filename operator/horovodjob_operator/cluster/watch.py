@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,16 +14,20 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
 from horovodjob.api.vocabulary import LABEL_JOB, PLURAL
 from horovodjob_operator.cluster.connection import Connection, verb_and_resource
-from horovodjob_operator.errors import ClusterError, Gone
+from horovodjob_operator.errors import ClusterError, Gone, Refused
 
 CHUNK = "500"
 # The API server sends a bookmark each minute: a stream that is silent for longer is dead and does not know it.
 SILENCE_SECONDS = 75
+FORBIDDEN_SECONDS = 10
 log = logging.getLogger("horovodjob.watch")
 
 
 class PodWatch:
-    """Calls `seen` for each pod that is there or changes, `gone` for each that is deleted, `listed` after a list."""
+    """Calls `seen` for each pod that is there or changes, `gone` for each that is deleted, `listed` after a list.
+
+    It watches one namespace, or all.
+    """
 
     def __init__(
         self,
@@ -30,20 +35,25 @@ class PodWatch:
         *,
         seen: Callable[[Mapping[str, Any]], None],
         gone: Callable[[Mapping[str, Any]], None],
-        listed: Callable[[set[str]], None],
+        listed: Callable[[set[str], str], None],
         timeout_seconds: int,
+        namespace: str = "",
     ) -> None:
         self._connection, self._seen, self._gone, self._listed = connection, seen, gone, listed
         self._timeout_seconds = timeout_seconds
+        self.namespace = namespace
+        self._path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
         self.alive_at = time.monotonic()
+        self.answered = asyncio.Event()
+        """Set once the API server has answered with a complete list, or has refused it."""
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
-        failures = 0
+        failures, reported = 0, ""
         while True:
             try:
                 version = await self._list()
-                failures = 0
+                failures, reported = 0, ""
                 while True:
                     version = await self._follow(version)
             except Gone:
@@ -51,7 +61,14 @@ class PodWatch:
             except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 failures += 1
                 delay = min(30.0, 0.2 * 2**failures) * random.uniform(0.5, 1)
-                log.warning("pod watch: %s; listing again in %.1f s", error or type(error).__name__, delay)
+                if isinstance(error, Refused):
+                    self.alive_at = time.monotonic()
+                    self.answered.set()
+                failure = str(error) or type(error).__name__
+                # A namespace on which the operator has no right is reported once, not at each try.
+                level = logging.DEBUG if failure == reported else logging.WARNING
+                log.log(level, "pod watch: %s; listing again in %.1f s", failure, delay)
+                reported = failure
                 await asyncio.sleep(delay)
 
     async def _list(self) -> str:
@@ -59,14 +76,15 @@ class PodWatch:
         uids: set[str] = set()
         params = {"labelSelector": LABEL_JOB, "limit": CHUNK}
         while True:
-            answer = await self._connection.request("GET", "/api/v1/pods", params=params)
+            answer = await self._connection.request("GET", self._path, params=params)
             self.alive_at = time.monotonic()
             for pod in answer["items"]:
                 uids.add(pod["metadata"]["uid"])
                 self._seen(pod)
             following = answer["metadata"].get("continue")
             if not following:
-                self._listed(uids)
+                self._listed(uids, self.namespace)
+                self.answered.set()
                 return str(answer["metadata"]["resourceVersion"])
             params["continue"] = following
 
@@ -80,7 +98,7 @@ class PodWatch:
             "timeoutSeconds": str(self._timeout_seconds),
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS)
-        url = f"{self._connection.server}/api/v1/pods"
+        url = f"{self._connection.server}{self._path}"
         async with self._connection.session.get(url, params=params, timeout=timeout) as response:
             if response.status == 410:
                 raise Gone("the version is too old")
@@ -105,18 +123,53 @@ class JobLists:
     are there: without this the jobs that were deleted meanwhile would stay in the cache for ever.
     """
 
-    def __init__(self, listed: Callable[[set[str]], None]) -> None:
+    def __init__(self, listed: Callable[[set[str], str], None]) -> None:
         self._listed = listed
-        self._uids: set[str] = set()
+        self._uids: dict[str, set[str]] = {}
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request, and reads the answer where it is a chunk of a list of jobs."""
         response = await handler(request)
         if verb_and_resource(request) == ("list", PLURAL) and response.status == 200:
+            namespace = namespace_of(request)
             if "continue" not in request.url.query:
-                self._uids = set()
+                self._uids[namespace] = set()
             answer = json.loads(await response.read())
-            self._uids |= {job["metadata"]["uid"] for job in answer["items"]}
+            self._uids[namespace] |= {job["metadata"]["uid"] for job in answer["items"]}
             if not answer["metadata"].get("continue"):
-                self._listed(self._uids)
+                self._listed(self._uids.pop(namespace), namespace)
         return response
+
+
+class JobRights:
+    """Client middleware of kopf's session: repeats a list or watch of jobs that is forbidden until it is not.
+
+    Kopf would end, and with it the reconciliation of the jobs in all other namespaces.
+    """
+
+    def __init__(self) -> None:
+        self._reported: set[str] = set()
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request; reports a namespace once."""
+        response = await handler(request)
+        verb, resource = verb_and_resource(request)
+        if resource != PLURAL or verb not in ("list", "watch"):
+            return response
+        namespace = namespace_of(request)
+        while response.status == 403:
+            if namespace not in self._reported:
+                message = json.loads(await response.read()).get("message", "forbidden")
+                log.warning("job watch: %s; trying again each %d s", message, FORBIDDEN_SECONDS)
+                self._reported.add(namespace)
+            response.release()
+            await asyncio.sleep(FORBIDDEN_SECONDS)
+            response = await handler(request)
+        self._reported.discard(namespace)
+        return response
+
+
+def namespace_of(request: ClientRequest) -> str:
+    """The namespace in the path of a request; empty for one that is about all namespaces."""
+    found = re.search(r"/namespaces/([^/]+)/", request.url.path)
+    return found[1] if found else ""

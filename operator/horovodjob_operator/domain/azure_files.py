@@ -115,11 +115,12 @@ def _smb_options(job: HorovodJob, pods: RolePods, share: AzureFileShare) -> list
     owner = (f"{name}={number}" for name, number in zip(OWNERSHIP, _user(job, pods), strict=True))
     read_only = ("ro",) if share.read_only else ()
     given = share.mount_options or ()
-    replaced = {_option_name(option) for option in given}
-    return [option for option in (*SMB_OPTIONS, *owner, *read_only) if _option_name(option) not in replaced] + [*given]
+    replaced = {option_name(option) for option in given}
+    return [option for option in (*SMB_OPTIONS, *owner, *read_only) if option_name(option) not in replaced] + [*given]
 
 
-def _option_name(option: str) -> str:
+def option_name(option: str) -> str:
+    """The name by which options of mount.cifs replace each other: that of `nobrl` is `brl`."""
     return option.partition("=")[0].removeprefix("no")
 
 
