@@ -87,6 +87,10 @@ class ControlPlane:
         if self.directory != Path():
             shutil.rmtree(self.directory, ignore_errors=True)
 
+    def pid(self, name: str) -> int:
+        """Process id of `etcd`, `kube-apiserver` or `kube-controller-manager`."""
+        return self._processes[name].pid
+
     def wait(self) -> None:
         """Return when the API server has ended."""
         self._processes["kube-apiserver"].wait()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob.api.crd import COLUMNS, NAME_RULES, schema_of
-from horovodjob.api.spec import HorovodJobSpec, frozen_rules
+from horovodjob.api.spec import HorovodJobSpec, frozen_paths
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import API_VERSION, KIND, ConditionType, EventReason, Phase, Reason
 
@@ -219,7 +219,7 @@ def _words(meanings: Mapping[Any, str]) -> Iterator[tuple[str, str]]:
 
 
 def _frozen() -> str:
-    names = [f"`{rule['message'].partition(' can change')[0]}`" for rule in frozen_rules()]
+    names = [f"`{path}`" for path in ("worker.replicas", *frozen_paths())]
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
