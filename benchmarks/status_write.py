@@ -6,7 +6,6 @@ Starts an API server of its own. Both resources are written in turn, and the tar
 """
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -19,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from api.client import JOBS, Api, ApiError, install_definition, wait_for  # noqa: E402
+from api.client import JOBS, Api, install_definition, is_served, wait_for  # noqa: E402
 from cluster.apiserver import ControlPlane  # noqa: E402
 
 PLAIN_GROUP = "plain.example.org"
@@ -51,13 +50,6 @@ def install_plain_definition(api: Api) -> str:
     collection = f"/apis/{PLAIN_GROUP}/v1beta1/namespaces/default/horovodjobs"
     wait_for("the plain resource", lambda: is_served(api, collection))
     return collection
-
-
-def is_served(api: Api, collection: str) -> bool:
-    """Whether the API server has taken in the definition: until then it answers with 404 and 429."""
-    with contextlib.suppress(ApiError):
-        return bool(api.get(collection))
-    return False
 
 
 def processor_seconds(pid: int) -> float:

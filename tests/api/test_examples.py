@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.client import ROOT, Api
+from api.client import JOBS, ROOT, Api
 
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
 NAMED = [pytest.param(path, id=path.name) for path in EXAMPLES]
@@ -17,7 +17,7 @@ def test_the_api_server_takes_an_example_and_drops_nothing(path: Path, api: Api)
     namespace = example["metadata"].setdefault("namespace", "default")
     if namespace != "default" and not api.find(f"/api/v1/namespaces/{namespace}"):
         api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    collection = f"/apis/horovodjob.dev/v1beta1/namespaces/{namespace}/horovodjobs"
+    collection = JOBS.format(namespace)
     created = api.create(f"{collection}?fieldValidation=Strict", example)
     assert holds(created["spec"], example["spec"])
     api.delete(f"{collection}/{example['metadata']['name']}")

@@ -124,8 +124,10 @@ def test_the_node_keeps_its_gpus_when_the_kubelet_reports_or_starts_anew(cluster
 
 def test_an_image_is_imported_once_for_the_same_content(cluster: Cluster) -> None:
     archive = str(Binaries(cluster.cache).image("pause"))
-    assert "registry.k8s.io/pause" in attempt("load-image", archive).stderr
-    assert "already there" in attempt("load-image", archive).stderr
+    first, second = (attempt("load-image", archive) for _ in range(2))
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "registry.k8s.io/pause" in first.stderr
+    assert "already there" in second.stderr
 
 
 def test_requests_are_in_the_audit_log_with_their_user(cluster: Cluster) -> None:
