@@ -18,7 +18,8 @@ from trainer.cifar import cifar_images, cifar_members, python2_pickle, write_arc
 FORK_SERVER = Path(__file__).parent / "fork_server.py"
 PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "sklearn.datasets", "yaml")
 TIMEOUT_SECONDS = 600
-LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME")
+# Of a launcher around the tests; PYTHONUNBUFFERED lets mpirun mix the pieces of a line with those of other ranks.
+REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Ended:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED)}
     # More ranks than processors, each of which asks the others a thousand times a second by default.
     clean["HOROVOD_CYCLE_TIME"] = "10"
     return clean | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
