@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from horovodjob_trainer.augmentation import Augmentation, augmented
 from horovodjob_trainer.data.order import Rows, sequence
-from horovodjob_trainer.data.reading import explained
+from horovodjob_trainer.data.reading import explained, mapped
 from horovodjob_trainer.data.source import Source
 
 __all__ = ["evaluation_batches", "explained", "training_batches"]
@@ -56,7 +56,7 @@ def training_batches(
     order = tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
     if steps is not None:
         order = order.take(steps)
-    return _on(threads, order.map(prepared, num_parallel_calls=threads).prefetch(READY_BATCHES))
+    return _on(threads, mapped(order, prepared, threads).prefetch(READY_BATCHES))
 
 
 def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int = 1, threads: int = 2) -> Any:
@@ -65,10 +65,10 @@ def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int =
     What is slow to read is kept in memory where the source says that it fits: use one dataset for all evaluations.
     """
     rows = tf.data.Dataset.range(rank, source.samples, size).batch(batch)
-    read = rows.map(source.tensors, num_parallel_calls=threads)
+    read = mapped(rows, source.tensors, threads)
     if source.keep:
         read = read.cache()
-    batches = read.map(lambda examples, labels: _shaped(source, examples, labels, None), num_parallel_calls=threads)
+    batches = mapped(read, lambda examples, labels: _shaped(source, examples, labels, None), threads)
     return _on(threads, batches.prefetch(READY_BATCHES))
 
 

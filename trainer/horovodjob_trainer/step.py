@@ -14,7 +14,8 @@ def step_function(model: Any, velocity_factor: Any) -> Any:
     # Moving statistics are averaged each step, as the gradients are: all ranks have the same model at any time.
     moving = [v for v in model.non_trainable_weights if "float" in v.dtype]
 
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    # No AutoGraph, as in Keras' own fit(): it rewrites the source of every function that is called here.
+    @tf.function(reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]
     def one_step(batches: Any) -> Any:
         for velocity in velocities:
             velocity.assign(velocity * tf.cast(velocity_factor, velocity.dtype))

@@ -32,6 +32,16 @@ def rows_read(rows: Any, read: Callable[[Any], tuple[Any, Any]], *, shape: tuple
         return tf.ensure_shape(pictures[:-1], (None, *shape)), tf.identity(labels[:-1])
 
 
+def mapped(data: Any, function: Callable[..., Any], threads: int) -> Any:
+    """A tf.data.Dataset with the function's value for each element; graph operations only.
+
+    AutoGraph is for Python's own `if` and `for`, and rewriting functions without them takes longer than tracing them.
+    """
+    import tensorflow as tf
+
+    return data.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=threads)
+
+
 def explained(error: Exception, source: Source) -> DataError | None:
     """What an error of TensorFlow says about an example of this source, if it is about one."""
     found = re.search(rf"{_UNREADABLE}\D*(\d+)", str(error))
@@ -49,7 +59,7 @@ def in_memory(source: Source, *, threads: int) -> Arrays:
 
     examples = aligned((source.samples, *source.shape), np.uint8)
     labels = aligned((source.samples,), np.int64)
-    batches = tf.data.Dataset.range(source.samples).batch(BATCH).map(source.tensors, num_parallel_calls=threads)
+    batches = mapped(tf.data.Dataset.range(source.samples).batch(BATCH), source.tensors, threads)
     start = 0
     try:
         for pictures, numbers in batches.prefetch(2):

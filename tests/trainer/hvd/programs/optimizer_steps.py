@@ -173,9 +173,9 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
-    ways = shipped() | settings()
+    ways = settings()
     if size > 2:
-        ways = shipped() | {name: way for name, way in settings().items() if name in ALSO_IN_THREE}
+        ways = shipped() | {name: way for name, way in ways.items() if name in ALSO_IN_THREE}
         pair = hvd.add_process_set([0, 1])
         ways["process set"] = Way(lambda: optimizers.SGD(0.1), lambda model: {"process_set": pair}, ranks=2)
     share = slice(rank * ROWS // size, (rank + 1) * ROWS // size)
