@@ -15,37 +15,41 @@ from aiohttp import web
 from pythonjsonlogger.json import JsonFormatter
 
 from horovodjob.api.vocabulary import API_VERSION
+from horovodjob_operator.cluster.access import MetricsAccess
 from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection, login
 from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.cluster.tokens import Tokens
-from horovodjob_operator.cluster.watch import JobLists, JobRights, PodWatch
+from horovodjob_operator.cluster.watch import JobLists, JobRights, JobSigns, PodWatch
 from horovodjob_operator.endpoints import health, progress
 from horovodjob_operator.errors import ClusterError, OperatorError
-from horovodjob_operator.handlers import Events, JobWatchSigns, Passes, kopf_settings, now, register
-from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, JobStates
+from horovodjob_operator.handlers import Events, Passes, kopf_settings, now, register
+from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, WORKQUEUE_DEPTH, JobStates
 from horovodjob_operator.reconcile import Reconciler
 from horovodjob_operator.settings import Settings
 
 DEAD_WATCH_SECONDS = 600
+REVIEWS_AT_ONCE = 2
 log = logging.getLogger("horovodjob")
 
 
 class Process:
     """Wires the parts together and runs them until a signal or a failure ends the process."""
 
-    def __init__(self, settings: Settings, connection: Connection, lease_connection: Connection) -> None:
-        self.settings, self.connection = settings, connection
+    def __init__(
+        self, settings: Settings, connection: Connection, lease_connection: Connection, review_connection: Connection
+    ) -> None:
+        self.settings, self.connection, self.review_connection = settings, connection, review_connection
         self.caches = Caches()
         self.preflight = Preflight() if settings.preflight else None
         objects = Objects(connection, settings.identity)
         reconciler = Reconciler(self.caches, objects, now, settings.progress_url, self.preflight)
         self.passes = Passes(self.caches, reconciler)
         self.events = Events(self.caches, self.passes, settings.defaults)
-        self.job_watch = JobWatchSigns()
         self.namespaces = settings.watched_namespaces
+        self.job_signs = JobSigns(self.namespaces or ("",))
         self.jobs_watched = asyncio.Event()
         self.pod_watches = [
             PodWatch(
@@ -59,9 +63,12 @@ class Process:
             for namespace in self.namespaces or ("",)
         ]
         self.lease = Lease(lease_connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
-        REGISTRY.register(JobStates(self.caches.all_jobs))
+        if settings.lease_namespace:
+            connection.may_write = lambda: self.lease.current
+        REGISTRY.register(JobStates(self.caches.all_jobs, self.lease.held.is_set))
         WATCH_AGE.labels("pods").set_function(self._pod_watch_age)
-        WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_watch.alive_at)
+        WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_signs.alive_at)
+        WORKQUEUE_DEPTH.set_function(lambda: self.passes.depth)
         LEADER.set_function(lambda: float(self.lease.held.is_set()))
 
     def _pod_watch_age(self) -> float:
@@ -109,7 +116,10 @@ class Process:
     async def _serve(self) -> list[web.BaseRunner]:
         """The servers of the process."""
         settings = self.settings
-        own = await health.serve(settings.http_port, healthy=self.unhealthy, ready=self.unready, registry=REGISTRY)
+        access = MetricsAccess(self.review_connection) if settings.metrics_authorization else None
+        own = await health.serve(
+            settings.http_port, healthy=self.unhealthy, ready=self.unready, registry=REGISTRY, access=access
+        )
         if not settings.progress_url:
             return [own]
         reports = progress.Reports(
@@ -158,11 +168,11 @@ class Process:
     async def _watch_jobs(self) -> None:
         await self._wait_for_crd()
         registry = kopf.OperatorRegistry()
-        register(registry, self.events, self.job_watch)
+        register(registry, self.events)
 
         @kopf.on.login(registry=registry)
         def connect(**_: object) -> kopf.AiohttpSession:
-            session = self.connection.new_session(JobRights(), JobLists(self.caches.jobs_listed))
+            session = self.connection.new_session(JobRights(), JobLists(self.caches.jobs_listed), self.job_signs)
             return kopf.AiohttpSession(server=self.connection.server, aiohttp_session=session)
 
         @kopf.on.startup(registry=registry)
@@ -178,12 +188,20 @@ class Process:
         )
 
 
+class UtcJsonFormatter(JsonFormatter):
+    """One JSON object a line, with times in UTC as RFC 3339 has them."""
+
+    converter = time.gmtime  # type: ignore[assignment]
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
 def _log_json(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     fields = {"asctime": "time", "levelname": "level", "name": "logger"}
-    handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=fields))
+    handler.setFormatter(UtcJsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=fields))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # Kopf calls each failed try of a request an error and tries again; when it gives up, the process ends and says why.
+    # Kopf logs an error at each try of a request; what keeps failing is in the metrics, and a missing right in our log.
     logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
     logging.getLogger("horovodjob").setLevel(level)
 
@@ -194,8 +212,10 @@ async def _operate(settings: Settings) -> None:
         contextlib.aclosing(Connection(access, limit=settings.concurrent_writes)) as connection,
         # Of its own, so that the Lease is renewed however many writes wait.
         contextlib.aclosing(Connection(access, limit=1)) as lease_connection,
+        # A standby, which must not write, reviews the tokens of those who read its metrics.
+        contextlib.aclosing(Connection(access, limit=REVIEWS_AT_ONCE)) as review_connection,
     ):
-        await Process(settings, connection, lease_connection).run()
+        await Process(settings, connection, lease_connection, review_connection).run()
 
 
 def main() -> int:

@@ -1,10 +1,11 @@
 """Events in, passes out: one pass at a time per job, on the newest state. The only place that reads the clock."""
 
 import asyncio
+import itertools
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,10 +16,11 @@ from horovodjob.api.job import HorovodJob, Metadata, parse_status
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.vocabulary import GROUP, OPERATOR_NAME, PLURAL, VERSION, ConditionType, Reason
 from horovodjob_operator.cluster.caches import Caches, Key, Record
+from horovodjob_operator.domain import names
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.errors import Gone, NameTaken, OperatorError
-from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS
+from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 from horovodjob_operator.reconcile import Reconciler
 
 RETRY_LONGEST_SECONDS = 30.0
@@ -36,9 +38,15 @@ class Passes:
     def __init__(self, caches: Caches, reconciler: Reconciler) -> None:
         self._caches, self._reconciler = caches, reconciler
         self._running: dict[Key, asyncio.Task[None]] = {}
-        self._dirty: set[Key] = set()
+        self._queued: dict[Key, float] = {}
+        """Jobs that wait for a pass, with the moment on the performance counter since when."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._open = False
+
+    @property
+    def depth(self) -> int:
+        """How many jobs wait for a pass."""
+        return len(self._queued)
 
     def open(self) -> None:
         """Lets passes run: this process is the leader and its caches are full."""
@@ -62,8 +70,8 @@ class Passes:
         """There is news about a job."""
         if not self._open or key not in self._caches.jobs or not self._caches.knows_pods(key[0]):
             return
+        self._queued.setdefault(key, time.perf_counter())
         if key in self._running:
-            self._dirty.add(key)
             return
         if timer := self._timers.pop(key, None):
             timer.cancel()
@@ -73,13 +81,15 @@ class Passes:
         failures, again = 0, None
         try:
             while (record := self._caches.jobs.get(key)) and self._open:
-                self._dirty.discard(key)
+                if queued_at := self._queued.pop(key, None):
+                    WORKQUEUE_DURATION.observe(time.perf_counter() - queued_at)
                 again, failed = await self._pass(record, failures)
                 failures = failures + 1 if failed else 0
-                if key not in self._dirty and not (again and again <= now()):
+                if key not in self._queued and not (again and again <= now()):
                     break
         finally:
             del self._running[key]
+            self._queued.pop(key, None)
         if again and key in self._caches.jobs and self._open:
             delay = max((again - now()).total_seconds(), 0)
             self._timers[key] = asyncio.get_running_loop().call_later(delay, self.kick, key)
@@ -90,16 +100,17 @@ class Passes:
             return await self._reconciler.reconcile(record), False
         except (Gone, NameTaken) as error:
             # The job or its namespace is gone: the watch will say so. Until then there is nothing to do for it.
-            log.debug("%s/%s %s", *record.job.key, error)
+            log.debug("%s/%s %s", *record.job.key, error, extra=names.log_fields(record.job))
             return None, False
         except OperatorError as error:
             RECONCILE_ERRORS.inc()
-            log.warning("%s/%s %s", *record.job.key, error)
+            log.warning("%s/%s %s", *record.job.key, error, extra=names.log_fields(record.job))
         except Exception as error:
             # One job's trouble, even a defect of ours, must not stop the passes of the others.
             RECONCILE_ERRORS.inc()
-            log.error("%s/%s %s: %s", *record.job.key, type(error).__name__, error)
-            log.debug("traceback", exc_info=error)
+            fields = names.log_fields(record.job)
+            log.error("%s/%s %s: %s", *record.job.key, type(error).__name__, error, extra=fields)
+            log.debug("traceback", exc_info=error, extra=fields)
         finally:
             RECONCILE_DURATION.observe(time.perf_counter() - started)
         delay = min(RETRY_LONGEST_SECONDS, 0.5 * 2 ** min(failures, 10)) * random.uniform(0.7, 1)
@@ -166,16 +177,16 @@ def _parsed(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefaults) -
     except (ValidationError, KeyError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "is missing"}
         where = ".".join(str(part) for part in ("spec", *first["loc"]))
-        refusal = Refusal(Reason.INVALID_SPEC, f"{where}: {first['msg']}", now() + timedelta(days=36500))
+        words = f"{where}: {first['msg']}; this version of the operator leaves the job alone"
+        refusal = Refusal(Reason.INVALID_SPEC, words, now() + timedelta(days=36500), unreadable=True)
         return HorovodJob(metadata=metadata, spec=HorovodJobSpec(image="-", command=("-",)), status=status), refusal
 
 
-def register(registry: kopf.OperatorRegistry, events: Events, seen: "JobWatchSigns") -> None:
+def register(registry: kopf.OperatorRegistry, events: Events) -> None:
     """Registers the one handler: events of HorovodJobs. It returns nothing, or kopf would write it into the status."""
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def job_event(event: Mapping[str, Any], **_: Any) -> None:
-        seen.alive_at = time.monotonic()
         raw = event["object"]
         if event["type"] == "DELETED":
             events.job_gone(raw)
@@ -183,11 +194,14 @@ def register(registry: kopf.OperatorRegistry, events: Events, seen: "JobWatchSig
             events.job_seen(raw)
 
 
-class JobWatchSigns:
-    """When the watch of the jobs last gave a sign of life."""
+class EndlessBackoffs:
+    """Delays between the tries of one of kopf's requests, in seconds.
 
-    def __init__(self) -> None:
-        self.alive_at = time.monotonic()
+    Kopf ends the process after the last one: a namespace without rights would take all others with it.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1, 2, 5, 10), itertools.repeat(20))
 
 
 def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
@@ -199,6 +213,7 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     settings.watching.server_timeout = timeout_seconds
     settings.watching.client_timeout = timeout_seconds + 30
     settings.watching.connect_timeout = 10
+    settings.networking.error_backoffs = EndlessBackoffs()
     settings.queueing.idle_timeout = 1
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])
     settings.persistence.diffbase_storage = kopf.MultiDiffBaseStorage([])

@@ -102,7 +102,8 @@ class Reconciler:
             try:
                 await self._objects.post_event(job, event, now, serial + number)
             except ClusterError as error:
-                log.warning("%s/%s event %s was not recorded: %s", *job.key, event.reason, error)
+                words = ("%s/%s event %s was not recorded: %s", *job.key, event.reason, error)
+                log.warning(*words, extra=names.log_fields(job))
 
     async def _ask_about_mounts(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
         """Asks for the kubelet's events about a pod that has been placed for a while and has no address yet."""
@@ -183,7 +184,7 @@ class Reconciler:
     async def _create(self, record: Record, observed: Observed, plan: Plan) -> None:
         """Creates what the plan says. Everything is built first, so that a job that cannot be built leaves nothing."""
         job, attempt = record.job, record.job.status.attempt
-        pods = [(Role.WORKER, index, self._worker(job, index)) for index in plan.create_workers]
+        pods = [(Role.WORKER, index, self._worker(job, index, plan.secret)) for index in plan.create_workers]
         if plan.create_launcher:
             pods.insert(0, (Role.LAUNCHER, 0, self._launcher(job, plan.hosts)))
         pod_group = children.pod_group(job)
@@ -196,7 +197,7 @@ class Reconciler:
         # Launcher and first worker go ahead: where the API server refuses one of them, the others are not made.
         for batch in (pods[:2], pods[2:]):
             results = await asyncio.gather(
-                *(self._create_pod(job, role, index, pod, plan.hosts) for role, index, pod in batch),
+                *(self._create_pod(job, role, index, pod, plan) for role, index, pod in batch),
                 return_exceptions=True,
             )
             errors = [result for result in results if isinstance(result, BaseException)]
@@ -209,10 +210,10 @@ class Reconciler:
     def _launcher(self, job: HorovodJob, hosts: str) -> dict[str, Any]:
         return children.launcher_pod(job, job.status.attempt, hosts, self._progress_url)
 
-    def _worker(self, job: HorovodJob, index: int) -> dict[str, Any]:
-        return children.worker_pod(job, index, job.status.attempt, self._progress_url)
+    def _worker(self, job: HorovodJob, index: int, secret: str = "") -> dict[str, Any]:
+        return children.worker_pod(job, index, job.status.attempt, self._progress_url, secret)
 
-    async def _create_pod(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], hosts: str) -> None:
+    async def _create_pod(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], plan: Plan) -> None:
         name = pod["metadata"]["name"]
         try:
             metadata = (await self._objects.create_pod(pod))["metadata"]
@@ -229,8 +230,9 @@ class Reconciler:
             owner_uid=job.metadata.uid,
             version=int(metadata["resourceVersion"]),
             created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
-            hosts=hosts if role is Role.LAUNCHER else "",
+            hosts=plan.hosts if role is Role.LAUNCHER else "",
             gang=job.spec.scheduling.gang,
+            secret=plan.secret,
         )
         self._caches.keep(OwnedPod(job.key, facts))
 
@@ -288,7 +290,7 @@ class Reconciler:
         except Refused as error:
             raise _RefusedObject(secret["kind"], error) from error
         record.secret_is_ours = True
-        if not observed.pods:
+        if all(pod.secret != secret["metadata"]["name"] for pod in observed.pods):
             return True
         await self._objects.delete_pods(job)
         self._caches.mark(job, observed.pods, deleting=True)
@@ -380,4 +382,4 @@ def _ready_message(status: HorovodJobStatus) -> str:
 
 
 def _tell(job: HorovodJob, what: str) -> None:
-    log.info("%s/%s %s", *job.key, what, extra={"namespace": job.metadata.namespace, "job": job.metadata.name})
+    log.info("%s/%s %s", *job.key, what, extra=names.log_fields(job))

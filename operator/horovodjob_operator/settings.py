@@ -16,6 +16,8 @@ class Settings:
 
     http_port: int = 8080
     """Port of /healthz, /readyz and /metrics."""
+    metrics_authorization: int = 0
+    """1: /metrics answers those only who have the right to `get` it, by TokenReview and SubjectAccessReview."""
     progress_url: str = ""
     """Where jobs post how far they are: the Service in front of `progress_port`; empty: they do not."""
     progress_port: int = 8081

@@ -135,7 +135,7 @@ SHARE = ITEMS["azureFiles"]
 
 BOUNDS: tuple[Bound, ...] = (
     Bound("image", "required", None, "trainer:1"),
-    *_length("image", 1024, 1),
+    *_length("image", 1024, 0),
     Bound("image", "pattern", "my image", "example.org/trainer@sha256:0123"),
     Bound("imagePullPolicy", "enum", "Sometimes", "Always"),
     *_length("imagePullSecrets[].name", 253, 1),

@@ -28,6 +28,8 @@ Object = dict[str, Any]
 T = TypeVar("T")
 # Ends a wait that is hopeless; no test is right because it is shorter.
 WAIT_SECONDS = 180.0
+# Each look costs the API server some milliseconds, so what takes long is asked for less often.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
 # The API server closes connections that are idle for 90 s, and a POST on one of those cannot be repeated.
 IDLE_SECONDS = 45
 
@@ -152,10 +154,11 @@ def binary(name: str) -> str:
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
     """What `look` gives as soon as it is true."""
-    deadline = time.monotonic() + seconds
+    begin = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
-        time.sleep(0.05)
+        waited = time.monotonic() - begin
+        assert waited < seconds, f"waited {seconds:.0f} s in vain for {what}"
+        time.sleep(min(max(waited / 10, SHORTEST_PAUSE), LONGEST_PAUSE))
     return found
 
 

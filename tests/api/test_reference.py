@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from api.client import ROOT
 from horovodjob.api.reference import CONDITIONS, EVENTS, PHASES, REASONS, reference
 from horovodjob.api.vocabulary import ConditionType, EventReason, Phase, Reason
@@ -25,8 +27,9 @@ def test_the_users_find_how_each_list_of_a_template_is_merged() -> None:
         assert all(f"`{key}`" in row for key in keys), name
 
 
-def test_the_tests_that_the_comparison_names_are_there() -> None:
-    page = (ROOT / "docs" / "comparison.md").read_text()
+@pytest.mark.parametrize("name", ["docs/comparison.md", "SECURITY.md"])
+def test_the_tests_that_a_page_names_are_there(name: str) -> None:
+    page = (ROOT / name).read_text()
     tests = {file: (ROOT / "tests" / file).read_text() for file in re.findall(r"`(\w+/test_\w+\.py)`", page)}
     names = re.findall(r"`(test_\w+)`", page)
     assert len(names) > 15

@@ -104,6 +104,16 @@ def test_a_finished_job_stays_finished_after_its_pods_are_gone(running: World) -
     assert running.status == final
 
 
+def test_a_finished_job_has_seen_a_change_of_its_spec(running: World) -> None:
+    running.end("cifar-launcher", 0)
+    running.look()
+    final = running.status
+    running.edit_policy(ttl_seconds_after_finished=3600)
+    running.look()
+    assert running.status.observed_generation == final.observed_generation + 1 == running.job.metadata.generation
+    assert running.status.model_copy(update={"observed_generation": final.observed_generation}) == final
+
+
 def test_a_failed_rank_restarts_the_job_after_ten_seconds(running: World) -> None:
     fail_once(running)
     assert (running.status.phase, running.status.attempt, running.status.restarts) == (Phase.RESTARTING, 2, 1)
@@ -227,6 +237,34 @@ def test_a_pod_that_is_evicted_for_its_own_use_of_storage_has_failed(
     error = running.status.errors[-1]
     assert (error.reason, error.message) == (reason, f"{who} was evicted: {words}")
     assert (running.status.preemptions, running.status.restarts) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "reason", ["UnexpectedAdmissionError", "OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity", "NodeShutdown"]
+)
+@pytest.mark.parametrize("role", ["worker-1", "launcher"])
+def test_a_pod_that_its_kubelet_rejects_counts_as_a_preemption(running: World, role: str, reason: str) -> None:
+    running.change(f"cifar-{role}", phase="Failed", reason=reason, message="Pod was rejected: no room")
+    running.look()
+    error = running.status.errors[-1]
+    who = "the launcher" if role == "launcher" else "worker 1"
+    assert error.message == f"{who} was rejected by node node1: Pod was rejected: no room"
+    assert (error.reason, running.status.preemptions, running.status.restarts) == (Reason.EVICTED, 1, 0)
+
+
+def test_a_worker_that_no_kubelet_would_admit_has_failed(running: World) -> None:
+    running.change("cifar-worker-1", phase="Failed", reason="AppArmor", message="Cannot enforce AppArmor")
+    running.look()
+    assert (running.status.preemptions, running.status.restarts) == (0, 1)
+
+
+def test_a_worker_that_ends_with_its_node_counts_as_a_preemption(running: World) -> None:
+    words = "Pod was terminated in response to imminent node shutdown."
+    running.end("cifar-worker-0", 143)
+    running.change("cifar-worker-0", reason="Terminated", message=words)
+    running.look()
+    assert running.status.errors[-1].message == f"worker 0 was evicted from node node1: {words}"
+    assert (running.status.preemptions, running.status.restarts) == (1, 0)
 
 
 def test_a_worker_whose_node_is_gone_is_told_as_such(running: World) -> None:
@@ -356,6 +394,36 @@ def test_a_deadline_ends_the_launcher_keeps_its_pod_and_then_fails_the_job() -> 
     world.look()
     assert phase_of(world) is Phase.FAILED
     assert world.status.conditions[0].reason == Reason.DEADLINE_EXCEEDED
+
+
+def test_a_job_has_one_deadline_however_often_it_is_suspended() -> None:
+    world = World(a_job(runPolicy={"activeDeadlineSeconds": 60}))
+    for _ in range(5):
+        world.launch()
+        world.wait(11)
+        world.edit_policy(suspend=True)
+        world.look()
+        world.vanish()
+        world.wait(1000)
+        world.edit_policy(suspend=False)
+    world.launch()
+    assert (phase_of(world), world.status.active_seconds) == (Phase.RUNNING, 55)
+    world.wait(5)
+    world.look()
+    assert world.status.conditions[0].reason == Reason.DEADLINE_EXCEEDED
+
+
+def test_a_job_that_was_suspended_when_its_time_was_over_gets_no_pods_again() -> None:
+    world = World(a_job(runPolicy={"activeDeadlineSeconds": 60}))
+    world.launch()
+    world.edit_policy(suspend=True)
+    world.wait(61)
+    world.look()
+    world.vanish()
+    world.edit_policy(suspend=False)
+    world.look()
+    assert (phase_of(world), world.status.conditions[0].reason) == (Phase.FAILED, Reason.DEADLINE_EXCEEDED)
+    assert not world.pods
 
 
 def test_a_job_that_is_told_to_end_ends_from_every_phase_and_keeps_its_launcher(running: World) -> None:

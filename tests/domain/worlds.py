@@ -107,14 +107,18 @@ class World:
     def edit_policy(self, **policy: Any) -> None:
         """The user changes the run policy."""
         spec = self.job.spec
-        changed = spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update=policy)})
-        self.job = self.job.model_copy(update={"spec": changed})
+        self._edit(run_policy=spec.run_policy.model_copy(update=policy))
 
     def scale(self, replicas: int) -> None:
         """The user wants another number of workers."""
         spec = self.job.spec
-        changed = spec.model_copy(update={"worker": spec.worker.model_copy(update={"replicas": replicas})})
-        self.job = self.job.model_copy(update={"spec": changed})
+        self._edit(worker=spec.worker.model_copy(update={"replicas": replicas}))
+
+    def _edit(self, **fields: Any) -> None:
+        """The API server stores other values of these fields of the spec."""
+        metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
+        spec = self.job.spec.model_copy(update=fields)
+        self.job = self.job.model_copy(update={"metadata": metadata, "spec": spec})
 
     def change(self, name: str, **facts: Any) -> None:
         self.pods[name] = replace(self.pods[name], **facts)

@@ -32,8 +32,13 @@ def contradictions(history: Sequence[Object]) -> Iterator[str]:
             yield f"kstatus says {told} of {phase} with {true}"
         if phase:
             yield from _contradicting(status, true)
-    ends = [one["status"] for one in history if one["status"].get("phase") in FINISHED]
+    ends = [without_generation(one["status"]) for one in history if one["status"].get("phase") in FINISHED]
     yield from (f"a finished job changed from {ends[0]} to {other}" for other in ends if other != ends[0])
+
+
+def without_generation(status: Object) -> Object:
+    """A status but for the generation of the spec that it speaks of, which may follow a change after the end."""
+    return {key: value for key, value in status.items() if key != "observedGeneration"}
 
 
 def _contradicting(status: Object, true: set[str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from api.client import BASE, Api, ApiError, install_definition, wait_for
 from cluster.apiserver import ControlPlane
 
 OPERATOR_NAMESPACE = "horovodjob-system"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/horovodjob-operator"
 OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator"
 # Those that look at nodes would mistake the node that is not there for one that is lost.
 CONTROLLERS = ",".join(

@@ -21,10 +21,10 @@ STARTED: list["Operator"] = []
 
 
 class Operator:
-    """`python -m horovodjob_operator` with the rights of its service account."""
+    """`python -m horovodjob_operator` with the rights of its service account; `source` holds another release of it."""
 
-    def __init__(self, kubeconfig: Path, log: Path, **settings: str) -> None:
-        self._kubeconfig, self._log, self._settings = kubeconfig, log, settings
+    def __init__(self, kubeconfig: Path, log: Path, source: Path | None = None, **settings: str) -> None:
+        self._kubeconfig, self._log, self._source, self._settings = kubeconfig, log, source, settings
         self._process: subprocess.Popen[bytes] | None = None
         self._read = self._checked = 0
         self._ended_by_test = True
@@ -58,6 +58,8 @@ class Operator:
             "HOROVODJOB_OPERATOR_PROGRESS_URL": f"http://127.0.0.1:{self.progress_port}/progress",
             "KUBECONFIG": str(self._kubeconfig),
         }
+        if self._source:
+            own["PYTHONPATH"] = str(self._source)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig=KILL", "--", sys.executable, "-m", "horovodjob_operator"],
@@ -80,15 +82,24 @@ class Operator:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=WAIT_SECONDS)
 
+    def await_end(self) -> list[str]:
+        """Waits until the process has ended by itself; what it logged then, which is forgiven."""
+        wait_for("the operator to end", lambda: not self.runs)
+        found = self.complaints()
+        self._ended_by_test = True
+        return found
+
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the process: SIGSTOP and SIGCONT make it miss what happens in between."""
         assert self._process
         self._process.send_signal(number)
 
-    def answer(self, path: str) -> tuple[int, str]:
+    def answer(self, path: str, token: str = "") -> tuple[int, str]:
         """Status and text of an answer; 0 where there is none."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -101,6 +112,10 @@ class Operator:
         assert status == 200, f"no metrics: {status} {text}"
         lines = text.splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+
+    @property
+    def leads(self) -> bool:
+        return self.metrics()["horovodjob_operator_leader"] == 1
 
     def jobs(self, namespace: str) -> dict[str, float]:
         """Jobs of a namespace by phase, as the metrics count them."""

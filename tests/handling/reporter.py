@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from api.client import wait_for
+from api.client import Object, wait_for
 from handling.plane import Plane
 from handling.player import Job
 from handling.process import Operator
 
 AUDIENCE = "horovodjob.dev/progress"
-REPORT = {
+REPORT: Object = {
     "attempt": 1,
     "epoch": 3,
     "epochs": 25,

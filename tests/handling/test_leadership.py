@@ -1,19 +1,22 @@
 """Two operators: one leads, the other stands by and takes over."""
 
+import base64
+import json
+import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from api.client import Api, wait_for
-from handling.plane import OPERATOR_NAMESPACE
+from handling.plane import LEASE, OPERATOR_NAMESPACE, Plane, operator_kubeconfig
 from handling.player import submit
 from handling.process import Operator
 from handling.reporter import post, token_of
 from horovodjob_operator.cluster.lease import RENEW_DEADLINE_SECONDS
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/horovodjob-operator"
 Pair = tuple[Operator, Operator]
 # What docs/operations.md promises of a crash.
 TAKEN_OVER_WITHIN = timedelta(seconds=15)
@@ -22,23 +25,23 @@ LAPSES_AFTER = timedelta(seconds=RENEW_DEADLINE_SECONDS)
 
 
 @pytest.fixture
-def pair(process: Operator, operator_access: Path, api: Api) -> Iterator[Pair]:
+def pair(process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]:
     """A leader and one that stands by."""
     process.kill()
     if api.find(LEASE):
         api.delete(LEASE)
-    settings = {"lease_namespace": OPERATOR_NAMESPACE}
-    one, two = (Operator(operator_access, operator_access.with_name(n), identity=n, **settings) for n in ("one", "two"))
+    # With a token each, by which the audit log tells them apart.
+    accesses = [operator_kubeconfig(api, tmp_path / f"{name}.yaml") for name in ("one", "two")]
+    one, two = (
+        Operator(path, path.with_suffix(".log"), identity=path.stem, lease_namespace=OPERATOR_NAMESPACE)
+        for path in accesses
+    )
     one.start()
-    wait_for("a leader", lambda: leads(one))
+    wait_for("a leader", lambda: one.leads)
     two.start()
     yield one, two
     for each in (one, two):
         each.kill()
-
-
-def leads(operator: Operator) -> bool:
-    return operator.metrics()["horovodjob_operator_leader"] == 1
 
 
 def wrote(operator: Operator) -> bool:
@@ -57,12 +60,15 @@ def moment(text: str) -> datetime:
 
 def test_of_two_operators_one_acts(pair: Pair, api: Api, namespace: str) -> None:
     submit(api, namespace).bring_to("Succeeded")
-    assert (leads(pair[0]), leads(pair[1])) == (True, False)
+    assert (pair[0].leads, pair[1].leads) == (True, False)
     assert (wrote(pair[0]), wrote(pair[1])) == (True, False)
     assert pair[1].answer("/readyz")[0] == 200
 
 
 def test_the_other_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, namespace: str) -> None:
+    running = submit(api, namespace, "running").bring_to("Running")
+    wait_for("its event", lambda: running.events()["Started"])
+    undisturbed = (running.get(), running.uids(), running.events())
     job = submit(api, namespace).bring_to("Starting")
     pair[0].kill()
     before = lease(api)
@@ -73,13 +79,46 @@ def test_the_other_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, na
     assert moment(after["acquireTime"]) - moment(before["renewTime"]) <= TAKEN_OVER_WITHIN
     job.run()
     job.wait("Running")
+    assert (running.get(), running.uids(), running.events()) == undisturbed
+    running.end("launcher", 0)
+    running.wait("Succeeded")
+    wait_for("the last event", lambda: running.events()["Succeeded"])
+    assert set(running.events().values()) == {1}
+
+
+def test_a_leader_that_was_stopped_writes_nothing_when_it_continues(
+    pair: Pair, plane: Plane, api: Api, namespace: str, tmp_path: Path
+) -> None:
+    job = submit(api, namespace).bring_to("Running")
+    pair[0].send(signal.SIGSTOP)
+    job.end("launcher", 1)
+    job.wait("Restarting")  # by the other
+    credential = credential_of(tmp_path / "one.yaml")
+    before = len(writes(plane, credential))
+    pair[0].send(signal.SIGCONT)
+    assert pair[0].await_end()[0].startswith("ERROR: lease: lost")
+    assert set(writes(plane, credential)[before:]) <= {"update leases"}
+    assert job.status["restarts"] == 1
+
+
+def credential_of(kubeconfig: Path) -> str:
+    """Identifier of the token in a kubeconfig, as the audit log names it."""
+    token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"].split(".")[1]
+    return f"JTI={json.loads(base64.urlsafe_b64decode(token + '=='))['jti']}"
+
+
+def writes(plane: Plane, credential: str) -> list[str]:
+    """What the holder of this token has written, or tried to, as `verb resource`."""
+    lines = plane.audit_log.read_text().splitlines(keepends=True)
+    entries = [json.loads(line) for line in lines if credential in line and line.endswith("\n")]
+    return [f"{e['verb']} {e['objectRef']['resource']}" for e in entries if e["verb"] not in ("get", "list", "watch")]
 
 
 def test_the_other_takes_over_at_once_when_the_leader_stops(pair: Pair, api: Api, namespace: str) -> None:
     assert pair[0].stop() == 0
     stopped_at = datetime.now(UTC)
     assert lease(api)["holderIdentity"] in ("", "two")
-    wait_for("the other to lead", lambda: leads(pair[1]))
+    wait_for("the other to lead", lambda: pair[1].leads)
     assert moment(lease(api)["acquireTime"]) - stopped_at < LAPSES_AFTER
     submit(api, namespace).bring_to("Running")
 

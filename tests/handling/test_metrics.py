@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 
@@ -39,11 +40,15 @@ def durations(operator: Operator) -> dict[str, float]:
 def ends(operator: Operator) -> dict[str, object]:
     """How many jobs and attempts began and ended, by reason where that is counted."""
     metrics = operator.metrics()
+
+    def counted(metric: str) -> dict[str, float]:
+        return {reason: count for reason, count in operator.labelled(metric, "reason").items() if count}
+
     return {
         "created": metrics["horovodjob_jobs_created_total"],
         "succeeded": metrics["horovodjob_jobs_succeeded_total"],
-        "failed": operator.labelled("horovodjob_jobs_failed_total", "reason"),
-        "restarts": operator.labelled("horovodjob_restarts_total", "reason"),
+        "failed": counted("horovodjob_jobs_failed_total"),
+        "restarts": counted("horovodjob_restarts_total"),
     }
 
 
@@ -93,6 +98,40 @@ def test_a_job_is_in_the_series_of_its_phase_until_it_is_deleted(submitted: Subm
     wait_for("one to be forgotten", lambda: operator.jobs(jobs[0].namespace) == {"Succeeded": 1})
 
 
+def test_the_job_that_waits_for_longest_sets_the_time_of_the_queue(submitted: Submit, operator: Operator) -> None:
+    def oldest(job: Job) -> float | None:
+        return operator.labelled("horovodjob_oldest_queued_timestamp_seconds", "namespace").get(job.namespace)
+
+    first = submitted("first").bring_to("Queued")
+    since = datetime.fromisoformat(first.condition("Queued")["lastTransitionTime"]).timestamp()
+    wait_for("the next second", lambda: time.time() > since + 1)
+    second = submitted("second").bring_to("Queued")
+    wait_for("the first", lambda: oldest(first) == since)
+    first.bring_to("Starting", since="Queued")
+    wait_for("the second", lambda: since < (oldest(first) or 0))
+    second.bring_to("Starting", since="Queued")
+    wait_for("nobody", lambda: oldest(first) is None)
+
+
+def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
+    fresh: Operator, submitted: Submit, api: Api, namespace: str
+) -> None:
+    other = submitted("other", runPolicy={"managedBy": "example.com/nobody"})
+    owner = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "name": "other", "uid": other.uid}
+    reference = {**owner, "controller": True}
+    body = {"metadata": {"name": "train", "ownerReferences": [reference]}, "spec": {"podSelector": {}}}
+    policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+    api.create(policies, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
+    job = submitted()  # with each try the delay grows, until the NetworkPolicy of the other job is deleted
+    wait_for("a long delay", lambda: fresh.metrics()["horovodjob_operator_reconcile_errors_total"] >= 4)
+    api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
+    wait_for("the change", lambda: fresh.metrics()["horovodjob_operator_workqueue_depth"] == 1)
+    api.delete(f"{policies}/train")
+    job.bring_to("Succeeded")
+    wait_for("an empty queue", lambda: fresh.metrics()["horovodjob_operator_workqueue_depth"] == 0)
+    assert fresh.metrics()["horovodjob_operator_workqueue_queue_duration_seconds_sum"] > 1
+
+
 def test_every_request_and_every_look_at_a_job_is_counted(fresh: Operator, submitted: Submit) -> None:
     looks = fresh.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
     before = fresh.requests()
@@ -100,7 +139,9 @@ def test_every_request_and_every_look_at_a_job_is_counted(fresh: Operator, submi
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
     grown = {call: count - before.get(call, 0) for call, count in fresh.requests().items()}
     assert (grown["create pods"], grown["create secrets"], grown["deletecollection pods"]) == (4, 1, 1)
-    assert fresh.metrics()["horovodjob_operator_reconcile_duration_seconds_count"] >= looks + 4
+    metrics = fresh.metrics()
+    assert metrics["horovodjob_operator_reconcile_duration_seconds_count"] >= looks + 4
+    assert metrics["horovodjob_operator_workqueue_queue_duration_seconds_count"] >= 4
 
 
 def test_a_look_that_has_to_be_repeated_is_counted_as_an_error(

@@ -1,6 +1,7 @@
 """An operator that watches some namespaces, with Roles in the place of a ClusterRole."""
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from api.client import Api, Object, wait_for
 from handling.plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
 from handling.player import submit
 from handling.process import Operator
+from horovodjob_operator.handlers import kopf_settings
 
 ACCOUNT = "limited"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -78,6 +80,12 @@ def test_an_operator_reconciles_jobs_of_its_namespaces_only(
     waiting.bring_to("Succeeded")
     assert foreign.phase == ""
     assert limited.answer("/readyz")[0] == 200
+
+
+def test_kopf_never_gives_up_a_request() -> None:
+    backoffs = kopf_settings(240).networking.error_backoffs
+    assert isinstance(backoffs, Iterable)
+    assert len(list(itertools.islice(backoffs, 10_000))) == 10_000
 
 
 def _forbidden(resource: str) -> str:

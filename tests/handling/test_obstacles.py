@@ -102,6 +102,7 @@ def launcher(template: Any) -> dict[str, Any]:
 
 
 MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
+    "no image": ({"image": ""}, "spec.image is empty, and the operator has no default image: set spec.image"),
     "a spec that is a string": (worker({"spec": "x"}), "spec.worker.template.spec must be an object, but is 'x'"),
     "a spec that is a list": (worker({"spec": []}), "spec.worker.template.spec must be an object, but is []"),
     "a spec that is a number": (launcher({"spec": 3}), "spec.launcher.template.spec must be an object, but is 3"),

@@ -70,8 +70,10 @@ def test_a_report_is_shown_within_ten_seconds_and_the_last_one_stays(
     assert written_at - posted_at <= WRITTEN_WITHIN
     assert training(job) == SHOWN
     assert "13%" in api.kubectl("get", "hvj", "-n", job.namespace, job.name).stdout.split()
-    told = {"horovodjob_training_progress_ratio": 0.13, "horovodjob_training_samples_per_second": 5120}
-    wait_for("the metrics", lambda: series(operator, job) == told)
+    expected = {"progress_ratio": 0.13, "samples_per_second": 5120, "loss": REPORT["metrics"]["loss"]}
+    expected["eta_timestamp_seconds"] = datetime.fromisoformat(REPORT["eta"]).timestamp()
+    expected = {f"horovodjob_training_{name}": value for name, value in expected.items()}
+    wait_for("the metrics", lambda: series(operator, job) == expected)
     # The rest of the life of a job: what is told last is written with its end, whenever that is.
     assert post(operator, token, progress=1.0, eta=None, epoch=25, metrics={"loss": 0.5}) == 204
     job.end("launcher", 0)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from api.client import Api, wait_for
+from handling.history import without_generation
 from handling.plane import Plane
 from handling.player import Job
 from handling.process import Operator
@@ -210,5 +211,6 @@ def test_a_terminal_status_never_changes(submitted: Submit, operator: Operator) 
     beside = submitted("beside").bring_to("Running")
     beside.suspend()
     beside.wait("Suspended")
-    assert job.status == status
+    wait_for("the newest generation", lambda: job.status["observedGeneration"] == job.get()["metadata"]["generation"])
+    assert without_generation(job.status) == without_generation(status)
     assert job.pods() == {}

@@ -8,6 +8,7 @@ from horovodjob_operator.settings import Settings
 
 DEFAULTS = parsed_job_defaults(
     """{
+      "image": "default:1",
       "nodeSelector": {"pool": "gpu", "zone": "1"},
       "tolerations": [{"key": "sku", "value": "gpu", "effect": "NoSchedule"}, {"key": "team", "operator": "Exists"}],
       "priorityClassName": "training",
@@ -48,6 +49,11 @@ def test_what_a_job_sets_itself_wins() -> None:
     assert [secret.name for secret in job.image_pull_secrets or ()] == ["mine"]
     smb, nfs = (share.mount_options for share in job.azure_files or ())
     assert (smb, nfs) == (("actimeo=1", "brl", "vers=3.1.1"), None)
+
+
+@pytest.mark.parametrize(("own", "image"), [("", "default:1"), ("own:1", "own:1")])
+def test_a_job_with_an_empty_image_gets_the_default_one(own: str, image: str) -> None:
+    assert DEFAULTS.applied(spec(image=own)).image == image
 
 
 def test_without_defaults_a_job_stays_as_it_is() -> None:

@@ -81,7 +81,7 @@ RANGES = (
 OBJECTS = """\
 | object | name | note |
 |---|---|---|
-| Secret | `<job>-mpi` | immutable: ssh keys and start scripts, made for this job alone |
+| Secret | `<job>-mpi` | immutable: ssh keys and start scripts of this job alone; one for each release that starts it |
 | Pods | `<job>-worker-<index>` | run the ranks, in sessions of their ssh server |
 | Pod | `<job>-launcher` | runs mpirun; its annotation `horovodjob.dev/hosts` is the hostfile |
 | NetworkPolicy | `<job>` | only the job's own pods can connect to its pods; unless `network.isolate` is false |

@@ -365,7 +365,7 @@ class RunPolicy(Model):
         None,
         ge=1,
         le=2147483647,
-        description="Seconds from startTime, all attempts counted, after which the job fails.",
+        description="Seconds of activity after which the job fails: all attempts counted, time in suspension not.",
     )
     ttl_seconds_after_finished: int | None = Field(
         None,
@@ -436,8 +436,9 @@ class HorovodJobSpec(Model):
             "azureFiles: two entries have one mount path; give each a relativeMountPath of its own",
         ),
     )
-    image: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")] = Field(
-        description="Container image of launcher and workers; it needs an ssh server and client and mpirun."
+    image: Annotated[str, StringConstraints(max_length=1024, pattern=r"^\S*$")] = Field(
+        description="Container image of launcher and workers; it needs an ssh server and client and mpirun. Empty: the "
+        "default image of the operator's settings."
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         None, description="Always, IfNotPresent or Never; default as in a pod."

@@ -80,6 +80,7 @@ class HorovodJobStatus(Model):
         (), description="Conditions; they never contradict the phase.", json_schema_extra=list_map("type")
     )
     start_time: Time | None = Field(None, description="When the job was first admitted, or resumed.")
+    active_seconds: int = Field(0, ge=0, description="Seconds that the job was active before it was last suspended.")
     running_time: Time | None = Field(None, description="When mpirun of the current attempt began to run.")
     completion_time: Time | None = Field(None, description="When the job ended.")
     attempt: int = Field(0, description="Number of the current attempt, from 1.")
@@ -91,6 +92,7 @@ class HorovodJobStatus(Model):
     replica_statuses: ReplicaStatuses = Field(ReplicaStatuses(), description="Pods by role and state.")
     workers_ready: str = Field("", description="Ready workers of all, such as 3/4.")
     output_path_segment: str = Field("", description="Path below logs.pathPrefix that is this job's own.")
+    start_scripts: str = Field("", description="Version of the start scripts in the Secret <job>-mpi.")
     errors: tuple[JobError, ...] = Field((), description="The newest 10 errors, the last one last.")
     training: Training | None = Field(None, description="How far the training is; kept until the next attempt tells.")
 

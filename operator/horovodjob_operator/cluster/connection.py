@@ -5,7 +5,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ class Connection:
             ssl=context if isinstance(context, ssl.SSLContext) else True, limit=limit
         )
         self._authentication = Authentication(info.scheme or "Bearer", info.token)
+        self.may_write: Callable[[], bool] = lambda: True
         self.session = self.new_session()
 
     def new_session(self, *middlewares: ClientMiddlewareType) -> aiohttp.ClientSession:
@@ -104,7 +105,12 @@ class Connection:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> dict[str, Any]:
-        """The answer's object. Raises Refused, NameTaken, Gone, NotServed or Unavailable."""
+        """The answer's object. Raises Refused, NameTaken, Gone, NotServed or Unavailable.
+
+        Unavailable is also what a write gets that may not be made now.
+        """
+        if method != "GET" and not self.may_write():
+            raise Unavailable(f"{method} {path} was not sent: the Lease was not renewed in time")
         headers = {"Accept": accept, "Content-Type": content_type}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         try:

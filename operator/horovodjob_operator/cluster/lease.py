@@ -52,22 +52,31 @@ class Lease:
             await asyncio.sleep(pause)
 
     async def _step(self) -> None:
+        started = time.monotonic()
         if not self.held.is_set() or not self._lease:
             try:
                 self._lease = await self._connection.request("GET", f"{self._collection}/{self._name}")
             except Gone:
                 body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
                 self._lease = await self._connection.request("POST", self._collection, {**body, "spec": self._spec()})
+                self._renewed_at = started
                 self._acquired()
                 return
             if not self._free():
                 return
-        started = time.monotonic()
         body = {**self._lease, "spec": {**self._lease.get("spec", {}), **self._spec()}}
         self._lease = await self._connection.request("PUT", f"{self._collection}/{self._name}", body)
         self._renewed_at = started
         if not self.held.is_set():
             self._acquired()
+
+    @property
+    def current(self) -> bool:
+        """Whether this process is the leader, and renewed the Lease recently enough that no other can be.
+
+        Time counts while the process is stopped, so it is asked before each write.
+        """
+        return self.held.is_set() and time.monotonic() - self._renewed_at <= RENEW_DEADLINE_SECONDS
 
     def _free(self) -> bool:
         """Whether nobody renews it: the holder let go, is us, or has been silent for its time by our own clock."""
@@ -85,7 +94,6 @@ class Lease:
         return {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now, **fresh}
 
     def _acquired(self) -> None:
-        self._renewed_at = time.monotonic()
         self.held.set()
         log.info("lease: %s is the leader", self._identity)
 

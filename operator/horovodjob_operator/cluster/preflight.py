@@ -18,6 +18,7 @@ from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.vocabulary import Reason
 from horovodjob_operator.domain.azure_files import script_on_share
+from horovodjob_operator.domain.names import log_fields
 from horovodjob_operator.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Preflight:
             try:
                 found = await asyncio.wait_for(loop.run_in_executor(self._threads, check), CHECK_SECONDS)
             except TimeoutError:
-                log.warning("%s/%s Azure Files did not answer within %d s", *job.key, CHECK_SECONDS)
+                words = ("%s/%s Azure Files did not answer within %d s", *job.key, CHECK_SECONDS)
+                log.warning(*words, extra=log_fields(job))
                 return None
             if found:
                 return found
@@ -100,7 +102,7 @@ def _looked_at(job: HorovodJob, what: str, look: Callable[[], str]) -> str:
     try:
         return look()
     except FilesError as error:
-        log.warning("%s/%s %s was not checked: %s", *job.key, what, error)
+        log.warning("%s/%s %s was not checked: %s", *job.key, what, error, extra=log_fields(job))
         return ""
 
 

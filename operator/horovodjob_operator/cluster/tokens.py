@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
 
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.domain import names
@@ -27,7 +29,7 @@ class Tokens:
 
     def is_known(self, token: str) -> bool:
         """Whether the token was genuine a moment ago: asking costs nothing."""
-        return self._genuine.get(_hash(token), 0.0) > time.monotonic()
+        return self._genuine.get(token_hash(token), 0.0) > time.monotonic()
 
     async def is_genuine(self, token: str, claim: Claim, *, now: float) -> bool:
         """Whether the token is what it says of itself; `now` in seconds since 1970. Raises ClusterError."""
@@ -42,21 +44,11 @@ class Tokens:
         finally:
             self._waiting -= 1
         if genuine:
-            self._keep(_hash(token), min(KEPT_SECONDS, claim.expires_at - now))
+            self._keep(token_hash(token), min(KEPT_SECONDS, claim.expires_at - now))
         return genuine
 
     async def _ask(self, token: str, claim: Claim) -> bool:
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [names.PROGRESS_AUDIENCE]},
-        }
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await self._connection.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body)
-        except TimeoutError as error:
-            raise Unavailable("the API server did not review the token in time") from error
-        return confirms(answer.get("status") or {}, claim)
+        return confirms(await review_token(self._connection, token, names.PROGRESS_AUDIENCE), claim)
 
     def _keep(self, digest: bytes, seconds: float) -> None:
         self._genuine[digest] = time.monotonic() + seconds
@@ -65,5 +57,24 @@ class Tokens:
             self._genuine.popitem(last=False)
 
 
-def _hash(token: str) -> bytes:
+async def review_token(connection: Connection, token: str, *audiences: str) -> dict[str, Any]:
+    """The status of a TokenReview; without audiences the token must be one for the API server. Raises ClusterError."""
+    spec = {"token": token, "audiences": list(audiences)}
+    return await review(connection, "authentication.k8s.io", "TokenReview", spec)
+
+
+async def review(connection: Connection, group: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of a review of this kind, which the API server makes at once. Raises ClusterError."""
+    body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            answer = await connection.request("POST", f"/apis/{group}/v1/{kind.lower()}s", body)
+    except TimeoutError as error:
+        raise Unavailable(f"the API server did not answer the {kind} in time") from error
+    status: dict[str, Any] = answer.get("status") or {}
+    return status
+
+
+def token_hash(token: str) -> bytes:
+    """What a token is remembered by."""
     return hashlib.sha256(token.encode()).digest()

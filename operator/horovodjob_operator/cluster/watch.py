@@ -6,11 +6,11 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import aiohttp
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
 
 from horovodjob.api.vocabulary import LABEL_JOB, PLURAL
 from horovodjob_operator.cluster.connection import Connection, verb_and_resource
@@ -103,6 +103,7 @@ class PodWatch:
             if response.status == 410:
                 raise Gone("the version is too old")
             response.raise_for_status()
+            self.alive_at = time.monotonic()
             while line := await response.content.readline():
                 self.alive_at = time.monotonic()
                 event = json.loads(line)
@@ -142,7 +143,7 @@ class JobLists:
 
 
 class JobRights:
-    """Client middleware of kopf's session: repeats a list or watch of jobs that is forbidden until it is not.
+    """Client middleware of kopf's session: repeats a list or watch of jobs that is forbidden or finds no CRD.
 
     Kopf would end, and with it the reconciliation of the jobs in all other namespaces.
     """
@@ -157,9 +158,10 @@ class JobRights:
         if resource != PLURAL or verb not in ("list", "watch"):
             return response
         namespace = namespace_of(request)
-        while response.status == 403:
+        while response.status in (403, 404):
             if namespace not in self._reported:
-                message = json.loads(await response.read()).get("message", "forbidden")
+                text = (await response.read()).decode()
+                message = json.loads(text)["message"] if text.startswith("{") else text.strip()
                 log.warning("job watch: %s; trying again each %d s", message, FORBIDDEN_SECONDS)
                 self._reported.add(namespace)
             response.release()
@@ -167,6 +169,51 @@ class JobRights:
             response = await handler(request)
         self._reported.discard(namespace)
         return response
+
+
+class JobSigns:
+    """Client middleware of kopf's session: notes each sign of life of the watches of jobs.
+
+    Kopf drops bookmarks, the only events on an idle cluster, before its handlers are called.
+    """
+
+    def __init__(self, namespaces: Iterable[str]) -> None:
+        self._alive_at = dict.fromkeys(namespaces, time.monotonic())
+
+    @property
+    def alive_at(self) -> float:
+        """The last sign of life of the watch that has been silent for longest, on the monotonic clock."""
+        return min(self._alive_at.values())
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request; each chunk of the answer to a watch is a sign of life."""
+        response = await handler(request)
+        verb, resource = verb_and_resource(request)
+        if resource == PLURAL and verb in ("list", "watch") and response.status < 500:
+            namespace = namespace_of(request)
+            self._note(namespace)
+            if verb == "watch":
+                response.content = _NotedStream(response.content, lambda: self._note(namespace))  # type: ignore[assignment]
+        return response
+
+    def _note(self, namespace: str) -> None:
+        self._alive_at[namespace] = time.monotonic()
+
+
+class _NotedStream:
+    """The content of a response, which calls `note` for each chunk that is read."""
+
+    def __init__(self, content: StreamReader, note: Callable[[], None]) -> None:
+        self._content, self._note = content, note
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """What the response's own method gives."""
+        async for chunk in self._content.iter_chunked(size):
+            self._note()
+            yield chunk
 
 
 def namespace_of(request: ClientRequest) -> str:

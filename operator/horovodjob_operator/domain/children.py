@@ -113,10 +113,11 @@ def _companion(job: HorovodJob, version: str, kind: str, component: str, spec: d
     }
 
 
-def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> dict[str, Any]:
+def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str, secret: str = "") -> dict[str, Any]:
     """The worker with this index: an ssh server in whose sessions ranks run; rank 0 posts to the URL, if there is one.
 
-    Where ranks come and go, any worker can come to have rank 0.
+    Where ranks come and go, any worker can come to have rank 0. `secret` names the Secret that the launcher of a
+    running attempt mounts; by default it is that of a new attempt.
 
     Raises InvalidJob for a template that has not the shape of a pod.
     """
@@ -131,7 +132,7 @@ def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str) -> 
         },
         "resources": _worker_resources(job, job.spec.worker.resources),
     }
-    pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt)
+    pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt, secret)
     if progress_url and (index == 0 or job.spec.elastic):
         _let_report(pod["spec"], progress_url)
     if job.spec.spot:
@@ -295,8 +296,10 @@ def _environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
 
 def _container(job: HorovodJob, role: Role) -> dict[str, Any]:
     spec = job.spec
+    if not spec.image:
+        raise InvalidJob("spec.image is empty, and the operator has no default image: set spec.image")
     mounts = [
-        _mount("horovodjob-mpi", names.SECRET_DIRECTORY, read_only=True),
+        _mount(names.SECRET_VOLUME, names.SECRET_DIRECTORY, read_only=True),
         _mount("horovodjob-run", names.RUN_DIRECTORY),
         _mount("horovodjob-temp", names.JOB_TEMP),
         *([_mount("horovodjob-shm", "/dev/shm")] if spec.shm_size is not None else []),
@@ -324,21 +327,21 @@ def _container(job: HorovodJob, role: Role) -> dict[str, Any]:
     return container
 
 
-def _keys_and_scripts(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
-    """What a pod gets of the job's Secret."""
-    name = names.secret_name(job)
+def _keys_and_scripts(name: str, role: Role) -> list[dict[str, Any]]:
+    """What a pod gets of the job's Secret with this name."""
     if role is Role.LAUNCHER:
         return [{"secret": {"name": name}}]
     # Workers answer ssh and never call: the private key stays with the launcher.
     keys = [{"key": key, "path": key} for key in ("ssh_host_ed25519_key", "authorized_keys")]
     scripts = [{"key": key, "path": key} for key in WORKER_SCRIPTS]
-    # A job keeps the scripts that it was made with: a newer operator must do without those that came later.
+    # An attempt keeps the scripts that it began with: a newer operator must do without those that came later.
     return [{"secret": {"name": name, "items": keys}}, {"secret": {"name": name, "items": scripts, "optional": True}}]
 
 
-def _volumes(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
+def _volumes(job: HorovodJob, role: Role, secret: str) -> list[dict[str, Any]]:
+    sources = _keys_and_scripts(secret or names.secret_name(job), role)
     volumes = [
-        {"name": "horovodjob-mpi", "projected": {"sources": _keys_and_scripts(job, role), "defaultMode": 0o444}},
+        {"name": names.SECRET_VOLUME, "projected": {"sources": sources, "defaultMode": 0o444}},
         {"name": "horovodjob-run", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         {"name": "horovodjob-temp", "emptyDir": {}},
     ]
@@ -348,7 +351,9 @@ def _volumes(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
     return volumes + [_dumped(volume) for volume in job.spec.volumes or ()]
 
 
-def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], index: int, attempt: int) -> dict[str, Any]:
+def _pod(
+    job: HorovodJob, role: Role, name: str, container: dict[str, Any], index: int, attempt: int, secret: str = ""
+) -> dict[str, Any]:
     spec = job.spec
     queue_labels, queue_annotations = (
         {key: value for key, value in mapping.items() if key.startswith(KUEUE_PREFIX)}
@@ -363,7 +368,7 @@ def _pod(job: HorovodJob, role: Role, name: str, container: dict[str, Any], inde
         "automountServiceAccountToken": spec.service_account_name is not None,
         "enableServiceLinks": False,
         "containers": [container],
-        "volumes": _volumes(job, role),
+        "volumes": _volumes(job, role, secret),
         "tolerations": tolerations,
         "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
     }

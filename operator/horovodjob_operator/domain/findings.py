@@ -100,9 +100,10 @@ class Look:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the job has had its time."""
-        seconds, start = self.job.spec.run_policy.active_deadline_seconds, self.job.status.start_time
-        return start + timedelta(seconds=seconds) if seconds and start else None
+        """When the job has had its time: what it used before it was suspended counts."""
+        seconds, status = self.job.spec.run_policy.active_deadline_seconds, self.job.status
+        start = status.start_time or self.now
+        return start + timedelta(seconds=seconds - status.active_seconds) if seconds else None
 
     @property
     def placing_ends(self) -> datetime | None:
@@ -546,6 +547,9 @@ def _taken(pod: Pod | None, who: str, otherwise: Reason, name: str = "") -> Fail
     """The platform, or somebody, took the pod: evicted where it says so, else deleted."""
     if pod and pod.lost_with_node:
         return Failure(Reason.NODE_LOST, f"{who} was lost with its node {pod.node}, which is gone", pod, taken=True)
+    if pod and pod.rejected:
+        words = f"{who} was rejected by node {pod.node}: {pod.message or pod.reason}"
+        return Failure(Reason.EVICTED, words, pod, taken=True)
     words = (pod.message or pod.disruption or pod.reason) if pod and pod.evicted else ""
     if words:
         where = f" from node {pod.node}" if pod and pod.node else ""

@@ -15,6 +15,8 @@ class JobDefaults(Model):
     """What a job gets that does not set the field itself; of lists and maps, the entries with other keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    image: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")] | None = None
+    """Of jobs with an empty image."""
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: Name | None = None
@@ -29,6 +31,7 @@ class JobDefaults(Model):
         added = tuple(each for each in self.tolerations if (each.key, each.effect) not in own)
         return spec.model_copy(
             update={
+                "image": spec.image or self.image or "",
                 "node_selector": {**self.node_selector, **(spec.node_selector or {})} or None,
                 "tolerations": (*(spec.tolerations or ()), *added) or None,
                 "priority_class_name": spec.priority_class_name or self.priority_class_name,

@@ -11,6 +11,7 @@ from horovodjob.api.vocabulary import (
     LABEL_ROLE,
     Role,
 )
+from horovodjob_operator import start_scripts
 
 SSH_PORT = 2222
 MOUNT_ROOT = vocabulary.MOUNT_ROOT
@@ -23,12 +24,18 @@ PROGRESS_AUDIENCE = "horovodjob.dev/progress"
 PROGRESS_DIRECTORY = "/var/run/secrets/horovodjob.dev/progress"
 PROGRESS_TOKEN = "token"
 PRIVATE_KEY = "id_ed25519"
+SECRET_VOLUME = "horovodjob-mpi"
 DEFAULT_EXPERIMENT = "default"
 
 
 def secret_name(job: HorovodJob) -> str:
-    """Name of the Secret with the job's keys and start scripts."""
-    return f"{job.metadata.name}-mpi"
+    """Name of the Secret with the job's keys and the start scripts of this release, for its next attempt.
+
+    The operator can neither change nor read a Secret, so a job that began with other scripts gets a second one.
+    """
+    name, status = f"{job.metadata.name}-mpi", job.status
+    first = status.phase is None or status.start_scripts == start_scripts.VERSION
+    return name if first else f"{name}-{start_scripts.VERSION}"
 
 
 def launcher_name(job: HorovodJob) -> str:
@@ -78,3 +85,8 @@ def output_path_segment(job: HorovodJob) -> str:
     """Path below the user's log directory that no other job has."""
     experiment = job.metadata.labels.get(LABEL_EXPERIMENT, DEFAULT_EXPERIMENT)
     return f"{job.metadata.namespace}/experiments/{experiment}/jobs/{job.metadata.name}/{job.metadata.uid}"
+
+
+def log_fields(job: HorovodJob) -> dict[str, str]:
+    """Fields of each log line about a job."""
+    return {"namespace": job.metadata.namespace, "job": job.metadata.name}

@@ -1,7 +1,8 @@
 """What was seen of a job's pods: the few facts that decisions need, not the objects."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from horovodjob.api.vocabulary import (
     Role,
 )
 from horovodjob_operator.domain.gang import membership
+from horovodjob_operator.domain.names import SECRET_VOLUME
 from horovodjob_operator.domain.progress import Report
 
 IMAGE_REASONS = frozenset(
@@ -33,6 +35,28 @@ IMAGE_REASONS = frozenset(
 CONFIGURATION_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
 )
+
+# Why a kubelet rejects a pod that is assigned to its node: what the scheduler knew of the node was out of date, or the
+# node is shutting down. Rejections of what the pod asks for on any node, such as AppArmor, are not among them.
+# (pkg/kubelet/kubelet.go, admissionRejectionReasons; "OutOf" is followed by the name of a resource)
+REJECTION_REASONS = frozenset(
+    {
+        "InvalidNodeInfo",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "NodeShutdown",
+        "NodeUnschedulable",
+        "SMTAlignmentError",
+        "TaintToleration",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+        "VolumeAttachmentLimitExceeded",
+    }
+)
+OUT_OF_RESOURCE = re.compile(r"OutOf[a-z]")
+# A kubelet that ends pods because its node shuts down; "Shutdown" is the word of older versions.
+EVICTION_REASONS = frozenset({"NodeLost", "Preempting", "Shutdown", "Terminated"})
 
 # What start scripts can tell.
 TOLD_REASONS = frozenset(
@@ -105,6 +129,8 @@ class Pod:
     """Its own container has ended, and others of it, such as a sidecar, have not."""
     gang: Gang = Gang.NONE
     """Whose PodGroup it is a member of."""
+    secret: str = ""
+    """Name of the Secret with its keys and start scripts."""
 
     @property
     def alive(self) -> bool:
@@ -114,7 +140,13 @@ class Pod:
     @property
     def evicted(self) -> bool:
         """Whether the platform says that it took the pod: eviction, preemption, a lost or ending node."""
-        return bool(self.disruption) or self.reason in ("NodeLost", "Preempting", "Shutdown")
+        return bool(self.disruption) or self.reason in EVICTION_REASONS
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the kubelet of its node did not admit it, for a reason that lies with the node."""
+        never_ran = self.phase == "Failed" and self.end is None
+        return never_ran and (self.reason in REJECTION_REASONS or OUT_OF_RESOURCE.match(self.reason) is not None)
 
     @property
     def lost_with_node(self) -> bool:
@@ -124,7 +156,7 @@ class Pod:
     @property
     def taken(self) -> bool:
         """Whether the pod was taken, by the platform or by somebody who deleted it, and did not end by itself."""
-        return self.deleting or self.evicted
+        return self.deleting or self.evicted or self.rejected
 
     @property
     def out_of_storage(self) -> bool:
@@ -148,6 +180,8 @@ class Refusal:
     message: str
     retry_at: datetime
     stalled: bool = True
+    unreadable: bool = False
+    """The spec is not one that this version knows, such as after a rollback: it says nothing about the job's pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +273,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         ending=(raw.get("spec") or {}).get("activeDeadlineSeconds") == 1,
         disruption=(disrupted.get("reason") or "Disrupted") if disrupted.get("status") == "True" else "",
         gang=membership(raw),
+        secret=_secret((raw.get("spec") or {}).get("volumes") or ()),
     )
     return OwnedPod(key, pod)
 
@@ -249,6 +284,12 @@ def owner_uid(metadata: Mapping[str, Any]) -> str:
         if reference.get("controller") and reference.get("kind") == KIND:
             return str(reference["uid"])
     return ""
+
+
+def _secret(volumes: Iterable[Mapping[str, Any]]) -> str:
+    volume = next((volume for volume in volumes if volume["name"] == SECRET_VOLUME), {})
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    return next((str(source["secret"]["name"]) for source in sources if "secret" in source), "")
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -15,6 +15,8 @@ class Plan:
     """Effects on the cluster; each is idempotent, so a pass that dies half way is completed by the next."""
 
     create_secret: bool = False
+    secret: str = ""
+    """Name of the Secret that pods of this attempt mount."""
     create_workers: tuple[int, ...] = ()
     create_launcher: bool = False
     hosts: str = ""
@@ -41,6 +43,8 @@ class Plan:
 
 def plan_for(job: HorovodJob, observed: Observed, finding: Finding | None, *, now: datetime) -> Plan:
     """What to do, given the status that has just been written and what it was derived from."""
+    if observed.refusal and observed.refusal.unreadable:
+        return Plan()
     if job.status.finished or finding is None:
         return _after_the_end(job, observed, now)
     look = Look(job, observed, now)
@@ -119,6 +123,10 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     ]
     hosts = _hosts(look)
     stale += _surplus(look, hosts)
+    secret = (look.launcher.secret if look.launcher else "") or names.secret_name(job)
+    if others := [pod.name for pod in look.workers.values() if not pod.deleting and pod.secret not in ("", secret)]:
+        # Scripts and keys of another release of the operator: such workers do not serve this one's launcher.
+        return Plan(delete_pods=(*stale, *others), look_again_at=look.now)
     started = job.status.phase is Phase.RUNNING and not look.changes
     wait = retry_at(job)
     if started or (wait and look.now < wait and look.launcher is None):
@@ -138,6 +146,7 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     create_launcher = leaving is None and names.launcher_name(job) not in taken and not look.changes
     return Plan(
         create_secret=create_launcher or (bool(missing) and not observed.pods),
+        secret=secret,
         create_workers=missing,
         create_launcher=create_launcher,
         hosts=hosts,

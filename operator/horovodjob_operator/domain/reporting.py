@@ -23,9 +23,10 @@ from horovodjob.api.vocabulary import (
     Reason,
     Role,
 )
+from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.findings import Failure, Finding, Look, counted, find
-from horovodjob_operator.domain.observed import End, Observed, Pod, told_reason
+from horovodjob_operator.domain.observed import End, Observed, Pod, Refusal, told_reason
 from horovodjob_operator.domain.progress import Report
 
 MESSAGE_CHARACTERS = 2048
@@ -66,11 +67,14 @@ class Event:
 def next_status(job: HorovodJob, observed: Observed, *, now: datetime) -> tuple[HorovodJobStatus, Finding | None]:
     """Status to report after this look at the cluster, and what was found.
 
-    A finished job keeps its status for ever: its pods may already be gone, and their absence says nothing.
+    A finished job keeps its status for ever: its pods may already be gone, and their absence says nothing. Only the
+    observed generation follows the spec, or kstatus would wait for a change such as of ttlSecondsAfterFinished.
     Without news the result equals `job.status`, so writing on inequality is enough.
     """
     if job.status.finished:
-        return job.status, None
+        return job.status.model_copy(update={"observed_generation": job.metadata.generation}), None
+    if observed.refusal and observed.refusal.unreadable and job.status.phase:
+        return _stalled(job, observed.refusal, now.replace(microsecond=0)), None
     finding = find(job, observed, now=now)
     return _status(job, observed, finding, now.replace(microsecond=0)), finding
 
@@ -94,6 +98,7 @@ def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime
         execution_state=EXECUTION_STATES[phase],
         conditions=_conditions(job, finding, prepared=_prepared(Look(job, observed, now), phase), now=now),
         start_time=(now if resumes else old.start_time or now) if started else None,
+        active_seconds=old.active_seconds + (_seconds_since(old.start_time, now) if suspends else 0),
         running_time=None if fresh else running_time,
         completion_time=now if phase.finished else None,
         # Pods carry the attempt they were made for, so those that are on their way out are never mistaken for new ones.
@@ -106,9 +111,36 @@ def _status(job: HorovodJob, observed: Observed, finding: Finding, now: datetime
         replica_statuses=counts,
         workers_ready=f"{sum(count.ready for count in replicas)}/{job.spec.worker.replicas}",
         output_path_segment=names.output_path_segment(job),
+        start_scripts=start_scripts.VERSION if old.phase is None else old.start_scripts,
         errors=_errors(job, finding, now),
         training=None if resumes else _training(old, observed.report),
     )
+
+
+def _seconds_since(start: datetime | None, now: datetime) -> int:
+    return max(0, round((now - start).total_seconds())) if start else 0
+
+
+def _stalled(job: HorovodJob, refusal: Refusal, now: datetime) -> HorovodJobStatus:
+    """The status of a job with a spec that this version cannot read: as it was, but Stalled."""
+
+    def changed(condition: Condition) -> Condition:
+        stalled = condition.type is ConditionType.STALLED
+        if not stalled and condition.type is not ConditionType.RECONCILING:
+            return condition
+        status = "True" if stalled else "False"
+        return condition.model_copy(
+            update={
+                "status": status,
+                "observed_generation": job.metadata.generation,
+                "last_transition_time": condition.last_transition_time if condition.status == status else now,
+                "reason": refusal.reason,
+                "message": refusal.message[:MESSAGE_CHARACTERS] if stalled else "",
+            }
+        )
+
+    conditions = tuple(map(changed, job.status.conditions))
+    return job.status.model_copy(update={"observed_generation": job.metadata.generation, "conditions": conditions})
 
 
 def _training(old: HorovodJobStatus, report: Report | None) -> Training | None:
@@ -261,22 +293,19 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
     if new.phase is not old.phase:
         events += _phase_events(old, new, message)
     elif new.phase is Phase.RUNNING:
-        events += _elastic_events(job, old, new)
+        events += _elastic_events(old, new)
     return tuple(events)
 
 
-def _elastic_events(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Event]:
+def _elastic_events(old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Event]:
     """Workers that come and go while the ranks run."""
     taken = new.preemptions > old.preemptions
     for error in new.errors:
         if error not in old.errors:
             yield Event(EventReason.PREEMPTED if taken else EventReason.RESIZED, error.message, warning=True)
-    wanted = f"/{job.spec.worker.replicas}"
-    if not old.workers_ready.endswith(wanted):
-        yield Event(
-            EventReason.RESIZED,
-            f"worker.replicas is {job.spec.worker.replicas}, was {old.workers_ready.partition('/')[2]}",
-        )
+    replicas, before = (status.workers_ready.partition("/")[2] for status in (new, old))
+    if replicas != before:
+        yield Event(EventReason.RESIZED, f"worker.replicas is {replicas}, was {before}")
 
 
 def _is_true(status: HorovodJobStatus, type_: ConditionType) -> bool:

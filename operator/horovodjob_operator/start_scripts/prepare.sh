@@ -20,10 +20,13 @@ prepare() {
     code=0
     wait "$prepare_pid" || code=$?
     kill "$watchdog" 2>/dev/null || :
-    # What the preparation left running in the background may hold its output open for ever.
+    # What the preparation left running in the background may hold its output open for ever. The last words of one that
+    # failed are worth a longer wait: on a busy node they may take seconds to be copied.
     turns=0
+    most=10
+    [ "$code" = 0 ] || most=100
     # shellcheck disable=SC2086 # a list of numbers
-    while [ "$turns" -lt 10 ] && kill -0 $copies 2>/dev/null; do
+    while [ "$turns" -lt "$most" ] && kill -0 $copies 2>/dev/null; do
         sleep 0.1
         turns=$((turns + 1))
     done

@@ -52,7 +52,7 @@ def with_value(document: Object, path: Path, value: Any) -> Any:
     return result
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(list(paths(EVERYTHING))), VALUES)
 def test_any_document_is_converted_or_refused(path: Path, value: Any) -> None:
     outcome = conversion(with_value(EVERYTHING, path, value))

@@ -72,7 +72,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(PIECES, max_size=8).map("".join))
 def test_any_line_is_read_as_a_shell_reads_it_or_refused(line: str) -> None:
     try:

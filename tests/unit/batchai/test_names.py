@@ -19,7 +19,7 @@ def test_a_name_keeps_what_kubernetes_allows(name: str, expected: str) -> None:
     assert resource_name(name) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.from_regex(r"[-\w]{0,30}[A-Za-z0-9][-\w]{0,33}", fullmatch=True), st.sampled_from([51, 63]))
 def test_every_name_leaves_room_for_the_index_of_a_worker(name: str, length: int) -> None:
     result = resource_name(name, length)

@@ -12,7 +12,7 @@ from unit.batchai.test_any_document import VALUES, Path, paths, with_value
 from unit.mpijob.test_conversion import MPIJOB
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(list(paths(MPIJOB))), VALUES)
 def test_any_document_is_converted_or_refused(path: Path, value: Any) -> None:
     with contextlib.suppress(ConversionError):

@@ -1,0 +1,23 @@
+"""Fixtures of the folders that test against a real API server with its controllers: their conftest imports them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from api.client import Api, install_definition
+from cluster.apiserver import ControlPlane
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """etcd, API server, and the controllers that delete what is left of namespaces and owners."""
+    with ControlPlane(controllers=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def api(plane: ControlPlane) -> Api:
+    """The administrator's connection, with the CRD installed."""
+    connection = Api(plane)
+    install_definition(connection)
+    return connection
