@@ -1,0 +1,60 @@
+{{- /* What the operator does in a namespace: it cannot read a Secret. */ -}}
+{{- define "horovodjob-operator.rules" -}}
+- apiGroups: [horovodjob.dev]
+  resources: [horovodjobs]
+  verbs: [list, watch, delete] # delete: runPolicy.ttlSecondsAfterFinished
+- apiGroups: [horovodjob.dev]
+  resources: [horovodjobs/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+# Only for jobs with network.service; get where the name is taken.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [create, get]
+# For all jobs but those with network.isolate false; get where the name is taken.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create, get]
+# Only for jobs with scheduling.gang; get where the name is taken.
+- apiGroups: [scheduling.k8s.io, scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [create, get, deletecollection]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+# The reason why a volume cannot be mounted is in events only.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+{{- end }}
+
+{{- /* What has no namespace: the authentication of progress reports, and the authorization of those who read metrics. */ -}}
+{{- define "horovodjob-operator.clusterRules" -}}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
+
+{{- /* A binding of the operator's service account; takes root, kind (Role or ClusterRole), role, and a Role's namespace. */ -}}
+{{- define "horovodjob-operator.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+metadata:
+  {{- include "horovodjob-operator.metadata" . | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ default .name .role | quote }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "horovodjob-operator.serviceAccountName" .root | quote }}
+    namespace: {{ .root.Release.Namespace | quote }}
+{{- end }}

@@ -1,0 +1,293 @@
+"""The chart of a job: what it renders, and what it answers when a release is installed, upgraded and removed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.client import JOBS, ROOT, Api, Object, job, wait_for
+from charts.helm import Helm
+from charts.readme import documented_values, readme
+from horovodjob.api.chart import values_schema_json
+from horovodjob.api.crd import schema_of
+from horovodjob.api.spec import HorovodJobSpec
+
+CHART = ROOT / "charts" / "horovodjob"
+EXAMPLES = ROOT / "manifests" / "examples"
+COLLECTION = JOBS.format("default")
+MINIMAL: Object = {"image": "trainer:1", "command": ["train"]}
+NAMES = (f"run{number}" for number in itertools.count())
+# A value for each field of the spec that can be beside the others.
+FIELDS: Object = {
+    "image": "trainer:1",
+    "imagePullPolicy": "Always",
+    "imagePullSecrets": [{"name": "registry"}],
+    "launcherCommand": ["mpirun", "train"],
+    "envFrom": [{"configMapRef": {"name": "settings"}}],
+    "worker": {
+        "replicas": 2,
+        "gpus": 0,
+        "slots": 2,
+        "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+        "template": {"spec": {"hostname": "", "volumes": [{"name": "tmp", "emptyDir": {}}]}},
+    },
+    "launcher": {"asWorker": True},
+    "mpi": {"implementation": "MPICH", "args": ["-prepend-rank"]},
+    "pool": "gpunp",
+    "spot": True,
+    "nodeSelector": {"disk": ""},
+    "tolerations": [{"key": "sku", "operator": "Exists"}],
+    "priorityClassName": "low",
+    "serviceAccountName": "trainer",
+    "podSecurity": "Baseline",
+    "azureFiles": [{"name": "a", "account": "account", "share": "share", "readOnly": True, "mountOptions": ["a=1"]}],
+    "volumes": [{"name": "tmp", "emptyDir": {}}],
+    "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    "shmSize": "1Gi",
+    "preparation": {"command": "true", "timeoutSeconds": 60},
+    "inputs": [{"id": "A", "path": "/data"}],
+    "outputs": [{"id": "A", "pathPrefix": "/data", "pathSuffix": ""}],
+    "logs": {"pathPrefix": "/data"},
+    "network": {"service": True, "isolate": False},
+    "scheduling": {"gang": "Volcano", "timeoutSeconds": 60},
+    "runPolicy": {
+        "suspend": True,
+        "backoffLimit": 0,
+        "onWorkerLoss": "Fail",
+        "cleanPodPolicy": "All",
+        "activeDeadlineSeconds": 1000000,
+        "ttlSecondsAfterFinished": 0,
+        "terminate": False,
+        "managedBy": "example.com/controller",
+    },
+}
+OTHER_FIELDS = {"script", "command", "env", "elastic"}
+
+
+@pytest.fixture(scope="module")
+def rendered(helm4: Helm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Object], Object]:
+    """The job that `helm template` makes of values."""
+    file = tmp_path_factory.mktemp("values") / "values.yaml"
+
+    def render(values: Object) -> Object:
+        file.write_text(json.dumps(values))
+        made: Object = yaml.safe_load(helm4("template", "train", str(CHART), "--values", str(file)))
+        return made
+
+    return render
+
+
+def test_the_schema_of_the_values_is_what_the_models_say() -> None:
+    shipped = (CHART / "values.schema.json").read_text()
+    assert shipped == values_schema_json(CHART), "charts/horovodjob/values.schema.json is out of date: run `make crd`"
+
+
+def test_every_value_is_documented_in_the_readme() -> None:
+    assert (CHART / "README.md").read_text() == readme(CHART), "run `make docs`"
+    assert all(meaning for _, _, meaning in documented_values((CHART / "values.yaml").read_text()))
+
+
+def test_every_field_of_the_spec_has_a_value() -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    fields = schema_of(HorovodJobSpec)["properties"]
+    assert set(fields) == set(FIELDS) | OTHER_FIELDS <= set(defaults)
+    for name in ("runPolicy", "worker"):
+        assert set(fields[name]["properties"]) == set(defaults[name]) == set(FIELDS[name])
+
+
+def test_a_value_reaches_the_spec_as_it_is(rendered: Callable[[Object], Object]) -> None:
+    assert rendered(FIELDS)["spec"] == FIELDS
+
+
+def test_lint_accepts_the_chart_and_the_values_of_the_examples(helm: Helm) -> None:
+    for values in ((), *(("--values", str(path)) for path in sorted((CHART / "ci").iterdir()))):
+        helm("lint", "--strict", str(CHART), *values)
+
+
+def test_the_chart_names_the_oldest_kubernetes_that_it_runs_on(helm: Helm) -> None:
+    example = ("template", "train", str(CHART), "--values", str(CHART / "ci" / "digits-values.yaml"))
+    helm(*example, "--kube-version=1.30.0")
+    assert ">=1.30.0" in helm.refusal(*example, "--kube-version=1.29.9")
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_the_values_of_an_example_make_its_job(example: Path, rendered: Callable[[Object], Object], api: Api) -> None:
+    values = yaml.safe_load((CHART / "ci" / f"{example.stem}-values.yaml").read_text())
+    assert stored(api, rendered(values))["spec"] == stored(api, yaml.safe_load(example.read_text()))["spec"]
+
+
+def test_the_defaults_of_the_values_are_those_of_the_resource(rendered: Callable[[Object], Object], api: Api) -> None:
+    plain = job(**MINIMAL, worker=None)
+    assert stored(api, rendered(MINIMAL))["spec"] == stored(api, plain)["spec"]
+
+
+def stored(api: Api, given: Object) -> Object:
+    """What the API server would store, with its defaults."""
+    given["metadata"]["namespace"] = "default"
+    return api.create(f"{COLLECTION}?dryRun=All&fieldValidation=Strict", given)
+
+
+def test_an_empty_image_is_left_to_the_operator(rendered: Callable[[Object], Object], api: Api) -> None:
+    assert stored(api, rendered({"command": ["train"]}))["spec"]["image"] == ""
+
+
+def test_names_that_yaml_takes_for_other_types_stay_names(helm4: Helm) -> None:
+    minimal = ("--set", "image=trainer:1,command={train}", "--set-string", "experiment=1e3,queue=no")
+    metadata = yaml.safe_load(helm4("template", "n", str(CHART), *minimal, "--namespace", "1"))["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("n", "1")
+    assert all(isinstance(value, str) for value in metadata["labels"].values())
+
+
+def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object], Object]) -> None:
+    given = {"lr": 0.00001, "steps": 1000000, "shuffle": True, "name": 'a "b" <c>'}
+    spec = rendered({**MINIMAL, "parameters": given, "env": given})["spec"]
+    assert spec["command"] == ["train", "--lr=0.00001", '--name=a "b" <c>', "--shuffle=true", "--steps=1000000"]
+    assert {variable["name"]: variable["value"] for variable in spec["env"]}["steps"] == "1000000"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("workers.replicas=2", "workers"),
+        ("worker.replica=2", "replica"),
+        ("worker.replicas=many", "/worker/replicas"),
+        ("azureFiles[0].accout=a", "accout"),
+        ("env.2ND=a", "'/env': additional properties '2ND'"),
+        ("env.A.valueFrm.a=1", "valueFrm"),
+        ("runPolicy.suspended=true", "suspended"),
+        ("command=null", "exactly one of script, command and launcherCommand; set are: none"),
+        ("script.path=a.py", "exactly one of script, command and launcherCommand; set are: command, script"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_name(values: str, words: str, helm: Helm) -> None:
+    minimal = ("--set", "image=trainer:1,command={train}")
+    assert words in helm.refusal("template", "train", str(CHART), *minimal, "--set", values)
+
+
+class Release:
+    """A release of the job chart."""
+
+    def __init__(self, helm: Helm, api: Api, name: str) -> None:
+        self.helm, self.api, self.name = helm, api, name
+
+    def values(self, **values: Any) -> tuple[str, ...]:
+        """Options of Helm for a small job with these values."""
+        return tuple(f"--set-json={name}={json.dumps(value)}" for name, value in {**MINIMAL, **values}.items())
+
+    def upgrade(self, **values: Any) -> None:
+        self.helm("upgrade", self.name, str(CHART), *self.values(**values))
+
+    def refusal(self, *options: str, **values: Any) -> str:
+        """The error of an upgrade with these values."""
+        return self.helm.refusal("upgrade", self.name, str(CHART), *self.values(**values), *options)
+
+    @property
+    def path(self) -> str:
+        """Path of the job."""
+        return f"{COLLECTION}/{self.name}"
+
+    @property
+    def spec(self) -> Object:
+        spec: Object = self.api.get(self.path)["spec"]
+        return spec
+
+    def report(self, phase: str, ready: str = "True") -> None:
+        """Writes the status that the operator would write."""
+        conditions = [condition("Ready", ready), *([condition("Stalled", "True")] if phase == "Failed" else [])]
+        status = {"observedGeneration": 1, "phase": phase, "conditions": conditions}
+        self.api.patch(f"{self.path}/status", {"status": status})
+
+
+@pytest.fixture
+def release(helm: Helm, api: Api) -> Release:
+    """A job as a release."""
+    made = Release(helm, api, next(NAMES))
+    made.helm("install", made.name, str(CHART), *made.values(parameters={"lr": 1}))
+    return made
+
+
+def condition(kind: str, status: str) -> Object:
+    """A condition as the operator writes it."""
+    words = {"reason": "Test", "message": "", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    return {"type": kind, "status": status, "observedGeneration": 1, **words}
+
+
+def test_a_job_that_runs_answers_an_upgrade_with_what_can_change(release: Release) -> None:
+    release.report("Running")
+    changes: Object = {"image": "trainer:2", "worker": {"replicas": 2}, "parameters": {"lr": 2}}
+    refusal = release.refusal(**changes)
+    assert f"HorovodJob default/{release.name} is not suspended (Running)" in refusal
+    assert "command, image, worker.replicas." in refusal
+    assert "--set runPolicy.suspend=true" in refusal
+    assert "runPolicy.ttlSecondsAfterFinished" in refusal
+    assert release.refusal("--dry-run=server", **changes) == refusal
+    release.upgrade(parameters={"lr": 1}, runPolicy={"ttlSecondsAfterFinished": 60})
+    assert release.spec["runPolicy"]["ttlSecondsAfterFinished"] == 60
+
+
+def test_a_suspended_job_takes_new_values(release: Release) -> None:
+    release.report("Running")
+    release.upgrade(image="trainer:2", parameters={}, runPolicy={"suspend": True})
+    release.report("Suspended")
+    release.upgrade(image="trainer:3", parameters={"lr": 3})
+    assert (release.spec["image"], release.spec["command"]) == ("trainer:3", ["train", "--lr=3"])
+    assert not release.spec["runPolicy"]["suspend"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_job_that_has_ended_answers_that_it_never_runs_again(phase: str, release: Release) -> None:
+    release.report(phase)
+    refusal = release.refusal(image="trainer:2", runPolicy={"suspend": True})
+    assert f"has ended ({phase}) and never runs again, so these fields cannot change: command, image." in refusal
+    assert f"helm uninstall {release.name} --namespace default" in refusal
+    release.upgrade(parameters={"lr": 1})
+
+
+def test_an_elastic_job_changes_its_size_while_it_runs(release: Release) -> None:
+    elastic = {"minReplicas": 1, "maxReplicas": 4}
+    release.upgrade(elastic=elastic, runPolicy={"suspend": True})
+    release.upgrade(elastic=elastic)
+    release.report("Running")
+    release.upgrade(elastic=elastic, worker={"replicas": 3})
+    assert release.spec["worker"]["replicas"] == 3
+
+
+def test_a_queue_starts_the_job_and_an_upgrade_leaves_it_running(release: Release) -> None:
+    release.helm("uninstall", release.name)
+    release.helm("install", release.name, str(CHART), *release.values(queue="gpus"))
+    assert release.spec["runPolicy"]["suspend"]
+    release.api.patch(release.path, {"spec": {"runPolicy": {"suspend": False}}})
+    release.upgrade(queue="gpus", experiment="cifar")
+    assert not release.spec["runPolicy"]["suspend"]
+    labels = release.api.get(release.path)["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert labels["horovodjob.dev/experiment"] == "cifar"
+
+
+def test_uninstall_removes_the_job(release: Release) -> None:
+    release.helm("uninstall", release.name)
+    wait_for("the job to be gone", lambda: not release.api.find(release.path))
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "succeeds"), [("Running", "True", True), ("Suspended", "True", True), ("Failed", "False", False)]
+)
+def test_wait_ends_when_the_operator_reports_the_phase(
+    phase: str, ready: str, succeeds: bool, helm4: Helm, api: Api
+) -> None:
+    release = Release(helm4, api, next(NAMES))
+    with ThreadPoolExecutor(1) as thread:
+        options = ("install", release.name, str(CHART), "--wait", "--timeout=10m", *release.values())
+        install = thread.submit(helm4 if succeeds else helm4.refusal, *options)
+        wait_for("the job", lambda: api.find(release.path))
+        release.report("Queued", "False")
+        assert not install.done()
+        release.report(phase, ready)
+        assert release.name in install.result()

@@ -1,0 +1,146 @@
+"""The manifests: each component is applied to a real API server, and compared with the chart object by object."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.client import BASE, Api, Object
+from charts.helm import Helm
+from charts.test_operator_chart import CHART, is_hook
+from horovodjob_operator.settings import Settings
+
+SYSTEM = "horovodjob-system"
+COMPONENTS = BASE.parent / "components"
+# Labels by which Helm and its users tell releases apart.
+OF_RELEASES = (
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/managed-by",
+    "helm.sh/chart",
+)
+IDENTITY = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Components of the manifests, and the values of the chart that make the same objects."""
+
+    components: tuple[str, ...]
+    values: Mapping[str, Any]
+    """Beside the default ones."""
+
+    def __str__(self) -> str:
+        return "+".join(self.components) or "base"
+
+
+VARIANTS = (
+    Variant((), {"replicas": 1}),
+    Variant(("ha",), {}),
+    Variant(("namespaced",), {"replicas": 1, "watchNamespaces": ["training"]}),
+    Variant(
+        ("workload-identity",),
+        {
+            "replicas": 1,
+            "serviceAccount": {"annotations": {"azure.workload.identity/client-id": IDENTITY}},
+            "podLabels": {"azure.workload.identity/use": "true"},
+            "operator": {"preflight": True},
+        },
+    ),
+    Variant(("network-policy",), {"replicas": 1, "networkPolicy": {"enabled": True}}),
+    Variant(
+        ("monitoring",),
+        {
+            "replicas": 1,
+            "metrics": {name: {"enabled": True} for name in ("podMonitor", "prometheusRule", "dashboards")},
+        },
+    ),
+)
+APPLIED = (*VARIANTS[:-1], Variant(("ha", "namespaced", "workload-identity", "network-policy"), {}))
+
+
+def kustomized(api: Api, variant: Variant, directory: Path) -> str:
+    """What `kubectl kustomize` prints for an overlay of the base with the components."""
+    overlay = {
+        "resources": [os.path.relpath(BASE, directory)],
+        "components": [os.path.relpath(COMPONENTS / name, directory) for name in variant.components],
+    }
+    (directory / "kustomization.yaml").write_text(json.dumps(overlay))
+    done = api.kubectl("kustomize", str(directory))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def comparable(text: str) -> dict[tuple[str, str, str], Object]:
+    """The objects by kind, namespace and name, without what is different on purpose."""
+    text = text.replace(f"{SYSTEM}:", "")  # of cluster-scoped names
+    text = re.sub(
+        r"horovodjob-operator-(edit|view|metrics-reader|progress|metrics|dashboards)\b", r"horovodjob-\1", text
+    )
+    found = {}
+    for each in yaml.safe_load_all(text):
+        if each and each["kind"] != "Namespace" and not is_hook(each):
+            each["metadata"].get("labels", {}).pop("app.kubernetes.io/name", None)
+            each["metadata"].get("annotations", {}).pop("helm.sh/resource-policy", None)
+            metadata = each["metadata"]
+            found[each["kind"], metadata.get("namespace", ""), metadata["name"]] = _plain(each)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A part of an object with rules in order, settings as the operator reads them, and no default of Kubernetes."""
+    if isinstance(value, list):
+        items = [_plain(each) for each in value]
+        is_rules = all(isinstance(each, dict) and "verbs" in each for each in items)
+        return sorted(items, key=str) if is_rules else items
+    if not isinstance(value, dict):
+        return value
+    plain = {key: _plain(inner) for key, inner in value.items() if key not in OF_RELEASES}
+    if plain.get("imagePullPolicy") == "IfNotPresent":
+        del plain["imagePullPolicy"]
+    if "containerPort" not in plain and isinstance(plain.get("env"), list):
+        plain["env"] = _settings(plain["env"])
+    return {key: inner for key, inner in plain.items() if inner not in ({}, [], None)}
+
+
+def _settings(env: list[Object]) -> Settings:
+    """The operator's settings in a pod of the namespace."""
+    fields = {"metadata.namespace": SYSTEM, "metadata.name": "pod"}
+    variables = {
+        each["name"]: each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        for each in env
+    }
+    reference = "$(HOROVODJOB_OPERATOR_LEASE_NAMESPACE)"
+    expanded = {name: value.replace(reference, SYSTEM) for name, value in variables.items()}
+    return Settings.from_environment(expanded)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_chart_and_manifests_are_the_same_objects(variant: Variant, api: Api, helm4: Helm, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(json.dumps(variant.values))
+    options = ("--namespace", SYSTEM, "--values", str(tmp_path / "values.yaml"))
+    chart = comparable(helm4("template", "horovodjob-operator", str(CHART), *options))
+    manifests = comparable(kustomized(api, variant, tmp_path))
+    assert sorted(chart) == sorted(manifests)
+    for key, expected in manifests.items():
+        assert chart[key] == expected
+
+
+@pytest.mark.parametrize("variant", APPLIED, ids=str)
+def test_the_server_accepts_what_kustomize_renders(variant: Variant, api: Api, tmp_path: Path) -> None:
+    api.kubectl("create", "namespace", "training")
+    rendered = kustomized(api, variant, tmp_path)
+    done = api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=rendered)
+    assert (done.returncode, "would violate" in done.stderr) == (0, False), done.stderr
+
+
+def test_no_component_is_forgotten() -> None:
+    assert {path.name for path in COMPONENTS.iterdir()} == {name for each in VARIANTS for name in each.components}

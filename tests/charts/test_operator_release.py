@@ -1,0 +1,128 @@
+"""The operator's chart as a release of Helm 3 and 4 on a real API server with controllers, which create the pods."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from api.client import JOBS, Api, Object, job, wait_for
+from charts.helm import Helm
+from charts.test_operator_chart import ALL, CHART, variables
+
+NAME = "horovodjob-operator"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+NUMBERS = itertools.count()
+
+
+def make_namespace(api: Api) -> str:
+    """A namespace that refuses pods that Pod Security `restricted` does not allow."""
+    name = f"restricted-{next(NUMBERS)}"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    return name
+
+
+def deployment(namespace: str) -> str:
+    """Path of the operator's Deployment."""
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments/{NAME}"
+
+
+def is_allowed(api: Api, account: str, verb: str, resource: str, namespace: str) -> bool:
+    """Whether the operator of one namespace has a right in another."""
+    attributes = {"verb": verb, "resource": resource, "namespace": namespace}
+    spec = {"user": f"system:serviceaccount:{account}:{NAME}", "resourceAttributes": attributes}
+    return bool(api.create(REVIEWS, {"spec": spec})["status"]["allowed"])
+
+
+@pytest.fixture(scope="module")
+def system(helm: Helm, api: Api) -> Iterator[str]:
+    """A namespace with a release, which takes over the definition that is there."""
+    namespace = make_namespace(api)
+    helm("install", NAME, str(CHART), "--namespace", namespace, "--take-ownership")
+    yield namespace
+    helm("uninstall", NAME, "--namespace", namespace)
+    api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def test_pod_security_restricted_admits_the_pods(system: str, api: Api) -> None:
+    def pods() -> list[Object]:
+        found: list[Object] = api.get(f"/api/v1/namespaces/{system}/pods")["items"]
+        return found if len(found) == 2 else []
+
+    assert {pod["spec"]["serviceAccountName"] for pod in wait_for("both pods", pods)} == {NAME}
+
+
+def test_an_upgrade_changes_the_objects_and_a_rollback_restores_them(helm: Helm, system: str, api: Api) -> None:
+    before = api.get(deployment(system))["spec"]
+    values = ("replicas=3", "operator.logLevel=DEBUG", "jobDefaults.shmSize=1Gi", "podDisruptionBudget.enabled=false")
+    helm("upgrade", NAME, str(CHART), "--namespace", system, *(word for value in values for word in ("--set", value)))
+    changed = api.get(deployment(system))
+    assert changed["spec"]["replicas"] == 3
+    assert variables([changed])["HOROVODJOB_OPERATOR_JOB_DEFAULTS"] == '{"shmSize":"1Gi"}'
+    budget = f"/apis/policy/v1/namespaces/{system}/poddisruptionbudgets/{NAME}"
+    assert api.find(budget) is None
+    helm("rollback", NAME, "1", "--namespace", system)
+    assert api.get(deployment(system))["spec"] == before
+    assert api.find(budget)
+
+
+def test_jobs_stay_when_the_release_is_uninstalled_and_installed_again(helm: Helm, system: str, api: Api) -> None:
+    name = f"stays-{system}"
+    uid = api.create(JOBS.format("default"), job(name))["metadata"]["uid"]
+    helm("uninstall", NAME, "--namespace", system)
+    wait_for("the Deployment to be gone", lambda: not api.find(deployment(system)))
+    assert not api.get(CRD)["metadata"].get("deletionTimestamp")
+    helm("install", NAME, str(CHART), "--namespace", system)
+    assert api.get(f"{JOBS.format('default')}/{name}")["metadata"]["uid"] == uid
+    assert api.find(deployment(system))
+
+
+def test_a_dry_run_by_the_server_creates_nothing(helm: Helm, api: Api) -> None:
+    namespace = make_namespace(api)
+    options = ("--namespace", namespace, "--set", "crds.enabled=false", "--dry-run=server")
+    assert "kind: Deployment" in helm("install", "trial", str(CHART), *options)
+    assert api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments")["items"] == []
+
+
+def test_the_notes_have_the_next_commands(helm: Helm, system: str) -> None:
+    notes = helm("get", "notes", NAME, "--namespace", system)
+    commands = (f"rollout status deployment/{NAME}", f"test {NAME}", "get horovodjobs --watch")
+    assert [command for command in commands if command not in notes] == []
+
+
+@pytest.mark.parametrize("values", [(), ("--values", str(ALL))], ids=["default values", "all values"])
+def test_the_server_accepts_what_helm_renders(values: tuple[str, ...], helm4: Helm, api: Api) -> None:
+    namespace = make_namespace(api)
+    monitors = ("serviceMonitor", "podMonitor", "prometheusRule")
+    options = [word for name in monitors for word in ("--set", f"metrics.{name}.enabled=false")]
+    options += ["--set", f"watchNamespaces={{{namespace}}}"]
+    rendered = helm4("template", "trial", str(CHART), "--namespace", namespace, *values, *options)
+    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+    done = api.kubectl(*apply, stdin=rendered)
+    assert (done.returncode, "would violate" in done.stderr) == (0, False), done.stderr
+
+
+def test_two_operators_of_different_namespaces_have_nothing_in_common(helm: Helm, api: Api) -> None:
+    teams = [make_namespace(api) for _ in range(2)]
+    for team in teams:
+        values = ("--set", f"watchNamespaces={{{team}}}", "--set", "crds.enabled=false")
+        helm("install", NAME, str(CHART), "--namespace", team, *values)
+    for own, other in itertools.permutations(teams):
+        assert is_allowed(api, own, "create", "pods", own)
+        assert not is_allowed(api, own, "list", "pods", other)
+        assert not is_allowed(api, own, "list", "secrets", own)
+        assert variables([api.get(deployment(own))])["HOROVODJOB_OPERATOR_NAMESPACES"] == own
+    helm("uninstall", NAME, "--namespace", teams[0])
+    assert is_allowed(api, teams[1], "create", "pods", teams[1])
+
+
+def test_the_roles_of_the_cluster_include_jobs(system: str, api: Api) -> None:
+    def verbs(role: str) -> set[str]:
+        rules = api.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")["rules"] or ()
+        return {verb for rule in rules if "horovodjobs" in rule.get("resources", ()) for verb in rule["verbs"]}
+
+    wait_for("the aggregation", lambda: "create" in verbs("admin") & verbs("edit"))
+    wait_for("the aggregation", lambda: verbs("view") == {"get", "list", "watch"})

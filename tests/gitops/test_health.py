@@ -1,0 +1,70 @@
+"""What Argo CD, Flux and Helm report of jobs in every phase, as the end-to-end tests recorded them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from lupa.lua51 import LuaError  # type: ignore[import-untyped]
+
+from gitops.health import EXPECTED, GITOPS, HEALTH_SCRIPT, argocd_health, disagreements, expected_health, flux_health
+from gitops.samples import situation
+from handling.history import kstatus
+
+ARGOCD = GITOPS / "argocd"
+FLUX = ("job/release.yaml", "jobs.yaml")
+SAMPLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ARGOCD / "testdata").glob("*.yaml"))}
+CASES = {
+    Path(case["inputPath"]).stem: case["healthStatus"]
+    for case in yaml.safe_load((ARGOCD / "health_test.yaml").read_text())["tests"]
+}
+
+
+def test_every_phase_is_recorded_and_has_a_case_in_argo_cds_test() -> None:
+    assert SAMPLES.keys() == CASES.keys() == {"new", "changed", "stalled", *map(str.lower, EXPECTED)}
+    assert all(situation(job) == name for name, job in SAMPLES.items())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_argo_cd_shows_the_health_and_the_message_of_its_test(name: str) -> None:
+    assert argocd_health(SAMPLES[name]) == CASES[name]
+
+
+def test_kstatus_argo_cd_and_flux_agree() -> None:
+    found = {
+        name: (result, argocd_health(job)["status"], flux_health(job))
+        for (name, job), result in zip(SAMPLES.items(), kstatus(list(SAMPLES.values())), strict=True)
+    }
+    assert found == {name: expected_health(job) for name, job in SAMPLES.items()}
+
+
+@pytest.mark.parametrize("status", [None, {"observedGeneration": -1}, {"observedGeneration": 1}], ids=str)
+def test_a_job_that_the_operator_has_not_seen_is_progressing(status: dict[str, int] | None) -> None:
+    job = {"metadata": {"generation": 1}} | ({"status": status} if status else {})
+    assert argocd_health(job)["status"] == "Progressing"
+    if status:  # the CRD's default; without any status the expressions fail, and Flux waits
+        assert flux_health(job) == "InProgress"
+
+
+def test_a_job_whose_conditions_contradict_its_phase_is_reported() -> None:
+    job = SAMPLES["running"]
+    assert list(disagreements(SAMPLES.values())) == []
+    (sentence,) = disagreements([{**job, "status": {**job["status"], "phase": "Succeeded"}}])
+    assert "Argo CD and Flux say ('Progressing', 'InProgress'), not ('Healthy', 'Current')" in sentence
+
+
+def test_health_scripts_find_only_the_libraries_that_argo_cd_gives_them() -> None:
+    for call in ("string.upper('a')", "('a'):upper()", "math.max(1)", "io.write('a')", "os.exit(1)"):
+        with pytest.raises(LuaError):
+            argocd_health(SAMPLES["new"], f"return {{status = {call}}}")
+
+
+def test_argo_cds_configmap_has_the_script() -> None:
+    data = yaml.safe_load((ARGOCD / "argocd-cm.yaml").read_text())["data"]
+    assert data == {"resource.customizations.health.horovodjob.dev_HorovodJob": HEALTH_SCRIPT.read_text()}
+
+
+def test_jobs_and_releases_have_the_same_health_check_in_flux() -> None:
+    release, jobs = (list(yaml.safe_load_all((GITOPS / "flux" / path).read_text()))[-1] for path in FLUX)
+    assert release["spec"]["healthCheckExprs"] == jobs["spec"]["healthCheckExprs"]

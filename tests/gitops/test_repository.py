@@ -1,0 +1,102 @@
+"""The example of a repository with a cluster folder and jobs, as kustomize builds it for Argo CD and Flux."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api.client import ROOT, binary
+from gitops.health import GITOPS, Object
+
+EXAMPLE = GITOPS / "example"
+JOBS = EXAMPLE / "jobs"
+Objects = dict[tuple[str, str], Object]
+WAVE = "argocd.argoproj.io/sync-wave"
+
+
+def objects(*command: str, values: str = "") -> Objects:
+    """What a command renders, by kind and name."""
+    done = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout) if one}
+
+
+def built(folder: Path) -> Objects:
+    """The objects of a kustomization."""
+    return objects(binary("kubectl"), "kustomize", str(folder))
+
+
+@pytest.fixture(scope="module")
+def jobs() -> Objects:
+    return built(JOBS)
+
+
+def hashed(objects: Objects) -> str:
+    """The name of the job that is named after its ConfigMap."""
+    (name,) = (name for kind, name in objects if kind == "HorovodJob" and name.startswith("digits-"))
+    return name
+
+
+def test_the_repository_that_the_documentation_makes_can_be_built(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "gitops.md").read_text()
+    commands = page.partition("   ```sh\n")[2].partition("```")[0].replace("../training", str(tmp_path))
+    subprocess.run(["bash", "-ec", textwrap.dedent(commands)], cwd=ROOT, check=True)
+    for folder in ("clusters/argocd", "operator", "jobs"):
+        assert built(tmp_path / folder).keys() == built(EXAMPLE / folder).keys()
+    assert {path.name for path in (tmp_path / "clusters" / "flux").iterdir()} == {"operator.yaml", "jobs.yaml"}
+
+
+@pytest.mark.parametrize(("tool", "kind"), [("argocd", "Application"), ("flux", "Kustomization")])
+def test_a_cluster_folder_has_the_operator_and_the_jobs(tool: str, kind: str) -> None:
+    cluster = built(EXAMPLE / "clusters" / tool)
+    assert cluster.keys() == {(kind, "horovodjob-operator"), (kind, "training-jobs")}
+    spec = cluster[kind, "training-jobs"]["spec"]
+    assert (EXAMPLE / (spec.get("path") or spec["source"]["path"])).resolve() == JOBS
+
+
+@pytest.mark.parametrize(
+    ("folder", "chart", "kind"),
+    [("example/operator", "horovodjob-operator", "Deployment"), ("flux/job", "horovodjob", "HorovodJob")],
+)
+def test_flux_installs_a_release_of_a_chart(folder: str, chart: str, kind: str) -> None:
+    applied = built(GITOPS / folder)
+    ((name, release),) = ((name, one["spec"]) for (kind, name), one in applied.items() if kind == "HelmRelease")
+    assert release["chartRef"] == {"kind": "OCIRepository", "name": chart}
+    assert applied["OCIRepository", chart]["spec"]["url"].endswith(f"/charts/{chart}")
+    values = yaml.safe_dump(release.get("values", {}))
+    rendered = objects(binary("helm4"), "template", name, str(ROOT / "charts" / chart), "--values=-", values=values)
+    assert (kind, name) in rendered
+
+
+def test_a_job_gets_the_hash_of_its_parameters_and_script_as_part_of_its_name(
+    jobs: Objects,
+) -> None:
+    name = hashed(jobs)
+    assert ("ConfigMap", name) in jobs
+    spec = jobs["HorovodJob", name]["spec"]
+    assert {"name": "run", "configMap": {"name": name}} in spec["volumes"]
+    assert (spec["image"], spec["worker"]["replicas"]) == ("example.azurecr.io/horovodjob-trainer:0.1.0", 2)
+
+
+@pytest.mark.parametrize(("file", "old", "new"), [("run.env", "workers=2", "workers=3"), ("train.sh", "exec", "time")])
+def test_a_change_of_parameters_or_script_is_another_job(
+    file: str, old: str, new: str, jobs: Objects, tmp_path: Path
+) -> None:
+    shutil.copytree(JOBS / "digits", tmp_path / "digits")
+    path = tmp_path / "digits" / file
+    path.write_text(path.read_text().replace(old, new))
+    assert hashed(built(tmp_path / "digits")) != hashed(jobs)
+
+
+def test_data_outlives_what_applies_it_and_comes_before_the_jobs(jobs: Objects) -> None:
+    claim = jobs["PersistentVolumeClaim", "data"]["metadata"]["annotations"]
+    assert claim["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+    assert claim["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+    waves = {key: int(one["metadata"].get("annotations", {}).get(WAVE, 0)) for key, one in jobs.items()}
+    assert waves["Namespace", "training"] < waves["PersistentVolumeClaim", "data"] < waves["HorovodJob", hashed(jobs)]
+    assert waves["HorovodJob", hashed(jobs)] < waves["HorovodJob", "cifar"]
