@@ -1,0 +1,50 @@
+"""The rules: promtool accepts them, each alert has unit tests and a runbook."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api.client import ROOT
+from handling.monitoring import program, rules
+
+UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
+ALERTS = {rule["alert"]: rule for group in rules()["groups"] for rule in group["rules"]}
+HEADINGS = ("## Meaning", "## Diagnosis", "## Mitigation")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rules in Prometheus' own format, beside their unit tests."""
+    made = tmp_path_factory.mktemp("rules")
+    (made / "rules.yaml").write_text(yaml.safe_dump(rules()))
+    (made / UNIT_TESTS.name).write_text(UNIT_TESTS.read_text())
+    return made
+
+
+@pytest.mark.parametrize("arguments", [("check", "rules", "rules.yaml"), ("test", "rules", UNIT_TESTS.name)])
+def test_promtool_passes(folder: Path, arguments: tuple[str, ...]) -> None:
+    done = subprocess.run([program("promtool"), *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_unit_test_in_which_it_fires() -> None:
+    cases = [case for test in yaml.safe_load(UNIT_TESTS.read_text())["tests"] for case in test["alert_rule_test"]]
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == set(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_each_alert_has_a_runbook(alert: str) -> None:
+    page = ROOT / ALERTS[alert]["annotations"]["runbook_url"]
+    assert page == ROOT / "docs" / "runbooks" / f"{alert}.md"
+    lines = page.read_text().splitlines()
+    assert lines[0] == f"# {alert}"
+    assert [line for line in lines if line.startswith("## ")] == list(HEADINGS)
+
+
+def test_each_runbook_is_for_an_alert_and_in_the_table_of_the_metrics_page() -> None:
+    names = {page.stem for page in (ROOT / "docs" / "runbooks").glob("*.md")}
+    assert names == set(ALERTS)
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    assert [name for name in names if f"(runbooks/{name}.md)" not in text] == []

@@ -1,0 +1,54 @@
+"""docs/metrics.md and the generated dashboards are about the metrics that the operator has."""
+
+import subprocess
+import sys
+
+from prometheus_client import Metric
+
+from handling.monitoring import (
+    COMPONENT,
+    DOCUMENTED_LABELS,
+    METRIC,
+    METRICS_PAGE,
+    dashboard_queries,
+    rule_expressions,
+)
+from horovodjob_operator.metrics import REGISTRY, JobStates
+
+SUFFIXES = ("_bucket", "_count", "_sum")
+# Names of jobs are not bounded: only series that end with the job may have one.
+OF_A_JOB = "horovodjob_training_"
+BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
+
+
+def families() -> list[Metric]:
+    """Every metric of the operator but those of the process."""
+    found = [*REGISTRY.collect(), *JobStates(tuple, bool).collect()]
+    return [metric for metric in found if metric.name.startswith("horovodjob_")]
+
+
+def exposed(metric: Metric) -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+def test_the_page_has_each_metric_and_no_other() -> None:
+    assert set(DOCUMENTED_LABELS) == {exposed(metric) for metric in families()}
+
+
+def test_only_gauges_of_a_training_have_the_name_of_a_job() -> None:
+    for name, labels in DOCUMENTED_LABELS.items():
+        assert labels - BOUNDED == ({"name"} if name.startswith(OF_A_JOB) else set()), name
+
+
+def test_rules_dashboards_and_the_page_name_metrics_that_exist() -> None:
+    names = {exposed(metric) for metric in families()}
+    names |= {name + suffix for name in names for suffix in SUFFIXES}
+    texts = (METRICS_PAGE, *rule_expressions(), *dashboard_queries().values())
+    named = {name for text in texts for name in METRIC.findall(text) if name.startswith("horovodjob_")}
+    assert named - names == set()
+
+
+def test_the_dashboards_are_what_their_source_generates() -> None:
+    command = [sys.executable, str(COMPONENT / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
