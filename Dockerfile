@@ -5,7 +5,8 @@
 #   docker build --target mpi         -t horovodjob-mpi         .   (for the tests)
 # Every Python package comes from uv.lock. The layers are ordered by how seldom they change: Debian's
 # packages, the locked packages, this project's own files (well under a megabyte, and the only layer that an
-# edit of the sources touches).
+# edit of the sources touches). What is built twice from the same packages has the same digest, where the builder
+# gives all files one time (buildah's --timestamp).
 
 # Any Debian 12: a mirror of it, a hardened variant, or one that was made without a registry.
 ARG BASE_IMAGE=docker.io/library/debian:bookworm-slim
@@ -16,10 +17,10 @@ FROM ${BASE_IMAGE} AS python
 
 # The standard library's bytecode is made again without time stamps in it: it stays valid wherever a builder
 # rewrites the files' times, and a read-only root could not repair it.
-RUN export DEBIAN_FRONTEND=noninteractive \
+RUN export DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=0 \
  && apt-get update \
  && apt-get install -y --no-install-recommends python3 \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/cache/ldconfig/* /var/log/* \
  && python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/lib/python3.11 /usr/lib/python3 \
  && groupadd --gid 1000 horovod \
  && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash horovod
@@ -63,9 +64,9 @@ FROM uv AS operator-packages
 
 COPY --from=lock /src/ ./
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --no-install-project --extra operator --extra azure \
+    uv sync --frozen --only-group operator-image \
  && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
- && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/venv/lib
+ && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
 
 
 # ---- Horovod, compiled against exactly the locked TensorFlow ----------------------------------------------
@@ -76,7 +77,7 @@ COPY --from=lock /src/ ./
 # not there, the compilers are installed. Of the other packages only TensorFlow's version matters: links suffice.
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
     export UV_LINK_MODE=symlink \
- && install() { uv sync --frozen --no-dev --no-install-project --extra trainer; } \
+ && install() { uv sync --frozen --only-group trainer; } \
  && exec 9> /root/.cache/uv/horovod.lock \
  && flock 9 \
  && { install || { apt-get install -y --no-install-recommends ${COMPILERS} && install; }; } \
@@ -84,6 +85,19 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && cp -a /opt/venv/bin/horovodrun /out/bin/ \
  && cp -aL /opt/venv/lib/python3.11/site-packages/horovod* /out/lib/python3.11/site-packages/ \
  && rm -rf /opt/venv
+
+
+# ---- the trainer's packages --------------------------------------------------------------------------------
+# In a stage of their own, although they are copied then: what a builder leaves behind of mounts is not always the same.
+FROM uv AS trainer-packages
+
+COPY --from=lock /src/ ./
+COPY --from=horovod /out/ /tmp/horovod/
+COPY images/slim.sh ./
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    uv sync --frozen --only-group trainer --no-install-package horovod \
+ && cp -a /tmp/horovod/. /opt/venv/ \
+ && ./slim.sh
 
 
 # ---- the trainer's packages for GPUs -----------------------------------------------------------------------
@@ -95,12 +109,10 @@ COPY --from=lock /src/ ./
 COPY images/slim.sh ./
 COPY images/cuda ./cuda
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
-    uv sync --frozen --no-dev --no-install-project --extra trainer-gpu --group cuda-build \
-        --no-install-package horovod \
+    uv sync --frozen --only-group trainer-gpu --only-group cuda-build --no-install-package horovod \
  && cuda/toolkit.sh \
- && uv sync --frozen --no-dev --no-install-project --extra trainer-gpu --group cuda-build \
-        --config-file cuda/uv.toml \
- && uv sync --frozen --no-dev --no-install-project --extra trainer-gpu --config-file cuda/uv.toml \
+ && uv sync --frozen --only-group trainer-gpu --only-group cuda-build --config-file cuda/uv.toml \
+ && uv sync --frozen --only-group trainer-gpu --config-file cuda/uv.toml \
  && ./slim.sh
 
 
@@ -114,7 +126,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
     touch README.md \
  && uv build --wheel --out-dir /tmp/wheel \
  && uv venv /opt/venv \
- && uv pip install --python /opt/venv --no-deps --no-index /tmp/wheel/*.whl \
+ && uv pip install --python /opt/venv --no-installer-metadata --no-deps --no-index /tmp/wheel/*.whl \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
  && mkdir -p /out/bin /out/lib/python3.11/site-packages \
  && cp -a /opt/venv/bin/horovodjob-operator /out/bin/ \
@@ -123,13 +135,12 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
 FROM lock AS trainer-project
 
 # Horovod's own Keras layers train without synchronisation on Keras 3: imports of them get this project's.
-COPY LICENSE ./
 COPY trainer ./trainer
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
-    touch README.md \
- && uv build --wheel --out-dir /tmp/wheel \
+    export PYTHONDONTWRITEBYTECODE=1 \
+ && uv build --wheel --out-dir /tmp/wheel trainer \
  && uv venv /opt/venv \
- && uv pip install --python /opt/venv --no-deps --no-index /tmp/wheel/*.whl \
+ && uv pip install --python /opt/venv --no-installer-metadata --no-deps --no-index /tmp/wheel/*.whl \
  && /opt/venv/bin/python -m horovodjob_trainer.stock_imports enable \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
  && mkdir -p /out/bin /out/lib/python3.11/site-packages \
@@ -158,10 +169,11 @@ FROM python AS trainer-system
 
 # Host keys that many clusters share would be no secret: a job brings its own.
 # /run/sshd is for jobs that run as root: the sshd of another user has no use for it.
-RUN export DEBIAN_FRONTEND=noninteractive \
+RUN export DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=0 \
  && apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates openmpi-bin openssh-client openssh-server \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* /etc/ssh/ssh_host_* \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/cache/ldconfig/* /var/log/* \
+ && rm -rf /etc/ssh/ssh_host_* \
  && mkdir -p /run/sshd \
  && install -d -o 1000 -g 1000 /workspace
 ENV HOME=/home/horovod
@@ -174,24 +186,7 @@ FROM trainer-system AS trainer
 LABEL org.opencontainers.image.title="HorovodJob trainer" \
       org.opencontainers.image.description="TensorFlow, Keras, Horovod, Open MPI and sshd for HorovodJobs, with a ready-made trainer" \
       org.opencontainers.image.licenses="Apache-2.0"
-ARG CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
-# Of what is mounted. Not every builder notices by itself that it has changed.
-ARG MOUNTED_DIGEST=""
-USER 0
-# More than a gigabyte: installed where it stays, instead of copied from a stage of its own.
-RUN --mount=type=cache,id=horovodjob-uv,target=/tmp/uv-cache \
-    --mount=type=bind,from=uv,source=/opt/uv,target=/tmp/uv \
-    --mount=type=bind,from=lock,source=/src,target=/tmp/lock \
-    --mount=type=bind,from=horovod,source=/out,target=/tmp/horovod \
-    --mount=type=bind,source=images,target=/tmp/images \
-    export SSL_CERT_FILE=${CA_BUNDLE} UV_CACHE_DIR=/tmp/uv-cache UV_LINK_MODE=copy \
- && export UV_PROJECT_ENVIRONMENT=/opt/venv UV_PYTHON=/usr/bin/python3.11 UV_PYTHON_DOWNLOADS=never \
- && cd /tmp/lock \
- && /tmp/uv/bin/uv sync --frozen --no-dev --no-install-project --extra trainer --no-install-package horovod \
- && cp -a /tmp/horovod/. /opt/venv/ \
- && /tmp/images/slim.sh \
- && rm -f /tmp/uv-*.lock
-USER 1000:1000
+COPY --from=trainer-packages /opt/venv /opt/venv
 COPY --from=trainer-project /out/ /opt/venv/
 
 FROM trainer-system AS trainer-gpu
@@ -210,6 +205,7 @@ COPY --from=trainer-project /out/ /opt/venv/
 FROM trainer-system AS mpi
 
 ARG CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+# Of what is mounted. Not every builder notices by itself that it has changed.
 ARG MOUNTED_DIGEST=""
 USER 0
 RUN --mount=type=cache,id=horovodjob-uv,target=/tmp/uv-cache \
@@ -220,7 +216,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/tmp/uv-cache \
  && cd /tmp/lock \
  && install() { \
       UV_PROJECT_ENVIRONMENT=$1 /tmp/uv/bin/uv sync \
-        --frozen --no-install-project --only-group mpi4py ${2:+--only-group $2}; \
+        --frozen --only-group mpi4py ${2:+--only-group $2}; \
     } \
  && install /opt/venv \
  && install /opt/openmpi openmpi \

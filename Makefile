@@ -7,8 +7,8 @@ CLUSTER := $(PYTHON) tests/cluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help demo demo-tutorial test times lint unit apiserver cli trainer trainer-gpu localcluster e2e environment images \
-        cluster-up cluster-down crd python
+.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts trainer trainer-gpu localcluster e2e \
+        environment images cluster-up cluster-down crd python
 
 help: ## print the targets
 	@echo "HorovodJob: distributed Keras/Horovod training on Kubernetes"
@@ -42,6 +42,10 @@ cli: environment ## run the tests of `hvj` against a real API server and servers
 	@$(STAGES) control-plane
 	@$(STAGES) cli
 
+charts: environment ## run the tests of charts, manifests, monitoring and releases against a real API server
+	@$(STAGES) helm
+	@$(STAGES) charts
+
 trainer: environment ## run the tests with real ranks under mpirun
 	@$(STAGES) trainer-environment
 	@$(STAGES) trainer
@@ -64,19 +68,25 @@ images: python ## build operator and trainer image, without Docker, and print th
 trainer-gpu: python ## build the trainer image for GPUs, check it and print its size (a quarter of an hour)
 	@$(PYTHON) tests/cluster/images.py build trainer-gpu
 
+release: environment ## build what a release consists of into dist/: images, charts, distributions, bills of materials
+	@.venv/bin/python release build
+
 cluster-up: python ## start the local cluster
 	@$(CLUSTER) up
 
 cluster-down: ## end the local cluster; nothing of it keeps running
 	@$(CLUSTER) down
 
-crd: environment ## generate the CustomResourceDefinition from the models
+crd: environment ## generate the CustomResourceDefinition, and the schema of the job chart's values, from the models
 	@.venv/bin/python -m horovodjob.api.crd manifests/base/crd.yaml
-	@echo "wrote manifests/base/crd.yaml"
+	@cp manifests/base/crd.yaml charts/horovodjob-operator/files/crd.yaml
+	@.venv/bin/python -m horovodjob.api.chart charts/horovodjob
+	@echo "wrote crd.yaml in manifests/base and charts/horovodjob-operator/files, and the job chart's values.schema.json"
 
-docs: environment ## generate docs/api.md from the models
+docs: environment ## generate docs/api.md from the models, and the tables of values in the charts' READMEs
 	@.venv/bin/python -m horovodjob.api.reference docs/api.md
 	@echo "wrote docs/api.md"
+	@PYTHONPATH=tests .venv/bin/python -m charts.readme charts/horovodjob-operator charts/horovodjob
 
 python:
 	@$(PYTHON) -c 'import sys; sys.exit("install Python 3.11 or newer as python3" if sys.version_info < (3, 11) else 0)'

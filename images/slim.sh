@@ -9,4 +9,7 @@ rm -rf nvidia/*/include nvidia/cuda_nvcc/nvvm/lib64 nvidia/cusolver/lib/libcusol
 find . -type d -name tests -prune -exec rm -rf {} +
 find . -name '*.a' -delete
 [ ! -x /usr/bin/strip ] || find horovod -name '*.so' -exec strip --strip-unneeded {} +
-python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash .
+# A process for each package: what one process compiles depends on what it compiled before. And nothing else writes
+# bytecode, which would have the time of its source in it.
+export PYTHONDONTWRITEBYTECODE=1
+printf '%s\0' * | xargs -0 -n 1 -P "$(nproc)" python3 -m compileall -q --invalidation-mode unchecked-hash

@@ -1,0 +1,1 @@
+"""Builds what a release consists of. Needs the repository; nothing here is part of a distribution."""

@@ -1,0 +1,57 @@
+"""The commands of `python release`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.errors import ClusterError
+from cluster.imagebuilder import ImageError
+from horovodjob_release.changelog import notes
+from horovodjob_release.errors import ReleaseError
+from horovodjob_release.images import ROLES
+from horovodjob_release.reproduction import image_digest
+from horovodjob_release.steps import build_release
+from horovodjob_release.version import project_version, set_version
+from stages.settings import StageError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command, and give the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except (ReleaseError, ImageError, ClusterError, StageError) as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    made = argparse.ArgumentParser(prog="release", description="Build what a release consists of.")
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    build = commands.add_parser("build", help="build everything into a new directory")
+    build.add_argument("--dist", type=Path, default=ROOT / "dist", help="directory, replaced if it exists (dist/)")
+    build.set_defaults(run=lambda options: build_release(ROOT, options.dist))
+    version = commands.add_parser("version", help="print the version, or set it everywhere")
+    version.add_argument("new", nargs="?", help="as in 1.2.3")
+    version.set_defaults(run=_version)
+    text = commands.add_parser("notes", help="print what CHANGELOG.md has about this version")
+    text.set_defaults(run=lambda _: print(notes(ROOT, project_version(ROOT))))
+    digest = commands.add_parser("digest", help="build an image in a cache of its own and print its digest")
+    digest.add_argument("role", choices=ROLES)
+    digest.add_argument("--cache", type=Path, help="directory for the build; by default one that is deleted again")
+    digest.set_defaults(run=lambda options: print(image_digest(ROOT, options.role, options.cache)))
+    return made
+
+
+def _version(options: argparse.Namespace) -> None:
+    if options.new:
+        for path in set_version(ROOT, options.new):
+            print(f"{path.relative_to(ROOT)}", file=sys.stderr)
+    print(project_version(ROOT))

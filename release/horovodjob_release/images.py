@@ -1,0 +1,56 @@
+"""The images of a release: built, checked, and described."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.images import build
+from horovodjob_release.errors import ReleaseError
+from horovodjob_release.licences import is_distributable, is_in_main
+from horovodjob_release.oci import write_oci_archive
+from horovodjob_release.packages import Package, image_packages
+
+# The image for GPUs contains NVIDIA's libraries: users build it, and agree to NVIDIA's terms, themselves.
+ROLES = ("operator", "trainer")
+REPOSITORY = "docker.io/horovodjob"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedImage:
+    """One image of the release."""
+
+    name: str
+    digest: str
+    archive: Path
+    packages: list[Package]
+
+
+def release_images(version: str, target: Path) -> list[ReleasedImage]:
+    """Write each image as an OCI archive. Raises ReleaseError where an image may not be distributed."""
+    return [
+        _released(role, Path(str(image.archive)), version, target)
+        for role, image in zip(ROLES, build(list(ROLES)), strict=True)
+    ]
+
+
+def obstacles(packages: list[Package]) -> list[str]:
+    """Why an image with these packages may not be distributed, one sentence for each package."""
+    found = []
+    for package in packages:
+        if package.kind == "deb":
+            if not is_in_main(package.section):
+                found.append(f"{package.name} is in Debian's {package.section}, and only main is free to distribute")
+            if not package.has_copyright_file:
+                found.append(f"{package.name} has no copyright file in the image, which its licence requires")
+        elif not all(is_distributable(licence) for licence in package.licences):
+            found.append(f"{package.name} states {', '.join(package.licences)}, which licences.py does not allow")
+    return found
+
+
+def _released(role: str, source: Path, version: str, target: Path) -> ReleasedImage:
+    packages = image_packages(source)
+    if found := obstacles(packages):
+        raise ReleaseError(f"the image {role} may not be distributed: {'; '.join(found)}")
+    archive, name = target / f"{role}-{version}.oci.tar", f"{REPOSITORY}/{role}:{version}"
+    return ReleasedImage(name, write_oci_archive(source, name, archive), archive, packages)

@@ -1,0 +1,96 @@
+"""Images of a release: reproducible archives, bills of materials, and what keeps an image from being distributed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from horovodjob_release.errors import ReleaseError
+from horovodjob_release.images import obstacles
+from horovodjob_release.oci import write_oci_archive
+from horovodjob_release.packages import Package, image_packages
+from horovodjob_release.report import licence_report
+from horovodjob_release.sbom import bill_of_materials, components, image_component
+from release.image import read
+
+NAME = "docker.io/horovodjob/operator:1.2.3"
+
+
+def test_the_same_image_gives_the_same_archive(image: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "1.oci.tar", tmp_path / "2.oci.tar"
+    digest = write_oci_archive(image, NAME, first)
+    assert write_oci_archive(image, NAME, second) == digest
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_an_archive_has_its_image_under_its_name_and_each_blob_under_its_digest(image: Path, tmp_path: Path) -> None:
+    digest = write_oci_archive(image, NAME, tmp_path / "oci.tar")
+    files = read(tmp_path / "oci.tar")
+    (entry,) = json.loads(files["index.json"])["manifests"]
+    assert (entry["digest"], entry["annotations"]["io.containerd.image.name"]) == (digest, NAME)
+    blobs = {name.rpartition("/")[2]: content for name, content in files.items() if name.startswith("blobs/")}
+    assert {hashlib.sha256(content).hexdigest() for content in blobs.values()} == set(blobs)
+    manifest = json.loads(blobs[digest.removeprefix("sha256:")])
+    assert len(manifest["layers"]) == 3
+
+
+def test_a_damaged_layer_is_refused(image: Path, tmp_path: Path) -> None:
+    content = image.read_bytes()
+    assert content.count(b"Name: kept") == 1
+    damaged = tmp_path / "damaged.tar"
+    damaged.write_bytes(content.replace(b"Name: kept", b"Name: keep"))
+    with pytest.raises(ReleaseError, match="damaged"):
+        write_oci_archive(damaged, NAME, tmp_path / "oci.tar")
+
+
+def test_the_packages_are_those_that_the_last_layer_leaves(image: Path) -> None:
+    found = image_packages(image)
+    assert [(package.kind, package.name, package.version, package.licences) for package in found] == [
+        ("deb", "base-files", "12.4", ("GPL-2+",)),
+        ("deb", "linked", "2", ("GPL-2+",)),
+        ("pypi", "kept", "1.0", ("MIT",)),
+    ]
+    assert obstacles(found) == []
+
+
+def test_the_bill_of_materials_is_valid_and_the_same_each_time(image: Path) -> None:
+    subject = image_component("docker.io/horovodjob/operator", "1.2.3", "sha256:0")
+    bill = bill_of_materials(subject, image_packages(image))
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
+    urls = {one["purl"] for one in components(bill)}
+    assert urls == {"pkg:deb/debian/base-files@12.4", "pkg:deb/debian/linked@2", "pkg:pypi/kept@1.0"}
+    assert bill_of_materials(subject, image_packages(image)) == bill
+
+
+def test_the_list_of_licences_has_a_row_for_each_package(image: Path) -> None:
+    page = licence_report(NAME, image_packages(image))
+    assert "| base-files | 12.4 | Debian | GPL-2+ |" in page
+    assert "| kept | 1.0 | PyPI | MIT |" in page
+
+
+@pytest.mark.parametrize(
+    ("package", "reason"),
+    [
+        (Package("deb", "a", "1", (), "non-free/libs"), "a is in Debian's non-free/libs"),
+        (Package("deb", "a", "1", (), "libs", has_copyright_file=False), "a has no copyright file in the image"),
+        (Package("pypi", "a", "1", ("LicenseRef-NVIDIA",)), "a states LicenseRef-NVIDIA"),
+        (Package("pypi", "a", "1", ("MIT AND AGPL-3.0-only",)), "a states MIT AND AGPL-3.0-only"),
+        (Package("pypi", "a", "1", ("NOASSERTION",)), "a states NOASSERTION"),
+    ],
+)
+def test_what_may_not_be_distributed_is_named(package: Package, reason: str) -> None:
+    (found,) = obstacles([package])
+    assert found.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "package",
+    [Package("pypi", "a", "1", ("MIT OR AGPL-3.0-only",)), Package("deb", "libx11-data", "1", (), "x11")],
+)
+def test_one_of_alternative_licences_and_any_section_of_main_suffice(package: Package) -> None:
+    assert obstacles([package]) == []

@@ -1,0 +1,62 @@
+"""One version everywhere, and a changelog that has it."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from api.client import ROOT
+from horovodjob_release.changelog import HEADING, KINDS, notes, sections
+from horovodjob_release.errors import ReleaseError
+from horovodjob_release.version import mentions, project_version, set_version
+
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_place_that_repeats_the_version_has_that_of_pyproject() -> None:
+    version, found = project_version(ROOT), list(mentions(ROOT))
+    assert [(str(one.path.relative_to(ROOT)), one.version) for one in found if one.version != version] == []
+    files = {str(one.path.relative_to(ROOT)) for one in found}
+    assert files >= {
+        "pyproject.toml",
+        "uv.lock",
+        "trainer/pyproject.toml",
+        "charts/horovodjob-operator/Chart.yaml",
+        "charts/horovodjob/Chart.yaml",
+        "manifests/base/kustomization.yaml",
+        "docs/quickstart.md",
+    }
+
+
+def test_one_command_sets_it_everywhere(tmp_path: Path) -> None:
+    for name in {str(one.path.relative_to(ROOT)) for one in mentions(ROOT)}:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    count = len(list(mentions(ROOT)))
+    set_version(tmp_path, "12.34.5-rc.1")
+    assert [one.version for one in mentions(tmp_path)] == ["12.34.5-rc.1"] * count
+    assert tomllib.loads((tmp_path / "trainer/pyproject.toml").read_text())["project"]["version"] == "12.34.5-rc.1"
+
+
+@pytest.mark.parametrize("wrong", ["1.0", "v1.0.0", "1.0.0 ", "latest"])
+def test_what_is_no_version_is_refused_and_changes_nothing(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n')
+    with pytest.raises(ReleaseError, match=r"use MAJOR\.MINOR\.PATCH"):
+        set_version(tmp_path, wrong)
+    assert project_version(tmp_path) == "0.1.0"
+
+
+def test_the_changelog_has_this_version_and_what_is_not_released_yet() -> None:
+    assert next(iter(sections(CHANGELOG))) == "Unreleased"
+    assert "### Added" in notes(ROOT, project_version(ROOT))
+    kinds = [line.removeprefix("### ") for line in CHANGELOG.splitlines() if line.startswith("### ")]
+    assert set(kinds) <= set(KINDS)
+    assert [heading["version"] for heading in HEADING.finditer(CHANGELOG) if not heading["date"]] == ["Unreleased"]
+
+
+def test_a_release_without_notes_is_refused() -> None:
+    with pytest.raises(ReleaseError, match=r"add `## \[9\.9\.9\] - YYYY-MM-DD`"):
+        notes(ROOT, "9.9.9")
