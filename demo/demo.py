@@ -27,6 +27,9 @@ STAGES = ROOT / "tests" / "stages"
 # Which local cluster, should there be several.
 CLUSTER_NAME = os.environ.get("CLUSTER_NAME", "main")
 EXAMPLE = ROOT / "manifests" / "examples" / "digits.yaml"
+CHART = ROOT / "charts" / "horovodjob-operator"
+SYSTEM = "horovodjob-system"
+RELEASE = "horovodjob-operator"
 NAMESPACE = "horovodjob-demo"
 JOB = "digits"
 CLAIM = "digits-data"
@@ -59,16 +62,22 @@ class Target:
 
     kubeconfig: str
     kubectl_program: str
+    helm_program: str
     local: bool
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
         """What kubectl prints. Raises DemoError with kubectl's own words."""
-        done = subprocess.run(
-            self.command(*arguments), input=given, env=self.env, capture_output=True, text=True, check=False
-        )
+        return self._run(self.command(*arguments), given)
+
+    def helm(self, *arguments: str) -> str:
+        """What Helm prints. Raises DemoError with Helm's own words."""
+        return self._run([self.helm_program, *arguments])
+
+    def _run(self, command: list[str], given: str | None = None) -> str:
+        done = subprocess.run(command, input=given, env=self.env, capture_output=True, text=True, check=False)
         if done.returncode:
             words = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-            raise DemoError(f"kubectl {' '.join(arguments[:3])}: {words[-1]}")
+            raise DemoError(f"{Path(command[0]).name} {' '.join(command[1:4])}: {words[-1]}")
         return done.stdout
 
     def command(self, *arguments: str) -> list[str]:
@@ -103,11 +112,16 @@ def target() -> Target:
         # The binaries and the images beside each other: the first time, both are compiled.
         run_step("the cluster's binaries and the images", [sys.executable, str(STAGES), "builds"])
         run_step("local cluster", [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "up"])
-    built = CACHE / "bin" / "kubectl"
-    program = str(built) if built.exists() else shutil.which("kubectl")
-    if not program:
-        raise DemoError("there is no kubectl on PATH")
-    return Target(given or own, program, local=not given)
+    return Target(given or own, program("kubectl"), program("helm4", "helm"), local=not given)
+
+
+def program(built: str, on_path: str = "") -> str:
+    """The program that this project has built, else the one on PATH, which can have another name."""
+    own = CACHE / "bin" / built
+    found = str(own) if own.exists() else shutil.which(on_path or built)
+    if not found:
+        raise DemoError(f"there is no {on_path or built} on PATH")
+    return found
 
 
 def run_step(what: str, command: list[str]) -> None:
@@ -128,31 +142,34 @@ def images(on: Target) -> dict[str, str]:
 
 
 def install_operator(on: Target, image: str) -> None:
-    """Applies the manifests with this image and waits until the operator is ready."""
-    say(f"== operator {image}")
-    rendered = on.kubectl("kustomize", str(ROOT / "manifests" / "base"))
-    rendered = re.sub(r"(?m)^(\s*(?:- )?image:) horovodjob/operator\S*$", rf"\1 {image}", rendered)
-    on.kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=demo", "-f", "-", given=rendered)
-    on.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/horovodjobs.horovodjob.dev")
-    deployments = on.get("deployments", "-A", "-l", "app.kubernetes.io/name=horovodjob-operator") or {"items": []}
-    if not deployments["items"]:
-        raise DemoError("manifests/base has no Deployment labelled app.kubernetes.io/name=horovodjob-operator")
-    for deployment in deployments["items"]:
-        name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
-        try:
-            on.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=120s")
-        except DemoError as error:
-            pods = (on.get("-n", namespace, "pods") or {"items": []})["items"]
-            raise DemoError(f"the operator does not get ready: {pods_line(pods)}") from error
-        say(f"operator ready: {namespace}/{name}")
+    """Installs the chart with this image and waits until the operator is ready."""
+    say(f"== operator {image}: Helm release {RELEASE} in {SYSTEM}")
+    on.apply(restricted_namespace(SYSTEM))
+    repository, _, tag = image.rpartition(":")
+    values = f"image.repository={repository},image.tag={tag},replicas=1"
+    # On the local cluster, what kubectl has applied from the manifests becomes part of the release. Not a Deployment:
+    # its selector cannot change.
+    adoption = ("--take-ownership", "--force-conflicts") if on.local else ()
+    install = ("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM, *adoption)
+    try:
+        on.helm(*install, "--set", values, "--wait", "--timeout=120s")
+    except DemoError as error:
+        pods = (on.get("-n", SYSTEM, "pods") or {"items": []})["items"]
+        raise DemoError(f"{error}; {pods_line(pods)}") from error
+    say(f"operator ready: {SYSTEM}/{RELEASE}")
+
+
+def restricted_namespace(name: str) -> dict[str, Any]:
+    """A namespace at Pod Security restricted."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def prepare_namespace(on: Target) -> Path | None:
     """Makes the namespace and the volume; gives the volume's directory where that is on this machine."""
     say(f"== namespace {NAMESPACE}, Pod Security restricted")
     wait_while_terminating(on)
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    on.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    on.apply(restricted_namespace(NAMESPACE))
     old = on.get("-n", NAMESPACE, "horovodjob", JOB)
     if old:
         say(f"deleting the {JOB} of an earlier run")

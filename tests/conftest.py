@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import hypothesis
 import pytest
+
+# A busy machine takes as long as it takes to make an example, and to try it.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 # Test id, as pytest prints it -> why it cannot run everywhere.
 ALLOWED_SKIPS: dict[str, str] = {}

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from api.client import Api, install_definition
+from api.client import Api
 from api.distribution import one_control_plane
+from api.fixtures import api, plane
 from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
@@ -16,6 +17,7 @@ from cluster.apiserver import ControlPlane
 
 NUMBERS = itertools.count(1)
 
+__all__ = ["api", "plane"]
 
 pytest_xdist_make_scheduler = one_control_plane("tests/cli")
 
@@ -27,21 +29,6 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane]:
-    """etcd, API server, and the controllers that delete what is left of namespaces and owners."""
-    with ControlPlane(controllers=True) as started:
-        yield started
-
-
-@pytest.fixture(scope="session")
-def api(plane: ControlPlane) -> Api:
-    """The administrator's connection, with the CRD installed."""
-    connection = Api(plane)
-    install_definition(connection)
-    return connection
 
 
 @pytest.fixture(scope="session")

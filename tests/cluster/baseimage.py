@@ -1,4 +1,4 @@
-"""The base image: a minimal Debian from debootstrap, with its security updates."""
+"""The base image: a minimal Debian from debootstrap, with its security updates. Same packages, same bytes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from pathlib import Path
 from cluster.imagebuilder import IMAGES, SUITE, Buildah, new_log, run_logged, say, system_path, unmount_below
 
 # A new number makes the base image anew, for everybody.
-BASE_VERSION = 1
+BASE_VERSION = 2
 BASE_IMAGE = f"localhost/horovodjob/base:{SUITE}-{BASE_VERSION}"
-# What the official slim image leaves out as well.
-UNWANTED = ("usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian")
-DPKG_EXCLUDES = "".join(f"path-exclude /{path}/*\n" for path in UNWANTED)
+# What the official slim image leaves out as well; like it, this one keeps the licences.
+UNWANTED = ("usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian")
+DOCUMENTS, LICENCE = "usr/share/doc", "copyright"
+DPKG_RULES = (
+    "".join(f"path-exclude /{path}/*\n" for path in (*UNWANTED, DOCUMENTS)) + f"path-include /{DOCUMENTS}/*/{LICENCE}\n"
+)
+# What differs from one machine, or from one installation, to the next.
+VOLATILE = ("var/cache/apt", "var/cache/debconf", "var/cache/ldconfig", "var/lib/apt/lists", "var/log")
 
 
 def make_base(buildah: Buildah) -> None:
@@ -29,7 +34,7 @@ def make_base(buildah: Buildah) -> None:
             os.chmod(folder, 0o755)
             fill_root(Path(folder), new_log("base"))
             partial = archive.with_suffix(".partial")
-            pack = ["tar", "-C", folder, "--numeric-owner", "-cf", str(partial), "."]
+            pack = ["tar", "-C", folder, "--numeric-owner", "--sort=name", "--mtime=@0", "-cf", str(partial), "."]
             run_logged(pack, new_log("base-archive"))
             partial.replace(archive)
     with tempfile.TemporaryDirectory(prefix="context-", dir=IMAGES) as folder:
@@ -51,7 +56,7 @@ def debian_sources() -> dict[str, str]:
 
 def fill_root(root: Path, log: Path) -> None:
     """Installs a minimal Debian with its security updates into a folder."""
-    environment = {**os.environ, "PATH": system_path(), "DEBIAN_FRONTEND": "noninteractive"}
+    environment = {**os.environ, "PATH": system_path(), "DEBIAN_FRONTEND": "noninteractive", "SOURCE_DATE_EPOCH": "0"}
     sources = debian_sources()
     try:
         command = ["debootstrap", "--variant=minbase", SUITE, str(root)]
@@ -61,17 +66,19 @@ def fill_root(root: Path, log: Path) -> None:
     if SUITE in sources:
         lines = [f"deb {site} {suite} main\n" for suite, site in sources.items()]
         (root / "etc/apt/sources.list").write_text("".join(lines))
-    (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(DPKG_EXCLUDES)
+    (root / "etc/dpkg/dpkg.cfg.d/slim").write_text(DPKG_RULES)
     (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")  # packages start no services
     (root / "usr/sbin/policy-rc.d").chmod(0o755)
     shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
     for step in (["apt-get", "update"], ["apt-get", "-y", "--no-install-recommends", "dist-upgrade"]):
         run_logged(["chroot", str(root), *step], log, env={**environment, "LC_ALL": "C"})
-    (root / "etc/resolv.conf").write_text("")
-    empty = (*UNWANTED, "var/cache/apt", "var/lib/apt/lists", "var/log")
-    for pattern in [f"{path}/*" for path in empty]:
-        for path in root.glob(pattern):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    for name in ("etc/resolv.conf", "etc/hostname"):
+        (root / name).write_text("")
+    for path in [path for name in (*UNWANTED, *VOLATILE) for path in (root / name).glob("*")]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for path in list((root / DOCUMENTS).rglob("*")):
+        if path.name != LICENCE and (path.is_file() or not path.exists()):
+            path.unlink()

@@ -14,6 +14,8 @@ from cluster.versions import Group, check_pins, versions
 IMAGES = {"pause": "registry.k8s.io/pause", "coredns": "registry.k8s.io/coredns/coredns"}
 # What tests against an API server without a node need: the first group, so that they begin before the rest is built.
 CONTROL_PLANE = "control-plane"
+# What a cluster runs: not Helm, which its users run.
+CLUSTER = (CONTROL_PLANE, "node", "containerd", "azure-files")
 
 
 class Binaries:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from cluster.apiserver import ControlPlane
-from cluster.binaries import Binaries
+from cluster.binaries import CLUSTER, Binaries
 from cluster.errors import ClusterError
 from cluster.health import problems
 from cluster.lifecycle import LocalCluster
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> 
             Binaries(cluster.cache).download(progress, tuple(arguments.names))
         case "up":
             check_machine(cluster, progress)
-            Binaries(cluster.cache).ensure(progress)
+            Binaries(cluster.cache).ensure(progress, CLUSTER)
             LocalCluster(cluster, progress).up()
             print(f"KUBECONFIG={cluster.kubeconfig}")
         case "down":

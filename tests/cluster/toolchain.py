@@ -51,7 +51,7 @@ class Go:
     def build(self, group: Group, output: Path, progress: Progress) -> None:
         """Build the binaries of `group` into `output`."""
         command = [self.command, "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-gcflags={GCFLAGS}"]
-        command += [f"-ldflags={group.ldflags}", "-o", f"{output}/", *group.packages]
+        command += [f"-ldflags={group.ldflags}", "-o", f"{output}/{group.binary}", *group.packages]
         self._run(f"building {group.name}", command, group.source, progress)
 
     def _run(self, what: str, command: list[str], source: Path, progress: Progress, **settings: str) -> None:

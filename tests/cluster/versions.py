@@ -32,6 +32,8 @@ class Group:
     directory: str
     packages: tuple[str, ...]
     components: tuple[Component, ...]
+    binary: str = ""
+    """Name of the only binary, where its package has the name of another one."""
 
     @property
     def source(self) -> Path:
@@ -40,7 +42,7 @@ class Group:
 
     @property
     def binaries(self) -> tuple[str, ...]:
-        return tuple(package.rsplit("/", 1)[-1] for package in self.packages)
+        return (self.binary,) if self.binary else tuple(package.rsplit("/", 1)[-1] for package in self.packages)
 
     @property
     def ldflags(self) -> str:
@@ -51,7 +53,7 @@ class Group:
     @property
     def key(self) -> str:
         """Changes with anything that could change the binaries."""
-        digest = hashlib.sha256(repr((self.packages, self.components, GCFLAGS)).encode())
+        digest = hashlib.sha256(repr((self.packages, self.components, GCFLAGS)).encode() + self.binary.encode())
         own = [self.source / package for package in self.packages if package.startswith("./")]
         programs = sorted(file for directory in own for file in directory.iterdir())
         for file in (self.source / "go.mod", self.source / "go.sum", *programs):
@@ -83,17 +85,26 @@ class Versions:
 def versions() -> Versions:
     """The pinned versions."""
     pinned = tomllib.loads((HERE / "versions.toml").read_text())
-    components = tuple(
-        Component(name, table["version"], table.get("module"), tuple(table.get("stamps", {}).items()))
+    components = {
+        name: Component(name, table["version"], table.get("module"), tuple(table.get("stamps", {}).items()))
         for name, table in pinned.items()
         if "version" in table
-    )
+    }
+    tables = pinned["groups"]
+    own = {name for table in tables.values() for name in table.get("components", ())}
+    shared = [name for name in components if name not in own]
     groups = tuple(
-        Group(name, table["directory"], tuple(table["packages"]), components)
-        for name, table in pinned["groups"].items()
+        Group(
+            name,
+            table["directory"],
+            tuple(table["packages"]),
+            tuple(components[component] for component in table.get("components", shared)),
+            table.get("binary", ""),
+        )
+        for name, table in tables.items()
     )
     go = pinned["go"]
-    return Versions(go["minimum"], go["pypi"], components, groups, tuple(pinned["debian"]["packages"]))
+    return Versions(go["minimum"], go["pypi"], tuple(components.values()), groups, tuple(pinned["debian"]["packages"]))
 
 
 def check_pins(components: tuple[Component, ...]) -> None:

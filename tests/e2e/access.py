@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 JOBS = "/apis/horovodjob.dev/v1beta1"
 MERGE_PATCH = "application/merge-patch+json"
-POLL_SECONDS = 0.05
+# Each look may be a request to the API server, so what takes long is asked for less often.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.25
 # Ends a wait that is hopeless. On a busy machine everything takes longer, so no test depends on its length.
 DEADLINE_SECONDS = 900.0
 REQUEST_SECONDS = 60
@@ -36,11 +37,12 @@ class Refused(Exception):
 def wait_for(what: str, condition: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
     """The first true answer of `condition`. Raises AssertionError when there is none in time."""
     seconds = max(seconds, DEADLINE_SECONDS)
-    deadline = time.monotonic() + seconds
+    begin = time.monotonic()
     while not (answer := condition()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begin
+        if waited > seconds:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(min(max(waited / 10, SHORTEST_PAUSE), LONGEST_PAUSE))
     return answer
 
 

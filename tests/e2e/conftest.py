@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from charts.helm import HELM3, HELM4, Helm
 from cluster.settings import Cluster
 from e2e import install, local_only, once
 from e2e.access import JOBS, Api, Kubectl
@@ -19,6 +20,7 @@ from e2e.invariants import kstatus_program
 from e2e.once import Once
 from e2e.recorder import Recorder
 from e2e.space import Space
+from gitops.samples import write_samples
 
 OPERATOR = pytest.StashKey[Operator]()
 NOT_RUN = pytest.StashKey[dict[str, str]]()
@@ -133,18 +135,29 @@ def kubectl(target: Target) -> Kubectl:
 
 
 @pytest.fixture(scope="session")
+def helm(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm 4, as the administrator."""
+    return Helm(HELM4, target.kubeconfig, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def helm3(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm 3, as the administrator."""
+    return Helm(HELM3, target.kubeconfig, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
 def operator(
     target: Target,
     images: dict[str, str],
     api: Api,
     kubectl: Kubectl,
+    helm: Helm,
     prepared: Once,
-    tmp_path_factory: pytest.TempPathFactory,
     pytestconfig: pytest.Config,
 ) -> Iterator[Operator]:
-    """The operator, installed from the manifests."""
-    overlay = tmp_path_factory.mktemp("install")
-    prepared("operator", lambda: install.install_operator(kubectl, images["operator"], overlay))
+    """The operator, installed from the chart."""
+    prepared("operator", lambda: install.install_operator(helm, kubectl, images))
     running = Operator(api, target)
     running.running()
     pytestconfig.stash[OPERATOR] = running
@@ -155,9 +168,12 @@ def operator(
 
 
 @pytest.fixture(scope="session")
-def jobs(operator: Operator, api: Api) -> Recorder:
-    """Every version of every job since the session began."""
-    return Recorder(api, f"{JOBS}/horovodjobs").begin()
+def jobs(operator: Operator, api: Api) -> Iterator[Recorder]:
+    """Every version of every job since the session began; samples of them are written to HEALTH_SAMPLES."""
+    recorder = Recorder(api, f"{JOBS}/horovodjobs").begin()
+    yield recorder
+    if directory := os.environ.get("HEALTH_SAMPLES"):
+        write_samples(recorder.history.values(), Path(directory))
 
 
 @pytest.fixture(scope="session")

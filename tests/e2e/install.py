@@ -18,6 +18,7 @@ from pathlib import Path
 
 import urllib3
 
+from charts.helm import Helm
 from cluster.invocation import invoke
 from cluster.settings import DEFAULT_NAME, Cluster
 from cluster.static_image import ARCHITECTURES, tar
@@ -26,7 +27,10 @@ from e2e.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "tests" / "cluster"
+CHARTS = ROOT / "charts"
+CHART = CHARTS / "horovodjob-operator"
 SYSTEM = "horovodjob-system"
+RELEASE = "horovodjob-operator"
 OPERATOR = "app.kubernetes.io/name=horovodjob-operator"
 OPERATOR_PODS = f"/api/v1/namespaces/{SYSTEM}/pods"
 ROOT_IMAGE = "docker.io/horovodjob/e2e-root-user:1"
@@ -116,19 +120,24 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def install_operator(kubectl: Kubectl, image: str, directory: Path) -> None:
-    """`kubectl apply -k` on an overlay of manifests/base that names the image, until the operator is ready."""
-    name, _, tag = image.rpartition(":")
-    overlay = directory / "overlay"
-    overlay.mkdir()
-    kustomization = {
-        "resources": [os.path.relpath(ROOT / "manifests" / "base", overlay)],
-        "images": [{"name": "horovodjob/operator", "newName": name, "newTag": tag}],
-    }
-    (overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
-    kubectl("apply", "-k", str(overlay))
-    kubectl("wait", "--for=condition=Established", "--timeout=300s", "crd/horovodjobs.horovodjob.dev", seconds=330)
-    kubectl("-n", SYSTEM, "rollout", "status", "deployment/horovodjob-operator", "--timeout=300s", seconds=330)
+def operator_values(images: dict[str, str]) -> tuple[str, ...]:
+    """Options of Helm for one pod of the operator, with these images."""
+    repository, _, tag = images["operator"].rpartition(":")
+    values = f"replicas=1,image.repository={repository},image.tag={tag},tests.image={images['trainer']}"
+    return ("--set", values)
+
+
+def install_operator(helm: Helm, kubectl: Kubectl, images: dict[str, str]) -> None:
+    """`helm upgrade --install` of the chart, in a namespace at Pod Security restricted, until the operator is ready.
+
+    What was applied from the manifests before becomes part of the release, but for the Deployment: its selector cannot
+    change, so delete it first.
+    """
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}}
+    kubectl("apply", "-f", "-", given=json.dumps(namespace))
+    install = ("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM, "--wait", "--timeout=15m")
+    helm(*install, "--take-ownership", "--force-conflicts", *operator_values(images))
 
 
 class Operator:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cluster.settings import cache_directory
 from e2e.access import Object
+from gitops.health import disagreements
 
 EDGES = {
     "": {"Queued", "Starting", "Suspended", "Terminating"},
@@ -42,9 +43,10 @@ COUNTERS = ("attempt", "restarts", "preemptions")
 def violations(histories: Sequence[Sequence[Object]]) -> list[str]:
     """Sentences about what must not be, over all versions of jobs, the oldest of each first."""
     found = [words for history in histories for words in _of_one_job(history)]
+    versions = [version for history in histories for version in history]
     if program := kstatus_program():
-        found += kstatus_violations(program, [version for history in histories for version in history])
-    return found
+        found += kstatus_violations(program, versions)
+    return found + list(disagreements(versions))
 
 
 def _of_one_job(history: Sequence[Object]) -> Iterator[str]:
@@ -63,7 +65,8 @@ def a_phase_follows_only_the_phases_it_may(old: Object, new: Object) -> Iterator
 
 
 def a_terminal_status_never_changes(old: Object, new: Object) -> Iterator[str]:
-    if _status(old).get("phase") in FINISHED and old["status"] != new["status"]:
+    generation = {"observedGeneration": new["status"].get("observedGeneration")}
+    if _status(old).get("phase") in FINISHED and old["status"] | generation != new["status"]:
         yield f"the terminal status {old['status']} became {new['status']}"
 
 

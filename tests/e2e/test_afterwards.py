@@ -40,7 +40,9 @@ def test_the_operator_was_never_refused_anything_that_it_has_no_right_to(local: 
                     # A request with an expired token has no user.
                     by_operator = "horovodjob-operator" in event["user"].get("username", "")
                     own += by_operator
-                    if by_operator and event["annotations"]["authorization.k8s.io/decision"] == "forbid":
+                    forbidden = event["annotations"]["authorization.k8s.io/decision"] == "forbid"
+                    # `helm uninstall` deletes the rights, too, so the operator cannot release its Lease as it ends.
+                    if by_operator and forbidden and "/leases/" not in event["requestURI"]:
                         refused.append((event["verb"], event["requestURI"]))
     assert own, "the audit log shows no request of the operator"
     assert not refused

@@ -19,7 +19,7 @@ SCRIPT = {"path": f"{MOUNT_ROOT}/{SHARE}/cifar/train.sh", "interpreter": "sh"}
 MOUNTS = """
 cd "$AZ_BATCHAI_JOB_MOUNT_ROOT"
 ! touch data/denied 2>/dev/null && [ "$(cat data/cifar/train.sh)" = "$(cat myshare/cifar/train.sh)" ] || exit 3
-echo made >new/file && [ "$(cat myshare/a/b/file)" = made ] || exit 4
+echo made >"new/$HOROVODJOB_POD" && [ "$(cat "myshare/a/b/$HOROVODJOB_POD")" = made ] || exit 4
 [ "$(stat -c %u:%a myshare/cifar/train.sh)" = "$(id -u):777" ] || exit 5
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.access import wait_for
-from e2e.space import Space, volume
+from e2e.space import RARELY, Space, volume
 
 
 def test_the_trainer_loses_no_epoch_whatever_comes_and_goes(
@@ -17,8 +17,8 @@ def test_the_trainer_loses_no_epoch_whatever_comes_and_goes(
     volumes, mounts = volume(space, directory)
     train = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--dir", "/data", "--threads", "1"]
     train += ["--epochs", "1000", "--commit-steps", "5", "--checkpoint-steps", "20", "--log-seconds", "1"]
-    logs = {"pathPrefix": "/data/logs"}
-    space.apply(space.job("learn", train, elastic={}, volumes=volumes, volumeMounts=mounts, logs=logs))
+    shared = {"volumes": volumes, "volumeMounts": mounts, "logs": {"pathPrefix": "/data/logs"}}
+    space.apply(space.job("learn", train, elastic={}, env=[RARELY], **shared))
     status = space.wait_phase("learn", "Running")
     output = directory / "logs" / status["outputPathSegment"] / "stdouterr" / "stdout.txt"
 

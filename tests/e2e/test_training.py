@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.access import Object, wait_for
-from e2e.space import Space, volume
+from e2e.space import RARELY, Space, volume
 
 EPOCHS = 2
 STEPS_PER_EPOCH = 45
@@ -38,7 +38,8 @@ def space(module_space: Space, directory: Path) -> Space:
     script = {"path": "/data/job.sh", "interpreter": "sh", "args": ["two words"]}
 
     def train(name: str, *flags: str) -> Object:
-        return module_space.job(name, [*TRAIN, "--dir", f"/data/{name}", *flags], worker={"replicas": 2}, **shared)
+        command = [*TRAIN, "--dir", f"/data/{name}", *flags]
+        return module_space.job(name, command, worker={"replicas": 2}, env=[RARELY], **shared)
 
     module_space.apply(
         # It would train for an hour, so it never ends before a test disturbs it.

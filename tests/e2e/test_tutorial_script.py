@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from e2e.space import Space, volume
+from e2e.space import RARELY, Space, volume
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "manifests" / "examples" / "tutorial-script.yaml"
@@ -50,6 +50,10 @@ def _example(space: Space) -> dict[str, Any]:
     own = space.job(job["metadata"]["name"], worker={"replicas": 2})
     spec |= {name: own["spec"][name] for name in ("image", "worker", "launcher")}
     spec["volumes"][0]["persistentVolumeClaim"]["claimName"] = "data"
-    spec["env"] += [{"name": "TRAINER_DATASET", "value": "digits"}, {"name": "TRAINER_MAX_EPOCHS", "value": "1"}]
+    spec["env"] += [
+        {"name": "TRAINER_DATASET", "value": "digits"},
+        {"name": "TRAINER_MAX_EPOCHS", "value": "1"},
+        RARELY,
+    ]
     job["metadata"]["namespace"] = space.name
     return job

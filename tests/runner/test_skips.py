@@ -51,7 +51,7 @@ def test_a_run_of_pytest_without_a_test_fails(tmp_path: Path) -> None:
     assert run_pytest(tmp_path, {}).returncode != 0
 
 
-@pytest.mark.parametrize("name", ["unit", "apiserver", "trainer", "localcluster", "e2e", "e2e-serial"])
+@pytest.mark.parametrize("name", ["unit", "apiserver", "charts", "trainer", "localcluster", "e2e", "e2e-serial"])
 def test_a_stage_whose_folder_is_missing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr("stages.catalog.ROOT", tmp_path)
     with pytest.raises(StageError, match="is missing"):

@@ -16,6 +16,7 @@ from stages.settings import ROOT, StageError
 
 NEEDS_APISERVER = ("tests/api", "tests/handling")
 NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
+NEEDS_HELM = ("tests/charts", "tests/gitops", "tests/monitoring", "tests/release")
 NEEDS_TENSORFLOW = ("tests/trainer",)
 NEEDS_NODES = ("tests/cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
@@ -32,7 +33,7 @@ def prerequisites() -> None:
 
 def unit() -> None:
     """Tests that need neither an API server nor TensorFlow nor a cluster."""
-    others = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
+    others = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_HELM, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
     _test(("tests",), *(f"--ignore={path}" for path in others))
 
 
@@ -44,6 +45,11 @@ def apiserver() -> None:
 def command_line() -> None:
     """Tests of `hvj` against a real API server and servers that speak Azure's protocols."""
     _test(NEEDS_COMMAND_LINE, *_beside(APISERVER_WORKERS))
+
+
+def charts() -> None:
+    """Tests of what is installed, against a real API server without a node: charts, manifests, monitoring, releases."""
+    _test(NEEDS_HELM, *_beside(APISERVER_WORKERS))
 
 
 def trainer() -> None:
@@ -100,12 +106,15 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "unit": unit,
     "downloads": lambda: cluster("download"),
     "control-plane": lambda: cluster("build", "control-plane"),
+    "helm": lambda: cluster("build", "control-plane", "helm4", "helm3"),
     "binaries": lambda: cluster("build"),
+    "demo-binaries": lambda: cluster("build", "control-plane", "node", "containerd", "azure-files", "helm4"),
     "small-images": lambda: images("build", "operator", "mpi"),
     "images": lambda: images("build"),
     "demo-images": lambda: images("build", "operator", "trainer"),
     "apiserver": apiserver,
     "cli": command_line,
+    "charts": charts,
     "trainer": trainer,
     "localcluster": localcluster,
     "cluster-up": cluster_up,
@@ -131,15 +140,17 @@ ALL = (
     stage("lint", needs="environment", shows_output=True),
     stage("unit", needs="environment", shows_output=True),
     stage("binaries", needs="control-plane"),
+    stage("helm", needs="control-plane", after="binaries"),
     stage("small-images", needs="prerequisites"),
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment control-plane", shows_output=True),
     stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
+    stage("charts", needs="environment helm", after="apiserver cli", shows_output=True),
     stage("trainer", needs="trainer-environment", niceness=5, shows_output=True),
-    # Mostly waits, so it costs the trainer's tests little.
-    stage("localcluster", needs="environment binaries", after="apiserver cli lint unit", shows_output=True),
+    # Mostly waits, so it costs the others little.
+    stage("localcluster", needs="environment binaries", after="apiserver lint unit", shows_output=True),
     # Pods need the processors for themselves: beside other tests they start slowly enough to be taken for lost.
-    stage("cluster-up", needs="binaries images", after="apiserver cli trainer lint unit localcluster"),
+    stage("cluster-up", needs="binaries images", after="apiserver cli charts trainer lint unit localcluster"),
     stage("e2e", needs="environment cluster-up", shows_output=True),
     stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
 )
@@ -151,6 +162,6 @@ GIVEN_CLUSTER = (
 # What a demonstration needs: it goes on with the cluster itself.
 DEMO = (
     stage("prerequisites"),
-    stage("binaries", needs="prerequisites"),
+    stage("demo-binaries", needs="prerequisites"),
     stage("demo-images", needs="prerequisites"),
 )

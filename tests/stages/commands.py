@@ -10,10 +10,10 @@ from pathlib import Path
 from stages.settings import CA_BUNDLE, CACHE, CLUSTER, CLUSTER_NAME, ROOT, VENV, StageError
 
 
-def call(*command: str | Path) -> None:
-    """Run a command with its output visible. Raises StageError if it fails."""
+def call(*command: str | Path, **variables: str) -> None:
+    """Run a command with its output visible and more environment variables. Raises StageError if it fails."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(words, cwd=ROOT, env=environment() | variables, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         shown = " ".join(word.replace(f"{ROOT}/", "") for word in words[:6])
         raise StageError(f"`{shown}{' ...' if len(words) > 6 else ''}` ended with {done.returncode}")
@@ -37,7 +37,10 @@ def images(*arguments: str) -> None:
 
 def pytest(*arguments: str) -> None:
     """Run pytest with its output visible; no test at all is an error."""
-    call(VENV / "bin" / "python", "-m", "pytest", *arguments)
+    # Without bytecode every process compiles all that it imports: for TensorFlow 7 s of a processor, for kopf 2 s. Some
+    # environments forbid to write it beside the sources, and .venv may be new in each run, so it is in the cache.
+    bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode")}
+    call(VENV / "bin" / "python", "-m", "pytest", *arguments, **bytecode)
 
 
 def environment() -> dict[str, str]:
@@ -48,7 +51,8 @@ def environment() -> dict[str, str]:
         **certificates,
         **os.environ,
         "PATH": path,
-        "MYPYPATH": "operator:trainer:tests:benchmarks",
+        "MYPYPATH": "operator:trainer:release:tests:benchmarks",
+        "MYPY_CACHE_DIR": str(CACHE / "mypy"),
         "UV_CACHE_DIR": str(CACHE / "uv"),
         "UV_PYTHON_DOWNLOADS": "never",
         "UV_PROJECT_ENVIRONMENT": str(VENV),

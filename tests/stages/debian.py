@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
+from pathlib import Path
 
-from stages.settings import CLUSTER, LOGS, StageError
+from stages.settings import CACHE, CLUSTER, LOGS, StageError
 
 # Horovod has no wheels: these are what it is compiled with and runs on.
 HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
@@ -16,6 +18,9 @@ HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
 IMAGE_PACKAGES = ("buildah", "debootstrap", "debian-archive-keyring")
 # A share that a test takes away.
 E2E_PACKAGES = ("fuse-overlayfs",)
+# What tests metrics, alerts and dashboards. Installed, the package would start a service.
+PROMETHEUS = "prometheus"
+PROMETHEUS_PROGRAMS = ("prometheus", "promtool")
 
 
 def install_all_packages() -> None:
@@ -23,6 +28,7 @@ def install_all_packages() -> None:
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     headers = (f"{python}-dev", f"{python}-venv") if sys.executable.startswith("/usr/bin/") else ()
     install_packages(*HOROVOD_PACKAGES, *IMAGE_PACKAGES, *E2E_PACKAGES, *_cluster_packages(), *headers)
+    extract_programs(PROMETHEUS, *PROMETHEUS_PROGRAMS)
 
 
 def install_packages(*wanted: str) -> None:
@@ -42,12 +48,33 @@ def install_packages(*wanted: str) -> None:
             raise StageError(f"apt-get could not install {' '.join(missing)}; see {LOGS / 'apt.log'}")
 
 
-def _apt_get(*arguments: str) -> bool:
-    """Whether it did as told; its output goes to a log."""
+def extract_programs(package: str, *programs: str) -> None:
+    """Put programs of a package into the cache's folder `bin`, without the package. Raises StageError."""
+    folder = CACHE / "bin"
+    if all(shutil.which(program) or (folder / program).exists() for program in programs):
+        return
+    if not shutil.which("apt-get"):
+        raise StageError(f"install these programs first: {' '.join(programs)}")
+    print(f"extracting {' '.join(programs)}", flush=True)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        if not _apt_get("download", package, folder=scratch):
+            _apt_get("update")
+            if not _apt_get("download", package, folder=scratch):
+                raise StageError(f"apt-get could not download {package}; see {LOGS / 'apt.log'}")
+        archive = next(Path(scratch).glob("*.deb"))
+        subprocess.run(["dpkg-deb", "--extract", archive, scratch], check=True)
+        for program in programs:
+            Path(scratch, "usr", "bin", program).rename(folder / program)
+
+
+def _apt_get(*arguments: str, folder: str | None = None) -> bool:
+    """Whether the command succeeded; its output is in a log."""
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600", *arguments]
     with (LOGS / "apt.log").open("a") as log:
-        return subprocess.run(command, env=env, stdout=log, stderr=log, check=False).returncode == 0
+        return subprocess.run(command, env=env, cwd=folder, stdout=log, stderr=log, check=False).returncode == 0
 
 
 def _installed(package: str) -> bool:

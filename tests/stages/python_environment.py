@@ -26,22 +26,22 @@ def prepare_environment() -> None:
 def prepare_trainer_environment() -> None:
     """Make .venv exactly what uv.lock says; Horovod is compiled if no build of it is in the cache."""
     if not _has("horovod"):
-        python = _find_python()
+        python = find_python()
         headers = (f"{Path(python).name}-dev",) if python.startswith("/usr/bin/") else ()
         install_packages(*HOROVOD_PACKAGES, *headers)
     with _locked(CACHE / "uv" / "horovod.lock"):  # the trainer image compiles Horovod for this cache under it, too
-        _sync("--extra", "trainer")
+        _sync("--group", "trainer")
 
 
 def _sync(*arguments: str) -> None:
     """One uv at a time changes the environment."""
-    python = _find_python()
-    uv = _find_uv(python)
+    python = find_python()
+    uv = find_uv(python)
     with _locked(CACHE / "tools" / "environment.lock"):
-        call(uv, "sync", "--frozen", "--python", python, "--extra", "operator", "--extra", "cli", *arguments)
+        call(uv, "sync", "--frozen", "--python", python, "--extra", "operator", *arguments)
 
 
-def _find_python() -> str:
+def find_python() -> str:
     """The path of a Python that TensorFlow has wheels for."""
     for name in PYTHONS:
         path = shutil.which(name)
@@ -54,7 +54,7 @@ def _find_python() -> str:
     raise StageError(f"install {' or '.join(PYTHONS)}: TensorFlow 2.18 has no wheels for other versions")
 
 
-def _find_uv(python: str) -> Path:
+def find_uv(python: str) -> Path:
     """The path of uv in the version that the Dockerfile pins; it is installed into the cache once."""
     found = re.search(r"^ARG UV_VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     if not found:
