@@ -22,7 +22,7 @@ NEEDS_NODES = ("tests/cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
 # Tests that mostly wait run several at a time, a file on one worker.
 APISERVER_WORKERS = "2"
-E2E_WORKERS = "2"
+E2E_WORKERS = "3"
 
 
 def prerequisites() -> None:
