@@ -24,6 +24,7 @@ LOCAL_ONLY = {
     "test_hostile.py::test_a_share_that_vanishes_costs_log_files_and_never_the_job": (
         "it unmounts a file system of the node"
     ),
+    "test_install_page.py": "it removes all jobs of the cluster, and names images on the node",
     "test_launcher_as_worker.py::test_its_ranks_can_save_like_all_others": SHARED,
     "test_migration.py": "it adds nodes with GPUs, and its storage account is an SMB server of this machine",
     "test_mpi.py::test_ranks_that_handle_the_end_can_save_each_in_its_own_time": SHARED,

@@ -19,9 +19,12 @@ class Ran:
     output: str
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """The page's fenced blocks of this language."""
-    return [text for found, text in FENCE.findall(page.read_text()) if found == language]
+def blocks(page: Path, language: str, section: str = "") -> list[str]:
+    """The fenced blocks of this language, in the whole page or in the section with this heading of the second level."""
+    text = page.read_text()
+    if section:
+        (text,) = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return [block for found, block in FENCE.findall(text) if found == language]
 
 
 def commands(page: Path) -> list[str]:
@@ -36,6 +39,10 @@ def run(page: Path, directory: Path, environment: Mapping[str, str]) -> Iterator
     Standard error is the caller's own.
     """
     for command in commands(page):
-        shell = ["bash", "-euo", "pipefail", "-c", command]
-        done = subprocess.run(shell, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        yield Ran(command, done.stdout)
+        yield Ran(command, run_script(command, directory, environment))
+
+
+def run_script(script: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """What a script prints on standard output. Raises CalledProcessError where a command of it fails."""
+    shell = ["bash", "-euo", "pipefail", "-c", script]
+    return subprocess.run(shell, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
