@@ -41,7 +41,7 @@ def without_rules(schema: Any) -> Any:
 
 def install_plain_definition(api: Api) -> str:
     """The collection of a resource that is a HorovodJob but for its rules."""
-    definition = without_rules(yaml.safe_load((ROOT / "manifests" / "base" / "crd.yaml").read_text()))
+    definition = without_rules(next(yaml.safe_load_all((ROOT / "manifests" / "base" / "crd.yaml").read_text())))
     definition["metadata"]["name"] = f"horovodjobs.{PLAIN_GROUP}"
     definition["spec"]["group"] = PLAIN_GROUP
     for names in ("shortNames", "categories"):

@@ -26,6 +26,7 @@ JOBS = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
 CONTENT_TYPES = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 Object = dict[str, Any]
 T = TypeVar("T")
+INVALID = 422
 # Ends a wait that is hopeless; no test is right because it is shorter.
 WAIT_SECONDS = 180.0
 # Each look costs the API server some milliseconds, so what takes long is asked for less often.
@@ -163,10 +164,22 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECO
 
 
 def install_definition(api: Api) -> None:
-    """Installs the CRD that is shipped and waits until jobs can be created."""
+    """Installs the CRD that is shipped, and waits until jobs can be created and its admission policy acts."""
     done = api.kubectl("apply", "--server-side", "-f", str(BASE / "crd.yaml"))
     assert done.returncode == 0, done.stderr
     wait_for("the resource to be served", lambda: is_served(api, "/apis/horovodjob.dev/v1beta1/horovodjobs"))
+    probe, jobs = job("policy-probe"), JOBS.format("default")
+    api.create(jobs, probe)
+    wait_for("the admission policy", lambda: _is_frozen(api, f"{jobs}/policy-probe"))
+    api.delete(f"{jobs}/policy-probe")
+
+
+def _is_frozen(api: Api, path: str) -> bool:
+    try:
+        api.patch(f"{path}?dryRun=All", {"spec": {"image": "trainer:2"}})
+    except ApiError as error:
+        return error.status == INVALID
+    return False
 
 
 def is_served(api: Api, path: str) -> bool:

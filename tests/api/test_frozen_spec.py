@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.client import Api, ApiError, Object, job
-from horovodjob.api.spec import frozen_paths
+from horovodjob.api.frozen_spec import frozen_paths
 
 BEFORE: Object = {
     "image": "trainer:1",

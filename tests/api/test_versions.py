@@ -18,7 +18,7 @@ OPEN = "x-kubernetes-preserve-unknown-fields"
 
 
 def definition(text: str) -> Object:
-    found: Object = yaml.safe_load(text)
+    found: Object = next(yaml.safe_load_all(text))
     return found
 
 

@@ -115,11 +115,13 @@ def test_the_readme_has_the_present_values() -> None:
 
 def test_the_definition_is_that_of_the_manifests(helm4: Helm) -> None:
     assert (CHART / "files" / "crd.yaml").read_text() == (BASE / "crd.yaml").read_text(), "run `make crd`"
-    rendered = of_kind(helm4.objects("x", str(CHART)), "CustomResourceDefinition")
-    assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert rendered["spec"] == yaml.safe_load((BASE / "crd.yaml").read_text())["spec"]
-    given_up = of_kind(helm4.objects("x", str(CHART), "--set", "crds.keep=false"), "CustomResourceDefinition")
-    assert "annotations" not in given_up["metadata"]
+    kept, given_up = helm4.objects("x", str(CHART)), helm4.objects("x", str(CHART), "--set", "crds.keep=false")
+    for shipped in yaml.safe_load_all((BASE / "crd.yaml").read_text()):
+        rendered = of_kind(kept, shipped["kind"])
+        assert rendered["metadata"]["name"] == shipped["metadata"]["name"]
+        assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert rendered["spec"] == shipped["spec"]
+        assert "annotations" not in of_kind(given_up, shipped["kind"])["metadata"]
 
 
 def test_the_schema_is_closed_at_every_level_and_has_every_value() -> None:

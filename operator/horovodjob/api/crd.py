@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, generated from the models: `python -m horovodjob.api.crd [FILE]`."""
+"""The CustomResourceDefinition and its admission policy, from the models: `python -m horovodjob.api.crd [FILE]`."""
 
 import sys
 from collections.abc import Mapping
@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from horovodjob.api.spec import HorovodJobSpec, frozen_rules
+from horovodjob.api import frozen_spec
+from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import GROUP, KIND, PLURAL, VERSION
 
@@ -110,7 +111,7 @@ def status_schema() -> dict[str, Any]:
 def custom_resource_definition() -> dict[str, Any]:
     """The CRD as the API server takes it."""
     spec = schema_of(HorovodJobSpec)
-    spec["x-kubernetes-validations"] = [*spec["x-kubernetes-validations"], *frozen_rules()]
+    spec["x-kubernetes-validations"] = [*spec["x-kubernetes-validations"], frozen_spec.REPLICAS_RULE]
     columns = [
         # Priority 0 is not stored, so stating it would make each `kubectl apply` a change.
         {"name": name, "type": type_, "jsonPath": path, "description": description}
@@ -166,8 +167,9 @@ def custom_resource_definition() -> dict[str, Any]:
 
 
 def crd_yaml() -> str:
-    """The CRD as the text that is shipped."""
-    return yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120, allow_unicode=True)
+    """The CRD, and the admission policy that belongs to it, as the text that is shipped."""
+    objects = (custom_resource_definition(), frozen_spec.policy(), frozen_spec.binding())
+    return yaml.safe_dump_all(objects, sort_keys=False, width=120, allow_unicode=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob.api.crd import COLUMNS, NAME_RULES, schema_of
-from horovodjob.api.spec import HorovodJobSpec, frozen_paths
+from horovodjob.api.frozen_spec import frozen_paths
+from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import API_VERSION, KIND, ConditionType, EventReason, Phase, Reason
 

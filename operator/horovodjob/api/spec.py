@@ -3,7 +3,6 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
-from pydantic.alias_generators import to_camel
 
 from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.model import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
@@ -561,47 +560,3 @@ class HorovodJobSpec(Model):
         if self.script is not None:
             return (self.script.interpreter, self.script.path, *self.script.args)
         return self.command or ()
-
-
-# Of the run policy, what can change while the job runs, or has a rule of its own.
-NOT_FROZEN = ("suspend", "ttl_seconds_after_finished", "terminate", "managed_by")
-FROZEN = (
-    " can change only while the job is suspended: set runPolicy.suspend to true first, or delete the job and create it "
-    "anew"
-)
-
-
-def frozen_paths() -> list[str]:
-    """The fields that can change only while the job is suspended; `worker.replicas` has a rule of its own."""
-    paths = [to_camel(name) for name in HorovodJobSpec.model_fields if name not in ("worker", "run_policy")]
-    paths += [f"worker.{to_camel(name)}" for name in Worker.model_fields if name != "replicas"]
-    return paths + [f"runPolicy.{to_camel(name)}" for name in RunPolicy.model_fields if name not in NOT_FROZEN]
-
-
-def frozen_rules() -> list[dict[str, Any]]:
-    """Transition rules of the spec.
-
-    One rule covers all fields, because the API server evaluates each rule at each write of the status as well; its
-    message names the first field that differs.
-    """
-    suspended = "self.runPolicy.suspend || oldSelf.runPolicy.suspend"
-    unchanged = {path: _is_unchanged(path) for path in frozen_paths()}
-    first_changed = "".join(f"!({claim}) ? '{path}' : " for path, claim in unchanged.items())
-    return [
-        {
-            "rule": f"{suspended} || has(self.elastic) || self.worker.replicas == oldSelf.worker.replicas",
-            "message": "worker.replicas can change only while the job is suspended: set runPolicy.suspend to true "
-            "first, or delete the job and create it anew with spec.elastic, which lets it change at any time",
-        },
-        {
-            "rule": f"{suspended} || " + " && ".join(f"({claim})" for claim in unchanged.values()),
-            "message": f"the spec{FROZEN}",
-            "messageExpression": f"({first_changed}'the spec') + '{FROZEN}'",
-        },
-    ]
-
-
-def _is_unchanged(path: str) -> str:
-    """Both ways round: a field that the schema does not name is overlooked on the left."""
-    new, old = f"self.{path}", f"oldSelf.{path}"
-    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old} && {old} == {new})"
