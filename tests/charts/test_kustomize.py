@@ -27,6 +27,8 @@ OF_RELEASES = (
     "app.kubernetes.io/managed-by",
     "helm.sh/chart",
 )
+# kustomize takes them for objects of the base's namespace, which the API server drops.
+WITHOUT_NAMESPACE = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 IDENTITY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -91,6 +93,8 @@ def comparable(text: str) -> dict[tuple[str, str, str], Object]:
             each["metadata"].get("labels", {}).pop("app.kubernetes.io/name", None)
             each["metadata"].get("annotations", {}).pop("helm.sh/resource-policy", None)
             metadata = each["metadata"]
+            if each["kind"] in WITHOUT_NAMESPACE:
+                metadata.pop("namespace", None)
             found[each["kind"], metadata.get("namespace", ""), metadata["name"]] = _plain(each)
     return found
 

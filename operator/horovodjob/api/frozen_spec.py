@@ -46,14 +46,27 @@ def frozen_paths() -> list[str]:
 def policy() -> dict[str, Any]:
     """The ValidatingAdmissionPolicy; its message names the fields that differ."""
     changed = " + ".join(_changed(parent, names) for parent, names in frozen_fields().items())
-    resource = {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [PLURAL]}
+    resource = {
+        "apiGroups": [GROUP],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": [PLURAL],
+        "scope": "*",
+    }
+    # With its defaults: the field is one for server-side apply, so two appliers of a shorter one would conflict.
+    constraints = {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "resourceRules": [resource],
+    }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": POLICY},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [resource]},
+            "matchConstraints": constraints,
             "matchConditions": [
                 {
                     "name": "not-suspended",
