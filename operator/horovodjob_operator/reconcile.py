@@ -15,10 +15,11 @@ from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.domain import children, gang, names
+from horovodjob_operator.domain.events import Event, events_between, recorded_events
 from horovodjob_operator.domain.findings import Finding, counted
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owner_uid
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.reporting import Event, events_between, next_status, significant
+from horovodjob_operator.domain.reporting import next_status, significant
 from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, NotServed, Refused, Unavailable
 from horovodjob_operator.metrics import count_transition
 
@@ -32,6 +33,9 @@ GARBAGE_SECONDS = 10
 UNMOUNTED_SECONDS = 20
 ASK_AGAIN_SECONDS = 60
 PREFLIGHT = "azureFiles"
+# A container that crashes again and again is started after at most five minutes; events are kept for an hour.
+EVENT_SECONDS = 600
+POST_AGAIN_SECONDS = 10
 log = logging.getLogger("horovodjob.reconcile")
 
 
@@ -53,7 +57,7 @@ class Reconciler:
         """One pass; when to look again without an event. Raises Gone, Unavailable."""
         if record.job.metadata.deletion_timestamp:
             return None  # Kubernetes takes down what the job owns, and nothing is to be made anew.
-        events: list[Event] = []
+        events = record.events = self._events(record)
         try:
             finding, deferred = await self._report(record, events)
             record.gone.clear()  # the status says by now what became of them
@@ -63,11 +67,11 @@ class Reconciler:
             asked = await self._ask_about_mounts(record, observed, now)
         finally:
             # Pods do not wait for what is told about them.
-            await self._post(record.job, events)
-        moments = [at for at in (plan.look_again_at, deferred, again, asked) if at]
+            unposted = await self._post(record.job, events)
+        moments = [at for at in (plan.look_again_at, deferred, again, asked, unposted) if at]
         return min(moments, default=None)
 
-    async def _report(self, record: Record, events: list[Event]) -> tuple[Finding | None, datetime | None]:
+    async def _report(self, record: Record, events: dict[Event, datetime]) -> tuple[Finding | None, datetime | None]:
         """Writes the status until a look adds nothing to it; the last finding, and when a deferred write is due."""
         while True:
             now = self._clock()
@@ -80,11 +84,16 @@ class Reconciler:
                 if now < due:
                     return finding, due
             await self._write(record, status, now)
-            events += events_between(job, job.status, status)
+            events |= dict.fromkeys(events_between(job, job.status, status), now)
 
     async def _write(self, record: Record, status: HorovodJobStatus, now: datetime) -> None:
         job, old = record.job, record.job.status
-        version = await self._objects.write_status(job, status)
+        try:
+            version = await self._objects.write_status(job, status)
+        except Unavailable:
+            record.unanswered = record.version
+            raise
+        record.unanswered = None
         if version > record.version:  # else the watch has been quicker, and has shown what came after
             metadata = job.metadata.model_copy(update={"resource_version": str(version)})
             record.version, record.job = version, job.model_copy(update={"metadata": metadata, "status": status})
@@ -95,15 +104,34 @@ class Reconciler:
         if status.phase is not old.phase:
             _tell(job, f"phase {old.phase or 'new'} -> {status.phase}: {_ready_message(status)}")
 
-    async def _post(self, job: HorovodJob, events: list[Event]) -> None:
-        now = self._clock()
-        serial = int(now.timestamp() * 1_000_000)
-        for number, event in enumerate(events):
+    def _events(self, record: Record) -> dict[Event, datetime]:
+        """Events to post; also recent ones of a status with a writer that may have been killed before it posted them.
+
+        The writer is an earlier process, or this one where the answer to the write was lost.
+        """
+        found = record.unanswered is not None and record.version > record.unanswered
+        if record.events is not None and not found:
+            return record.events
+        record.unanswered = None
+        recent = self._clock() - timedelta(seconds=EVENT_SECONDS)
+        recorded = {event: event.since for event in recorded_events(record.job) if event.since > recent}
+        return (record.events or {}) | recorded
+
+    async def _post(self, job: HorovodJob, events: dict[Event, datetime]) -> datetime | None:
+        """Posts events; when to try again those that remain."""
+        for number, (event, at) in enumerate(tuple(events.items())):
             try:
-                await self._objects.post_event(job, event, now, serial + number)
+                await self._objects.post_event(job, event, at + timedelta(microseconds=number))
+            except NameTaken:
+                pass  # it was posted before
             except ClusterError as error:
                 words = ("%s/%s event %s was not recorded: %s", *job.key, event.reason, error)
                 log.warning(*words, extra=names.log_fields(job))
+                again = self._clock() + timedelta(seconds=POST_AGAIN_SECONDS)
+                if isinstance(error, Unavailable) and again < at + timedelta(seconds=EVENT_SECONDS):
+                    return again
+            del events[event]
+        return None
 
     async def _ask_about_mounts(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
         """Asks for the kubelet's events about a pod that has been placed for a while and has no address yet."""

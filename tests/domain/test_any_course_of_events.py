@@ -1,5 +1,6 @@
 """Properties over random courses of events: what must never happen, whatever happens."""
 
+from itertools import pairwise
 from typing import Any
 
 import hypothesis.strategies as st
@@ -7,7 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from domain.worlds import World, a_job
+from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import ConditionType, Phase, Role
+from horovodjob_operator.domain.events import events_between, recorded_events
 
 # Phases that passed while the operator was away are skipped, so an edge may go over several of them.
 LATER = {Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUCCEEDED}
@@ -65,6 +68,7 @@ class CourseOfEvents(RuleBasedStateMachine):
 
     @rule(die_after=st.one_of(st.none(), st.integers(0, 4)))
     def look(self, die_after: int | None) -> None:
+        self.world.wait(1)  # the times of a status are whole seconds
         self.world.look(die_after=die_after)
 
     @rule()
@@ -157,6 +161,16 @@ class CourseOfEvents(RuleBasedStateMachine):
             assert (type_ in true) == (status.phase is phase), f"{type_} in {status.phase}"
         assert ConditionType.READY not in true or ConditionType.RECONCILING not in true
         assert (status.completion_time is not None) == status.finished
+
+    @invariant()
+    def events_follow_from_the_recorded_status(self) -> None:
+        """Those of the last change, as its successor has to post them when the operator dies, and none besides."""
+        if not hasattr(self, "world") or not self.world.statuses:
+            return
+        changes = pairwise([HorovodJobStatus(), *self.world.statuses])
+        posted = [{event.identity for event in events_between(self.world.job, old, new)} for old, new in changes]
+        recorded = {event.identity for event in recorded_events(self.world.job)}
+        assert {name for name in posted[-1] if "-resized-" not in name} <= recorded <= set().union(*posted)
 
     def teardown(self) -> None:
         """Left alone, with pods that do as they should, every job ends and no worker is left."""

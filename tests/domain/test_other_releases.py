@@ -11,9 +11,10 @@ from horovodjob.api.vocabulary import CleanPodPolicy, ConditionType, Phase, Reas
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.children import worker_pod
+from horovodjob_operator.domain.events import events_between, recorded_events
 from horovodjob_operator.domain.observed import Observed, Refusal, owned_pod
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.reporting import events_between, next_status
+from horovodjob_operator.domain.reporting import next_status
 
 UNREADABLE = Refusal(Reason.INVALID_SPEC, "spec.mpi: no", NOON + timedelta(days=36500), unreadable=True)
 
@@ -35,6 +36,13 @@ def test_a_job_keeps_its_first_secret_while_the_scripts_are_the_same() -> None:
     job = running().job
     assert job.status.start_scripts == start_scripts.VERSION
     assert names.secret_name(job) == "cifar-mpi"
+
+
+def test_events_of_a_job_of_release_0_1_0_are_not_derived_again() -> None:
+    job = running().job
+    assert recorded_events(job)
+    older = job.status.model_copy(update={"start_scripts": ""})
+    assert recorded_events(job.model_copy(update={"status": older})) == ()
 
 
 def test_a_restart_under_another_release_replaces_the_workers_that_hold_other_keys() -> None:

@@ -1,7 +1,8 @@
 """A control plane and the operator's process for all tests of this folder; each test has its own namespace."""
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from handling.plane import Plane, install, make_namespace, operator_kubeconfig, 
 from handling.player import Job, obedient_pod, submit
 from handling.process import STARTED, Operator
 from handling.watches import EventRecorder, Kubelet, Recorder, Watch
+from horovodjob_operator.cluster.connection import Connection, login
 
 NUMBERS = itertools.count(1)
 Watches = tuple[Kubelet, Recorder, EventRecorder]
@@ -110,6 +112,14 @@ def submitted(api: Api, namespace: str, operator: Operator) -> Callable[..., Job
         return submit(api, namespace, name, **spec)
 
     return make
+
+
+@pytest.fixture
+async def connection(operator_access: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connection]:
+    """A connection of the test with the operator's rights, for parts of the operator."""
+    monkeypatch.setenv("KUBECONFIG", str(operator_access))
+    async with contextlib.aclosing(Connection(login(), limit=4)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.vocabulary import Gang
+from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owned_pod
 from horovodjob_operator.domain.progress import Report
 
@@ -37,6 +38,10 @@ class Record:
     mount_failure: str = ""
     mounts_asked_at: datetime | None = None
     report: Report | None = None
+    events: dict[Event, datetime] | None = None
+    """Events still to be posted, with their times; None until those of the status that was found are among them."""
+    unanswered: int | None = None
+    """Version of the job when a write of its status got no answer: the API server may have stored it."""
 
 
 @dataclass(slots=True)

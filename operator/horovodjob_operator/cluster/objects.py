@@ -9,8 +9,8 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, PLURAL, VERSION, Gang, Role
 from horovodjob_operator.cluster.connection import METADATA_ONLY, USER_AGENT, Connection
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.gang import API_VERSIONS
-from horovodjob_operator.domain.reporting import Event
 
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
@@ -142,14 +142,14 @@ class Objects:
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
         await self._connection.request("DELETE", path, body, accept=METADATA_ONLY)
 
-    async def post_event(self, job: HorovodJob, event: Event, now: datetime, serial: int) -> None:
-        """Records an event about the job."""
+    async def post_event(self, job: HorovodJob, event: Event, at: datetime) -> None:
+        """Records an event about the job. Raises NameTaken where it is recorded already, Refused."""
         namespace, name = job.key
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{name}.{job.metadata.uid[:8]}.{serial:x}", "namespace": namespace},
-            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "metadata": {"name": names.event_name(job, event.identity), "namespace": namespace},
+            "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": f"{GROUP}/{USER_AGENT}",
             "reportingInstance": self._identity[:128],
             "action": event.reason,

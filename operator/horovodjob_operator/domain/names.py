@@ -48,6 +48,11 @@ def worker_name(job: HorovodJob, index: int) -> str:
     return f"{job.metadata.name}-worker-{index}"
 
 
+def event_name(job: HorovodJob, identity: str) -> str:
+    """Name of an event about the job, the same however often it is posted."""
+    return f"{job.metadata.name}.{job.metadata.uid[:8]}.{identity}"
+
+
 def labels(job: HorovodJob, role: Role, index: int = 0, attempt: int = 0) -> dict[str, str]:
     """Labels of a pod of the job."""
     return {

@@ -1,7 +1,6 @@
-"""The status to report, and the events between two statuses."""
+"""The status to report."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from horovodjob.api.job import HorovodJob
@@ -17,7 +16,6 @@ from horovodjob.api.status import (
 from horovodjob.api.vocabulary import (
     CleanPodPolicy,
     ConditionType,
-    EventReason,
     ExecutionState,
     Phase,
     Reason,
@@ -25,7 +23,7 @@ from horovodjob.api.vocabulary import (
 )
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Failure, Finding, Look, counted, find
+from horovodjob_operator.domain.findings import Failure, Finding, Look, find
 from horovodjob_operator.domain.observed import End, Observed, Pod, Refusal, told_reason
 from horovodjob_operator.domain.progress import Report
 
@@ -53,15 +51,6 @@ TRUE_IN_PHASE = {
     Phase.SUCCEEDED: {ConditionType.SUCCEEDED, ConditionType.READY},
     Phase.FAILED: {ConditionType.FAILED, ConditionType.STALLED},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something to tell in `kubectl describe`."""
-
-    reason: EventReason
-    note: str
-    warning: bool = False
 
 
 def next_status(job: HorovodJob, observed: Observed, *, now: datetime) -> tuple[HorovodJobStatus, Finding | None]:
@@ -268,63 +257,3 @@ def significant(old: HorovodJobStatus, new: HorovodJobStatus) -> bool:
         )
 
     return essence(old) != essence(new)
-
-
-def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> tuple[Event, ...]:
-    """What to tell about the change of status: each event once per transition."""
-    ready = new.condition(ConditionType.READY)
-    message = ready.message if ready else ""
-    workers, slots = counted(job.spec.worker.replicas, "worker"), counted(job.spec.slots, "slot")
-    events: list[Event] = []
-    if new.phase is not old.phase and old.phase is Phase.SUSPENDED and new.phase is not Phase.TERMINATING:
-        events.append(Event(EventReason.RESUMED, f"the job is resumed: attempt {new.attempt}"))
-    if old.phase is None and new.phase not in (Phase.SUSPENDED, Phase.TERMINATING):
-        events.append(Event(EventReason.CREATED, f"creating the launcher and {workers} with {slots} each"))
-    if new.phase is Phase.STARTING and old.phase is not Phase.STARTING:
-        events.append(Event(EventReason.ADMITTED, f"all pods of attempt {new.attempt} have a node"))
-    if (
-        new.phase in (Phase.STARTING, Phase.RUNNING)
-        and _is_true(new, ConditionType.PREPARED)
-        and not _is_true(old, ConditionType.PREPARED)
-    ):
-        events.append(Event(EventReason.WORKERS_READY, f"{workers} ready: ssh answers"))
-    if new.attempt != old.attempt and new.phase is Phase.QUEUED and old.phase is not None:
-        events.append(Event(EventReason.SCHEDULING_TIMEOUT, message, warning=True))
-    if new.phase is not old.phase:
-        events += _phase_events(old, new, message)
-    elif new.phase is Phase.RUNNING:
-        events += _elastic_events(old, new)
-    return tuple(events)
-
-
-def _elastic_events(old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Event]:
-    """Workers that come and go while the ranks run."""
-    taken = new.preemptions > old.preemptions
-    for error in new.errors:
-        if error not in old.errors:
-            yield Event(EventReason.PREEMPTED if taken else EventReason.RESIZED, error.message, warning=True)
-    replicas, before = (status.workers_ready.partition("/")[2] for status in (new, old))
-    if replicas != before:
-        yield Event(EventReason.RESIZED, f"worker.replicas is {replicas}, was {before}")
-
-
-def _is_true(status: HorovodJobStatus, type_: ConditionType) -> bool:
-    condition = status.condition(type_)
-    return condition is not None and condition.status == "True"
-
-
-def _phase_events(old: HorovodJobStatus, new: HorovodJobStatus, message: str) -> list[Event]:
-    match new.phase:
-        case Phase.RUNNING:
-            return [Event(EventReason.STARTED, message)]
-        case Phase.RESTARTING:
-            taken = new.preemptions > old.preemptions
-            return [Event(EventReason.PREEMPTED if taken else EventReason.RESTARTING, message, warning=True)]
-        case Phase.SUSPENDED:
-            return [Event(EventReason.SUSPENDED, message)]
-        case Phase.SUCCEEDED:
-            return [Event(EventReason.SUCCEEDED, message)]
-        case Phase.FAILED:
-            return [Event(EventReason.FAILED, message, warning=True)]
-        case _:
-            return []
