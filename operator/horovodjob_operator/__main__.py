@@ -75,8 +75,8 @@ class Process:
         """Seconds since the last sign of life of the watch that has been silent for longest."""
         return time.monotonic() - min(watch.alive_at for watch in self.pod_watches)
 
-    def _listed(self, uids: set[str], namespace: str) -> None:
-        for key in self.caches.pods_listed(uids, namespace):
+    def _listed(self, uids: set[str], version: int, namespace: str) -> None:
+        for key in self.caches.pods_listed(uids, version, namespace):
             self.passes.kick(key)
 
     def unhealthy(self) -> str:

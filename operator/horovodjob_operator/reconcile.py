@@ -17,7 +17,7 @@ from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.domain import children, gang, names
 from horovodjob_operator.domain.events import Event, events_between, recorded_events
 from horovodjob_operator.domain.findings import Finding, counted
-from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owner_uid
+from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owned_pod, owner_uid
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.reporting import next_status, significant
 from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, NotServed, Refused, Unavailable
@@ -246,7 +246,8 @@ class Reconciler:
         try:
             metadata = (await self._objects.create_pod(pod))["metadata"]
         except NameTaken:
-            metadata = await self._existing(job, name)
+            self._caches.keep(await self._existing(job, name))
+            return
         except Refused as error:
             raise _RefusedObject(name, error) from error
         facts = Pod(
@@ -264,12 +265,13 @@ class Reconciler:
         )
         self._caches.keep(OwnedPod(job.key, facts))
 
-    async def _existing(self, job: HorovodJob, name: str) -> dict[str, Any]:
-        """Metadata of the pod that has the name, if it is this job's: the watch has not shown it yet."""
-        found = await _own(job, f"pod {name}", self._objects.pod_metadata(job.metadata.namespace, name))
-        if found is None:
+    async def _existing(self, job: HorovodJob, name: str) -> OwnedPod:
+        """The pod that has the name, as it is now, if it is this job's: the watch has not shown it yet."""
+        found = await _own(job, f"pod {name}", self._objects.pod(job.metadata.namespace, name))
+        owned = owned_pod(found) if found else None
+        if owned is None:
             raise _RefusedObject(name, _conflict(f"pod {name}"), Reason.NAME_CONFLICT)
-        return found
+        return owned
 
     async def _ensure(self, record: Record, companion: dict[str, Any]) -> None:
         """Makes an object that a job has one of, unless it is there."""
@@ -278,7 +280,7 @@ class Reconciler:
         try:
             await self._objects.create(companion)
         except NameTaken as error:
-            if kind not in record.ours and await _own(job, what, self._objects.metadata(companion)) is None:
+            if kind not in record.ours and await _own(job, what, self._objects.partial_object(companion)) is None:
                 raise _RefusedObject(kind, _conflict(what), Reason.NAME_CONFLICT) from error
         except Refused as error:
             raise _RefusedObject(kind, error) from error
@@ -296,7 +298,7 @@ class Reconciler:
             await self._objects.create(pod_group)
         except NameTaken as error:
             if record.pod_group is not kind and not observed.pods:
-                if await _own(job, what, self._objects.metadata(pod_group)) is None:
+                if await _own(job, what, self._objects.partial_object(pod_group)) is None:
                     raise _RefusedObject(pod_group["kind"], _conflict(what), Reason.NAME_CONFLICT) from error
                 await self._objects.delete_pod_group(job, kind)
                 raise Unavailable(f"{what} is there from before, and is made anew when it has gone") from error
@@ -390,15 +392,16 @@ class _RefusedObject(Exception):
         self.reason = reason or (Reason.WAITING_FOR_NODES if error.over_quota else Reason.INVALID_SPEC)
 
 
-async def _own(job: HorovodJob, what: str, metadata: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Metadata of an object that is there, None if it is not this job's. Raises Unavailable if that will change."""
+async def _own(job: HorovodJob, what: str, answer: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
+    """An object that is there, None if it is not this job's. Raises Unavailable if that will change."""
     try:
-        found = await metadata
+        found = await answer
     except Gone as error:
         raise Unavailable(f"{what} has just gone") from error
-    if owner_uid(found) not in ("", job.metadata.uid):
+    owner = owner_uid(found["metadata"])
+    if owner not in ("", job.metadata.uid):
         raise Unavailable(f"{what} of an earlier job of the same name has still to go")
-    return found if owner_uid(found) == job.metadata.uid else None
+    return found if owner == job.metadata.uid else None
 
 
 def _conflict(what: str) -> Refused:

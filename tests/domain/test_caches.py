@@ -27,6 +27,15 @@ def test_a_pod_whose_deletion_was_seen_before_its_creation_was_answered_stays_fo
     assert caches.keep(stored_worker("second")[1]), "another pod of that name"
 
 
+def test_a_pod_that_was_created_while_the_pods_were_listed_stays_known() -> None:
+    caches = Caches()
+    caches.keep(stored_worker("created")[1])
+    assert caches.pods_listed(set(), 6) == []
+    assert len(caches.pods[a_job().key]) == 1
+    assert caches.pods_listed(set(), 7) == [a_job().key], "it was deleted before the list was read"
+    assert caches.pods == {}
+
+
 def test_a_list_of_jobs_makes_the_missing_ones_forgotten() -> None:
     kept, gone = a_job("kept"), a_job("gone")
     gone = gone.model_copy(update={"metadata": gone.metadata.model_copy(update={"uid": "gone"})})

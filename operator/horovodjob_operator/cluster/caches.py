@@ -99,10 +99,11 @@ class Caches:
         self._forget(owned.key, owned.pod)
         return owned.key
 
-    def pods_listed(self, uids: set[str], namespace: str = "") -> list[Key]:
-        """Forgets the pods that a list, of one namespace or of all, did not have.
+    def pods_listed(self, uids: set[str], version: int, namespace: str = "") -> list[Key]:
+        """Forgets the pods that a list of this version, of one namespace or of all, did not have.
 
-        The keys of jobs for which this is news: those of such pods, and after the first list all of the namespace.
+        A pod that is known by a later version was created while the list was read. The result:
+        the keys of jobs for which this is news: those of such pods, and after the first list all of the namespace.
         """
         first = not self.knows_pods(namespace)
         self._listed_namespaces.add(namespace)
@@ -111,7 +112,7 @@ class Caches:
             for key, pods in self.pods.items()
             if namespace in ("", key[0])
             for pod in pods.values()
-            if pod.uid not in uids
+            if pod.uid not in uids and pod.version <= version
         ]
         for key, pod in lost:
             self._forget(key, pod)

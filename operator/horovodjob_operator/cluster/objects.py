@@ -79,20 +79,15 @@ class Objects:
             "POST", path, pod, params=STRICT | (DRY_RUN if dry_run else {}), accept=METADATA_ONLY
         )
 
-    async def pod_metadata(self, namespace: str, name: str) -> dict[str, Any]:
-        """Metadata of the pod with this name, whosever it is. Raises Gone."""
-        return await self._metadata(PODS.format(namespace), name)
+    async def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """The pod with this name, whosever it is. Raises Gone."""
+        return await self._connection.request("GET", f"{PODS.format(namespace)}/{name}")
 
-    async def metadata(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Metadata of the object with this kind and name, whosever it is. Raises Gone."""
+    async def partial_object(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The object with this kind and name, whosever it is, as its metadata alone. Raises Gone."""
         metadata = body["metadata"]
         path = path_of(body["apiVersion"], body["kind"], metadata["namespace"])
-        return await self._metadata(path, metadata["name"])
-
-    async def _metadata(self, path: str, name: str) -> dict[str, Any]:
-        answer = await self._connection.request("GET", f"{path}/{name}", accept=METADATA_ONLY)
-        metadata: dict[str, Any] = answer["metadata"]
-        return metadata
+        return await self._connection.request("GET", f"{path}/{metadata['name']}", accept=METADATA_ONLY)
 
     async def mount_failure(self, namespace: str, pod_uid: str) -> str:
         """What the kubelet says of volumes of the pod that it cannot mount; it says so in events alone."""

@@ -35,7 +35,7 @@ class PodWatch:
         *,
         seen: Callable[[Mapping[str, Any]], None],
         gone: Callable[[Mapping[str, Any]], None],
-        listed: Callable[[set[str], str], None],
+        listed: Callable[[set[str], int, str], None],
         timeout_seconds: int,
         namespace: str = "",
     ) -> None:
@@ -81,11 +81,11 @@ class PodWatch:
             for pod in answer["items"]:
                 uids.add(pod["metadata"]["uid"])
                 self._seen(pod)
-            following = answer["metadata"].get("continue")
+            following, version = answer["metadata"].get("continue"), answer["metadata"]["resourceVersion"]
             if not following:
-                self._listed(uids, self.namespace)
+                self._listed(uids, int(version), self.namespace)
                 self.answered.set()
-                return str(answer["metadata"]["resourceVersion"])
+                return str(version)
             params["continue"] = following
 
     async def _follow(self, version: str) -> str:
