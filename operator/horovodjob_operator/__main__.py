@@ -143,14 +143,13 @@ class Process:
         return parts
 
     async def _lead(self) -> None:
-        """Opens the passes when this process may act; a look at every job now and then mends what lost events cost."""
+        """Opens the passes when this process may act; a resync now and then mends what lost events cost."""
         for watch in self.pod_watches:
             await watch.answered.wait()
         await self.lease.held.wait()
         self.passes.open()
         while True:
-            await asyncio.sleep(self.settings.resync_seconds)
-            self.passes.kick_all()
+            await self.passes.resync(self.settings.resync_seconds)
 
     async def _wait_for_crd(self) -> None:
         """Kopf looks for the resource once: it has to be served by then."""
@@ -172,7 +171,7 @@ class Process:
 
         @kopf.on.login(registry=registry)
         def connect(**_: object) -> kopf.AiohttpSession:
-            session = self.connection.new_session(JobRights(), JobLists(self.caches.jobs_listed), self.job_signs)
+            session = self.connection.new_session(JobRights(), JobLists(self.events.jobs_listed), self.job_signs)
             return kopf.AiohttpSession(server=self.connection.server, aiohttp_session=session)
 
         @kopf.on.startup(registry=registry)

@@ -24,6 +24,8 @@ from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WO
 from horovodjob_operator.reconcile import Reconciler
 
 RETRY_LONGEST_SECONDS = 30.0
+# Between a watch that the API server refuses, as it no longer has the version, and the list of all jobs.
+RELIST_SECONDS = 1.0
 log = logging.getLogger("horovodjob.handlers")
 
 
@@ -48,10 +50,16 @@ class Passes:
         """How many jobs wait for a pass."""
         return len(self._queued)
 
+    @property
+    def timers(self) -> int:
+        """How many jobs have their next pass at a later moment."""
+        return len(self._timers)
+
     def open(self) -> None:
         """Lets passes run: this process is the leader and its caches are full."""
         self._open = True
-        self.kick_all()
+        for key in tuple(self._caches.jobs):
+            self.kick(key)
 
     async def close(self) -> None:
         """No more passes; those under way have five seconds to end."""
@@ -61,10 +69,19 @@ class Passes:
         if self._running:
             await asyncio.wait(self._running.values(), timeout=5)
 
-    def kick_all(self) -> None:
-        """A pass for every job."""
-        for key in tuple(self._caches.jobs):
+    async def resync(self, seconds: float) -> None:
+        """A pass for every job, spread over this time."""
+        keys = tuple(self._caches.jobs)
+        for key in keys:
+            await asyncio.sleep(seconds / len(keys))
             self.kick(key)
+        if not keys:
+            await asyncio.sleep(seconds)
+
+    def forget(self, key: Key) -> None:
+        """A job is deleted: its next pass is cancelled."""
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
 
     def kick(self, key: Key) -> None:
         """There is news about a job."""
@@ -156,6 +173,12 @@ class Events:
         known = self._caches.jobs.get(key)
         if known and known.job.metadata.uid == raw["metadata"]["uid"]:
             del self._caches.jobs[key]
+            self._passes.forget(key)
+
+    def jobs_listed(self, uids: set[str], namespace: str) -> None:
+        """These are all jobs of a namespace, or of the cluster; others are deleted."""
+        for key in self._caches.jobs_listed(uids, namespace):
+            self._passes.forget(key)
 
     def pod_seen(self, raw: Mapping[str, Any]) -> None:
         """A pod is there, or has changed."""
@@ -213,6 +236,7 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     settings.watching.server_timeout = timeout_seconds
     settings.watching.client_timeout = timeout_seconds + 30
     settings.watching.connect_timeout = 10
+    settings.watching.reconnect_backoff = RELIST_SECONDS
     settings.networking.error_backoffs = EndlessBackoffs()
     settings.queueing.idle_timeout = 1
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])

@@ -122,13 +122,16 @@ class Caches:
         """Whether the pods of a namespace have been listed."""
         return not self._listed_namespaces.isdisjoint(("", namespace))
 
-    def jobs_listed(self, uids: set[str], namespace: str = "") -> None:
-        """Forgets the jobs that a list, of one namespace or of all, did not have."""
-        self.jobs = {
-            key: record
+    def jobs_listed(self, uids: set[str], namespace: str = "") -> list[Key]:
+        """Forgets the jobs that a list, of one namespace or of all, did not have; their keys."""
+        gone = [
+            key
             for key, record in self.jobs.items()
-            if namespace not in ("", key[0]) or record.job.metadata.uid in uids
-        }
+            if namespace in ("", key[0]) and record.job.metadata.uid not in uids
+        ]
+        for key in gone:
+            del self.jobs[key]
+        return gone
 
     def _forget(self, key: Key, pod: Pod) -> None:
         pods = self.pods[key]

@@ -49,18 +49,22 @@ class PodWatch:
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
-        failures, reported = 0, ""
+        failures, outdated, reported = 0, 0, ""
         while True:
             try:
                 version = await self._list()
                 failures, reported = 0, ""
                 while True:
                     version = await self._follow(version)
-            except Gone:
-                log.info("pod watch: the API server has forgotten our version, listing again")
+                    outdated = 0
+            except Gone as error:
+                # An overloaded API server may refuse each watch at once; lists would add to its load.
+                outdated += 1
+                delay = _delay(outdated)
+                log.info("pod watch: %s; listing again in %.1f s", error, delay)
             except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 failures += 1
-                delay = min(30.0, 0.2 * 2**failures) * random.uniform(0.5, 1)
+                delay = _delay(failures)
                 if isinstance(error, Refused):
                     self.alive_at = time.monotonic()
                     self.answered.set()
@@ -69,7 +73,7 @@ class PodWatch:
                 level = logging.DEBUG if failure == reported else logging.WARNING
                 log.log(level, "pod watch: %s; listing again in %.1f s", failure, delay)
                 reported = failure
-                await asyncio.sleep(delay)
+            await asyncio.sleep(delay)
 
     async def _list(self) -> str:
         """Version of the list; every pod in it has been seen, and what is not in it is gone."""
@@ -115,6 +119,11 @@ class PodWatch:
                 elif event["type"] != "BOOKMARK":
                     self._seen(event["object"])
         return version
+
+
+def _delay(times: int) -> float:
+    """Seconds until the next try after so many failures in a row."""
+    return min(30.0, 0.2 * 2.0 ** min(times, 10)) * random.uniform(0.5, 1)
 
 
 class JobLists:
