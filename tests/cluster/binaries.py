@@ -46,7 +46,7 @@ class Binaries:
         return ":".join([*own, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 
     def missing(self, names: tuple[str, ...] = ()) -> tuple[Group, ...]:
-        """Groups that are not built yet: of all, or of those that are or have what is named."""
+        """Groups that are not built yet: of all but the optional ones, or of those that are or have what is named."""
         return tuple(group for group in self.versions.select(names) if not self._directory(group).exists())
 
     def download(self, progress: Progress, names: tuple[str, ...] = ()) -> None:

@@ -67,7 +67,14 @@ def test_two_builds_at_once_build_each_group_once(binaries: Binaries, log: Path)
         for names in ((CONTROL_PLANE,), (), (), (CONTROL_PLANE,)):
             pool.submit(binaries.ensure, Progress(), names)
     assert not binaries.missing()
-    assert log.read_text().split() == ["build"] * len(binaries.versions.groups)
+    assert log.read_text().split() == ["build"] * len(binaries.versions.select())
+
+
+def test_what_no_test_needs_is_built_only_when_it_is_named(binaries: Binaries) -> None:
+    binaries.ensure(Progress())
+    assert not binaries.path("kwok").exists()
+    binaries.ensure(Progress(), ("kwok",))
+    assert binaries.path("kwok").exists()
 
 
 def test_a_build_that_fails_is_made_again_by_the_next(binaries: Binaries, log: Path) -> None:
@@ -75,7 +82,7 @@ def test_a_build_that_fails_is_made_again_by_the_next(binaries: Binaries, log: P
     fails.touch()
     with pytest.raises(ClusterError, match="building control-plane ended with: no space left"):
         binaries.ensure(Progress())
-    assert len(binaries.missing()) == len(binaries.versions.groups)
+    assert len(binaries.missing()) == len(binaries.versions.select())
     fails.unlink()
     binaries.ensure(Progress())
     assert not binaries.missing()

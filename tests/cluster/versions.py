@@ -34,6 +34,8 @@ class Group:
     components: tuple[Component, ...]
     binary: str = ""
     """Name of the only binary, where its package has the name of another one."""
+    optional: bool = False
+    """Whether it is built only when it is named: no test needs it."""
 
     @property
     def source(self) -> Path:
@@ -75,11 +77,13 @@ class Versions:
         return next(one.version for one in self.components if one.name == component)
 
     def select(self, names: tuple[str, ...] = ()) -> tuple[Group, ...]:
-        """The groups that are named or have a named binary; all without a name."""
+        """The groups that are named or have a named binary; without a name all that are not optional."""
         known = {name for group in self.groups for name in (group.name, *group.binaries)}
         if unknown := set(names) - known:
             raise ClusterError(f"{', '.join(sorted(unknown))} cannot be built; there are {', '.join(sorted(known))}")
-        return tuple(group for group in self.groups if not names or {group.name, *group.binaries} & set(names))
+        if not names:
+            return tuple(group for group in self.groups if not group.optional)
+        return tuple(group for group in self.groups if {group.name, *group.binaries} & set(names))
 
 
 def versions() -> Versions:
@@ -100,6 +104,7 @@ def versions() -> Versions:
             tuple(table["packages"]),
             tuple(components[component] for component in table.get("components", shared)),
             table.get("binary", ""),
+            table.get("optional", False),
         )
         for name, table in tables.items()
     )
