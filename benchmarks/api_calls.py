@@ -14,22 +14,10 @@ import time
 from collections import Counter
 from typing import Any
 
+from audit import budget, requested
 from cluster_client import AUDIT_LOG, OPERATOR_USER, Watch, apply, fresh_namespace, kubectl, trainer_image
 
 NAMESPACE = "benchmark-calls"
-
-
-def budget(workers: int) -> dict[str, int]:
-    """Calls that a job of so many workers may cost."""
-    return {
-        "create pods": workers + 1,
-        "create secrets": 1,
-        "create networkpolicies": 1,
-        "patch pods": 1,
-        "deletecollection pods": 1,
-        "patch horovodjobs/status": 4,
-        "create events": 5,
-    }
 
 
 def calls(position: int, namespace: str | None) -> Counter[str]:
@@ -46,8 +34,7 @@ def calls(position: int, namespace: str | None) -> Counter[str]:
             if event["user"]["username"] != OPERATOR_USER or event["stage"] != "ResponseComplete":
                 continue
             if namespace is None or reference.get("namespace") == namespace:
-                sub = reference.get("subresource")
-                counted[f"{event['verb']} {reference.get('resource', '?')}{f'/{sub}' if sub else ''}"] += 1
+                counted[requested(event)] += 1
     return counted
 
 

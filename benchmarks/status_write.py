@@ -7,13 +7,13 @@ Starts an API server of its own. Both resources are written in turn, and the tar
 
 import argparse
 import json
-import os
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from usage import processor_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -50,12 +50,6 @@ def install_plain_definition(api: Api) -> str:
     collection = f"/apis/{PLAIN_GROUP}/v1beta1/namespaces/default/horovodjobs"
     wait_for("the plain resource", lambda: is_served(api, collection))
     return collection
-
-
-def processor_seconds(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def milliseconds(api: Api, pid: int, path: str, writes: int) -> float:

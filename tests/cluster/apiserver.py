@@ -40,6 +40,10 @@ PREFIX = "horovodjob-apiserver-"
 class ControlPlane:
     """A context manager that runs an API server on free ports of the loopback interface."""
 
+    needs: tuple[str, ...] = (CONTROL_PLANE,)
+    """Groups of binaries, or binaries, that it runs."""
+    settings: ControlPlaneSettings
+
     def __init__(self, *, controllers: bool = False) -> None:
         self.controllers = controllers
         self.directory = Path()
@@ -57,7 +61,7 @@ class ControlPlane:
 
     def __enter__(self) -> Self:
         binaries = Binaries(cache_directory())
-        binaries.ensure(Progress(), (CONTROL_PLANE,))
+        binaries.ensure(Progress(), self.needs)
         remove_abandoned_directories()
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -108,6 +112,7 @@ class ControlPlane:
             service_cidr="10.96.0.0/16",
             pod_cidr="10.88.0.0/16",
         )
+        self.settings = plan
         ensure_certificates(plan.pki, control_plane_certificates((LOOPBACK,)))
         write_configuration(plan, ("kube-controller-manager",))
         write_kubeconfig(self.kubeconfig, plan.pki, user="admin", server=plan.server, name="apiserver")

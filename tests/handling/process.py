@@ -36,6 +36,12 @@ class Operator:
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Process id of the process that was started last."""
+        assert self._process
+        return self._process.pid
+
     def start(self) -> "Operator":
         """Starts the process and waits until it is ready; where another process took one of its ports, again."""
         for _ in range(PORT_ATTEMPTS):

@@ -1,0 +1,351 @@
+"""The rows of benchmarks/load.py: what is submitted, and the figures that come of it."""
+
+import asyncio
+import copy
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from audit import answered, budget, calls, requested
+from load_ways import Floor, FloorWithStatus, MpiOperatorWay, OperatorWay, Way
+from observer import Milestone, Object, ObservedJob
+from usage import memory_mb, peak_memory_mb, processor_seconds
+
+Figures = dict[str, float]
+WARM_UP_JOBS = 20
+# Ends a row that makes no way at all.
+LONGEST_SECONDS = 1800
+RENEWAL = "update leases"
+
+
+class Row(ABC):
+    """Something to measure."""
+
+    ways: tuple[str, ...] = (Floor.name, FloorWithStatus.name, OperatorWay.name, MpiOperatorWay.name)
+    warm_up = True
+
+    async def measure(self, way: Way, scale: float) -> Figures:
+        """The figures of one way. Raises WayEnded, TimeoutError."""
+        async with way:
+            if self.warm_up:
+                await run_jobs(way, [f"warm-{number}" for number in range(WARM_UP_JOBS)], 2)
+            return await self.run(way, scale)
+
+    @abstractmethod
+    async def run(self, way: Way, scale: float) -> Figures:
+        """Submits and waits."""
+
+
+async def guarded(way: Way, work: Awaitable[object], seconds: float = LONGEST_SECONDS) -> None:
+    """Waits for the work. Raises what has ended the way, or TimeoutError."""
+    task = asyncio.ensure_future(work)
+    try:
+        async with asyncio.timeout(seconds):
+            while not (await asyncio.wait((task,), timeout=1))[0]:
+                way.check()
+                way.observer.check()
+        task.result()
+    finally:
+        task.cancel()
+
+
+async def submitted(way: Way, names: Iterable[str], workers: int, *, ends: bool = True) -> list[ObservedJob]:
+    """Jobs that are submitted all at once."""
+    return await asyncio.gather(*(way.submit(name, workers, ends=ends) for name in names))
+
+
+async def run_jobs(way: Way, names: Iterable[str], workers: int) -> list[ObservedJob]:
+    """Jobs that are submitted all at once, when they have ended."""
+    jobs: list[ObservedJob] = []
+
+    async def work() -> None:
+        jobs.extend(await submitted(way, names, workers))
+        await reach(jobs, *way.end)
+
+    await guarded(way, work())
+    return jobs
+
+
+async def reach(jobs: Iterable[ObservedJob], *milestones: Milestone) -> None:
+    """Waits until all jobs have reached all milestones."""
+    await asyncio.gather(*(job.reach(*milestones) for job in jobs))
+
+
+def numbered(prefix: str, count: float) -> list[str]:
+    """Names of so many jobs, at least one."""
+    return [f"{prefix}-{number}" for number in range(max(1, round(count)))]
+
+
+def percentiles(what: str, seconds: Iterable[float]) -> Figures:
+    """p50 and p99 in milliseconds."""
+    ordered = sorted(seconds)
+    last = ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
+    return {f"{what}, p50, ms": statistics.median(ordered) * 1000, f"{what}, p99, ms": last * 1000}
+
+
+def moment() -> str:
+    """Now, as the audit log writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Usage:
+    """What a stretch of time has cost: API calls, processor time, memory."""
+
+    def __init__(self, way: Way) -> None:
+        self._way, self._since = way, moment()
+        self._apiserver = way.cluster.pid("kube-apiserver")
+        self._before = self._used()
+
+    def _used(self) -> tuple[float, float]:
+        pid = self._way.pid
+        return processor_seconds(self._apiserver), processor_seconds(pid) if pid else 0
+
+    def figures(self, jobs: int) -> Figures:
+        """Costs a job, and the memory of the process."""
+        apiserver, own = (now - before for now, before in zip(self._used(), self._before, strict=True))
+        asked = calls(self._way.cluster.audit_log, self._way.agent, self._since)
+        writes = {name: count for name, count in asked.items() if name != RENEWAL and not name.startswith("watch ")}
+        found = {
+            "API calls a job": sum(writes.values()) / jobs,
+            "API server CPU a job, ms": apiserver / jobs * 1000,
+        }
+        if self._way.pid:
+            found["operator CPU a job, ms"] = own / jobs * 1000
+            found["memory, peak, MB"] = peak_memory_mb(self._way.pid)
+        return found
+
+    def over_budget(self, jobs: int, workers: int) -> Figures:
+        """How many calls there were that the budget does not have."""
+        asked, allowed = calls(self._way.cluster.audit_log, self._way.agent, self._since), budget(workers)
+        over = {
+            name: count - jobs * allowed.get(name, 0)
+            for name, count in asked.items()
+            if name != RENEWAL and not name.startswith("watch ") and count > jobs * allowed.get(name, 0)
+        }
+        if over:
+            print("  over the budget: " + ", ".join(f"{name} {count}" for name, count in sorted(over.items())))
+        return {"calls over the budget": float(sum(over.values()))}
+
+
+@dataclass(frozen=True)
+class Burst(Row):
+    """Jobs of two workers, submitted all at once."""
+
+    jobs: int
+    workers = 2
+
+    async def run(self, way: Way, scale: float) -> Figures:
+        """From the first creation to the moment at which all have succeeded and their workers are gone."""
+        names, usage = numbered("burst", self.jobs * scale), Usage(way)
+        jobs = await run_jobs(way, names, self.workers)
+        ended = max(job.moments[milestone] for job in jobs for milestone in way.end)
+        found = {"jobs/s": len(jobs) / (ended - min(job.submitted_at for job in jobs))}
+        found |= percentiles("created to launcher pod", (job.after(Milestone.LAUNCHER_CREATED) for job in jobs))
+        if Milestone.SUCCEEDED in way.end:
+            done = [job.after(Milestone.SUCCEEDED, Milestone.LAUNCHER_DONE) for job in jobs]
+            found |= percentiles("launcher done to Succeeded", done)
+        found |= usage.figures(len(jobs))
+        if way.name == OperatorWay.name:
+            found |= usage.over_budget(len(jobs), self.workers)
+        return found
+
+
+@dataclass(frozen=True)
+class Wide(Row):
+    """One job."""
+
+    workers: int
+
+    async def run(self, way: Way, scale: float) -> Figures:
+        """From the job's creation to that of its last pod."""
+        usage = Usage(way)
+        (job,) = await submitted(way, ["wide"], max(2, round(self.workers * scale)), ends=False)
+        await guarded(way, job.reach(Milestone.PODS_CREATED))
+        created = usage.figures(1)
+        await guarded(way, job.reach(Milestone.WORKERS_RUN))
+        found = {"all pods created, s": job.after(Milestone.PODS_CREATED)}
+        return found | {"all workers run, s": job.after(Milestone.WORKERS_RUN)} | created
+
+
+class Health:
+    """Asks a health server each half second, as a kubelet with the default limit of one second."""
+
+    def __init__(self, way: OperatorWay) -> None:
+        self._way = way
+        self.seconds: list[float] = []
+        self.failures = 0
+
+    async def follow(self) -> None:
+        """Asks until cancelled."""
+        while True:
+            began = time.monotonic()
+            status, _ = await asyncio.to_thread(self._way.operator.answer, "/healthz")
+            self.seconds.append(time.monotonic() - began)
+            self.failures += status != 200 or self.seconds[-1] > 1
+            await asyncio.sleep(0.5)
+
+
+@dataclass(frozen=True)
+class Mixed(Row):
+    """One big job beside small ones, which arrive one after the other while its pods are created."""
+
+    workers: int
+    small: int
+    ways = (Floor.name, OperatorWay.name)
+    PAUSE_SECONDS = 0.2
+
+    async def run(self, way: Way, scale: float) -> Figures:
+        """The time of the small ones, from their creation until they run, beside their time without the big one."""
+        small, workers = self.small * scale, max(2, round(self.workers * scale))
+        alone = await self._small(way, numbered("alone", small))
+        health = Health(way) if isinstance(way, OperatorWay) else None
+        following = [asyncio.create_task(health.follow())] if health else []
+        since = moment()
+        (big,) = await submitted(way, ["big"], workers, ends=False)
+        beside = await self._small(way, numbered("beside", small))
+        await guarded(way, big.reach(Milestone.WORKERS_RUN))
+        way.check()
+        for task in following:
+            task.cancel()
+        found = {
+            "small jobs alone, p50, s": statistics.median(alone),
+            "small jobs beside the big one, p50, s": statistics.median(beside),
+            "small jobs beside the big one to alone, p50": statistics.median(beside) / statistics.median(alone),
+            "small jobs beside the big one, longest, s": max(beside),
+            "big job: all pods created, s": big.after(Milestone.PODS_CREATED),
+            "big job: all workers run, s": big.after(Milestone.WORKERS_RUN),
+        }
+        return found | (self._life(way, health, since) if isinstance(way, OperatorWay) and health else {})
+
+    async def _small(self, way: Way, names: list[str]) -> list[float]:
+        """Seconds of each, from its creation until the workers run and the job says so."""
+        jobs: list[ObservedJob] = []
+        end = (Milestone.WORKERS_RUN, *([Milestone.RUNNING] if Milestone.SUCCEEDED in way.end else []))
+
+        async def work() -> None:
+            for name in names:
+                jobs.append(await way.submit(name, 2, ends=False))
+                await asyncio.sleep(self.PAUSE_SECONDS)
+            await reach(jobs, *end)
+
+        await guarded(way, work())
+        return [max(job.after(milestone) for milestone in end) for job in jobs]
+
+    def _life(self, way: OperatorWay, health: Health, since: str) -> Figures:
+        complaints = way.operator.complaints()
+        events = list(answered(way.cluster.audit_log, way.agent, since))
+        renewals = [
+            datetime.fromisoformat(one["requestReceivedTimestamp"]) for one in events if requested(one) == RENEWAL
+        ]
+        pauses = [(after - before).total_seconds() for before, after in pairwise(renewals)]
+        return {
+            "Leases lost": float(sum("lease: lost" in line for line in complaints)),
+            "longest time between two renewals, s": max(pauses, default=0),
+            "healthz not answered within 1 s": float(health.failures),
+            "healthz, slowest answer, ms": max(health.seconds, default=0) * 1000,
+            "memory, peak, MB": peak_memory_mb(way.operator.pid),
+        }
+
+
+@dataclass(frozen=True)
+class History(Row):
+    """An operator that starts among many jobs that have ended, and some that run."""
+
+    finished: int
+    live: int
+    ways = (OperatorWay.name,)
+    warm_up = False
+
+    async def run(self, way: Way, scale: float) -> Figures:
+        """From the start of the process to the first pod of a job that was created while it was away."""
+        assert isinstance(way, OperatorWay)
+        (ended,) = await run_jobs(way, ["ended"], 2)
+        live = await submitted(way, numbered("live", self.live * scale), 2, ends=False)
+        await guarded(way, reach(live, Milestone.RUNNING))
+        way.stop()
+        await guarded_away(self._finish(way, ended.name, round(self.finished * scale)))
+        new = await way.submit("zz-new", 2)  # the last of the list, which is in the order of names
+        began = time.monotonic()
+        await asyncio.to_thread(way.operator.start)  # beside the observer, which notes the moments
+        way.pid = way.operator.pid
+        await guarded(way, new.reach(Milestone.LAUNCHER_CREATED, *way.end))
+        await quiet(way.operator.pid)
+        return {
+            "start to first new pod, s": new.moments[Milestone.LAUNCHER_CREATED] - began,
+            "CPU until idle, s": processor_seconds(way.operator.pid),
+            "memory, peak, MB": peak_memory_mb(way.operator.pid),
+            "memory when idle, MB": memory_mb(way.operator.pid),
+        }
+
+    async def _finish(self, way: OperatorWay, name: str, count: int) -> None:
+        """So many jobs like the one with this name, which the operator itself has carried to its end."""
+        model = await way.user.request("GET", f"{way.jobs_path}/{name}")
+
+        async def copied(number: int) -> None:
+            body = copy_of(model, f"done-{number}")
+            await way.user.request("POST", way.jobs_path, body)
+            await way.user.request("PATCH", f"{way.jobs_path}/done-{number}/status", {"status": model["status"]})
+
+        await asyncio.gather(*(copied(number) for number in range(count)))
+
+
+async def guarded_away(work: Awaitable[object]) -> None:
+    """Waits for work while the operator is away. Raises TimeoutError."""
+    async with asyncio.timeout(LONGEST_SECONDS):
+        await work
+
+
+def copy_of(model: Object, name: str) -> Object:
+    """A job with the same spec and labels."""
+    body = {key: copy.deepcopy(model[key]) for key in ("apiVersion", "kind", "spec")}
+    return body | {"metadata": {"name": name, "labels": model["metadata"].get("labels", {})}}
+
+
+async def quiet(pid: int, seconds: float = 3) -> None:
+    """Waits until the process uses less than a tenth of a processor."""
+    while True:
+        before = processor_seconds(pid)
+        await asyncio.sleep(seconds)
+        if processor_seconds(pid) - before < seconds / 10:
+            return
+
+
+@dataclass(frozen=True)
+class Idle(Row):
+    """A minute without jobs."""
+
+    seconds: float
+    ways = (OperatorWay.name,)
+
+    async def run(self, way: Way, scale: float) -> Figures:
+        """Memory and calls after the jobs of the warm-up."""
+        assert isinstance(way, OperatorWay)
+        pid = way.operator.pid
+        await quiet(pid)
+        since, before = moment(), processor_seconds(pid)
+        await asyncio.sleep(self.seconds * scale)
+        asked = calls(way.cluster.audit_log, way.agent, since)
+        # A watch that ends in time is opened again.
+        others = {name: count for name, count in asked.items() if name != RENEWAL and not name.startswith("watch ")}
+        if others:
+            print(f"  calls: {others}")
+        return {
+            "memory, MB": memory_mb(pid),
+            "CPU a minute, ms": (processor_seconds(pid) - before) / (self.seconds * scale) * 60000,
+            "Lease renewals": float(asked[RENEWAL]),
+            "calls but Lease renewals": float(sum(others.values())),
+        }
+
+
+ROWS: dict[str, Row] = {
+    "burst-200": Burst(200),
+    "burst-1000": Burst(1000),
+    "wide": Wide(1000),
+    "mixed": Mixed(5000, 100),
+    "history": History(10000, 300),
+    "idle": Idle(60),
+}
