@@ -148,9 +148,14 @@ class Look:
 
     @property
     def hosts(self) -> tuple[Pod, ...]:
-        """The pods on which ranks can run, in the order of their indices."""
+        """The pods on which ranks can run, in the order of their indices.
+
+        A pod has an address before its init containers run and its image is pulled, which can take longer than the
+        launcher waits for ssh.
+        """
         # The launcher prepares itself before it looks at its hosts.
-        prepared = [pod for _, pod in sorted(self.workers.items()) if pod.ready or not self.job.spec.preparation]
+        started = [pod for _, pod in sorted(self.workers.items()) if not pod.container_pending]
+        prepared = [pod for pod in started if pod.ready or not self.job.spec.preparation]
         if self.launcher and self.job.spec.launcher.as_worker:
             prepared.insert(0, self.launcher)
         return tuple(pod for pod in prepared if pod.address and pod.alive and not pod.deleting)

@@ -112,6 +112,8 @@ class Pod:
     placed_at: datetime | None = None
     address: str = ""
     hosts: str = ""
+    container_pending: bool = False
+    """Its own container has not started: init containers run, or its image is being pulled."""
     created_at: datetime | None = None
     ready: bool = False
     deleting: bool = False
@@ -260,6 +262,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         placed_at=_moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         address=status.get("podIP") or "",
         hosts=(metadata.get("annotations") or {}).get(ANNOTATION_HOSTS) or "",
+        container_pending=_container_pending(status, role),
         created_at=_moment(metadata.get("creationTimestamp")),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(metadata.get("deletionTimestamp")),
@@ -301,6 +304,13 @@ def _phase(phase: str, own_end: End | None) -> str:
     if own_end is None or phase in ("Succeeded", "Failed"):
         return phase
     return "Failed" if own_end.exit_code else "Succeeded"
+
+
+def _container_pending(status: Mapping[str, Any], role: Role) -> bool:
+    """Whether the role's own container waits; a pod is Pending as well while only a sidecar does."""
+    containers: Iterable[Mapping[str, Any]] = status.get("containerStatuses") or ()
+    own = next((container for container in containers if container["name"] == role), {})
+    return status.get("phase") == "Pending" and "waiting" in (own.get("state") or {})
 
 
 def _end(containers: Any, role: Role) -> End | None:
