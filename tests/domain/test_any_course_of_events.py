@@ -101,6 +101,14 @@ class CourseOfEvents(RuleBasedStateMachine):
         if pod.alive and pod.node and possible:
             self.world.end(name, code, reason if code else "Completed")
 
+    @precondition(lambda self: "cifar-launcher" in self.world.pods)
+    @rule(data=st.data())
+    def the_launcher_cannot_reach_a_worker(self, data: Any) -> None:
+        launcher = self.world.pods["cifar-launcher"]
+        if launcher.alive and launcher.node and launcher.hosts:
+            address = data.draw(st.sampled_from(launcher.hosts.splitlines())).split()[0]
+            self.world.end(launcher.name, 1, message=f'{{"unreachable": "{address}"}}')
+
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data(), at_once=st.booleans())
     def somebody_deletes_a_pod(self, data: Any, at_once: bool) -> None:

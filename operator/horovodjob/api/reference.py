@@ -46,7 +46,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.WORKER_LOST: "A worker ended, failed or was deleted.",
     Reason.WORKER_OUT_OF_MEMORY: "A worker reached its memory limit.",
     Reason.EVICTED: "The platform took a pod: eviction, preemption, a drained node.",
-    Reason.NODE_LOST: "The node of a pod is gone.",
+    Reason.NODE_LOST: "The node of a pod is gone, or the launcher cannot reach a worker.",
     Reason.IMAGE_PULL_FAILED: "An image cannot be pulled; the kubelet tries again.",
     Reason.SSH_UNAVAILABLE: "A worker does not answer over ssh, or the image has no ssh server.",
     Reason.SCRIPT_NOT_FOUND: "`script.path` does not exist in the containers.",

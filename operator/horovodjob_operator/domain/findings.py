@@ -21,13 +21,13 @@ from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import NEWEST_ERRORS, JobError
 from horovodjob.api.vocabulary import ConditionType, Gang, OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain import azure_files
-from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason
+from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason, unreachable_hosts
 
 RETRY_FIRST_SECONDS = 10
 RETRY_LONGEST_SECONDS = 360
 # mpirun may notice a worker's death before the kubelet reports it; the worker's own evidence is worth the wait.
 EVIDENCE_SECONDS = 2
-# A rank that was killed, or a daemon of mpirun that is gone, points to a worker; kubelets of busy nodes report late.
+# A rank that was killed, or a worker that does not answer, points to a worker; kubelets of busy nodes report late.
 KILLED_EVIDENCE_SECONDS = 10
 VANISHED_SECONDS = 30
 # A kubelet that is there takes less to end a pod whose grace period is over.
@@ -92,6 +92,21 @@ class Look:
         return self.observed.workers(self.job.spec.worker_indices)
 
     @property
+    def unreachable(self) -> dict[int, Pod]:
+        """Workers that the launcher, of whatever attempt, could not reach when it failed, by index."""
+        launcher = self.observed.launcher
+        if launcher is None or launcher.phase != "Failed" or launcher.end is None:
+            return {}
+        hosts, told = unreachable_hosts(launcher.end), told_reason(launcher.end)
+        no_answer = told is not None and told[0] is Reason.SSH_UNAVAILABLE
+        return {
+            index: pod
+            for index, pod in sorted(self.workers.items())
+            if pod.alive and pod.attempt <= launcher.attempt
+            if pod.address in hosts or (no_answer and pod.node_not_ready)
+        }
+
+    @property
     def gone(self) -> dict[int, Pod]:
         """Workers that are gone since the last pass and have no successor, by index."""
         indices = self.job.spec.worker_indices
@@ -151,11 +166,13 @@ class Look:
         """The pods on which ranks can run, in the order of their indices.
 
         A pod has an address before its init containers run and its image is pulled, which can take longer than the
-        launcher waits for ssh.
+        launcher waits for ssh; and it keeps the address when its node is off. Ranks that run may go on there: the node
+        may only have lost its connection to the API server.
         """
-        # The launcher prepares itself before it looks at its hosts.
         started = [pod for _, pod in sorted(self.workers.items()) if not pod.container_pending]
-        prepared = [pod for pod in started if pod.ready or not self.job.spec.preparation]
+        reporting = [pod for pod in started if not pod.node_not_ready or self.changes]
+        # The launcher prepares itself before it looks at its hosts.
+        prepared = [pod for pod in reporting if pod.ready or not self.job.spec.preparation]
         if self.launcher and self.job.spec.launcher.as_worker:
             prepared.insert(0, self.launcher)
         return tuple(pod for pod in prepared if pod.address and pod.alive and not pod.deleting)
@@ -437,6 +454,9 @@ def all_placed(look: Look) -> Finding | None:
     """All pods have a node: images, preparation, ssh."""
     if not look.placed:
         return None
+    if pod := next((pod for pod in look.workers.values() if pod.node_not_ready), None):
+        words = f"waiting for node {pod.node} of pod {pod.name}, which does not report to Kubernetes"
+        return Finding(Phase.STARTING, Reason.WAITING_FOR_WORKERS, words)
     unprepared = sum(not pod.ready for pod in look.workers.values()) + look.job.spec.launcher.as_worker
     if look.job.spec.preparation and unprepared:
         words = f"all pods have a node; {counted(unprepared, 'worker')} not prepared yet"
@@ -509,7 +529,8 @@ def _evidence_until(launcher: Pod, now: datetime) -> datetime:
     """Until when a worker may show why the launcher has failed."""
     if launcher.end is None or launcher.end.finished_at is None:
         return now
-    seconds = KILLED_EVIDENCE_SECONDS if launcher.end.exit_code > 128 else EVIDENCE_SECONDS
+    points_to_worker = launcher.end.exit_code > 128 or unreachable_hosts(launcher.end)
+    seconds = KILLED_EVIDENCE_SECONDS if points_to_worker else EVIDENCE_SECONDS
     return launcher.end.finished_at + timedelta(seconds=seconds)
 
 
@@ -596,12 +617,25 @@ def launcher_lost(look: Look) -> Iterable[Failure]:
     yield _taken(pod or next(gone, None), "the launcher", Reason.LAUNCHER_FAILED, name)
 
 
+def worker_unreachable(look: Look) -> Iterable[Failure]:
+    """The launcher has ended because workers do not answer: their node is off, or the network does not lead there."""
+    if _launcher_judged(look) and look.unreachable:
+        where = (f"worker {index} at {pod.address} on node {pod.node}" for index, pod in look.unreachable.items())
+        pod = next(iter(look.unreachable.values()))
+        message = f"the launcher cannot reach {', '.join(where)}"
+        yield Failure(Reason.NODE_LOST, message, pod, taken=True, of_worker=True)
+
+
+def _launcher_judged(look: Look) -> bool:
+    """Whether the launcher has ended without success, and the workers had their time to show why."""
+    pod = look.launcher
+    return pod is not None and pod.phase == "Failed" and (pod.taken or look.now >= _evidence_until(pod, look.now))
+
+
 def launcher_failed(look: Look) -> Iterable[Failure]:
     """The launcher has ended, and not with success."""
     pod = look.launcher
-    if pod is None or pod.phase != "Failed":
-        return
-    if not pod.taken and look.now < _evidence_until(pod, look.now):
+    if pod is None or not _launcher_judged(look):
         return
     if pod.out_of_storage:
         yield Failure(Reason.LAUNCHER_FAILED, f"the launcher was evicted: {pod.message}", pod)
@@ -633,6 +667,7 @@ FAILURES: tuple[Callable[[Look], Iterable[Failure]], ...] = (
     worker_lost,
     too_few_workers,
     launcher_lost,
+    worker_unreachable,
     launcher_failed,
 )
 

@@ -116,6 +116,8 @@ class Pod:
     """Its own container has not started: init containers run, or its image is being pulled."""
     created_at: datetime | None = None
     ready: bool = False
+    node_not_ready: bool = False
+    """Its node does not report any more: the node controller has made the pod unready."""
     deleting: bool = False
     leaves_at: datetime | None = None
     """When a pod that is being deleted should have gone: its grace period is over."""
@@ -265,6 +267,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         container_pending=_container_pending(status, role),
         created_at=_moment(metadata.get("creationTimestamp")),
         ready=conditions.get("Ready", {}).get("status") == "True",
+        node_not_ready=_node_not_ready(conditions),
         deleting=bool(metadata.get("deletionTimestamp")),
         leaves_at=_moment(metadata.get("deletionTimestamp")),
         end=end,
@@ -306,6 +309,16 @@ def _phase(phase: str, own_end: End | None) -> str:
     return "Failed" if own_end.exit_code else "Succeeded"
 
 
+def _node_not_ready(conditions: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the node controller has made the pod unready; a kubelet that does so gives a reason.
+
+    (pkg/controller/util/node/controller_utils.go, MarkPodsNotReady)
+    """
+    ready, containers_ready = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    unready = ready.get("status") == "False" and not ready.get("reason")
+    return unready and containers_ready.get("status") == "True"
+
+
 def _container_pending(status: Mapping[str, Any], role: Role) -> bool:
     """Whether the role's own container waits; a pod is Pending as well while only a sidecar does."""
     containers: Iterable[Mapping[str, Any]] = status.get("containerStatuses") or ()
@@ -339,10 +352,25 @@ def _waiting(containers: Any) -> Waiting | None:
 
 def told_reason(end: End) -> tuple[Reason, str] | None:
     """Reason and sentence that a start script left as its termination message, None for a program's own output."""
+    told = _told(end)
     try:
-        told = json.loads(end.message)
         reason, message = Reason(told["reason"]), str(told["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError):
         return None
     # A program can write there as well, and is not to say what only the operator knows.
     return (reason, message) if reason in TOLD_REASONS else None
+
+
+def unreachable_hosts(end: End) -> frozenset[str]:
+    """Addresses of the workers that the launcher could not reach when mpirun had failed."""
+    hosts = _told(end).get("unreachable")
+    return frozenset(hosts.split()) if isinstance(hosts, str) else frozenset()
+
+
+def _told(end: End) -> Mapping[str, Any]:
+    """What a start script left as its termination message, empty for a program's own output."""
+    try:
+        told = json.loads(end.message)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, Mapping) else {}

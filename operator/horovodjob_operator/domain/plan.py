@@ -114,6 +114,9 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     job, observed = look.job, look.observed
     attempt = job.status.attempt
     leaving = observed.launcher
+    if lost := _lost(look):
+        # Before the launcher, which is the evidence. A node that is off keeps them until it is back or gone.
+        return Plan(delete_pods=lost, look_again_at=again)
     stale = [pod.name for pod in (leaving,) if pod and pod.attempt != attempt and not pod.deleting]
     # Workers that a failure left behind; one of this very attempt would be a failure of it, found before.
     stale += [
@@ -154,6 +157,13 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
         delete_pods=tuple(stale),
         look_again_at=again,
     )
+
+
+def _lost(look: Look) -> tuple[str, ...]:
+    """Workers that the launcher of an earlier attempt could not reach any more."""
+    if look.launcher:
+        return ()
+    return tuple(pod.name for pod in look.unreachable.values() if not pod.deleting)
 
 
 def _hosts(look: Look) -> str:

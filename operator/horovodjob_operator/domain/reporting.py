@@ -24,7 +24,7 @@ from horovodjob.api.vocabulary import (
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.findings import Failure, Finding, Look, find
-from horovodjob_operator.domain.observed import End, Observed, Pod, Refusal, told_reason
+from horovodjob_operator.domain.observed import End, Observed, Pod, Refusal, told_reason, unreachable_hosts
 from horovodjob_operator.domain.progress import Report
 
 MESSAGE_CHARACTERS = 2048
@@ -178,7 +178,8 @@ def _with_last_lines(failure: Failure, end: End | None) -> str:
     """What happened, and what the container said at last; of a program that failed, only that."""
     said = failure.message[:MESSAGE_CHARACTERS]
     # What a start script left is in the failure's own words.
-    last = end.message.strip() if end and not told_reason(end) else ""
+    told = end is not None and (told_reason(end) or unreachable_hosts(end))
+    last = end.message.strip() if end and not told else ""
     if not last:
         return said
     if failure.reason is Reason.RANK_FAILED:
