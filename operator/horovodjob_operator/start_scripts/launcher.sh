@@ -205,6 +205,20 @@ end_job() {
 }
 trap end_job TERM INT
 
+# unreachable_workers: the addresses of workers that neither accept nor refuse a connection.
+# shellcheck disable=SC2317,SC2329 # called in a pipe
+unreachable_workers() {
+    calls=
+    while read -r host _; do
+        if [ "$host" = "$HOROVODJOB_ADDRESS" ]; then continue; fi
+        ssh -F "$run/ssh_config" "$host" true </dev/null >/dev/null 2>"$run/answer-$host" &
+        calls="$calls $!"
+    done <"$hosts"
+    for pid in $calls; do wait "$pid" || :; done
+    # In the words of glibc and of musl.
+    grep -lE 'timed out|No route to host|unreachable' "$run"/answer-* 2>/dev/null | sed 's/.*answer-//'
+}
+
 code=0
 wait "$mpirun_pid" || code=$?
 # A trapped signal ends the first wait early; mpirun's own code comes with a second one.
@@ -218,6 +232,15 @@ say "$what ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
 if [ "$code" = 0 ] && [ -z "$told" ] && [ "$what" = mpirun ] && ! workers_answer; then
     code=1
     say "a worker does not answer: mpirun has lost ranks that had not ended, so the exit code is $code"
+fi
+# A worker that ssh cannot connect to is on a node that is off, or the network does not lead there: that is no failure of
+# the program. The operator reads the addresses, as many as a termination message can hold.
+if [ "$code" != 0 ] && [ -z "$told" ]; then
+    unreachable=$(unreachable_workers | head -n 64 | tr '\n' ' ')
+    if [ -n "$unreachable" ]; then
+        say "workers that cannot be reached: $unreachable"
+        printf '{"unreachable":"%s"}' "$unreachable" >/dev/termination-log || :
+    fi
 fi
 # Ranks that were told to end have not done all of their work, even where they end with 0.
 if [ -n "$told" ] && [ "$code" = 0 ]; then code=143; fi
