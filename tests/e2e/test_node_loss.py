@@ -1,4 +1,4 @@
-"""A node that does not answer any more: its kubelet stands still, and everything on it goes on."""
+"""A node that does not answer any more: its kubelet stands still, and its pods go on or are out of reach."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cluster.invocation import invoke
 from cluster.processes import Processes
 from cluster.settings import Cluster
 from e2e.access import Api, Kubectl, wait_for
+from e2e.node import set_link
 from e2e.space import Space
 
 NODES = "/api/v1/nodes"
@@ -24,8 +25,9 @@ LABEL = "e2e.horovodjob.dev/lossy"
 TOLERATED_SECONDS = 15
 UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 ON_THE_NODE = {"nodeSelector": {LABEL: "true"}, "terminationGracePeriodSeconds": 1}
-TOLERATIONS = [{**UNREACHABLE, "tolerationSeconds": TOLERATED_SECONDS}, {"key": LABEL, "operator": "Exists"}]
-HASTY = {"spec": {**ON_THE_NODE, "tolerations": TOLERATIONS}}
+TAINT = {"key": LABEL, "operator": "Exists"}
+HASTY = {"spec": {**ON_THE_NODE, "tolerations": [{**UNREACHABLE, "tolerationSeconds": TOLERATED_SECONDS}, TAINT]}}
+PATIENT = {"spec": {**ON_THE_NODE, "tolerations": [TAINT]}}
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 RANK = '[ "$HOROVODJOB_ATTEMPT" != 1 ] || exec sleep 3600; echo done'
 
@@ -92,3 +94,28 @@ def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_sa
             space.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/"))
     status = space.wait_phase("lost", "Succeeded")
     assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})
+
+
+def test_a_node_that_is_off_costs_no_restart_and_the_next_attempt_waits_for_it(
+    space: Space, api: Api, local: Cluster, kubelet: int
+) -> None:
+    """Kubernetes shows its pods as running for five minutes."""
+    policy = {"backoffLimit": 0}
+    space.apply(space.job("off", RANK, worker={"replicas": 1, "template": PATIENT}, runPolicy=policy))
+    space.wait_phase("off", "Running")
+    wait_for("the rank", lambda: space.processes("off-worker-0"))
+    set_link(space, local, "off-worker-0", "down")
+    with silent(kubelet, api):
+        status = space.wait("off", "another attempt", lambda status: status["attempt"] == 2)
+        (error,) = status["errors"]
+        assert (error["reason"], error["pod"], error["node"]) == ("NodeLost", "off-worker-0", NODE_NAME)
+        assert (status["phase"], status["restarts"], status["preemptions"]) == ("Restarting", 0, 1)
+        words = "waiting for pod off-worker-0 to go"
+        space.wait("off", "what to do", lambda _: words in space.condition("off", "Reconciling")["message"])
+        launcher = space.pods()["off-launcher"]["metadata"]
+        assert (launcher["labels"]["horovodjob.dev/attempt"], launcher["annotations"]["horovodjob.dev/hosts"]) == (
+            "2",
+            "",
+        )
+    status = space.wait_phase("off", "Succeeded")
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)

@@ -97,6 +97,26 @@ def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_go
     assert (job.uids()["worker-0"], job.status["preemptions"], job.status["restarts"]) == (kept, 1, 0)
 
 
+def test_a_worker_that_the_launcher_cannot_reach_does_not_count_and_is_no_host_of_the_next_attempt(
+    submitted: Submit,
+) -> None:
+    job = submitted(runPolicy={"backoffLimit": 0}).bring_to("Running")
+    worker, kept = f"{job.pods_path}/train-worker-1", job.uids()["worker-0"]
+    address = job.pods()["worker-1"]["status"]["podIP"]
+    job.api.patch(worker, {"metadata": {"finalizers": ["example.com/no-kubelet"]}})
+    job.end("launcher", 1, message=f'{{"unreachable":"{address} "}}')
+    job.let_the_delay_pass()
+    wait_for("the next launcher", lambda: attempts(job) == {"launcher": "2"})
+    error = last_error(job)
+    assert (error["reason"], error["pod"], error["node"]) == ("NodeLost", "train-worker-1", "node-1")
+    assert (job.phase, job.hosts) == ("Restarting", "")
+    job.api.patch(worker, {"metadata": {"finalizers": None}})
+    status = job.bring_to("Running", since="Queued").status
+    assert (status["attempt"], status["preemptions"], status["restarts"]) == (2, 1, 0)
+    assert job.uids()["worker-0"] == kept
+    assert address not in job.hosts
+
+
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -> None:
     job = submitted(runPolicy={"backoffLimit": limit}).bring_to("Running")
