@@ -195,8 +195,9 @@ def _parsed(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefaults) -
     """The job with the cluster's defaults; one that does not parse comes with the refusal that tells its author."""
     status = parse_status(raw.get("status"))
     try:
-        spec = defaults.applied(HorovodJobSpec.model_validate(raw["spec"]))
-        return HorovodJob(metadata=metadata, spec=spec, status=status), None
+        stored = HorovodJobSpec.model_validate(raw["spec"])
+        spec = defaults.applied(stored)
+        return HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored), None
     except (ValidationError, KeyError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "is missing"}
         where = ".".join(str(part) for part in ("spec", *first["loc"]))

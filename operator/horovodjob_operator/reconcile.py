@@ -212,9 +212,10 @@ class Reconciler:
     async def _create(self, record: Record, observed: Observed, plan: Plan) -> None:
         """Creates what the plan says. Everything is built first, so that a job that cannot be built leaves nothing."""
         job, attempt = record.job, record.job.status.attempt
-        pods = [(Role.WORKER, index, self._worker(job, index, plan.secret)) for index in plan.create_workers]
+        common = (plan.secret, plan.spec_hash)
+        pods = [(Role.WORKER, index, self._worker(job, index, *common)) for index in plan.create_workers]
         if plan.create_launcher:
-            pods.insert(0, (Role.LAUNCHER, 0, self._launcher(job, plan.hosts)))
+            pods.insert(0, (Role.LAUNCHER, 0, self._launcher(job, plan.hosts, plan.spec_hash)))
         pod_group = children.pod_group(job)
         if plan.create_secret and not await self._ensure_secret(record, observed):
             return
@@ -235,11 +236,11 @@ class Reconciler:
             launcher = "the launcher and " if plan.create_launcher else ""
             _tell(job, f"created {launcher}{counted(len(plan.create_workers), 'worker')}, attempt {attempt}")
 
-    def _launcher(self, job: HorovodJob, hosts: str) -> dict[str, Any]:
-        return children.launcher_pod(job, job.status.attempt, hosts, self._progress_url)
+    def _launcher(self, job: HorovodJob, hosts: str, spec_hash: str = "") -> dict[str, Any]:
+        return children.launcher_pod(job, job.status.attempt, hosts, self._progress_url, spec_hash)
 
-    def _worker(self, job: HorovodJob, index: int, secret: str = "") -> dict[str, Any]:
-        return children.worker_pod(job, index, job.status.attempt, self._progress_url, secret)
+    def _worker(self, job: HorovodJob, index: int, secret: str = "", spec_hash: str = "") -> dict[str, Any]:
+        return children.worker_pod(job, index, job.status.attempt, self._progress_url, secret, spec_hash)
 
     async def _create_pod(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], plan: Plan) -> None:
         name = pod["metadata"]["name"]
@@ -262,6 +263,7 @@ class Reconciler:
             hosts=plan.hosts if role is Role.LAUNCHER else "",
             gang=job.spec.scheduling.gang,
             secret=plan.secret,
+            spec_hash=plan.spec_hash,
         )
         self._caches.keep(OwnedPod(job.key, facts))
 

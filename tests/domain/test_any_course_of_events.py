@@ -121,6 +121,13 @@ class CourseOfEvents(RuleBasedStateMachine):
     def the_user_suspends_or_resumes(self, suspend: bool) -> None:
         self.world.edit_policy(suspend=suspend)
 
+    @rule(image=st.sampled_from(["trainer", "trainer:2"]))
+    def the_user_changes_the_job_while_nobody_looks(self, image: str) -> None:
+        suspend = self.world.job.spec.run_policy.suspend
+        self.world.edit_policy(suspend=True)
+        self.world.edit(image=image)
+        self.world.edit_policy(suspend=suspend)
+
     @precondition(lambda self: len(self.world.statuses) > 6)
     @rule()
     def the_user_ends_the_job(self) -> None:
@@ -162,6 +169,12 @@ class CourseOfEvents(RuleBasedStateMachine):
             assert status.restarts <= self.world.job.spec.run_policy.backoff_limit
             self._conditions_agree(status)
             previous = status
+
+    @invariant()
+    def pods_of_one_attempt_are_made_from_one_spec(self) -> None:
+        pods = [pod for pod in self.world.pods.values() if not pod.deleting] if hasattr(self, "world") else []
+        if any(pod.role is Role.LAUNCHER and pod.attempt == self.world.status.attempt for pod in pods):
+            assert len({pod.spec_hash for pod in pods}) == 1
 
     def _conditions_agree(self, status: Any) -> None:
         true = {condition.type for condition in status.conditions if condition.status == "True"}

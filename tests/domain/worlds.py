@@ -82,9 +82,9 @@ class World:
             if plan.delete_all_pods or of_role or pod.name in plan.delete_pods:
                 effects.append(lambda pod=pod: self._delete(pod))
         if plan.create_launcher:
-            effects.append(lambda: self._create(Role.LAUNCHER, 0, plan.hosts))
+            effects.append(lambda: self._create(Role.LAUNCHER, 0, plan))
         for index in plan.create_workers:
-            effects.append(lambda index=index: self._create(Role.WORKER, index, ""))
+            effects.append(lambda index=index: self._create(Role.WORKER, index, plan))
         launcher = names.launcher_name(self.job)
         if plan.publish_hosts:
             effects.append(lambda: self.change(launcher, hosts=plan.hosts))
@@ -92,14 +92,14 @@ class World:
             effects.append(lambda: self.change(launcher, ending=True))
         return effects
 
-    def _create(self, role: Role, index: int, hosts: str) -> None:
+    def _create(self, role: Role, index: int, plan: Plan) -> None:
         name = names.launcher_name(self.job) if role is Role.LAUNCHER else names.worker_name(self.job, index)
         assert name not in self.pods, f"{name} is created twice"
         self.made += 1
         uid, attempt = f"uid-{self.made}", self.status.attempt
-        gang = self.job.spec.scheduling.gang
+        gang, hosts = self.job.spec.scheduling.gang, plan.hosts if role is Role.LAUNCHER else ""
         made = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now, gang=gang)
-        self.pods[name] = made
+        self.pods[name] = replace(made, spec_hash=plan.spec_hash)
 
     def _delete(self, pod: Pod) -> None:
         self.change(pod.name, deleting=True)
@@ -107,14 +107,14 @@ class World:
     def edit_policy(self, **policy: Any) -> None:
         """The user changes the run policy."""
         spec = self.job.spec
-        self._edit(run_policy=spec.run_policy.model_copy(update=policy))
+        self.edit(run_policy=spec.run_policy.model_copy(update=policy))
 
     def scale(self, replicas: int) -> None:
         """The user wants another number of workers."""
         spec = self.job.spec
-        self._edit(worker=spec.worker.model_copy(update={"replicas": replicas}))
+        self.edit(worker=spec.worker.model_copy(update={"replicas": replicas}))
 
-    def _edit(self, **fields: Any) -> None:
+    def edit(self, **fields: Any) -> None:
         """The API server stores other values of these fields of the spec."""
         metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
         spec = self.job.spec.model_copy(update=fields)

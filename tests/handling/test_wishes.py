@@ -60,6 +60,22 @@ def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Su
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
+def test_a_job_that_changes_while_the_operator_is_away_goes_on_with_new_pods(
+    submitted: Submit, operator: Operator
+) -> None:
+    job = submitted().bring_to("Running")
+    old = set(job.uids().values())
+    operator.kill()
+    job.suspend(True, image="trainer:2")
+    job.suspend(False)
+    operator.start()
+    wait_for("the new pods", lambda: len(job.pods()) == 3 and old.isdisjoint(job.uids().values()))
+    job.bring_to("Running", since="Queued")
+    assert {pod["spec"]["containers"][0]["image"] for pod in job.pods().values()} == {"trainer:2"}
+    assert (job.status["attempt"], job.status["restarts"], job.status["preemptions"]) == (2, 0, 0)
+    assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
+
+
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running"])
 def test_a_deadline_ends_the_job_in_any_phase(submitted: Submit, phase: str) -> None:
     job = submitted(runPolicy={"activeDeadlineSeconds": 3600}).bring_to(phase)

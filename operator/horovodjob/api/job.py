@@ -30,6 +30,8 @@ class HorovodJob(Model):
     metadata: Metadata
     spec: HorovodJobSpec
     status: HorovodJobStatus = HorovodJobStatus()
+    stored_spec: HorovodJobSpec | None = None
+    """The spec without the defaults of the operator's settings, where it can differ from `spec`."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -98,6 +98,7 @@ the job's is never touched: the job waits with reason `NameConflict`. Labels:
 | `horovodjob.dev/job-uid` | its uid, on pods |
 | `horovodjob.dev/role` | `launcher` or `worker`, on pods |
 | `horovodjob.dev/replica-index` | index of the worker, from 0 |
+| `horovodjob.dev/spec-hash` | hash of the spec that the pod was made from, but for run policy and elastic size |
 | `horovodjob.dev/attempt` | attempt that the pod was created for |
 | `app.kubernetes.io/name` | `horovodjob` |
 | `app.kubernetes.io/instance` | name of the job |

@@ -113,11 +113,13 @@ def _companion(job: HorovodJob, version: str, kind: str, component: str, spec: d
     }
 
 
-def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str, secret: str = "") -> dict[str, Any]:
+def worker_pod(
+    job: HorovodJob, index: int, attempt: int, progress_url: str, secret: str = "", spec_hash: str = ""
+) -> dict[str, Any]:
     """The worker with this index: an ssh server in whose sessions ranks run; rank 0 posts to the URL, if there is one.
 
     Where ranks come and go, any worker can come to have rank 0. `secret` names the Secret that the launcher of a
-    running attempt mounts; by default it is that of a new attempt.
+    running attempt mounts; by default it is that of a new attempt. `spec_hash` is what all pods of the attempt carry.
 
     Raises InvalidJob for a template that has not the shape of a pod.
     """
@@ -132,7 +134,8 @@ def worker_pod(job: HorovodJob, index: int, attempt: int, progress_url: str, sec
         },
         "resources": _worker_resources(job, job.spec.worker.resources),
     }
-    pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, index, attempt, secret)
+    labels = names.labels(job, Role.WORKER, index, attempt, spec_hash)
+    pod = _pod(job, Role.WORKER, names.worker_name(job, index), container, labels, secret)
     if progress_url and (index == 0 or job.spec.elastic):
         _let_report(pod["spec"], progress_url)
     if job.spec.spot:
@@ -164,7 +167,7 @@ def _let_report(pod: dict[str, Any], url: str) -> None:
     ]
 
 
-def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str) -> dict[str, Any]:
+def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str, spec_hash: str = "") -> dict[str, Any]:
     """The launcher of this attempt: it waits until `hosts` is not empty, then runs mpirun.
 
     Raises InvalidJob for a template that has not the shape of a pod.
@@ -181,7 +184,8 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str) -
         container["args"] = [*_preparation(job), *container["args"]]
         container["resources"] = _worker_resources(job, job.spec.launcher.resources or job.spec.worker.resources)
     container["volumeMounts"].append(_mount("horovodjob-hosts", names.HOSTS_DIRECTORY, read_only=True))
-    pod = _pod(job, Role.LAUNCHER, names.launcher_name(job), container, 0, attempt)
+    labels = names.labels(job, Role.LAUNCHER, 0, attempt, spec_hash)
+    pod = _pod(job, Role.LAUNCHER, names.launcher_name(job), container, labels)
     if progress_url and job.spec.launcher.as_worker:
         _let_report(pod["spec"], progress_url)
     # mpirun and its ranks live as long as the launcher, and those of a worker may need all of the worker's time.
@@ -352,7 +356,7 @@ def _volumes(job: HorovodJob, role: Role, secret: str) -> list[dict[str, Any]]:
 
 
 def _pod(
-    job: HorovodJob, role: Role, name: str, container: dict[str, Any], index: int, attempt: int, secret: str = ""
+    job: HorovodJob, role: Role, name: str, container: dict[str, Any], labels: dict[str, str], secret: str = ""
 ) -> dict[str, Any]:
     spec = job.spec
     queue_labels, queue_annotations = (
@@ -386,7 +390,7 @@ def _pod(
         "metadata": {
             "name": name,
             "namespace": job.metadata.namespace,
-            "labels": queue_labels | names.labels(job, role, index, attempt),
+            "labels": queue_labels | labels,
             "annotations": queue_annotations
             | {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "sidecar.istio.io/inject": "false"},
             "ownerReferences": [owner_reference(job)],

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import NEWEST_ERRORS, JobError
 from horovodjob.api.vocabulary import ConditionType, Gang, OnWorkerLoss, Phase, Reason, Role
-from horovodjob_operator.domain import azure_files
+from horovodjob_operator.domain import azure_files, names
 from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason, unreachable_hosts
 
 RETRY_FIRST_SECONDS = 10
@@ -289,6 +289,24 @@ def suspended(look: Look) -> Finding | None:
             Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, "runPolicy.suspend is true: no pods until it is false"
         )
     return None
+
+
+def differs(pod: Pod, spec_hash: str) -> bool:
+    """Whether a pod was made from another spec, as far as is known."""
+    return "" not in (pod.spec_hash, spec_hash) and pod.spec_hash != spec_hash
+
+
+def changed_unseen(look: Look) -> Finding | None:
+    """The attempt has pods of another spec, so the job was suspended, changed and resumed between two looks."""
+    job, attempt = look.job, look.job.status.attempt
+    if job.metadata.generation == job.status.observed_generation:
+        return None  # No change: another release of the operator may have made another hash of the same spec.
+    spec_hash = names.spec_hash(job)
+    pods = (pod for pod in look.observed.pods if pod.attempt == attempt and not pod.deleting)
+    if not any(differs(pod, spec_hash) for pod in pods):
+        return None
+    message = f"the job was suspended, changed and resumed: the pods of attempt {attempt} are replaced"
+    return Finding(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message)
 
 
 def attempt_failed(look: Look) -> Finding | None:
@@ -677,6 +695,7 @@ CHECKS: tuple[Callable[[Look], Finding | None], ...] = (
     deadline_exceeded,
     told_to_end,
     suspended,
+    changed_unseen,
     attempt_failed,
     evidence_missing,
     refused,

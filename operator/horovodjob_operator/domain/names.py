@@ -1,7 +1,12 @@
 """Names, labels, paths and ports of a job's objects: each is made here and nowhere else."""
 
+import hashlib
+import json
+from typing import Any
+
 from horovodjob.api import vocabulary
 from horovodjob.api.job import HorovodJob
+from horovodjob.api.spec import HorovodJobSpec, RunPolicy, Worker
 from horovodjob.api.vocabulary import (
     LABEL_ATTEMPT,
     LABEL_EXPERIMENT,
@@ -9,6 +14,7 @@ from horovodjob.api.vocabulary import (
     LABEL_JOB_UID,
     LABEL_REPLICA_INDEX,
     LABEL_ROLE,
+    LABEL_SPEC_HASH,
     Role,
 )
 from horovodjob_operator import start_scripts
@@ -26,6 +32,12 @@ PROGRESS_TOKEN = "token"
 PRIVATE_KEY = "id_ed25519"
 SECRET_VOLUME = "horovodjob-mpi"
 DEFAULT_EXPERIMENT = "default"
+# To the API server, the order of these lists' entries is no difference.
+KEYED_LISTS = {
+    name
+    for name, field in HorovodJobSpec.model_fields.items()
+    if isinstance(field.json_schema_extra, dict) and "x-kubernetes-list-map-keys" in field.json_schema_extra
+}
 
 
 def secret_name(job: HorovodJob) -> str:
@@ -53,7 +65,27 @@ def event_name(job: HorovodJob, identity: str) -> str:
     return f"{job.metadata.name}.{job.metadata.uid[:8]}.{identity}"
 
 
-def labels(job: HorovodJob, role: Role, index: int = 0, attempt: int = 0) -> dict[str, str]:
+def spec_hash(job: HorovodJob) -> str:
+    """Hash of what a spec says about pods: of all that can change only while the job is suspended, but the run policy.
+
+    Another release of the operator, or one with other defaults for all jobs, makes the same hash of the same spec.
+    """
+    spec = job.stored_spec or job.spec
+    neutral: dict[str, Any] = {"run_policy": RunPolicy()}
+    if spec.elastic:  # its size can change while it runs
+        neutral["worker"] = spec.worker.model_copy(update={"replicas": Worker().replicas})
+    # Without fields that have their default value, because the next release may have more of them.
+    values = spec.model_copy(update=neutral).model_dump(mode="json", exclude_defaults=True)
+    for name in KEYED_LISTS & values.keys():
+        values[name] = sorted(values[name] or (), key=_json)
+    return hashlib.sha256(_json(values).encode()).hexdigest()[:10]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def labels(job: HorovodJob, role: Role, index: int = 0, attempt: int = 0, spec_hash: str = "") -> dict[str, str]:
     """Labels of a pod of the job."""
     return {
         **object_labels(job),
@@ -62,6 +94,7 @@ def labels(job: HorovodJob, role: Role, index: int = 0, attempt: int = 0) -> dic
         LABEL_ROLE: role.value,
         LABEL_REPLICA_INDEX: str(index),
         LABEL_ATTEMPT: str(attempt),
+        **({LABEL_SPEC_HASH: spec_hash} if spec_hash else {}),
     }
 
 

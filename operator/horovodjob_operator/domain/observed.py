@@ -14,6 +14,7 @@ from horovodjob.api.vocabulary import (
     LABEL_JOB,
     LABEL_REPLICA_INDEX,
     LABEL_ROLE,
+    LABEL_SPEC_HASH,
     Gang,
     Reason,
     Role,
@@ -135,6 +136,8 @@ class Pod:
     """Whose PodGroup it is a member of."""
     secret: str = ""
     """Name of the Secret with its keys and start scripts."""
+    spec_hash: str = ""
+    """Hash of the spec that it was made from; empty where a release that had none made it."""
 
     @property
     def alive(self) -> bool:
@@ -280,6 +283,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         disruption=(disrupted.get("reason") or "Disrupted") if disrupted.get("status") == "True" else "",
         gang=membership(raw),
         secret=_secret((raw.get("spec") or {}).get("volumes") or ()),
+        spec_hash=labels.get(LABEL_SPEC_HASH, ""),
     )
     return OwnedPod(key, pod)
 

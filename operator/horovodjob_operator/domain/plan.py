@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.vocabulary import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Finding, Look, replaced_at, retry_at
+from horovodjob_operator.domain.findings import Finding, Look, differs, replaced_at, retry_at
 from horovodjob_operator.domain.observed import Observed, Pod
 
 
@@ -17,6 +17,8 @@ class Plan:
     create_secret: bool = False
     secret: str = ""
     """Name of the Secret that pods of this attempt mount."""
+    spec_hash: str = ""
+    """Hash of the spec that pods of this attempt are made from."""
     create_workers: tuple[int, ...] = ()
     create_launcher: bool = False
     hosts: str = ""
@@ -127,6 +129,11 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     hosts = _hosts(look)
     stale += _surplus(look, hosts)
     secret = (look.launcher.secret if look.launcher else "") or names.secret_name(job)
+    spec_hash = look.launcher.spec_hash if look.launcher else names.spec_hash(job)
+    if outdated := [pod.name for pod in observed.pods if not pod.deleting and differs(pod, spec_hash)]:
+        # Made from another spec, and the PodGroup may be one for another size.
+        groups = observed.pod_groups
+        return Plan(delete_pods=(*stale, *outdated), delete_pod_groups=groups, look_again_at=look.now)
     if others := [pod.name for pod in look.workers.values() if not pod.deleting and pod.secret not in ("", secret)]:
         # Scripts and keys of another release of the operator: such workers do not serve this one's launcher.
         return Plan(delete_pods=(*stale, *others), look_again_at=look.now)
@@ -150,6 +157,7 @@ def _attempt(look: Look, again: datetime | None) -> Plan:
     return Plan(
         create_secret=create_launcher or (bool(missing) and not observed.pods),
         secret=secret,
+        spec_hash=spec_hash,
         create_workers=missing,
         create_launcher=create_launcher,
         hosts=hosts,
