@@ -21,6 +21,8 @@ TOKEN_SECONDS = 60
 USER_AGENT = "horovodjob-operator"
 # Answers to writes are needed for their metadata only.
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+# The answer to a deletecollection is a list of all that was deleted, and is not needed at all.
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PATH = re.compile(
     r"^/apis?/(?:[^/]+/)?v[^/]+(?:/namespaces/[^/]+)?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>.+))?$"
 )

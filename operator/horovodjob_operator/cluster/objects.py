@@ -7,7 +7,7 @@ from typing import Any
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob.api.vocabulary import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, PLURAL, VERSION, Gang, Role
-from horovodjob_operator.cluster.connection import METADATA_ONLY, USER_AGENT, Connection
+from horovodjob_operator.cluster.connection import METADATA_LIST, METADATA_ONLY, USER_AGENT, Connection
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.gang import API_VERSIONS
@@ -112,18 +112,26 @@ class Objects:
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes this very pod. Raises Gone where it is gone, NameTaken where another has its name."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        await self._connection.request("DELETE", f"{PODS.format(namespace)}/{name}", body)
+        await self._connection.request("DELETE", f"{PODS.format(namespace)}/{name}", body, accept=METADATA_ONLY)
+
+    async def delete(self, body: Mapping[str, Any], uid: str) -> None:
+        """Deletes the object with this kind, name and uid. Raises Gone, NameTaken, Refused."""
+        metadata = body["metadata"]
+        path = path_of(body["apiVersion"], body["kind"], metadata["namespace"])
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self._connection.request("DELETE", f"{path}/{metadata['name']}", options, accept=METADATA_ONLY)
 
     async def delete_pods(self, job: HorovodJob, role: Role | None = None) -> None:
         """Deletes the job's pods, or those with one role, in one request."""
         params = {"labelSelector": names.own_pods_selector(job, role)}
-        await self._connection.request("DELETE", PODS.format(job.metadata.namespace), params=params)
+        path = PODS.format(job.metadata.namespace)
+        await self._connection.request("DELETE", path, params=params, accept=METADATA_LIST)
 
     async def delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
         """Deletes the job's own PodGroup, if it has one. Raises Gone, NotServed."""
         params = {"labelSelector": names.own_pods_selector(job)}
         path = path_of(API_VERSIONS[kind], "PodGroup", job.metadata.namespace)
-        await self._connection.request("DELETE", path, params=params)
+        await self._connection.request("DELETE", path, params=params, accept=METADATA_LIST)
 
     async def delete_job(self, job: HorovodJob) -> None:
         """Deletes this very HorovodJob, and with it what it owns. Raises Gone, NameTaken."""
