@@ -65,10 +65,11 @@ class Reconciler:
             plan = plan_for(record.job, observed, finding, now=now)
             again = await self._act(record, observed, plan, now)
             asked = await self._ask_about_mounts(record, observed, now)
+            checked = await self._check_companions(record, observed, now)
         finally:
             # Pods do not wait for what is told about them.
             unposted = await self._post(record.job, events)
-        moments = [at for at in (plan.look_again_at, deferred, again, asked, unposted) if at]
+        moments = [at for at in (plan.look_again_at, deferred, again, asked, checked, unposted) if at]
         return min(moments, default=None)
 
     async def _report(self, record: Record, events: dict[Event, datetime]) -> tuple[Finding | None, datetime | None]:
@@ -151,6 +152,32 @@ class Reconciler:
         )
         return now if record.mount_failure != before else now + timedelta(seconds=ASK_AGAIN_SECONDS)
 
+    async def _check_companions(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
+        """Creates again what somebody deleted of the job's other objects; when to look for them, if not now."""
+        job, launcher = record.job, observed.launcher
+        if not launcher or not launcher.alive or launcher.deleting or launcher.attempt != job.status.attempt:
+            return None  # the launcher is created after them
+        if record.companions_checked_at:
+            due = record.companions_checked_at + timedelta(seconds=ASK_AGAIN_SECONDS)
+            if now < due:
+                return due
+        for companion in children.companions(job):
+            try:
+                await self._objects.metadata(companion)
+            except Gone:
+                await self._create_again(job, companion)
+        record.companions_checked_at = now
+        return None
+
+    async def _create_again(self, job: HorovodJob, companion: dict[str, Any]) -> None:
+        what = f"{companion['kind']} {companion['metadata']['name']}"
+        try:
+            await self._objects.create(companion)
+            _tell(job, f"created {what} again, which was deleted")
+        except (NameTaken, Refused) as error:
+            # The pods run already; a quota or a foreign object is no reason to end them.
+            log.warning("%s/%s %s cannot be created again: %s", *job.key, what, error, extra=names.log_fields(job))
+
     async def _act(self, record: Record, observed: Observed, plan: Plan, now: datetime) -> datetime | None:
         job = record.job
         if plan.delete_job:
@@ -220,7 +247,11 @@ class Reconciler:
         if plan.create_secret and not await self._ensure_secret(record, observed):
             return
         if plan.create_launcher:
-            await asyncio.gather(*(self._ensure(record, body) for body in children.companions(job)))
+            await asyncio.gather(
+                *(self._ensure(record, body) for body in children.companions(job)),
+                *(self._remove(record, body) for body in children.companions(job, wanted=False)),
+            )
+            record.companions_checked_at = self._clock()
         if pod_group:
             await self._ensure_pod_group(record, observed, pod_group)
         # Launcher and first worker go ahead: where the API server refuses one of them, the others are not made.
@@ -287,6 +318,26 @@ class Reconciler:
         except Refused as error:
             raise _RefusedObject(kind, error) from error
         record.ours.add(kind)
+        record.without.discard(kind)
+
+    async def _remove(self, record: Record, companion: dict[str, Any]) -> None:
+        """Deletes an object of the job that it asked for before a suspension, and does not ask for now."""
+        job, kind = record.job, companion["kind"]
+        unchanged = job.metadata.generation == 1 or job.status.attempt == 1
+        if kind in record.without or (unchanged and kind not in record.ours):
+            return
+        what = f"{kind} {companion['metadata']['name']}"
+        try:
+            found = await self._objects.metadata(companion)
+            if owner_uid(found) == job.metadata.uid:
+                await self._objects.delete(companion, found["uid"])
+                _tell(job, f"deleted {what}, which it does not ask for any more")
+        except Refused as error:  # the rights of an older release
+            log.warning("%s/%s %s cannot be deleted: %s", *job.key, what, error, extra=names.log_fields(job))
+        except (Gone, NameTaken):
+            pass
+        record.ours.discard(kind)
+        record.without.add(kind)
 
     async def _ensure_pod_group(self, record: Record, observed: Observed, pod_group: dict[str, Any]) -> None:
         """Makes the group that the pods are about to be in. Raises Unavailable while one from before has to go.

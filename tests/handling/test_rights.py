@@ -12,7 +12,8 @@ GRANTED = """
 list watch delete             horovodjob.dev/horovodjobs
 patch                         horovodjob.dev/horovodjobs/status
 get list watch create patch delete deletecollection   /pods
-create                        /secrets /services networking.k8s.io/networkpolicies events.k8s.io/events
+create                        /secrets events.k8s.io/events
+get create delete             /services networking.k8s.io/networkpolicies
 create                        authentication.k8s.io/tokenreviews
 """
 REFUSED = """
@@ -21,7 +22,8 @@ create update patch                   horovodjob.dev/horovodjobs
 create get                            /pods/exec /pods/attach /pods/portforward /pods/log /pods/ephemeralcontainers
 create                                /serviceaccounts/token /namespaces /nodes/proxy apps/deployments batch/jobs
 get list create update patch delete   rbac.authorization.k8s.io/clusterroles rbac.authorization.k8s.io/rolebindings
-update patch delete                   /nodes /services networking.k8s.io/networkpolicies
+update patch delete                   /nodes
+list watch update patch               /services networking.k8s.io/networkpolicies
 create update patch delete            apiextensions.k8s.io/customresourcedefinitions
 create update patch delete            admissionregistration.k8s.io/validatingwebhookconfigurations
 get list create                       /configmaps

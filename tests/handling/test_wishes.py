@@ -76,6 +76,46 @@ def test_a_job_that_changes_while_the_operator_is_away_goes_on_with_new_pods(
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_network_policy_and_a_service_that_a_changed_job_does_not_want_go(
+    submitted: Submit, api: Api, operator: Operator, restarted: bool
+) -> None:
+    job = submitted(network={"service": True}).bring_to("Running")
+    paths = companions(job)
+    assert all(api.find(path) for path in paths)
+    job.suspend(True, network={"isolate": False, "service": False})
+    job.wait("Suspended")
+    if restarted:
+        operator.kill()
+        operator.start()
+    job.suspend(False)
+    job.bring_to("Running")
+    assert [path for path in paths if api.find(path)] == []
+
+
+def test_a_network_policy_and_a_service_that_somebody_deletes_come_back(
+    submitted: Submit, api: Api, operator: Operator
+) -> None:
+    job = submitted(network={"service": True}).bring_to("Running")
+    pods, paths = job.uids(), companions(job)
+    for path in paths:
+        api.delete(path)
+    operator.kill()
+    operator.start()
+    wait_for("both to come back", lambda: all(api.find(path) for path in paths))
+    assert (job.phase, job.uids()) == ("Running", pods)
+    job.bring_to("Succeeded", since="Running")
+
+
+def companions(job: Job) -> tuple[str, str]:
+    """Paths of its NetworkPolicy and its Service."""
+    namespace = f"namespaces/{job.namespace}"
+    return (
+        f"/apis/networking.k8s.io/v1/{namespace}/networkpolicies/{job.name}",
+        f"/api/v1/{namespace}/services/{job.name}",
+    )
+
+
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running"])
 def test_a_deadline_ends_the_job_in_any_phase(submitted: Submit, phase: str) -> None:
     job = submitted(runPolicy={"activeDeadlineSeconds": 3600}).bring_to(phase)

@@ -12,14 +12,14 @@
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
-# Only for jobs with network.service; get where the name is taken.
+# Only for jobs with network.service; delete where a suspended job was changed to have none.
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, get]
-# For all jobs but those with network.isolate false; get where the name is taken.
+  verbs: [create, get, delete]
+# For all jobs but those with network.isolate false; delete where a suspended job was changed to have none.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [create, get]
+  verbs: [create, get, delete]
 # Only for jobs with scheduling.gang; get where the name is taken.
 - apiGroups: [scheduling.k8s.io, scheduling.volcano.sh]
   resources: [podgroups]

@@ -30,6 +30,10 @@ class Record:
     """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""
     ours: set[str] = field(default_factory=set)
     """Kinds of the job's other objects that are known to be its own."""
+    without: set[str] = field(default_factory=set)
+    """Kinds of its other objects that it does not ask for, and that are known not to be there."""
+    companions_checked_at: datetime | None = None
+    """When the objects that it asks for were made, or last found to be there."""
     pod_group: Gang = Gang.NONE
     """Its PodGroup, where this process knows that the job has one for its present spec."""
     written_at: datetime | None = None

@@ -68,15 +68,15 @@ def secret(job: HorovodJob, contents: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def companions(job: HorovodJob) -> list[dict[str, Any]]:
-    """What the job has one of beside its Secret, each with the job's name."""
+def companions(job: HorovodJob, *, wanted: bool = True) -> list[dict[str, Any]]:
+    """What the job has one of beside its Secret, each with the job's name; or those that it does not ask for."""
     own_pods = {LABEL_JOB: job.metadata.name, LABEL_JOB_UID: job.metadata.uid}
     objects: list[dict[str, Any]] = []
-    if job.spec.network.isolate:
+    if job.spec.network.isolate is wanted:
         among_themselves = [{"from": [{"podSelector": {"matchLabels": own_pods}}]}]
         policy = {"podSelector": {"matchLabels": own_pods}, "policyTypes": ["Ingress"], "ingress": among_themselves}
         objects.append(_companion(job, "networking.k8s.io/v1", "NetworkPolicy", "isolation", policy))
-    if job.spec.network.service:
+    if job.spec.network.service is wanted:
         # The names of its pods in the DNS, as soon as they have an address.
         names_spec: dict[str, Any] = {
             "clusterIP": "None",
