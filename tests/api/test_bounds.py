@@ -94,6 +94,15 @@ def test_the_last_workers_name_may_have_63_characters(api: Api, jobs: str, repli
         api.create(f"{jobs}?dryRun=All", job("n" * (length + 1), worker=worker))
 
 
+@pytest.mark.parametrize(("most", "length"), [({}, 51), ({"maxReplicas": 11}, 53)])
+def test_the_name_of_an_elastic_job_fits_its_last_worker_at_its_largest(
+    api: Api, jobs: str, most: dict[str, int], length: int
+) -> None:
+    api.create(f"{jobs}?dryRun=All", job("n" * length, elastic=most))
+    with pytest.raises(ApiError, match=re.escape(NAME_RULES[2]["message"])):
+        api.create(f"{jobs}?dryRun=All", job("n" * (length + 1), elastic=most))
+
+
 def test_a_name_with_dots_is_refused(api: Api, jobs: str) -> None:
     with pytest.raises(ApiError, match=re.escape(NAME_RULES[0]["message"])):
         api.create(jobs, job("cifar.v2"))

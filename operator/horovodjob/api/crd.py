@@ -27,7 +27,7 @@ KEPT = (
     "maxItems",
     "maxProperties",
 )
-NAME_RULES = (
+NAME_RULES: tuple[dict[str, Any], ...] = (
     {
         "rule": "!self.metadata.name.contains('.')",
         "message": "metadata.name must not contain dots, because the pods' names and labels are made from it",
@@ -36,6 +36,16 @@ NAME_RULES = (
         "rule": "size(self.metadata.name) + 8 + size(string(self.spec.worker.replicas - 1)) <= 63",
         "message": "metadata.name is too long for the pods that are named after it: "
         "<name>-worker-<last index> may have 63 characters",
+    },
+    {
+        # A job that exists has its name for ever: it can run with the workers that its name allows.
+        "rule": "!has(self.spec.elastic) || "
+        "size(self.metadata.name) + 8 + size(string(self.spec.elastic.maxReplicas - 1)) <= 63 || "
+        "oldSelf.hasValue() && has(oldSelf.value().spec.elastic) && "
+        "oldSelf.value().spec.elastic.maxReplicas == self.spec.elastic.maxReplicas",
+        "optionalOldSelf": True,
+        "message": "metadata.name is too long for the pods that are named after it with elastic.maxReplicas, by "
+        "default 10000: <name>-worker-<elastic.maxReplicas - 1> may have 63 characters",
     },
 )
 COLUMNS = (
