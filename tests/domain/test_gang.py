@@ -55,6 +55,7 @@ def test_a_group_of_volcano_has_a_queue_and_a_priority() -> None:
 
 WORKERS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "nothing but the launcher's own": ({}, {"cpu": "100m", "memory": "268435456"}),
+    "a launcher of many workers": ({"replicas": 1000}, {"cpu": "100m", "memory": str(2128 << 20)}),
     "GPUs, which are limits": ({"gpus": 4}, {"cpu": "100m", "memory": "268435456", "nvidia.com/gpu": "8"}),
     "requests before limits": (
         {"resources": {"requests": {"cpu": "1.5"}, "limits": {"cpu": 8, "memory": "1Gi"}}},

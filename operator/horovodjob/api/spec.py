@@ -278,7 +278,7 @@ class Worker(RolePods):
 
 
 class Launcher(RolePods):
-    """The pod that runs mpirun; by default it requests 100m CPU and 256Mi memory."""
+    """The pod that runs mpirun; by default it requests 100m CPU and 256Mi memory, more with many workers."""
 
     as_worker: bool = Field(
         False,
@@ -553,6 +553,15 @@ class HorovodJobSpec(Model):
     def least_workers(self) -> int:
         """Worker pods without which no rank can run."""
         return self.elastic.min_replicas if self.elastic else len(self.worker_indices)
+
+    @property
+    def launcher_requests(self) -> dict[str, str]:
+        """What a launcher requests that hosts no ranks and has no resources of its own.
+
+        An idle ssh client has 1.4 MiB of its own. There is one for each worker, or for each rank of an elastic job.
+        """
+        sessions = self.worker.replicas * (self.slots if self.elastic else 1)
+        return {"cpu": "100m", "memory": f"{256 + 2 * max(sessions - 64, 0)}Mi"}
 
     @property
     def argv(self) -> tuple[str, ...]:

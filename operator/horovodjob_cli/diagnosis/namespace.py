@@ -10,8 +10,6 @@ from horovodjob_cli.diagnosis.finding import Finding, Result
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 LEVELS = ("privileged", "baseline", "restricted")
-# What the operator requests for a launcher that hosts no ranks, and has no resources in its spec.
-LAUNCHER = {"cpu": "100m", "memory": "256Mi"}
 
 
 def quota(facts: Facts) -> Iterator[Finding]:
@@ -52,7 +50,7 @@ def job_needs(spec: HorovodJobSpec | None) -> dict[str, Decimal]:
     needs = {"pods": Decimal(hosts + 1), f"requests.{GPU_RESOURCE}": Decimal(replicas * spec.worker.gpus)}
     launcher = spec.launcher.resources or (spec.worker.resources if spec.launcher.as_worker else None)
     add(needs, spec.worker.resources, hosts, {})
-    add(needs, launcher, 1, {} if spec.launcher.as_worker else LAUNCHER)
+    add(needs, launcher, 1, {} if spec.launcher.as_worker else spec.launcher_requests)
     return needs
 
 

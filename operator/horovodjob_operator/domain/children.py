@@ -36,7 +36,6 @@ GPU_TOLERATIONS = (
 )
 SPOT_TOLERATION = {"key": AKS_PRIORITY_TAINT, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
 WORKER_SCRIPTS = ("environment.sh", "prepare.sh", "rank.sh", "ranks.sh", "script.sh", "session.sh", "worker.sh")
-LAUNCHER_REQUESTS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
 def owner_reference(job: HorovodJob) -> dict[str, Any]:
@@ -178,7 +177,7 @@ def launcher_pod(job: HorovodJob, attempt: int, hosts: str, progress_url: str, s
         "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/launcher.sh"],
         "args": _launcher_arguments(job),
         "startupProbe": probe | {"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 2147483647},
-        "resources": _dumped(job.spec.launcher.resources) or LAUNCHER_REQUESTS,
+        "resources": _dumped(job.spec.launcher.resources) or {"requests": job.spec.launcher_requests},
     }
     if job.spec.launcher.as_worker:
         container["args"] = [*_preparation(job), *container["args"]]
