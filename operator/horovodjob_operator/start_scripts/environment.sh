@@ -48,13 +48,16 @@ prepare_home() {
     export HOROVODJOB_WORKDIR
 }
 
+# Directories for logs and outputs are the user's and the group's of the pod, 0770, where the mount does not decide.
+directories_umask=007
+
 # Output goes where spec.logs says.
 prepare_logs() {
     execution_log=
     if [ -n "${HOROVODJOB_LOGS:-}" ]; then
         file=$HOROVODJOB_LOGS/execution-$HOROVODJOB_POD.log
         # A subshell, as some shells end where they cannot open a file.
-        if (umask 000 && mkdir -p "$HOROVODJOB_LOGS") && (umask 022 && : >>"$file"); then
+        if (umask "$directories_umask" && mkdir -p "$HOROVODJOB_LOGS") && (umask 022 && : >>"$file"); then
             execution_log=$file
         else
             lose_logs
@@ -77,7 +80,7 @@ prepare_outputs() {
     for id in ${HOROVODJOB_OUTPUTS:-}; do
         eval "output=\$AZ_BATCHAI_OUTPUT_$id"
         # shellcheck disable=SC2154 # set by eval
-        (umask 000 && mkdir -p "$output") || say "cannot make the directory of output $id: $output"
+        (umask "$directories_umask" && mkdir -p "$output") || say "cannot make the directory of output $id: $output"
     done
 }
 
