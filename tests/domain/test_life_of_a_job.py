@@ -568,6 +568,27 @@ def test_an_image_that_cannot_be_pulled_is_a_reason_not_silence() -> None:
     assert len(world.status.errors) == 1
 
 
+def test_a_job_that_cannot_pull_its_image_gives_its_nodes_back_and_tries_again() -> None:
+    world = World(a_job(scheduling={"timeoutSeconds": 60}))
+    world.look()
+    world.place()
+    waiting = Waiting("worker", "ImagePullBackOff", "Back-off pulling image")
+    world.change("cifar-worker-1", phase="Pending", waiting=waiting)
+    world.look()
+    assert (phase_of(world), world.status.errors[-1].reason) == (Phase.STARTING, Reason.IMAGE_PULL_FAILED)
+    world.wait(59)
+    world.look()
+    assert not any(pod.deleting for pod in world.pods.values())
+    world.wait(1)
+    world.look()
+    assert (phase_of(world), world.status.errors[-1].reason) == (Phase.QUEUED, Reason.SCHEDULING_TIMEOUT)
+    assert all(pod.deleting for pod in world.pods.values())
+    world.vanish()
+    world.wait(60)
+    world.launch()
+    assert (phase_of(world), world.status.attempt, world.status.restarts) == (Phase.RUNNING, 2, 0)
+
+
 def test_a_root_image_under_restricted_is_told_which_field_helps() -> None:
     world = World(a_job())
     world.look()

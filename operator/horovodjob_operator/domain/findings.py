@@ -443,6 +443,28 @@ def _reported(look: Look, failure: Failure) -> bool:
     return any(error.time >= recently or error.message == failure.message for error in told)
 
 
+def _image_awaited_until(look: Look) -> datetime:
+    """Until when the pods of the attempt keep their nodes, while an image cannot be pulled."""
+    status = look.job.status
+    told = (e.time for e in status.errors if (e.reason, e.attempt) == (Reason.IMAGE_PULL_FAILED, status.attempt))
+    return next(told, look.now) + timedelta(seconds=look.job.spec.scheduling.timeout_seconds)
+
+
+def image_not_pulled_in_time(look: Look) -> Finding | None:
+    """An image could not be pulled for too long: all pods are released, so that others can have the nodes."""
+    stuck = [pod for pod in look.observed.pods if pod.waiting and pod.waiting.for_image and not pod.deleting]
+    if not stuck or look.now < _image_awaited_until(look):
+        return None
+    pod, attempt = min(stuck, key=lambda pod: pod.name), look.job.status.attempt
+    message = (
+        f"pod {pod.name} could not get image {look.job.spec.image} for scheduling.timeoutSeconds, "
+        f"{look.job.spec.scheduling.timeout_seconds} s; all are released, and made again at "
+        f"{look.now + _release_delay(look.job, attempt):%H:%M:%SZ}"
+    )
+    failure = Failure(Reason.SCHEDULING_TIMEOUT, message, pod, taken=True)
+    return Finding(Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, message, failure=failure)
+
+
 def container_cannot_start(look: Look) -> Finding | None:
     """The kubelet has a pod and cannot start its container."""
     stuck = sorted((pod for pod in look.observed.pods if pod.waiting), key=lambda pod: pod.name)
@@ -452,7 +474,8 @@ def container_cannot_start(look: Look) -> Finding | None:
     waiting = stuck[0].waiting
     if waiting.for_image:
         message = f"pod {stuck[0].name} cannot get image {look.job.spec.image}: {waiting.message or waiting.reason}"
-        return Finding(phase, Reason.IMAGE_PULL_FAILED, message, pod=stuck[0])
+        until = _image_awaited_until(look)
+        return Finding(phase, Reason.IMAGE_PULL_FAILED, message, pod=stuck[0], look_again_at=until)
     return Finding(phase, Reason.INVALID_SPEC, _configuration_message(stuck[0], waiting), stalled=True, pod=stuck[0])
 
 
@@ -703,6 +726,7 @@ CHECKS: tuple[Callable[[Look], Finding | None], ...] = (
     released,
     ranks_running,
     not_placed_in_time,
+    image_not_pulled_in_time,
     container_cannot_start,
     volume_unavailable,
     all_placed,
