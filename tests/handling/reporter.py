@@ -75,9 +75,9 @@ def _encoded(part: bytes) -> str:
     return base64.urlsafe_b64encode(part).decode().rstrip("=")
 
 
-def post(operator: Operator, token: str, body: Any = None, **fields: Any) -> int:
+def post(operator: Operator, token: str, body: Any = None, *, address: str = "127.0.0.1", **fields: Any) -> int:
     """Status of the answer to a report, 0 where there is none; a list of bytes is sent in chunks without a length."""
-    connection = http.client.HTTPConnection("127.0.0.1", operator.progress_port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", operator.progress_port, 5, (address, 0))
     data = json.dumps(REPORT | fields) if body is None else iter(body) if isinstance(body, list) else body
     try:
         connection.request("POST", "/progress", data, {"Authorization": f"Bearer {token}"})

@@ -5,8 +5,11 @@ import json
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
 
 from api.client import Api, Object, wait_for
 from handling.plane import Plane
@@ -22,6 +25,7 @@ FLOOD_SECONDS = 12
 WRITTEN_WITHIN = timedelta(seconds=15)
 # The server ends a connection that is idle for five seconds.
 KEPT_OUT_SECONDS = 15
+DISCOVERY, BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "system:service-account-issuer-discovery"
 SHOWN = {key: value for key, value in REPORT.items() if key != "attempt"} | {"percent": "13%"}
 
 
@@ -136,8 +140,8 @@ def test_what_is_not_a_report_of_this_jobs_rank_0_is_refused_and_counted(
     assert {name: set(found) for name, found in codes.items()} == {name: {code} for name, code in wanted.items()}
     grown = {name: number - before.get(name, 0) for name, number in operator.reports().items()}
     assert {name: grown[name] for name in codes} == {name: len(found) for name, found in codes.items()}
-    # The API server is asked only about tokens that say they are of a pod with rank 0.
-    assert operator.requests()["create tokenreviews"] - asked.get("create tokenreviews", 0) == 4
+    # The API server is asked only about tokens that it has signed, and that say they are of a pod with rank 0.
+    assert operator.requests()["create tokenreviews"] - asked.get("create tokenreviews", 0) == 2
     assert (training(job), training(other), status_writes(plane, job)) == ({}, {}, writes)
     lines = [line["message"] for line in operator.news() if line.get("logger") == "horovodjob.progress"]
     assert len(lines) <= 1
@@ -216,22 +220,61 @@ def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
     assert len(versions) == len({version["training"]["progress"] for version in versions})
 
 
-def test_idle_connections_keep_nobody_out_for_long(submitted: Submit, operator: Operator) -> None:
+def test_a_token_that_is_not_signed_keeps_no_genuine_one_out(submitted: Submit, operator: Operator) -> None:
+    job = submitted().bring_to("Running")
+    token = token_of(job)
+    assert [post(operator, forged(token, jti=str(number))) for number in range(3)] == [401] * 3
+    assert post(operator, token) == 204
+
+
+@pytest.fixture
+def unpublished(api: Api, operator: Operator, operator_access: Path) -> Iterator[Operator]:
+    """An operator that does not get the keys of tokens: their signature is for the API server alone to judge."""
+    operator.kill()
+    binding = api.get(f"{DISCOVERY}/{BINDING}")
+    api.delete(f"{DISCOVERY}/{BINDING}")
+    read = (f"--kubeconfig={operator_access}", "get", "--raw", "/openid/v1/jwks")
+    wait_for("no right on the keys", lambda: "forbidden" in api.kubectl(*read).stderr)
+    yield operator.start()
+    operator.kill()
+    metadata = {"name": BINDING, "labels": binding["metadata"]["labels"]}
+    api.create(DISCOVERY, {"metadata": metadata, "roleRef": binding["roleRef"], "subjects": binding["subjects"]})
+
+
+def test_without_the_keys_a_forged_token_keeps_out_its_own_address_only(
+    submitted: Submit, unpublished: Operator
+) -> None:
+    job = submitted().bring_to("Running")
+    token = token_of(job)
+    assert [post(unpublished, forged(token, jti=str(number))) for number in range(2)] == [401, 429]
+    assert post(unpublished, token, address="127.0.0.2") == 204
+
+
+def test_idle_connections_keep_nobody_out_but_their_own_address(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     token = token_of(job)
     head = f"POST /progress HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 99\r\n\r\n"
     idle: list[socket.socket] = []
 
+    def connect(address: str, number: int) -> None:
+        to = ("127.0.0.1", operator.progress_port)
+        idle.extend(socket.create_connection(to, source_address=(address, 0)) for _ in range(number))
+
     def crowded_out() -> bool:
         for connection in idle:  # a machine that lets them in too slowly has thrown out the first by the last
             connection.close()
-        idle[:] = [socket.create_connection(("127.0.0.1", operator.progress_port)) for _ in range(300)]
+        idle.clear()
+        connect("127.0.0.1", 300)
         with contextlib.suppress(ConnectionError):
             idle[0].sendall(head.encode() + b"{")
             idle[1].sendall(head.encode()[:50])
         return post(operator, token) == 0
 
     wait_for("as many as are let in are there", crowded_out)
+    assert post(operator, token, address="127.0.0.2") == 204
+    for last in range(20):
+        connect(f"127.0.1.{last + 1}", 30)
+    assert post(operator, token, address="127.0.0.3") == 204, "where all are in use, the oldest has to go"
     assert operator.answer("/healthz")[0] == 200
     begin = time.monotonic()
     wait_for("room again", lambda: post(operator, token) == 204)

@@ -1,12 +1,13 @@
 """Reports of progress: rank 0 of a job posts them here, with a token that only its pod has.
 
-What costs least is looked at first, and the API server is asked only about tokens of pods that are known and may
-report, so that whoever can reach the port can neither write into a status nor keep the operator from its work.
+What costs least is looked at first, and the API server is asked only about tokens that it has signed for pods that are
+known and may report. What is limited is limited for each address or for each pod, so that whoever can reach the port
+can neither write into a status, nor keep the operator from its work or others from reporting.
 """
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,13 +23,14 @@ from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.metrics import REPORTS
 
 PATH = "/progress"
-# A report is one small request on a connection of its own.
+# A report is one small request on a connection of its own. Many pods have the address of their node.
 CONNECTION_SECONDS = 5
-CONNECTIONS = 256
-CONNECTIONS_A_SECOND = 500
+CONNECTIONS, CONNECTIONS_OF_ADDRESS = 256, 32
+CONNECTIONS_A_SECOND, CONNECTIONS_A_SECOND_OF_ADDRESS = 500, 50
+BACKLOG = 1024
 # Reports of one job: a trainer sends one in five seconds, and a last one.
 BURST, BURST_SECONDS = 10, 10
-# Reviews for one pod: its token is new every few minutes.
+# Reviews for one pod and address: the pod's token is new every few minutes.
 REVIEW_SECONDS = 2
 TOLD_SECONDS = 60
 STATUS = {
@@ -47,10 +49,19 @@ log = logging.getLogger("horovodjob.progress")
 
 @dataclass(slots=True)
 class _Sender:
-    """How often a pod has been heard lately."""
+    """How often a pod has been heard lately, and from where its tokens came that were reviewed."""
 
     taken: deque[datetime] = field(default_factory=lambda: deque(maxlen=BURST))
-    reviewed_at: datetime | None = None
+    reviewed_at: dict[str, datetime] = field(default_factory=dict)
+
+    def may_be_reviewed(self, address: str, now: datetime) -> bool:
+        """Whether a token from this address has its turn, and takes it."""
+        since = now - timedelta(seconds=REVIEW_SECONDS)
+        self.reviewed_at = {other: at for other, at in self.reviewed_at.items() if at > since}
+        if address in self.reviewed_at:
+            return False
+        self.reviewed_at[address] = now
+        return True
 
 
 class Reports:
@@ -93,13 +104,14 @@ class Reports:
             return Result.UNAUTHENTICATED, f"a token for the audience {names.PROGRESS_AUDIENCE} is needed"
         try:
             body = await _body(request)
-            return (Result.TOO_LARGE, "") if body is None else await self._take(token, claim, body)
+            address = request.remote or ""
+            return (Result.TOO_LARGE, "") if body is None else await self._take(address, token, claim, body)
         except (ClusterError, ConnectionError) as error:
             return Result.UNAVAILABLE, str(error)
         except web.RequestPayloadError:
             return Result.MALFORMED, "the body was cut off"
 
-    async def _take(self, token: str, claim: Claim, body: bytes) -> tuple[Result, str]:
+    async def _take(self, address: str, token: str, claim: Claim, body: bytes) -> tuple[Result, str]:
         try:
             report = progress.parse_report(body)
         except ValueError as error:
@@ -107,10 +119,11 @@ class Reports:
         if self._record(claim) is None:
             return Result.FOREIGN, f"pod {claim.namespace}/{claim.pod} is not where rank 0 of a job runs"
         now, sender = self._clock(), self._sender(claim)
-        if not self._tokens.is_known(token):
-            if sender.reviewed_at and now - sender.reviewed_at < timedelta(seconds=REVIEW_SECONDS):
+        if self._tokens.known(token) is None:
+            if not await self._tokens.may_be_genuine(token):
+                return Result.UNAUTHENTICATED, "the API server has not signed the token"
+            if not sender.may_be_reviewed(address, now):
                 return Result.TOO_OFTEN, "the last token for this pod was reviewed a moment ago"
-            sender.reviewed_at = now
         if not await self._tokens.is_genuine(token, claim, now=now.timestamp()):
             return Result.UNAUTHENTICATED, "the API server does not confirm the token"
         record = self._record(claim)  # as it is after the review
@@ -159,49 +172,96 @@ async def _body(request: web.BaseRequest) -> bytes | None:
     return body
 
 
-class _Refusal(asyncio.Protocol):
-    """What a connection meets that is one too many."""
+class _Entrance(asyncio.Protocol):
+    """What a connection meets first: its address is known only now."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ends it."""
-        transport.close()
+    def __init__(self, door: "_Door") -> None:
+        self._door = door
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Hands the connection to the server, or ends it."""
+        if not self._door.lets_in(_address(transport)):
+            transport.abort()
+            return
+        handler = self._door.handler()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
 
 
 class _Door(web.Server):
-    """Lets in so many connections at once and a second, each for a few seconds whatever it does with them."""
+    """Lets in so many connections at once and a second, in all and of each address, each for a few seconds.
+
+    An address with many of them never keeps out one with few: the first of an address in a second is let in whatever
+    the others do, and where all are in use, the oldest of the address that has most has to go.
+    """
 
     def __init__(self, reports: Reports) -> None:
         # What strangers send is no error of the operator's, so the library's own words are dropped.
         silent = logging.getLogger("horovodjob.progress.http")
         silent.disabled = True
         super().__init__(reports.answer, access_log=None, logger=silent, auto_decompress=False, lingering_time=0)
-        self._ends: dict[web.RequestHandler, asyncio.TimerHandle] = {}
-        self._second, self._in_second = 0, 0
+        self._open: dict[str, dict[web.RequestHandler, asyncio.Transport]] = {}
+        self._ends: dict[web.RequestHandler, tuple[str, asyncio.TimerHandle]] = {}
+        self._second = 0
+        self._in_second: Counter[str] = Counter()
 
     def __call__(self) -> web.RequestHandler:
         """The protocol of the next connection."""
-        second = int(asyncio.get_running_loop().time())
-        self._in_second = self._in_second + 1 if second == self._second else 1
-        self._second = second
-        if len(self._ends) >= CONNECTIONS or self._in_second > CONNECTIONS_A_SECOND:
-            return _Refusal()  # type: ignore[return-value]
+        return _Entrance(self)  # type: ignore[return-value]
+
+    def handler(self) -> web.RequestHandler:
+        """The server's own protocol, for a connection that is let in."""
         return super().__call__()
 
+    def lets_in(self, address: str) -> bool:
+        """Whether a connection of this address has its turn, and takes it."""
+        second = int(asyncio.get_running_loop().time())
+        if second != self._second:
+            self._second = second
+            self._in_second.clear()
+        taken = self._in_second[address]
+        if taken >= CONNECTIONS_A_SECOND_OF_ADDRESS or len(self._open.get(address, ())) >= CONNECTIONS_OF_ADDRESS:
+            return False
+        if taken and self._in_second.total() >= CONNECTIONS_A_SECOND:
+            return False
+        self._in_second[address] += 1
+        return True
+
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Limits the time of a connection."""
+        """Limits the time of a connection, and makes room for it."""
         super().connection_made(handler, transport)
-        self._ends[handler] = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, transport.abort)
+        if len(self._ends) >= CONNECTIONS:
+            oldest, its_transport = next(iter(max(self._open.values(), key=len).items()))
+            self._forget(oldest)
+            its_transport.abort()
+        address = _address(transport)
+        self._open.setdefault(address, {})[handler] = transport
+        self._ends[handler] = (address, asyncio.get_running_loop().call_later(CONNECTION_SECONDS, transport.abort))
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        """Forgets a connection; a transport that is closed must not be ended again."""
+        """Forgets a connection."""
         super().connection_lost(handler, exc)
-        if end := self._ends.pop(handler, None):
-            end.cancel()
+        self._forget(handler)
+
+    def _forget(self, handler: web.RequestHandler) -> None:
+        """No more counts a connection; a transport that is closed must not be ended again."""
+        if handler not in self._ends:
+            return
+        address, end = self._ends.pop(handler)
+        end.cancel()
+        del self._open[address][handler]
+        if not self._open[address]:
+            del self._open[address]
+
+
+def _address(transport: asyncio.Transport) -> str:
+    """Where a connection comes from; empty if it has ended already."""
+    return str((transport.get_extra_info("peername") or ("",))[0])
 
 
 async def serve(port: int, reports: Reports) -> web.ServerRunner:
     """Starts the server for reports."""
     runner = web.ServerRunner(_Door(reports), shutdown_timeout=1)
     await runner.setup()
-    await web.TCPSite(runner, port=port).start()
+    await web.TCPSite(runner, port=port, backlog=BACKLOG).start()
     return runner
