@@ -23,8 +23,9 @@ from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.cluster.tokens import Tokens
 from horovodjob_operator.cluster.watch import JobLists, JobRights, JobSigns, PodWatch
-from horovodjob_operator.endpoints import health, progress
-from horovodjob_operator.errors import ClusterError, OperatorError
+from horovodjob_operator.endpoints import progress
+from horovodjob_operator.endpoints.health import HealthServer
+from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
 from horovodjob_operator.handlers import Events, Passes, kopf_settings, now, register
 from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, WORKQUEUE_DEPTH, JobStates
 from horovodjob_operator.reconcile import Reconciler
@@ -50,7 +51,7 @@ class Process:
         self.events = Events(self.caches, self.passes, settings.defaults)
         self.namespaces = settings.watched_namespaces
         self.job_signs = JobSigns(self.namespaces or ("",))
-        self.jobs_watched = asyncio.Event()
+        self.job_lists = JobLists(self.namespaces or ("",), seen=self.events.job_seen, listed=self.events.jobs_listed)
         self.pod_watches = [
             PodWatch(
                 connection,
@@ -81,14 +82,15 @@ class Process:
 
     def unhealthy(self) -> str:
         """What is wrong with the process, or nothing."""
-        age = self._pod_watch_age()
-        return f"the watch of the pods has been silent for {age:.0f} s" if age > DEAD_WATCH_SECONDS else ""
+        ages = {"pods": self._pod_watch_age(), "HorovodJobs": time.monotonic() - self.job_signs.alive_at}
+        watch, age = max(ages.items(), key=lambda each: each[1])
+        return f"the watch of the {watch} has been silent for {age:.0f} s" if age > DEAD_WATCH_SECONDS else ""
 
     def unready(self) -> str:
         """Why the process cannot do its work yet, or nothing."""
         if not all(watch.answered.is_set() for watch in self.pod_watches):
             return "the pods have not been listed yet"
-        return "" if self.jobs_watched.is_set() else "the HorovodJobs are not watched yet"
+        return "" if self.job_lists.answered else "the HorovodJobs have not been listed yet"
 
     async def run(self) -> None:
         """Runs until kopf is told to stop by a signal, or a part fails. Raises OperatorError in that case."""
@@ -113,13 +115,14 @@ class Process:
             await self.lease.release()
             await asyncio.gather(*(server.cleanup() for server in servers))
 
-    async def _serve(self) -> list[web.BaseRunner]:
+    async def _serve(self) -> list[HealthServer | web.BaseRunner]:
         """The servers of the process."""
         settings = self.settings
         access = MetricsAccess(self.review_connection) if settings.metrics_authorization else None
-        own = await health.serve(
+        own = HealthServer(
             settings.http_port, healthy=self.unhealthy, ready=self.unready, registry=REGISTRY, access=access
         )
+        await own.start()
         if not settings.progress_url:
             return [own]
         reports = progress.Reports(
@@ -159,6 +162,8 @@ class Process:
                 await self.connection.request("GET", f"/apis/{API_VERSION}")
                 return
             except ClusterError as error:
+                if isinstance(error, NotServed):
+                    self.job_signs.note_all()
                 if not told:
                     log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
                 told = True
@@ -171,12 +176,8 @@ class Process:
 
         @kopf.on.login(registry=registry)
         def connect(**_: object) -> kopf.AiohttpSession:
-            session = self.connection.new_session(JobRights(), JobLists(self.events.jobs_listed), self.job_signs)
+            session = self.connection.new_session(JobRights(), self.job_lists, self.job_signs)
             return kopf.AiohttpSession(server=self.connection.server, aiohttp_session=session)
-
-        @kopf.on.startup(registry=registry)
-        async def watching(**_: object) -> None:
-            self.jobs_watched.set()
 
         await kopf.operator(
             registry=registry,

@@ -16,6 +16,7 @@ from horovodjob.api.job import HorovodJob, Metadata, parse_status
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.vocabulary import GROUP, OPERATOR_NAME, PLURAL, VERSION, ConditionType, Reason
 from horovodjob_operator.cluster.caches import Caches, Key, Record
+from horovodjob_operator.cluster.watch import silence_seconds
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.observed import Refusal
@@ -238,6 +239,8 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     settings.watching.client_timeout = timeout_seconds + 30
     settings.watching.connect_timeout = 10
     settings.watching.reconnect_backoff = RELIST_SECONDS
+    settings.watching.inactivity_timeout = silence_seconds(timeout_seconds)
+    settings.networking.request_timeout = 60
     settings.networking.error_backoffs = EndlessBackoffs()
     settings.queueing.idle_timeout = 1
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])

@@ -1,6 +1,7 @@
 """The watch of the jobs' pods: listed in chunks, then followed for ever; what was missed is listed again."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
@@ -17,10 +18,16 @@ from horovodjob_operator.cluster.connection import Connection, verb_and_resource
 from horovodjob_operator.errors import ClusterError, Gone, Refused
 
 CHUNK = "500"
-# The API server sends a bookmark each minute: a stream that is silent for longer is dead and does not know it.
-SILENCE_SECONDS = 75
+# The API server sends a bookmark each minute, and ends a watch in time: a stream that is silent for longer is dead and
+# does not know it.
+SILENCE_SECONDS, LATE_SECONDS = 70, 5
 FORBIDDEN_SECONDS = 10
 log = logging.getLogger("horovodjob.watch")
+
+
+def silence_seconds(timeout_seconds: int) -> int:
+    """How long a watch that is to end after `timeout_seconds` may be silent."""
+    return min(SILENCE_SECONDS, timeout_seconds + LATE_SECONDS)
 
 
 class PodWatch:
@@ -101,7 +108,8 @@ class PodWatch:
             "resourceVersion": version,
             "timeoutSeconds": str(self._timeout_seconds),
         }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS)
+        silence = silence_seconds(self._timeout_seconds)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
         url = f"{self._connection.server}{self._path}"
         async with self._connection.session.get(url, params=params, timeout=timeout) as response:
             if response.status == 410:
@@ -127,27 +135,49 @@ def _delay(times: int) -> float:
 
 
 class JobLists:
-    """Client middleware of kopf's session: calls `listed` with the uids of each complete list of jobs.
+    """Client middleware of kopf's session: calls `seen` for each listed job, `listed` with the uids of a complete list.
 
     Kopf lists again when the API server no longer has the version that it watches from, and reports the objects that
-    are there: without this the jobs that were deleted meanwhile would stay in the cache for ever.
+    are there: without this the jobs that were deleted meanwhile would stay in the cache for ever. It also reports them
+    one by one and some time later: nobody could say when all of them have been taken in.
     """
 
-    def __init__(self, listed: Callable[[set[str], str], None]) -> None:
-        self._listed = listed
+    def __init__(
+        self,
+        namespaces: Iterable[str],
+        *,
+        seen: Callable[[Mapping[str, Any]], None],
+        listed: Callable[[set[str], str], None],
+    ) -> None:
+        self._seen, self._listed = seen, listed
         self._uids: dict[str, set[str]] = {}
+        self._awaited = set(namespaces)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the jobs of each namespace have been taken in, or the API server has refused to list them."""
+        return not self._awaited
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request, and reads the answer where it is a chunk of a list of jobs."""
         response = await handler(request)
-        if verb_and_resource(request) == ("list", PLURAL) and response.status == 200:
-            namespace = namespace_of(request)
-            if "continue" not in request.url.query:
-                self._uids[namespace] = set()
-            answer = json.loads(await response.read())
-            self._uids[namespace] |= {job["metadata"]["uid"] for job in answer["items"]}
-            if not answer["metadata"].get("continue"):
-                self._listed(self._uids.pop(namespace), namespace)
+        if verb_and_resource(request) != ("list", PLURAL):
+            return response
+        namespace = namespace_of(request)
+        if response.status in (403, 404):
+            self._awaited.discard(namespace)
+        if response.status != 200:
+            return response
+        if "continue" not in request.url.query:
+            self._uids[namespace] = set()
+        answer = json.loads(await response.read())
+        for job in answer["items"]:
+            self._uids[namespace].add(job["metadata"]["uid"])
+            with contextlib.suppress(Exception):  # kopf calls our handler as well, and logs what it raises
+                self._seen(job)
+        if not answer["metadata"].get("continue"):
+            self._listed(self._uids.pop(namespace), namespace)
+            self._awaited.discard(namespace)
         return response
 
 
@@ -204,6 +234,11 @@ class JobSigns:
             if verb == "watch":
                 response.content = _NotedStream(response.content, lambda: self._note(namespace))  # type: ignore[assignment]
         return response
+
+    def note_all(self) -> None:
+        """Notes that the API server answers, and has no jobs to watch."""
+        for namespace in self._alive_at:
+            self._note(namespace)
 
     def _note(self, namespace: str) -> None:
         self._alive_at[namespace] = time.monotonic()

@@ -1,0 +1,74 @@
+"""The health endpoints while the operator's event loop works, and when it is stuck."""
+
+import asyncio
+import http.client
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from itertools import count
+
+from prometheus_client import CollectorRegistry
+
+from cluster.apiserver import free_ports
+from horovodjob_operator.endpoints.health import HealthServer
+
+# Ends a wait that is hopeless.
+WAIT_SECONDS = 120
+Answer = tuple[int, str]
+
+
+@asynccontextmanager
+async def served(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
+    """The port of a server whose checks find nothing wrong."""
+    (port,) = free_ports(1)
+    server = HealthServer(
+        port,
+        healthy=lambda: "",
+        ready=lambda: "",
+        registry=CollectorRegistry(),
+        access=None,
+        stuck_seconds=stuck_seconds,
+    )
+    await server.start()
+    yield port
+    await server.cleanup()
+
+
+def answer(port: int, path: str) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    return response.status, response.read().decode()
+
+
+def work_until(asked: Callable[[], Answer]) -> Answer:
+    """What another thread is answered while this one, with its event loop, does nothing but compute."""
+    future: Future[Answer] = Future()
+    threading.Thread(target=lambda: future.set_result(asked()), daemon=True).start()
+    deadline = time.monotonic() + WAIT_SECONDS
+    for _ in count():
+        if future.done() or time.monotonic() > deadline:
+            break
+    return future.result(timeout=0)
+
+
+async def test_it_answers_while_the_loop_works() -> None:
+    async with served() as port:
+        assert work_until(lambda: answer(port, "/healthz")) == (200, "ok\n")
+        assert work_until(lambda: answer(port, "/readyz")) == (200, "ok\n")
+
+
+async def test_a_loop_that_is_stuck_is_not_healthy_until_it_runs_again() -> None:
+    async with served(stuck_seconds=2) as port:
+
+        def unhealthy() -> Answer:
+            while (found := answer(port, "/healthz"))[0] == 200:
+                time.sleep(0.1)
+            return found
+
+        assert work_until(unhealthy) == (503, "the event loop has been stuck for 2 s\n")
+        while (await asyncio.to_thread(answer, port, "/healthz"))[0] != 200:
+            await asyncio.sleep(0.1)
+        assert (await asyncio.to_thread(answer, port, "/metrics"))[0] == 200

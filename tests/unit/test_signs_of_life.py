@@ -1,0 +1,62 @@
+"""What makes the process ready and healthy: lists that are taken in, and watches that are alive."""
+
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+import kopf
+import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
+
+from horovodjob_operator import __main__ as process
+from horovodjob_operator.cluster.connection import Connection
+from horovodjob_operator.cluster.watch import JobLists
+from horovodjob_operator.settings import Settings
+
+PATH = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
+
+
+async def listed(request: web.Request) -> web.Response:
+    """Two chunks of one job each, of one namespace; no right on the other."""
+    if request.match_info["namespace"] == "forbidden":
+        return web.json_response({"message": "forbidden"}, status=403)
+    number = int(request.query.get("continue") or 0)
+    metadata = {} if number else {"continue": "1"}
+    return web.json_response({"metadata": metadata, "items": [{"metadata": {"uid": str(number)}}]})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TestServer]:
+    application = web.Application()
+    application.router.add_get(PATH.format("{namespace}"), listed)
+    started = TestServer(application)
+    async with started:
+        yield started
+
+
+async def test_jobs_have_been_listed_when_the_last_chunk_of_each_namespace_is_taken_in(server: TestServer) -> None:
+    seen: list[Mapping[str, Any]] = []
+    complete: list[tuple[set[str], str]] = []
+    lists = JobLists(("a", "forbidden"), seen=seen.append, listed=lambda *found: complete.append(found))
+    answered = []
+    async with ClientSession(server.make_url("/"), middlewares=(lists,)) as session:
+        for path in (PATH.format("a"), PATH.format("a") + "?continue=1", PATH.format("forbidden")):
+            await (await session.get(path)).read()
+            answered.append((len(seen), lists.answered))
+    assert answered == [(1, False), (2, False), (2, True)]
+    assert complete == [({"0", "1"}, "a")]
+
+
+async def test_each_watch_is_part_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = kopf.ConnectionInfo(server="http://127.0.0.1:1")
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(aclosing(Connection(info, limit=1)))
+        operator = process.Process(Settings(), connection, connection, connection)
+        assert operator.unhealthy() == ""
+        monkeypatch.setattr(process, "DEAD_WATCH_SECONDS", -1)
+        operator.job_signs.note_all()
+        assert operator.unhealthy() == "the watch of the pods has been silent for 0 s"
+        operator.pod_watches[0].alive_at = math.inf
+        assert operator.unhealthy() == "the watch of the HorovodJobs has been silent for 0 s"
