@@ -17,7 +17,7 @@ from pythonjsonlogger.json import JsonFormatter
 from horovodjob.api.vocabulary import API_VERSION
 from horovodjob_operator.cluster.access import MetricsAccess
 from horovodjob_operator.cluster.caches import Caches
-from horovodjob_operator.cluster.connection import Connection, login
+from horovodjob_operator.cluster.connection import Connection, Pause, login
 from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.preflight import Preflight
@@ -207,13 +207,14 @@ def _log_json(level: str) -> None:
 
 
 async def _operate(settings: Settings) -> None:
-    access = login()
+    access, pause = login(), Pause()
     async with (
-        contextlib.aclosing(Connection(access, limit=settings.concurrent_writes)) as connection,
-        # Of its own, so that the Lease is renewed however many writes wait.
+        contextlib.aclosing(Connection(access, limit=settings.concurrent_writes, pause=pause)) as connection,
+        # Of its own, so that the Lease is renewed however many writes wait. It does not pause with the others: a small
+        # request in three seconds is no load, and a leader that misses its deadline makes another list everything.
         contextlib.aclosing(Connection(access, limit=1)) as lease_connection,
         # A standby, which must not write, reviews the tokens of those who read its metrics.
-        contextlib.aclosing(Connection(access, limit=REVIEWS_AT_ONCE)) as review_connection,
+        contextlib.aclosing(Connection(access, limit=REVIEWS_AT_ONCE, pause=pause)) as review_connection,
     ):
         await Process(settings, connection, lease_connection, review_connection).run()
 

@@ -1,7 +1,9 @@
 """The connection to the API server: one connector, plain dicts, own errors, every request counted."""
 
+import asyncio
 import json
 import logging
+import math
 import re
 import ssl
 import time
@@ -18,6 +20,9 @@ from horovodjob_operator.metrics import API_REQUESTS
 
 TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 TOKEN_SECONDS = 60
+# An overloaded API server asks for a second or a few. Whatever it says, an operator must not seem dead.
+LONGEST_PAUSE_SECONDS = 30
+TRIES = 5
 USER_AGENT = "horovodjob-operator"
 # Answers to writes are needed for their metadata only.
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -26,6 +31,7 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 PATH = re.compile(
     r"^/apis?/(?:[^/]+/)?v[^/]+(?:/namespaces/[^/]+)?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>.+))?$"
 )
+log = logging.getLogger("horovodjob.connection")
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
 
 
@@ -68,16 +74,57 @@ class Authentication:
         return response
 
 
+class Pause:
+    """Client middleware: an answer with Retry-After makes all requests wait that share this object.
+
+    An overloaded API server rejects requests for now (429) without effect: those are sent again. What else it answers
+    may have had an effect, and is for the caller to judge.
+    """
+
+    def __init__(self) -> None:
+        self._until = -math.inf
+
+    @property
+    def seconds_left(self) -> float:
+        """How long no request may be sent; 0 or less: not at all."""
+        return self._until - time.monotonic()
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request when it may be sent."""
+        for tries_left in reversed(range(TRIES)):
+            while (seconds := self.seconds_left) > 0:
+                await asyncio.sleep(seconds)
+            response = await handler(request)
+            if response.status < 400 or not (text := response.headers.get("Retry-After", "")).isdecimal():
+                break
+            self._begin(int(text), response.status)
+            if response.status != 429 or not tries_left:
+                break
+            await response.read()
+        return response
+
+    def _begin(self, seconds: int, status: int) -> None:
+        seconds = min(max(seconds, 1), LONGEST_PAUSE_SECONDS)
+        if self.seconds_left <= 0:
+            log.warning("the API server answers %d and asks to wait: all requests pause for %d s", status, seconds)
+        self._until = max(self._until, time.monotonic() + seconds)
+
+
 class Connection:
     """Requests to the API server; raises the errors of `errors.py`."""
 
-    def __init__(self, info: kopf.ConnectionInfo, *, limit: int) -> None:
+    def __init__(self, info: kopf.ConnectionInfo, *, limit: int, pause: Pause | None = None) -> None:
         context = info.as_ssl_context()
         self.server = info.server
         self._connector = aiohttp.TCPConnector(
             ssl=context if isinstance(context, ssl.SSLContext) else True, limit=limit
         )
-        self._authentication = Authentication(info.scheme or "Bearer", info.token)
+        # The outermost comes first: what has waited may have become forbidden, and each try is counted.
+        self._middlewares: tuple[ClientMiddlewareType, ...] = (
+            *([pause] if pause else []),
+            self._refuse_writes,
+            Authentication(info.scheme or "Bearer", info.token),
+        )
         self.may_write: Callable[[], bool] = lambda: True
         self.session = self.new_session()
 
@@ -86,7 +133,7 @@ class Connection:
         return aiohttp.ClientSession(
             connector=self._connector,
             connector_owner=False,
-            middlewares=(self._authentication, *middlewares),
+            middlewares=(*middlewares, *self._middlewares),
             headers={"User-Agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=60),
             read_bufsize=2**20,
@@ -96,6 +143,12 @@ class Connection:
         """Ends all connections."""
         await self.session.close()
         await self._connector.close()
+
+    async def _refuse_writes(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Client middleware: sends the request unless it is a write that may not be made now. Raises Unavailable."""
+        if request.method != "GET" and not self.may_write():
+            raise Unavailable(f"{request.method} {request.url.path} was not sent: the Lease was not renewed in time")
+        return await handler(request)
 
     async def request(
         self,
@@ -111,8 +164,6 @@ class Connection:
 
         Unavailable is also what a write gets that may not be made now.
         """
-        if method != "GET" and not self.may_write():
-            raise Unavailable(f"{method} {path} was not sent: the Lease was not renewed in time")
         headers = {"Accept": accept, "Content-Type": content_type}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         try:
