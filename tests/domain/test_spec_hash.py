@@ -9,10 +9,10 @@ import pytest
 from domain.worlds import World, a_job
 from horovodjob.api.vocabulary import Gang, Phase
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.findings import find
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.reporting import events_between
 
 CHANGES: dict[str, dict[str, Any]] = {
     "image": {"image": "trainer:2"},
