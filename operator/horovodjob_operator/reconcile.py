@@ -163,7 +163,7 @@ class Reconciler:
                 return due
         for companion in children.companions(job):
             try:
-                await self._objects.metadata(companion)
+                await self._objects.partial_object(companion)
             except Gone:
                 await self._create_again(job, companion)
         record.companions_checked_at = now
@@ -328,9 +328,9 @@ class Reconciler:
             return
         what = f"{kind} {companion['metadata']['name']}"
         try:
-            found = await self._objects.metadata(companion)
-            if owner_uid(found) == job.metadata.uid:
-                await self._objects.delete(companion, found["uid"])
+            found = await self._objects.partial_object(companion)
+            if owner_uid(found["metadata"]) == job.metadata.uid:
+                await self._objects.delete(companion, found["metadata"]["uid"])
                 _tell(job, f"deleted {what}, which it does not ask for any more")
         except Refused as error:  # the rights of an older release
             log.warning("%s/%s %s cannot be deleted: %s", *job.key, what, error, extra=names.log_fields(job))

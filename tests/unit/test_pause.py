@@ -50,11 +50,11 @@ async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[Connection,
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(server)
         info = kopf.ConnectionInfo(server=str(server.make_url("/")).rstrip("/"))
-        pausing = [Connection(info, limit=1, pause=pause) for _ in range(2)]
-        made = (*pausing, Connection(info, limit=1))
-        for connection in made:
+        first, second = (Connection(info, limit=1, pause=pause) for _ in range(2))
+        other = Connection(info, limit=1)
+        for connection in (first, second, other):
             await stack.enter_async_context(aclosing(connection))
-        yield (*made, pause)
+        yield first, second, other, pause
 
 
 Connections = tuple[Connection, Connection, Connection, Pause]
