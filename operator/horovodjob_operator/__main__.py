@@ -202,7 +202,8 @@ def _log_json(level: str) -> None:
     handler.setFormatter(UtcJsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=fields))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     # Kopf logs an error at each try of a request; what keeps failing is in the metrics, and a missing right in our log.
-    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
+    for name in ("kopf._cogs.clients", "kopf._core.reactor.observation"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("horovodjob").setLevel(level)
 
 
