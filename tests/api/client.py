@@ -168,8 +168,13 @@ def install_definition(api: Api) -> None:
     done = api.kubectl("apply", "--server-side", "-f", str(BASE / "crd.yaml"))
     assert done.returncode == 0, done.stderr
     wait_for("the resource to be served", lambda: is_served(api, "/apis/horovodjob.dev/v1beta1/horovodjobs"))
-    probe, jobs = job("policy-probe"), JOBS.format("default")
-    api.create(jobs, probe)
+    wait_for_admission_policy(api)
+
+
+def wait_for_admission_policy(api: Api) -> None:
+    """Waits until changes to running jobs are refused: a policy does not act at once."""
+    jobs = JOBS.format("default")
+    api.create(jobs, job("policy-probe"))
     wait_for("the admission policy", lambda: _is_frozen(api, f"{jobs}/policy-probe"))
     api.delete(f"{jobs}/policy-probe")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -91,6 +92,9 @@ def test_every_command_from_an_empty_cluster_to_a_model_works(
         assert kubectl("get", "crd", "--ignore-not-found", "horovodjobs.horovodjob.dev") == ""
         printed = follow(*INSTALLATION)
         assert "Succeeded" in printed.splitlines()[-1], "the last command shows the job"
+        log = kubectl("logs", "digits-launcher", "-n", NAMESPACE)
+        (accuracy,) = re.findall(r"^Test accuracy: ([0-9.]+)$", log, re.MULTILINE)
+        assert float(accuracy) >= 0.95, "the trainer's defaults suffice"
         with zipfile.ZipFile(volume / MODEL) as model:
             assert "model.weights.h5" in model.namelist()
         follow("Upgrade")

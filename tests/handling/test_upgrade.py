@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from api.client import JOBS, Api, ApiError, Object, job, wait_for
+from api.client import JOBS, Api, ApiError, Object, job, wait_for, wait_for_admission_policy
 from api.previous_release import extract_operator
 from handling.conftest import Watches, forgive
 from handling.plane import LEASE, OPERATOR_NAMESPACE
 from handling.player import Job, submit
 from handling.process import Operator
 from handling.watches import Recorder
+from horovodjob.api import frozen_spec
 from horovodjob_operator.start_scripts import SCRIPTS
 
 Start = Callable[[Path | None], Operator]
 THIS_RELEASE = None
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 SPEC = "/spec/versions/0/schema/openAPIV3Schema/properties/spec"
 STEPS = {"Starting": "Queued", "Running": "Starting"}
 
@@ -135,16 +137,29 @@ def test_a_job_that_restarts_after_an_update_has_scripts_of_one_release(
 def newer_definition(api: Api, watches: Watches, trustworthy: None, namespace: str) -> Iterator[None]:
     """A CRD that allows an MPI implementation of which this release knows nothing, as a rollback leaves it behind."""
     schema = api.get(DEFINITION)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    field, rules = f"{SPEC}/properties/mpi/properties/implementation", f"{SPEC}/x-kubernetes-validations"
-    known, frozen = schema["properties"]["mpi"]["properties"]["implementation"], schema["x-kubernetes-validations"]
-    newer = [{"op": "replace", "path": field, "value": {"type": "string"}}, {"op": "remove", "path": rules}]
-    api.patch(DEFINITION, newer, "json")
+    field = f"{SPEC}/properties/mpi/properties/implementation"
+    known = schema["properties"]["mpi"]["properties"]["implementation"]
+    binding = api.get(f"{BINDINGS}/{frozen_spec.POLICY}")
+    api.delete(f"{BINDINGS}/{frozen_spec.POLICY}")
+    api.patch(DEFINITION, [{"op": "replace", "path": field, "value": {"type": "string"}}], "json")
     wait_for("the newer CRD", lambda: accepts(api, namespace))
     yield
-    shipped = [{"op": "replace", "path": field, "value": known}, {"op": "add", "path": rules, "value": frozen}]
-    api.patch(DEFINITION, shipped, "json")
+    api.patch(DEFINITION, [{"op": "replace", "path": field, "value": known}], "json")
+    api.create(BINDINGS, {**binding, "metadata": {"name": frozen_spec.POLICY}})
     wait_for("the CRD of this release", lambda: not accepts(api, namespace))
+    wait_for_admission_policy(api)
     forgive(api, watches, namespace)
+
+
+def changes(api: Api, path: str, body: Object) -> bool:
+    """Whether the API server takes the change: the admission policy acts for a moment after its end."""
+    try:
+        api.patch(path, body)
+    except ApiError as error:
+        if error.status != 422:
+            raise
+        return False
+    return True
 
 
 def accepts(api: Api, namespace: str) -> bool:
@@ -164,7 +179,8 @@ def test_a_running_job_with_a_spec_of_a_newer_release_is_left_alone(
     running = submitted().bring_to("Running")
     pods = running.uids()
     operator.kill()
-    api.patch(running.path, {"spec": {"mpi": {"implementation": "Future"}}})
+    future = {"spec": {"mpi": {"implementation": "Future"}}}
+    wait_for("a spec that can change", lambda: changes(api, running.path, future))
     operator.start()
     assert running.wait_for_condition("Stalled", reason="InvalidSpec").startswith("spec.mpi.implementation: ")
     assert (running.phase, running.uids()) == ("Running", pods)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
-CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS = 3, 16, 3
+CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH = 3, 16, 3, 8
 SECONDS = 300
 
 
@@ -47,7 +47,7 @@ class Job:
 @pytest.fixture(scope="module")
 def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("archive") / "archive.tar.gz"
-    make_archive(path, rows=100)
+    make_archive(path, rows=25)
     return path
 
 
@@ -55,7 +55,7 @@ def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathF
 def flags(archive: Path) -> tuple[object, ...]:
     data = ("--archive", archive, "--archive-sha256", "any")
     exact = ("--deterministic", "--threads", 1, "--checkpoint-steps", CHECKPOINT_STEPS, "--epochs", EPOCHS)
-    return (*data, *exact, "--learning-rate", 2e-5, "--dir")
+    return (*data, *exact, "--batch-size", BATCH, "--learning-rate", 2e-5, "--dir")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ import pytest
 PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
 NUMBER = r"[0-9]+\.[0-9]{4}"
 TIMEOUT_SECONDS = 300
+# The default of six, and its accuracy, are those of the job that tests/e2e/test_install_page.py runs.
+EPOCHS, STEPS = 2, 45
 
 
 def files(directory: Path) -> set[str]:
@@ -23,16 +25,16 @@ def files(directory: Path) -> set[str]:
 def digits_run(
     run: Callable[..., Any], fresh_trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Two ranks that train on the digits with nothing but the defaults."""
+    """Two ranks that train on the digits with the defaults, but for fewer epochs."""
     directory = tmp_path_factory.mktemp("digits") / "made" / "by the trainer"
-    return run(2, fresh_trainer("--dataset", "digits", "--dir", directory)), directory
+    return run(2, fresh_trainer("--dataset", "digits", "--epochs", EPOCHS, "--dir", directory)), directory
 
 
-def test_digits_reach_95_percent_without_any_setting(digits_run: Any) -> None:
+def test_two_ranks_learn_the_digits(digits_run: Any) -> None:
     ended, _ = digits_run
     assert ended.code == 0, ended.stderr
     (accuracy,) = re.findall(rf"^Test accuracy: ({NUMBER})$", ended.stdout, re.MULTILINE)
-    assert float(accuracy) >= 0.95
+    assert float(accuracy) >= 0.9
 
 
 def test_two_ranks_measure_what_one_process_measures(digits_run: Any, run: Any, trainer: Any) -> None:
@@ -56,10 +58,10 @@ def test_rank_0_alone_reports_in_whole_lines(digits_run: Any) -> None:
         "360 test samples",
         "Using real-time data augmentation.",
     ]
-    epochs = [line for line in lines if " 45/45 " in line]
+    epochs = [line for line in lines if f" {STEPS}/{STEPS} " in line]
     metrics = " ".join(f"{name} {NUMBER}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
-    assert [line.split()[1] for line in epochs] == [f"{epoch}/6" for epoch in range(1, 7)]
-    assert all(re.fullmatch(rf"Epoch ./6 45/45 {metrics} [0-9]+ images/s", line) for line in epochs)
+    assert [line.split()[1] for line in epochs] == [f"{epoch}/{EPOCHS}" for epoch in range(1, EPOCHS + 1)]
+    assert all(re.fullmatch(rf"Epoch ./{EPOCHS} {STEPS}/{STEPS} {metrics} [0-9]+ images/s", line) for line in epochs)
     assert f"Saved trained model at {directory}/saved_models/keras_cifar10_trained_model.h5" in lines
     assert len(lines) == len(set(lines))
     assert "\r" not in ended.stdout
@@ -70,7 +72,7 @@ def test_nothing_but_the_program_speaks(digits_run: Any) -> None:
 
 
 def test_rank_0_leaves_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
-    checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, 7)}
+    checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)}
     models = {f"saved_models/keras_cifar10_trained_model.{suffix}" for suffix in ("h5", "keras")}
     events = {name for name in files(digits_run[1]) if name.startswith("tensorboard/events.out.tfevents.")}
     assert len(events) == 1
@@ -81,13 +83,13 @@ def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(
     digits_run: Any, run: Callable[..., Any], preloaded_python: list[str]
 ) -> None:
     directory = digits_run[1]
-    paths = [*sorted((directory / "saved_models").iterdir()), directory / "checkpoint-6.h5"]
+    paths = [*sorted((directory / "saved_models").iterdir()), directory / f"checkpoint-{EPOCHS}.h5"]
     loaded = run(1, [*preloaded_python, str(PLAIN_KERAS), *map(str, paths)])
     assert loaded.code == 0, loaded.stderr
     for line in loaded.stdout.splitlines():
         module, name, iterations, accuracy = line.split()
-        assert (module.partition(".")[0], name, iterations) == ("keras", "RMSprop", str(6 * 45))
-        assert float(accuracy) >= 0.95
+        assert (module.partition(".")[0], name, iterations) == ("keras", "RMSprop", str(EPOCHS * STEPS))
+        assert float(accuracy) >= 0.9
     assert len(loaded.stdout.splitlines()) == 3
 
 
