@@ -145,12 +145,12 @@ ALL = (
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment control-plane", shows_output=True),
     stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
-    stage("charts", needs="environment helm", after="apiserver cli", shows_output=True),
+    stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
     stage("trainer", needs="trainer-environment", niceness=5, shows_output=True),
     # Mostly waits, so it costs the others little.
-    stage("localcluster", needs="environment binaries", after="apiserver lint unit", shows_output=True),
-    # Pods need the processors for themselves: beside other tests they start slowly enough to be taken for lost.
-    stage("cluster-up", needs="binaries images", after="apiserver cli charts trainer lint unit localcluster"),
+    stage("localcluster", needs="environment binaries", after="lint unit", shows_output=True),
+    # The trainer's tests and those of charts go on beside end-to-end tests, which wait for pods much of their time.
+    stage("cluster-up", needs="binaries images", after="apiserver cli lint unit localcluster"),
     stage("e2e", needs="environment cluster-up", shows_output=True),
     stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
 )
