@@ -16,6 +16,7 @@ from cluster.imagestore import ImageStore
 from cluster.settings import Cluster, Node
 from e2e.access import Kubectl
 from e2e.install import ROOT, Operator, install_operator
+from horovodjob_release.version import project_version
 from tutorial import page
 
 # It removes the operator, its CustomResourceDefinition and with it all jobs.
@@ -26,7 +27,6 @@ INSTALLATION = ("1. Install the operator", "2. Check it", "3. Train a model")
 NAMESPACE, CLAIM = "training", "digits-data"
 # The registry of the page, which no node of a test can reach.
 REGISTRY = "example.azurecr.io"
-VERSION = "0.1.0"
 MODEL = "saved_models/keras_cifar10_trained_model.keras"
 
 
@@ -45,7 +45,7 @@ def shell(local: Cluster, tmp_path: Path) -> Mapping[str, str]:
 def registry_images(local: Cluster, images: dict[str, str]) -> Iterator[None]:
     """The node has the images under the names that a registry would give them."""
     store = ImageStore(Node(local), Binaries(local.cache))
-    names = {role: f"{REGISTRY}/horovodjob/{role}:{VERSION}" for role in ("operator", "trainer")}
+    names = {role: f"{REGISTRY}/horovodjob/{role}:{project_version(ROOT)}" for role in ("operator", "trainer")}
     for role, name in names.items():
         store.ctr("images", "tag", "--force", images[role], name)
     yield
