@@ -16,7 +16,7 @@ import pytest
 from trainer.cifar import cifar_images, cifar_members, python2_pickle, write_archive
 
 FORK_SERVER = Path(__file__).parent / "fork_server.py"
-PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "sklearn.datasets", "yaml")
+PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "yaml")
 TIMEOUT_SECONDS = 600
 # Of a launcher around the tests; PYTHONUNBUFFERED lets mpirun mix the pieces of a line with those of other ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")

@@ -5,12 +5,16 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable
+from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horovodjob_trainer.data.digits import FILE
+
 PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
+DIGITS = package_files("horovodjob_trainer.data") / FILE
 NUMBER = r"[0-9]+\.[0-9]{4}"
 TIMEOUT_SECONDS = 300
 # The default of six, and its accuracy, are those of the job that tests/e2e/test_install_page.py runs.
@@ -84,7 +88,7 @@ def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(
 ) -> None:
     directory = digits_run[1]
     paths = [*sorted((directory / "saved_models").iterdir()), directory / f"checkpoint-{EPOCHS}.h5"]
-    loaded = run(1, [*preloaded_python, str(PLAIN_KERAS), *map(str, paths)])
+    loaded = run(1, [*preloaded_python, str(PLAIN_KERAS), str(DIGITS), *map(str, paths)])
     assert loaded.code == 0, loaded.stderr
     for line in loaded.stdout.splitlines():
         module, name, iterations, accuracy = line.split()

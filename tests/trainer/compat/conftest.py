@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def preloaded_keras2(fork_server: Callable[..., AbstractContextManager[list[str]]]) -> Iterator[list[str]]:
     """Python in a process that has TensorFlow with Keras 2 imported."""
-    with fork_server("tensorflow", "h5py", "sklearn.datasets", TF_USE_LEGACY_KERAS="1") as command:
+    with fork_server("tensorflow", "h5py", TF_USE_LEGACY_KERAS="1") as command:
         yield command
 
 

@@ -1,4 +1,4 @@
-"""Loads saved models where neither Horovod nor this project can be imported: `plain_keras.py MODEL...`."""
+"""Loads saved models where neither Horovod nor this project can be imported: `plain_keras.py DIGITS MODEL...`."""
 
 import os
 import sys
@@ -9,14 +9,14 @@ for hidden in ("horovod", "horovodjob_trainer", "horovodjob"):
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-from sklearn.datasets import load_digits  # noqa: E402
 
-digits = load_digits()
-images = np.repeat(np.rint(digits.images * (255 / 16)).repeat(4, 1).repeat(4, 2)[..., None] / 255, 3, axis=3)
-for path in sys.argv[1:]:
+digits = np.load(sys.argv[1])
+images = np.repeat(np.rint(digits["images"] * (255 / 16)).repeat(4, 1).repeat(4, 2)[..., None] / 255, 3, axis=3)
+labels = digits["labels"]
+for path in sys.argv[2:]:
     model = keras.saving.load_model(path)
-    accuracy = float(np.mean(model.predict(images, verbose=0).argmax(axis=1) == digits.target))
+    accuracy = float(np.mean(model.predict(images, verbose=0).argmax(axis=1) == labels))
     optimizer = model.optimizer
     print(type(optimizer).__module__, type(optimizer).__name__, int(optimizer.iterations), f"{accuracy:.4f}")
     if path.endswith(".keras"):  # Keras 3.15 cannot train on from an .h5 file, whoever wrote it
-        model.fit(images[:8], digits.target[:8], epochs=1, verbose=0)
+        model.fit(images[:8], labels[:8], epochs=1, verbose=0)

@@ -13,7 +13,7 @@ from horovodjob_trainer.settings import COUNT, PREFIX, SETTINGS, Parser, Setting
 PROGRAM = "horovodjob_trainer.compat"
 OPTIONS = (
     Setting("dataset", parsing.choice("cifar10", "digits"), "what cifar10.load_data() gives: cifar10, or digits, "
-            "scikit-learn's handwritten digits in the same shape, which need no network", "cifar10", "NAME"),
+            "handwritten digits in the same shape, which come with the trainer", "cifar10", "NAME"),
     *(SETTINGS[name] for name in ("archive", "archive-url", "archive-sha256", "data-dir", "threads")),
     Setting("max-epochs", parsing.integer(1, COUNT), "train no longer than this, whatever the script says",
             metavar="N"),
