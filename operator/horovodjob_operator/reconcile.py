@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,21 +17,35 @@ from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.domain import children, gang, names
 from horovodjob_operator.domain.events import Event, events_between, recorded_events
 from horovodjob_operator.domain.findings import Finding, counted
-from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owned_pod, owner_uid
+from horovodjob_operator.domain.observed import (
+    EventReason,
+    Observed,
+    OwnedPod,
+    Pod,
+    Refusal,
+    Warned,
+    owned_pod,
+    owner_uid,
+)
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.reporting import next_status, significant
 from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, NotServed, Refused, Unavailable
 from horovodjob_operator.metrics import count_transition
 
-# Counts and words alone are written at most this often: a start has four status writes, whatever its size.
+# Counts and words alone are written at most this often, and only when nothing else waits to be written: a start has
+# four status writes, whatever its size and how many others there are.
 UNHURRIED_SECONDS = 10
 REFUSAL_FIRST_SECONDS = 5
 REFUSAL_LONGEST_SECONDS = 300
+# Pods of one job that are made at a time: a job with thousands of them leaves room for others.
+CREATES_AT_ONCE = 32
 # Objects of a deleted job of the same name are garbage collected within this time, or they are somebody else's.
 GARBAGE_SECONDS = 10
 # A pod gets its address when its volumes are mounted: seconds after it was placed, if all is well.
 UNMOUNTED_SECONDS = 20
 ASK_AGAIN_SECONDS = 60
+# A kubelet repeats what is still true, at least every five minutes (client-go, EventSourceObjectSpamFilter).
+WARNED_SECONDS = 600
 PREFLIGHT = "azureFiles"
 # A container that crashes again and again is started after at most five minutes; events are kept for an hour.
 EVENT_SECONDS = 600
@@ -64,7 +78,7 @@ class Reconciler:
             observed, now = self._caches.observed(record), self._clock()
             plan = plan_for(record.job, observed, finding, now=now)
             again = await self._act(record, observed, plan, now)
-            asked = await self._ask_about_mounts(record, observed, now)
+            asked = await self._ask_kubelet(record, observed, now)
             checked = await self._check_companions(record, observed, now)
         finally:
             # Pods do not wait for what is told about them.
@@ -82,6 +96,8 @@ class Reconciler:
                 return finding, None
             if record.written_at and not significant(job.status, status):
                 due = record.written_at + timedelta(seconds=UNHURRIED_SECONDS)
+                if now >= due and self._objects.busy:
+                    due = now + timedelta(seconds=UNHURRIED_SECONDS)
                 if now < due:
                     return finding, due
             await self._write(record, status, now)
@@ -134,23 +150,23 @@ class Reconciler:
             del events[event]
         return None
 
-    async def _ask_about_mounts(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
-        """Asks for the kubelet's events about a pod that has been placed for a while and has no address yet."""
-        pod = observed.unmounted
-        if pod is None or pod.placed_at is None or record.job.status.finished:
-            record.mount_failure, record.mounts_asked_at = "", None
+    async def _ask_kubelet(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
+        """Asks for the kubelet's events about a pod that does not start, where they alone tell why."""
+        unexplained = None if record.job.status.finished else _unexplained(observed, now)
+        if unexplained is None or (record.warning and record.warning.reason is not unexplained[1]):
+            record.warning = record.kubelet_asked_at = None
+        if unexplained is None:
             return None
-        due = pod.placed_at + timedelta(seconds=UNMOUNTED_SECONDS)
-        if record.mounts_asked_at:
-            due = max(due, record.mounts_asked_at + timedelta(seconds=ASK_AGAIN_SECONDS))
+        pod, reason, due = unexplained
+        if record.kubelet_asked_at:
+            due = max(due, record.kubelet_asked_at + timedelta(seconds=ASK_AGAIN_SECONDS))
         if now < due:
             return due
-        record.mounts_asked_at = now
-        before, record.mount_failure = (
-            record.mount_failure,
-            await self._objects.mount_failure(record.job.metadata.namespace, pod.uid),
-        )
-        return now if record.mount_failure != before else now + timedelta(seconds=ASK_AGAIN_SECONDS)
+        record.kubelet_asked_at, before = now, record.warning
+        since = now - timedelta(seconds=WARNED_SECONDS)
+        words = await self._objects.warning(record.job.metadata.namespace, pod.uid, reason, since)
+        record.warning = Warned(reason, words) if words else None
+        return now if record.warning != before else now + timedelta(seconds=ASK_AGAIN_SECONDS)
 
     async def _check_companions(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
         """Creates again what somebody deleted of the job's other objects; when to look for them, if not now."""
@@ -237,10 +253,10 @@ class Reconciler:
         self._caches.mark(job, [pod], deleting=True)
 
     async def _create(self, record: Record, observed: Observed, plan: Plan) -> None:
-        """Creates what the plan says. Everything is built first, so that a job that cannot be built leaves nothing."""
+        """Creates what the plan says. One of each is built first, so that a job that cannot be built leaves nothing."""
         job, attempt = record.job, record.job.status.attempt
         common = (plan.secret, plan.spec_hash)
-        pods = [(Role.WORKER, index, self._worker(job, index, *common)) for index in plan.create_workers]
+        pods = [(Role.WORKER, index, self._worker(job, index, *common)) for index in plan.create_workers[:1]]
         if plan.create_launcher:
             pods.insert(0, (Role.LAUNCHER, 0, self._launcher(job, plan.hosts, plan.spec_hash)))
         pod_group = children.pod_group(job)
@@ -255,14 +271,14 @@ class Reconciler:
         if pod_group:
             await self._ensure_pod_group(record, observed, pod_group)
         # Launcher and first worker go ahead: where the API server refuses one of them, the others are not made.
-        for batch in (pods[:2], pods[2:]):
-            results = await asyncio.gather(
-                *(self._create_pod(job, role, index, pod, plan) for role, index, pod in batch),
-                return_exceptions=True,
-            )
-            errors = [result for result in results if isinstance(result, BaseException)]
-            for error in sorted(errors, key=lambda error: not isinstance(error, _RefusedObject)):
-                raise error
+        await _all(self._create_pod(job, role, index, pod, plan) for role, index, pod in pods)
+        window = asyncio.Semaphore(CREATES_AT_ONCE)
+
+        async def create_worker(index: int) -> None:
+            async with window:
+                await self._create_pod(job, Role.WORKER, index, self._worker(job, index, *common), plan)
+
+        await _all(map(create_worker, plan.create_workers[1:]))
         if pods:
             launcher = "the launcher and " if plan.create_launcher else ""
             _tell(job, f"created {launcher}{counted(len(plan.create_workers), 'worker')}, attempt {attempt}")
@@ -436,6 +452,16 @@ class Reconciler:
         return record.refusal.retry_at
 
 
+def _unexplained(observed: Observed, now: datetime) -> tuple[Pod, EventReason, datetime] | None:
+    """A pod that does not start, the events that may tell why, and when to ask for them first."""
+    if pod := observed.without_image:
+        return pod, EventReason.PULL_SECRET_MISSING, now
+    pod = observed.unmounted
+    if pod is None or pod.placed_at is None:
+        return None
+    return pod, EventReason.MOUNT_FAILED, pod.placed_at + timedelta(seconds=UNMOUNTED_SECONDS)
+
+
 class _RefusedObject(Exception):
     """An object of the job that cannot be made as it is."""
 
@@ -455,6 +481,14 @@ async def _own(job: HorovodJob, what: str, answer: Awaitable[dict[str, Any]]) ->
     if owner not in ("", job.metadata.uid):
         raise Unavailable(f"{what} of an earlier job of the same name has still to go")
     return found if owner == job.metadata.uid else None
+
+
+async def _all(parts: Iterable[Awaitable[None]]) -> None:
+    """Waits for all of them, then raises what one of them raised: a refusal before anything else."""
+    results = await asyncio.gather(*parts, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    for error in sorted(errors, key=lambda error: not isinstance(error, _RefusedObject)):
+        raise error
 
 
 def _conflict(what: str) -> Refused:

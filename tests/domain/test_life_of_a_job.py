@@ -10,7 +10,7 @@ from domain.worlds import NOON, World, a_job
 from horovodjob.api.vocabulary import ConditionType, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.findings import released_until
-from horovodjob_operator.domain.observed import End, Pod, Waiting, owned_pod
+from horovodjob_operator.domain.observed import End, EventReason, Pod, Waiting, Warned, owned_pod
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.reporting import next_status, significant
 
@@ -606,7 +606,7 @@ def test_a_volume_that_cannot_be_mounted_is_told_until_the_pod_has_an_address() 
     world.look()
     for name in world.pods:
         world.change(name, node="n", address="" if name == "cifar-worker-1" else "10.0.0.1")
-    observed = replace(world.observed, mount_failure='secret "nope" not found')
+    observed = replace(world.observed, warning=Warned(EventReason.MOUNT_FAILED, 'secret "nope" not found'))
     status, _ = next_status(world.job, observed, now=NOON)
     stalled = status.condition(ConditionType.STALLED)
     assert stalled is not None

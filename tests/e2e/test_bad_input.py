@@ -24,6 +24,7 @@ def space(module_space: Space) -> Space:
     module_space.apply(
         module_space.job("absent", GOOD, image=ABSENT, imagePullPolicy="Never"),
         module_space.job("unreachable", GOOD, image=ABSENT),
+        module_space.job("no-credentials", GOOD, image=ABSENT, imagePullSecrets=[{"name": "registry"}]),
         module_space.job("no-secret", GOOD, envFrom=[{"secretRef": {"name": "forgotten"}}]),
         module_space.job(
             "no-volume",
@@ -66,6 +67,13 @@ def test_an_image_that_cannot_be_pulled_is_named(space: Space, name: str) -> Non
     assert ABSENT in space.wait_reason(name, "ImagePullFailed")["message"]
     assert space.status(name)["phase"] == "Starting"
     _assert_error(space, name, "ImagePullFailed", True, ABSENT)
+
+
+def test_a_pull_secret_that_is_missing_is_named(space: Space) -> None:
+    stalled = lambda _: space.condition("no-credentials", "Stalled").get("status") == "True"  # noqa: E731
+    space.wait("no-credentials", "Stalled", stalled)
+    message = space.condition("no-credentials", "Stalled")["message"]
+    assert f"Secret registry of imagePullSecrets is not in namespace {space.name};" in message
 
 
 def test_a_secret_that_is_missing_is_named_and_the_job_runs_when_it_is_there(space: Space) -> None:

@@ -1,6 +1,7 @@
 """Pods that have a node and do not start, and what their start scripts report."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -31,6 +32,44 @@ def test_an_image_that_cannot_be_pulled_is_named_and_waited_for(submitted: Submi
     assert job.hosts == "", "the launcher would wait for a worker that has an address and cannot answer"
     job.run()
     assert job.wait("Running")["attempt"] == 1
+
+
+@pytest.fixture
+def said(submitted: Submit) -> Callable[[str], Job]:
+    """A job that is starting, and of whose worker the kubelet has said at this time that its pull secret is missing."""
+
+    def job_with_event(time: str) -> Job:
+        job = submitted(imagePullSecrets=[{"name": "registry"}])
+        pod = job.wait_for_pods()["worker-0"]["metadata"]
+        about = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "namespace": job.namespace, "uid": pod["uid"]}
+        words = "Unable to retrieve some image pull secrets (registry); attempting to pull the image may not succeed."
+        event = {"metadata": {"name": "pull"}, "type": "Warning", "reason": "FailedToRetrieveImagePullSecret"}
+        event |= {"involvedObject": about, "message": words, "lastTimestamp": time}
+        job.api.create(f"/api/v1/namespaces/{job.namespace}/events", event)
+        return job.bring_to("Starting")
+
+    return job_with_event
+
+
+def test_a_pull_secret_that_is_missing_is_named_until_the_image_is_there(said: Callable[[str], Job]) -> None:
+    job = said(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    job.cannot_start("worker-0", "ErrImagePull", "401 Unauthorized")
+    message = job.wait_for_condition("Stalled", reason="ImagePullFailed")
+    where = f"Secret registry of imagePullSecrets is not in namespace {job.namespace}"
+    assert message.startswith(f"pod train-worker-0 cannot get image trainer:1: {where}; kubectl create secret")
+    job.run()
+    job.wait("Running")
+    job.wait_for_condition("Stalled", status="False")
+
+
+def test_what_was_said_of_a_pull_secret_long_ago_is_not_repeated(said: Callable[[str], Job]) -> None:
+    job = said(LONG_AGO)
+    # The second message shows that the pass that wrote the first one, and asked, has ended.
+    for words in ("401 Unauthorized", "403 Forbidden"):
+        job.cannot_start("worker-0", "ErrImagePull", words)
+        message = f"pod train-worker-0 cannot get image trainer:1: {words}"
+        wait_for("the words", lambda message=message: job.condition("Reconciling")["message"] == message)  # type: ignore[misc]
+    assert job.condition("Stalled")["status"] == "False"
 
 
 def test_an_image_that_runs_as_root_is_told_which_field_helps(submitted: Submit) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.vocabulary import Gang
 from horovodjob_operator.domain.events import Event
-from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, owned_pod
+from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, Warned, owned_pod
 from horovodjob_operator.domain.progress import Report
 
 Key = tuple[str, str]
@@ -39,8 +39,9 @@ class Record:
     written_at: datetime | None = None
     gone: dict[str, Pod] = field(default_factory=dict)
     """The job's pods that are gone since the last pass, by name."""
-    mount_failure: str = ""
-    mounts_asked_at: datetime | None = None
+    warning: Warned | None = None
+    """What a kubelet last said of a pod that does not start."""
+    kubelet_asked_at: datetime | None = None
     report: Report | None = None
     events: dict[Event, datetime] | None = None
     """Events still to be posted, with their times; None until those of the status that was found are among them."""
@@ -67,7 +68,7 @@ class Caches:
             strangers=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
             gone=tuple(pod for pod in record.gone.values() if pod.owner_uid == uid),
             refusal=record.refusal,
-            mount_failure=record.mount_failure,
+            warning=record.warning,
             report=record.report,
             pod_group=record.pod_group,
         )

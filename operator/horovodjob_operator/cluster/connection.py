@@ -15,6 +15,7 @@ import aiohttp
 import kopf
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
+from horovodjob_operator.cluster.request_queue import Priority, RequestQueue
 from horovodjob_operator.errors import Gone, NameTaken, NotServed, OperatorError, Refused, Unavailable
 from horovodjob_operator.metrics import API_REQUESTS
 
@@ -111,14 +112,14 @@ class Pause:
 
 
 class Connection:
-    """Requests to the API server; raises the errors of `errors.py`."""
+    """Requests to the API server, at most `limit` at a time; raises the errors of `errors.py`."""
 
     def __init__(self, info: kopf.ConnectionInfo, *, limit: int, pause: Pause | None = None) -> None:
         context = info.as_ssl_context()
         self.server = info.server
-        self._connector = aiohttp.TCPConnector(
-            ssl=context if isinstance(context, ssl.SSLContext) else True, limit=limit
-        )
+        # Watches are not counted: they last, and never wait for other requests.
+        self._queue = RequestQueue(limit)
+        self._connector = aiohttp.TCPConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
         # The outermost comes first: what has waited may have become forbidden, and each try is counted.
         self._middlewares: tuple[ClientMiddlewareType, ...] = (
             *([pause] if pause else []),
@@ -138,6 +139,11 @@ class Connection:
             timeout=aiohttp.ClientTimeout(total=60),
             read_bufsize=2**20,
         )
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for others to be answered."""
+        return self._queue.depth
 
     async def aclose(self) -> None:
         """Ends all connections."""
@@ -166,10 +172,12 @@ class Connection:
         """
         headers = {"Accept": accept, "Content-Type": content_type}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        priority = Priority.LOW if method == "POST" else Priority.HIGH
         try:
-            async with self.session.request(
-                method, self.server + path, data=data, params=params, headers=headers
-            ) as response:
+            async with (
+                self._queue.slot(priority),
+                self.session.request(method, self.server + path, data=data, params=params, headers=headers) as response,
+            ):
                 text = await response.text()
                 status, retry_after = response.status, response.headers.get("Retry-After")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -11,6 +11,7 @@ from horovodjob_operator.cluster.connection import METADATA_LIST, METADATA_ONLY,
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.gang import API_VERSIONS
+from horovodjob_operator.domain.observed import EventReason
 
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
@@ -49,6 +50,11 @@ class Objects:
 
     def __init__(self, connection: Connection, identity: str) -> None:
         self._connection, self._identity = connection, identity
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests wait for others to be answered."""
+        return self._connection.waiting > 0
 
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
         """Stores the status of this very version of the job; the version that the job has now.
@@ -89,12 +95,14 @@ class Objects:
         path = path_of(body["apiVersion"], body["kind"], metadata["namespace"])
         return await self._connection.request("GET", f"{path}/{metadata['name']}", accept=METADATA_ONLY)
 
-    async def mount_failure(self, namespace: str, pod_uid: str) -> str:
-        """What the kubelet says of volumes of the pod that it cannot mount; it says so in events alone."""
-        params = {"fieldSelector": f"involvedObject.uid={pod_uid},reason=FailedMount", "limit": "20"}
+    async def warning(self, namespace: str, pod_uid: str, reason: EventReason, since: datetime) -> str:
+        """The newest that the kubelet has said of the pod for this reason; empty where it has said nothing since."""
+        params = {"fieldSelector": f"involvedObject.uid={pod_uid},reason={reason}", "limit": "20"}
         answer = await self._connection.request("GET", f"/api/v1/namespaces/{namespace}/events", params=params)
         # The newest cause, which changes when a user mends the first of two; the kubelet's summary names none.
-        newest: dict[str, Any] = max(answer["items"], key=_names_cause_and_time, default={})
+        moment = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+        recent = (event for event in answer["items"] if (_time(event) or moment) >= moment)
+        newest: dict[str, Any] = max(recent, key=_names_cause_and_time, default={})
         return str(newest.get("message") or "")
 
     async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
@@ -175,4 +183,8 @@ class Objects:
 def _names_cause_and_time(event: Mapping[str, Any]) -> tuple[bool, str]:
     """Order of FailedMount events: those that name a cause last, by time."""
     summary = str(event.get("message") or "").startswith("Unable to attach or mount volumes")
-    return not summary, str(event.get("lastTimestamp") or event.get("eventTime") or "")
+    return not summary, _time(event)
+
+
+def _time(event: Mapping[str, Any]) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")

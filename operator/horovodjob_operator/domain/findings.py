@@ -12,16 +12,18 @@ Starting ----------------> Running -----------------------> Succeeded
                  +---------------------------------------------------^
 """
 
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import NEWEST_ERRORS, JobError
 from horovodjob.api.vocabulary import ConditionType, Gang, OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain import azure_files, names
-from horovodjob_operator.domain.observed import Observed, Pod, Waiting, told_reason, unreachable_hosts
+from horovodjob_operator.domain.observed import EventReason, Observed, Pod, Waiting, told_reason, unreachable_hosts
 
 RETRY_FIRST_SECONDS = 10
 RETRY_LONGEST_SECONDS = 360
@@ -72,26 +74,26 @@ class Finding:
     """Workers that an elastic job has lost, and goes on without."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Look:
-    """All that a check may look at."""
+    """All that a check may look at, each part computed once: a job may have thousands of workers."""
 
     job: HorovodJob
     observed: Observed
     now: datetime
 
-    @property
+    @cached_property
     def launcher(self) -> Pod | None:
         """The launcher of the present attempt."""
         launcher = self.observed.launcher
         return launcher if launcher and launcher.attempt == self.job.status.attempt else None
 
-    @property
+    @cached_property
     def workers(self) -> dict[int, Pod]:
         """The workers by index."""
         return self.observed.workers(self.job.spec.worker_indices)
 
-    @property
+    @cached_property
     def unreachable(self) -> dict[int, Pod]:
         """Workers that the launcher, of whatever attempt, could not reach when it failed, by index."""
         launcher = self.observed.launcher
@@ -106,21 +108,21 @@ class Look:
             if pod.address in hosts or (no_answer and pod.node_not_ready)
         }
 
-    @property
+    @cached_property
     def gone(self) -> dict[int, Pod]:
         """Workers that are gone since the last pass and have no successor, by index."""
         indices = self.job.spec.worker_indices
         workers = (pod for pod in self.observed.gone if pod.role is Role.WORKER and pod.index in indices)
         return {pod.index: pod for pod in workers if pod.index not in self.workers}
 
-    @property
+    @cached_property
     def deadline(self) -> datetime | None:
         """When the job has had its time: what it used before it was suspended counts."""
         seconds, status = self.job.spec.run_policy.active_deadline_seconds, self.job.status
         start = status.start_time or self.now
         return start + timedelta(seconds=seconds - status.active_seconds) if seconds else None
 
-    @property
+    @cached_property
     def placing_ends(self) -> datetime | None:
         """When all pods must have a node, while some have none.
 
@@ -139,7 +141,7 @@ class Look:
             since = max(since, min(placed))
         return since + timedelta(seconds=self.job.spec.scheduling.timeout_seconds)
 
-    @property
+    @cached_property
     def placed(self) -> bool:
         """Whether all pods of the attempt exist and have a node."""
         pods = [self.launcher, *self.workers.values()]
@@ -153,7 +155,7 @@ class Look:
         least, wanted = self.job.spec.least_workers, len(self.job.spec.worker_indices)
         return len(placed) > least and len(placed) + len(waiting) == wanted + 1
 
-    @property
+    @cached_property
     def leaving(self) -> Pod | None:
         """The pod on its way out that has held a name of the job for longest after it should have gone."""
         indices = self.job.spec.worker_indices
@@ -161,7 +163,7 @@ class Look:
         held = (pod for pod in pods if pod.leaves_at and (pod.role is Role.LAUNCHER or pod.index in indices))
         return min(held, key=lambda pod: (pod.leaves_at, pod.name), default=None)
 
-    @property
+    @cached_property
     def hosts(self) -> tuple[Pod, ...]:
         """The pods on which ranks can run, in the order of their indices.
 
@@ -177,12 +179,12 @@ class Look:
             prepared.insert(0, self.launcher)
         return tuple(pod for pod in prepared if pod.address and pod.alive and not pod.deleting)
 
-    @property
+    @cached_property
     def changes(self) -> bool:
         """Whether workers of the present attempt can come and go: the job is elastic, and its ranks run."""
         return self.job.spec.elastic is not None and self.job.status.phase is Phase.RUNNING
 
-    @property
+    @cached_property
     def too_few_since(self) -> datetime | None:
         """Since when an elastic job has fewer workers than it needs."""
         prepared = self.job.status.condition(ConditionType.PREPARED)
@@ -190,7 +192,7 @@ class Look:
             return None
         return self.now if prepared.status == "True" else prepared.last_transition_time
 
-    @property
+    @cached_property
     def too_few_until(self) -> datetime | None:
         """When an elastic job gives up waiting for the workers that it needs."""
         since = self.too_few_since
@@ -452,10 +454,9 @@ def _image_awaited_until(look: Look) -> datetime:
 
 def image_not_pulled_in_time(look: Look) -> Finding | None:
     """An image could not be pulled for too long: all pods are released, so that others can have the nodes."""
-    stuck = [pod for pod in look.observed.pods if pod.waiting and pod.waiting.for_image and not pod.deleting]
-    if not stuck or look.now < _image_awaited_until(look):
+    pod, attempt = look.observed.without_image, look.job.status.attempt
+    if pod is None or look.now < _image_awaited_until(look):
         return None
-    pod, attempt = min(stuck, key=lambda pod: pod.name), look.job.status.attempt
     message = (
         f"pod {pod.name} could not get image {look.job.spec.image} for scheduling.timeoutSeconds, "
         f"{look.job.spec.scheduling.timeout_seconds} s; all are released, and made again at "
@@ -473,20 +474,36 @@ def container_cannot_start(look: Look) -> Finding | None:
     phase = Phase.STARTING if look.placed else _before_starting(look)
     waiting = stuck[0].waiting
     if waiting.for_image:
-        message = f"pod {stuck[0].name} cannot get image {look.job.spec.image}: {waiting.message or waiting.reason}"
+        missing = _missing_pull_secret(look)
+        words = missing or waiting.message or waiting.reason
+        message = f"pod {stuck[0].name} cannot get image {look.job.spec.image}: {words}"
         until = _image_awaited_until(look)
-        return Finding(phase, Reason.IMAGE_PULL_FAILED, message, pod=stuck[0], look_again_at=until)
+        stalled = bool(missing)
+        return Finding(phase, Reason.IMAGE_PULL_FAILED, message, stalled, pod=stuck[0], look_again_at=until)
     return Finding(phase, Reason.INVALID_SPEC, _configuration_message(stuck[0], waiting), stalled=True, pod=stuck[0])
+
+
+def _missing_pull_secret(look: Look) -> str:
+    """Which Secret with credentials of a registry is missing, and how to make it."""
+    words = look.observed.warned(EventReason.PULL_SECRET_MISSING)
+    if not words:
+        return ""
+    # (pkg/kubelet/kubelet_pods.go, getPullSecretsForPod)
+    names_of = re.search(r"image pull secrets \((.+?)\)", words)
+    what = f"Secret {names_of[1]} of imagePullSecrets" if names_of else "a Secret of imagePullSecrets"
+    namespace = look.job.metadata.namespace
+    return f"{what} is not in namespace {namespace}; kubectl create secret docker-registry makes such a Secret"
 
 
 def volume_unavailable(look: Look) -> Finding | None:
     """The kubelet has a pod and cannot mount its volumes."""
     pod = look.observed.unmounted
-    if pod is None or not look.observed.mount_failure:
+    words = look.observed.warned(EventReason.MOUNT_FAILED)
+    if pod is None or not words:
         return None
     phase = Phase.STARTING if look.placed else _before_starting(look)
-    message = f"pod {pod.name} cannot mount its volumes: {look.observed.mount_failure}"
-    if remedy := azure_files.remedy(look.job, look.observed.mount_failure):
+    message = f"pod {pod.name} cannot mount its volumes: {words}"
+    if remedy := azure_files.remedy(look.job, words):
         message = f"{message}; {remedy}"
     return Finding(phase, Reason.STORAGE_UNAVAILABLE, message, stalled=True, pod=pod)
 

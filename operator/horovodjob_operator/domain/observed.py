@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from horovodjob.api.vocabulary import (
@@ -179,6 +180,21 @@ class Pod:
         return self.end is not None and self.end.reason == "OOMKilled"
 
 
+class EventReason(StrEnum):
+    """Why a pod does not start, where its kubelet says so in events alone."""
+
+    MOUNT_FAILED = "FailedMount"
+    PULL_SECRET_MISSING = "FailedToRetrieveImagePullSecret"
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """The newest event of a kubelet about a pod that does not start."""
+
+    reason: EventReason
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """What the API server, or the job itself, does not allow; looked at again at `retry_at`."""
@@ -201,8 +217,8 @@ class Observed:
     gone: tuple[Pod, ...] = ()
     """Pods that are gone since the last pass, as they were at last: only their conditions say who took them."""
     refusal: Refusal | None = None
-    mount_failure: str = ""
-    """The kubelet's words about volumes that it cannot mount."""
+    warning: Warned | None = None
+    """What a kubelet last said of a pod that does not start."""
     report: Report | None = None
     """What rank 0 told last, of whatever attempt."""
     pod_group: Gang = Gang.NONE
@@ -219,6 +235,16 @@ class Observed:
         """A pod that has a node and no address: it gets one as soon as its volumes are mounted."""
         waiting = (pod for pod in self.pods if pod.node and not pod.address and pod.alive and not pod.deleting)
         return min((pod for pod in waiting if not pod.waiting), key=lambda pod: pod.name, default=None)
+
+    @property
+    def without_image(self) -> Pod | None:
+        """A pod with an image that cannot be pulled."""
+        waiting = (pod for pod in self.pods if pod.waiting and pod.waiting.for_image and not pod.deleting)
+        return min(waiting, key=lambda pod: pod.name, default=None)
+
+    def warned(self, reason: EventReason) -> str:
+        """What a kubelet last said for this reason, if anything."""
+        return self.warning.message if self.warning and self.warning.reason is reason else ""
 
     @property
     def launcher(self) -> Pod | None:
