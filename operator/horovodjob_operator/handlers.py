@@ -27,6 +27,9 @@ from horovodjob_operator.reconcile import Reconciler
 RETRY_LONGEST_SECONDS = 30.0
 # Between a watch that the API server refuses, as it no longer has the version, and the list of all jobs.
 RELIST_SECONDS = 1.0
+# Between the passes of a big job, which take a fifth of this: its pods change one by one, in their thousands.
+PAUSE_SECONDS_PER_WORKER = 2e-5
+LARGEST_WITHOUT_PAUSE = 200
 log = logging.getLogger("horovodjob.handlers")
 
 
@@ -103,6 +106,8 @@ class Passes:
                     WORKQUEUE_DURATION.observe(time.perf_counter() - queued_at)
                 again, failed = await self._pass(record, failures)
                 failures = failures + 1 if failed else 0
+                if (workers := record.job.spec.worker.replicas) > LARGEST_WITHOUT_PAUSE:
+                    await asyncio.sleep(workers * PAUSE_SECONDS_PER_WORKER)
                 if key not in self._queued and not (again and again <= now()):
                     break
         finally:

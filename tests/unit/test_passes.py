@@ -9,6 +9,7 @@ import kopf
 import pytest
 
 from domain.worlds import World, a_job
+from horovodjob.api.vocabulary import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.objects import Objects
@@ -65,6 +66,23 @@ def test_the_timers_of_deleted_jobs_end(caches: Caches, passes: Passes) -> None:
     assert passes.timers == JOBS - 1
     events.jobs_listed({"uid-1", "uid-2"}, "team")
     assert passes.timers == len(caches.jobs) == 2
+
+
+async def test_many_events_of_a_big_job_are_few_passes(caches: Caches, passes: Passes) -> None:
+    events, pods = Events(caches, passes, JobDefaults()), 2000
+    record = caches.jobs["team", "job-0"]
+    worker = record.job.spec.worker.model_copy(update={"replicas": pods})
+    record.job = record.job.model_copy(update={"spec": record.job.spec.model_copy(update={"worker": worker})})
+    before = looks()
+    for index in range(pods):
+        labels = {LABEL_JOB: "job-0", LABEL_ROLE: "worker", LABEL_REPLICA_INDEX: str(index), LABEL_ATTEMPT: "1"}
+        metadata = {"name": f"pod-{index}", "namespace": "team", "uid": f"{index}", "labels": labels}
+        events.pod_seen({"metadata": metadata})
+        for _ in range(3):  # a pass that can run does
+            await asyncio.sleep(0)
+    while passes.depth:
+        await asyncio.sleep(0)
+    assert before < looks() < before + pods / 10
 
 
 async def test_a_resync_is_spread_over_its_interval(passes: Passes) -> None:

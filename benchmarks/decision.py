@@ -1,0 +1,88 @@
+"""What one pass over a job computes, by the number of its workers; nothing is sent.
+
+    .venv/bin/python benchmarks/decision.py [--rounds 5]
+
+Exit status: 0 if the target for 5,000 workers is met, 1 if not.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from horovodjob.api.job import HorovodJob, Metadata
+from horovodjob.api.spec import HorovodJobSpec
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob.api.vocabulary import Phase, Role
+from horovodjob_operator.cluster.caches import Caches, Record
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.observed import OwnedPod, Pod
+from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.reporting import next_status
+
+WORKERS = (2, 100, 1000, 5000)
+TARGET_SECONDS = 0.030
+NOW = datetime.now(UTC)
+
+
+def running_job(workers: int) -> tuple[Caches, Record]:
+    """A job with all its ranks at work, as the operator knows it."""
+    spec = {"image": "trainer", "command": ["train"], "worker": {"replicas": workers, "gpus": 0}}
+    job = HorovodJob(
+        metadata=Metadata(name="job", namespace="team", uid="uid", creation_timestamp=NOW),
+        spec=HorovodJobSpec.model_validate(spec),
+        status=HorovodJobStatus(),
+    )
+    caches, record = Caches(), Record(job, 1)
+    common: dict[str, Any] = {
+        "attempt": 1,
+        "owner_uid": "uid",
+        "phase": "Running",
+        "node": "node",
+        "ready": True,
+        "created_at": NOW,
+    }
+    hosts = "".join(f"10.{index // 250}.{index % 250}.1 slots=1\n" for index in range(workers))
+    launcher = Pod(names.launcher_name(job), "launcher", Role.LAUNCHER, hosts=hosts, address="10.255.0.1")
+    caches.keep(OwnedPod(job.key, replace(launcher, **common)))
+    for index in range(workers):
+        address = f"10.{index // 250}.{index % 250}.1"
+        worker = Pod(names.worker_name(job, index), f"worker-{index}", Role.WORKER, index, address=address)
+        caches.keep(OwnedPod(job.key, replace(worker, **common)))
+    while (status := next_status(record.job, caches.observed(record), now=NOW)[0]) != record.job.status:
+        record.job = record.job.model_copy(update={"status": status})
+    assert record.job.status.phase is Phase.RUNNING
+    return caches, record
+
+
+def seconds(caches: Caches, record: Record) -> float:
+    """Processor time of one pass that finds nothing new."""
+    began = time.process_time()
+    observed = caches.observed(record)
+    status, finding = next_status(record.job, observed, now=NOW)
+    plan_for(record.job, observed, finding, now=NOW)
+    assert status == record.job.status
+    return time.process_time() - began
+
+
+def main() -> int:
+    """Prints a line for each size and the verdict."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    took = 0.0
+    print(f"{'workers':>8}{'pass, ms':>10}{'a worker, us':>14}")
+    for workers in WORKERS:
+        job = running_job(workers)
+        took = statistics.median(seconds(*job) for _ in range(rounds))
+        print(f"{workers:>8}{took * 1000:>10.2f}{took / workers * 1e6:>14.2f}")
+    met = took <= TARGET_SECONDS
+    print(f"target: at most {TARGET_SECONDS * 1000:g} ms for {workers} workers, {'met' if met else 'MISSED'}")
+    return int(not met)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
