@@ -3,8 +3,7 @@
 import contextlib
 import http.client
 import json
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from datetime import datetime
 from pathlib import Path
 
@@ -29,6 +28,9 @@ class Plane(ControlPlane):
     def __init__(self) -> None:
         super().__init__(controllers=True)
         self._commands: dict[str, list[str]] = {}
+        self._audited: dict[str, list[tuple[str, datetime]]] = defaultdict(list)
+        """The operator's requests by namespace, as far as the log has been read."""
+        self._audit_read = 0
 
     def _run(self, name: str, command: list[str]) -> None:
         extra = [f"--controllers={CONTROLLERS}"] if name == "kube-controller-manager" else []
@@ -47,22 +49,28 @@ class Plane(ControlPlane):
 
     def requests(self, namespace: str) -> list[str]:
         """What the operator has asked of the API server about this namespace, in order, as `verb resource`."""
-        return [request for request, _ in self._audit(namespace)]
+        return [request for request, _ in self._audit()[namespace]]
 
     def times(self, namespace: str, request: str) -> list[datetime]:
         """When the API server got each of these requests of the operator."""
-        return [time for asked, time in self._audit(namespace) if asked == request]
+        return [time for asked, time in self._audit()[namespace] if asked == request]
 
-    def _audit(self, namespace: str) -> Iterator[tuple[str, datetime]]:
-        for line in self.audit_log.read_text().splitlines(keepends=True):
-            if not line.endswith("\n"):
-                return  # the API server is writing it
-            entry = json.loads(line)
-            reference = entry.get("objectRef", {})
-            if entry["user"]["username"] == OPERATOR_USER and reference.get("namespace") == namespace:
+    def _audit(self) -> dict[str, list[tuple[str, datetime]]]:
+        with self.audit_log.open("rb") as log:
+            log.seek(self._audit_read)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break  # the API server is writing it
+                self._audit_read += len(line)
+                entry = json.loads(line)
+                if entry["user"]["username"] != OPERATOR_USER:
+                    continue
+                reference = entry.get("objectRef", {})
                 sub = f"/{reference['subresource']}" if "subresource" in reference else ""
                 time = datetime.fromisoformat(entry["requestReceivedTimestamp"])
-                yield f"{entry['verb']} {reference['resource']}{sub}", time
+                request = f"{entry['verb']} {reference.get('resource', '')}{sub}"
+                self._audited[reference.get("namespace", "")].append((request, time))
+        return self._audited
 
     def calls(self, namespace: str) -> Counter[str]:
         """How often each of them was asked."""
