@@ -9,7 +9,8 @@ from cluster.network import mount_points, run
 from cluster.settings import RUN_ROOT, Cluster
 
 RECORD = RUN_ROOT / "host.json"
-# The kubelet sets these kernel parameters; watches of many pods need the last one.
+# The kubelet sets these kernel parameters, but for the last two. Watches of many pods need more inotify instances. And
+# where process ids come round within minutes, a signal to a process that has just ended may hit another one.
 PARAMETERS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -18,8 +19,9 @@ PARAMETERS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
     "fs/inotify/max_user_instances",
+    "kernel/pid_max",
 )
-INOTIFY_INSTANCES = 1024
+LEAST = {"fs/inotify/max_user_instances": 1024, "kernel/pid_max": 4_194_304}
 # Paths that the kubelet, containerd and CNI have compiled in, whatever their configuration says.
 COMPILED_IN = (
     "/var/lib/kubelet",
@@ -39,9 +41,10 @@ def prepare_host() -> None:
         fresh = RECORD.with_suffix(".fresh")
         fresh.write_text(json.dumps({"parameters": parameters, "absent": absent}))
         fresh.rename(RECORD)
-    instances = Path("/proc/sys/fs/inotify/max_user_instances")
-    if int(instances.read_text()) < INOTIFY_INSTANCES:
-        instances.write_text(str(INOTIFY_INSTANCES))
+    for name, least in LEAST.items():
+        path = Path("/proc/sys") / name
+        if int(path.read_text()) < least:
+            path.write_text(str(least))
 
 
 def restore_host() -> None:

@@ -145,16 +145,22 @@ def horovodrun(environment: dict[str, str]) -> Callable[[Path, Sequence[str]], A
         announce = ["sh", "-c", f'echo "$$" >> {directory}/pids; exec "$@"', "sh"]
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(
-                [*launcher, *announce, *program], env=environment, stdout=log, stderr=log, start_new_session=True
+                [*launcher, *announce, *program],
+                env=environment | {"TEST_DIRECTORY": str(directory)},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
             try:
                 yield process
             finally:
                 pids = (directory / "pids").read_text() if (directory / "pids").exists() else ""
-                for pid in {process.pid, *map(int, pids.split())}:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                process.kill()
                 process.wait()
+                for pid in map(int, pids.split()):
+                    with suppress(OSError):  # it has ended; by now its number may be that of another process
+                        if f"TEST_DIRECTORY={directory}\0" in Path(f"/proc/{pid}/environ").read_text():
+                            os.kill(pid, signal.SIGKILL)
 
     return started
 
