@@ -19,6 +19,7 @@ from typing import Self
 from cluster.binaries import CONTROL_PLANE, Binaries
 from cluster.client import Client
 from cluster.controlplane import (
+    GO_ENVIRONMENT,
     ControlPlaneSettings,
     apiserver_command,
     controller_manager_command,
@@ -133,6 +134,7 @@ class ControlPlane:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
+                env=os.environ | GO_ENVIRONMENT,
                 start_new_session=True,
             )
 

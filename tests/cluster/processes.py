@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.binaries import Binaries
+from cluster.controlplane import GO_ENVIRONMENT
 from cluster.errors import ClusterError
 from cluster.progress import wait_until
 from cluster.settings import Cluster
@@ -108,6 +109,7 @@ class Processes:
             "PATH": binaries.search_path,
             CLUSTER_MARK: str(self.cluster.run),
             COMPONENT_MARK: component.name,
+            **GO_ENVIRONMENT,
         }
         allow_many_files()  # inherited
         with log.open("ab") as output:
