@@ -146,7 +146,7 @@ ALL = (
     stage("apiserver", needs="environment control-plane", shows_output=True),
     stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
     stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
-    stage("trainer", needs="trainer-environment", niceness=5, shows_output=True),
+    stage("trainer", needs="trainer-environment", niceness=10, shows_output=True),
     # Mostly waits, so it costs the others little.
     stage("localcluster", needs="environment binaries", after="lint unit", shows_output=True),
     # The trainer's tests and those of charts go on beside end-to-end tests, which wait for pods much of their time.

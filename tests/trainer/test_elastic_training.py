@@ -5,18 +5,35 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-TIMEOUT_SECONDS = 600
-EPOCHS = 3
+TIMEOUT_SECONDS = 1800
+EPOCHS, TRIES = 3, 3
+# Where a rank dies in the middle of an exchange, Gloo may end the other's process in a thread that nobody can guard.
+GLOO_ENDED = "terminate called after throwing an instance of 'gloo::EnforceNotMet'"
 
 
 @pytest.fixture(scope="module")
 def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
     """What is told by a run of one rank, joined by a second, which is then killed."""
-    directory = tmp_path_factory.mktemp("elastic")
+    for _ in range(TRIES):
+        directory = tmp_path_factory.mktemp("elastic")
+        code, told = grown_and_shrunk(horovodrun, fresh_trainer, directory)
+        if GLOO_ENDED not in told:
+            break
+    assert code == 0, told
+    assert (directory / "out/saved_models/keras_cifar10_trained_model.keras").exists()
+    assert {path.name for path in (directory / "out").glob("checkpoint-*")} == {
+        f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)
+    }
+    return told
+
+
+def grown_and_shrunk(horovodrun: Any, fresh_trainer: Callable[..., list[str]], directory: Path) -> tuple[int, str]:
+    """Exit code and output of a run in this directory."""
     hosts = directory / "hosts"
     hosts.write_text("localhost:1\n")
     flags = ("--dir", directory / "out", "--threads", 1, "--log-seconds", 0.5, "--commit-steps", 5)
@@ -35,12 +52,7 @@ def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_facto
         os.kill(int((directory / "pids").read_text().split()[-1]), signal.SIGKILL)
         hosts.write_text("localhost:1\n")
         process.wait(TIMEOUT_SECONDS)
-        assert process.returncode == 0, (directory / "log").read_text()
-    assert (directory / "out/saved_models/keras_cifar10_trained_model.keras").exists()
-    assert {path.name for path in (directory / "out").glob("checkpoint-*")} == {
-        f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)
-    }
-    return (directory / "log").read_text()
+    return process.returncode, (directory / "log").read_text()
 
 
 def test_it_says_with_how_many_ranks_it_goes_on_and_loses_no_epoch(log: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
 CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH = 3, 16, 3, 8
-SECONDS = 300
+SECONDS = 1800
 
 
 class Job:

@@ -24,7 +24,7 @@ from horovodjob_trainer.data.cifar import CIFAR100, read_archive
 from horovodjob_trainer.data.download import downloaded
 from horovodjob_trainer.errors import DataError
 
-SECONDS = 120
+SECONDS = 1800
 
 
 def problem(path: Path, sha256: str = ANY_SHA256) -> str:

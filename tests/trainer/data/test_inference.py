@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-SECONDS = 600
+SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).parent / "programs" / "elastic_steps.py"
-TIMEOUT_SECONDS = 600
+TIMEOUT_SECONDS = 1800
 
 
 def steps(directory: Path) -> list[dict[str, int]]:
