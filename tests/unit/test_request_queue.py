@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from horovodjob_operator.cluster.connection import Connection
+from horovodjob_operator.cluster.request_queue import Priority, RequestQueue
 
 LIMIT = 2
 
@@ -80,6 +81,25 @@ async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, 
     await until_asked(slow, LIMIT)
     slow.may_answer.set()
     await asyncio.gather(*more)
+
+
+async def test_a_request_may_be_given_up_in_the_moment_in_which_a_slot_is_free() -> None:
+    queue = RequestQueue(1)
+
+    async def use_slot() -> None:
+        async with queue.slot(Priority.HIGH):
+            pass
+
+    async with queue.slot(Priority.LOW):
+        given_up, other = asyncio.create_task(use_slot()), asyncio.create_task(use_slot())
+        while queue.depth < 2:
+            await asyncio.sleep(0)
+        given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    await other
+    await use_slot()
+    assert queue.depth == 0
 
 
 async def test_a_watch_takes_no_turn_from_requests(slow: Slow, connection: Connection) -> None:

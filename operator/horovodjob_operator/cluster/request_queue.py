@@ -11,7 +11,7 @@ class Priority(IntEnum):
     """Which requests go first."""
 
     HIGH = 0
-    """What tells users, and launchers, how it is: a status is late after all creates of a burst."""
+    """All others: a status that is written after all creations of a burst is late."""
     LOW = 1
     """Creations, of which a job has as many as it has pods."""
 
@@ -46,18 +46,16 @@ class RequestQueue:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it got the slot in the moment of its cancellation
+            if not turn.cancelled():  # it got the slot in the moment of its cancellation
                 self._release()
-            else:
-                self._waiting[priority].remove(turn)
             raise
+        finally:
+            self._waiting[priority].remove(turn)
 
     def _release(self) -> None:
         """Gives the slot to the next that waits, without a moment in which somebody else could take it."""
-        for waiting in self._waiting.values():
-            while waiting:
-                turn = waiting.popleft()
-                if not turn.done():
-                    turn.set_result(None)
-                    return
-        self._free += 1
+        waiting = (turn for turns in self._waiting.values() for turn in turns if not turn.done())
+        if turn := next(waiting, None):
+            turn.set_result(None)
+        else:
+            self._free += 1
