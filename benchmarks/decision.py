@@ -45,11 +45,11 @@ def running_job(workers: int) -> tuple[Caches, Record]:
         "ready": True,
         "created_at": NOW,
     }
-    hosts = "".join(f"10.{index // 250}.{index % 250}.1 slots=1\n" for index in range(workers))
+    addresses = [f"10.{index // 250}.{index % 250}.1" for index in range(workers)]
+    hosts = "".join(f"{address} slots=1\n" for address in addresses)
     launcher = Pod(names.launcher_name(job), "launcher", Role.LAUNCHER, hosts=hosts, address="10.255.0.1")
     caches.keep(OwnedPod(job.key, replace(launcher, **common)))
-    for index in range(workers):
-        address = f"10.{index // 250}.{index % 250}.1"
+    for index, address in enumerate(addresses):
         worker = Pod(names.worker_name(job, index), f"worker-{index}", Role.WORKER, index, address=address)
         caches.keep(OwnedPod(job.key, replace(worker, **common)))
     while (status := next_status(record.job, caches.observed(record), now=NOW)[0]) != record.job.status:

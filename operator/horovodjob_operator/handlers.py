@@ -27,7 +27,7 @@ from horovodjob_operator.reconcile import Reconciler
 RETRY_LONGEST_SECONDS = 30.0
 # Between a watch that the API server refuses, as it no longer has the version, and the list of all jobs.
 RELIST_SECONDS = 1.0
-# Between the passes of a big job, which take a fifth of this: its pods change one by one, in their thousands.
+# Between the passes of a big job, which take an eighth of this: its pods change one by one, in their thousands.
 PAUSE_SECONDS_PER_WORKER = 2e-5
 LARGEST_WITHOUT_PAUSE = 200
 log = logging.getLogger("horovodjob.handlers")

@@ -9,8 +9,10 @@ from cluster.network import mount_points, run
 from cluster.settings import RUN_ROOT, Cluster
 
 RECORD = RUN_ROOT / "host.json"
-# The kubelet sets these kernel parameters, but for the last two. Watches of many pods need more inotify instances. And
-# where process ids come round within minutes, a signal to a process that has just ended may hit another one.
+# Kernel parameters that are raised to these values. Watches of many pods need the first. As to the second: where ids of
+# processes come round within minutes, a signal to a process that has just ended may hit another one.
+LEAST = {"fs/inotify/max_user_instances": 1024, "kernel/pid_max": 4_194_304}
+# The kubelet sets the others.
 PARAMETERS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -18,10 +20,8 @@ PARAMETERS = (
     "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
-    "fs/inotify/max_user_instances",
-    "kernel/pid_max",
+    *LEAST,
 )
-LEAST = {"fs/inotify/max_user_instances": 1024, "kernel/pid_max": 4_194_304}
 # Paths that the kubelet, containerd and CNI have compiled in, whatever their configuration says.
 COMPILED_IN = (
     "/var/lib/kubelet",

@@ -48,10 +48,6 @@ def starting(workers: int) -> World:
     return world
 
 
-def running(workers: int) -> World:
-    return launched(workers)
-
-
 def failed(workers: int) -> World:
     """Every worker has failed."""
     world = launched(workers)
@@ -67,7 +63,7 @@ def elastic_and_gone(workers: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("situation", [starting, running, failed, elastic_and_gone])
+@pytest.mark.parametrize("situation", [starting, launched, failed, elastic_and_gone])
 def test_eight_times_the_workers_are_eight_times_the_work(situation: Callable[[int], World]) -> None:
     def work(workers: int) -> int:
         world = situation(workers)

@@ -70,9 +70,9 @@ def test_an_image_that_cannot_be_pulled_is_named(space: Space, name: str) -> Non
 
 
 def test_a_pull_secret_that_is_missing_is_named(space: Space) -> None:
-    stalled = lambda _: space.condition("no-credentials", "Stalled").get("status") == "True"  # noqa: E731
-    space.wait("no-credentials", "Stalled", stalled)
-    message = space.condition("no-credentials", "Stalled")["message"]
+    name = "no-credentials"
+    space.wait(name, "Stalled", lambda _: space.condition(name, "Stalled").get("status") == "True")
+    message = space.condition(name, "Stalled")["message"]
     assert f"Secret registry of imagePullSecrets is not in namespace {space.name};" in message
 
 

@@ -18,6 +18,14 @@ def last_error(job: Job) -> Object:
     return error
 
 
+def warn(job: Job, role: str, reason: str, message: str, **fields: str) -> None:
+    """Posts an event about a pod, as its kubelet does."""
+    pod = job.wait_for_pods()[role]["metadata"]
+    about = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "namespace": job.namespace, "uid": pod["uid"]}
+    event = {"metadata": {"name": reason.lower()}, "involvedObject": about, "reason": reason, "message": message}
+    job.api.create(f"/api/v1/namespaces/{job.namespace}/events", {**event, "type": "Warning", **fields})
+
+
 def test_an_image_that_cannot_be_pulled_is_named_and_waited_for(submitted: Submit) -> None:
     job = submitted().bring_to("Starting")
     job.cannot_start("worker-0", "ErrImagePull", "not found")
@@ -40,12 +48,8 @@ def said(submitted: Submit) -> Callable[[str], Job]:
 
     def job_with_event(time: str) -> Job:
         job = submitted(imagePullSecrets=[{"name": "registry"}])
-        pod = job.wait_for_pods()["worker-0"]["metadata"]
-        about = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "namespace": job.namespace, "uid": pod["uid"]}
         words = "Unable to retrieve some image pull secrets (registry); attempting to pull the image may not succeed."
-        event = {"metadata": {"name": "pull"}, "type": "Warning", "reason": "FailedToRetrieveImagePullSecret"}
-        event |= {"involvedObject": about, "message": words, "lastTimestamp": time}
-        job.api.create(f"/api/v1/namespaces/{job.namespace}/events", event)
+        warn(job, "worker-0", "FailedToRetrieveImagePullSecret", words, lastTimestamp=time)
         return job.bring_to("Starting")
 
     return job_with_event
@@ -81,11 +85,8 @@ def test_an_image_that_runs_as_root_is_told_which_field_helps(submitted: Submit)
 
 def test_a_volume_that_cannot_be_mounted_is_told_in_the_kubelets_words(submitted: Submit) -> None:
     job = submitted()
-    pod = job.wait_for_pods()["worker-0"]["metadata"]
     words = 'MountVolume.SetUp failed for volume "data": secret "nope" not found'
-    about = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "namespace": job.namespace, "uid": pod["uid"]}
-    event = {"metadata": {"name": "mount"}, "involvedObject": about, "reason": "FailedMount", "message": words}
-    job.api.create(f"/api/v1/namespaces/{job.namespace}/events", {**event, "type": "Warning"})
+    warn(job, "worker-0", "FailedMount", words)
     job.place()
     for role in ("launcher", "worker-1"):
         job.start(role, ready=False)

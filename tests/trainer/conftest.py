@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from trainer.cifar import cifar_images, cifar_members, python2_pickle, write_archive
+from trainer.waiting import TIMEOUT_SECONDS
 
 FORK_SERVER = Path(__file__).parent / "fork_server.py"
 PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "yaml")
-TIMEOUT_SECONDS = 1800
 # Of a launcher around the tests; PYTHONUNBUFFERED lets mpirun mix the pieces of a line with those of other ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-TIMEOUT_SECONDS = 1800
+from trainer.waiting import TIMEOUT_SECONDS
+
 EPOCHS, TRIES = 3, 3
 # Where a rank dies in the middle of an exchange, Gloo may end the other's process in a thread that nobody can guard.
 GLOO_ENDED = "terminate called after throwing an instance of 'gloo::EnforceNotMet'"
@@ -21,15 +22,15 @@ def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_facto
     """What is told by a run of one rank, joined by a second, which is then killed."""
     for _ in range(TRIES):
         directory = tmp_path_factory.mktemp("elastic")
-        code, told = grown_and_shrunk(horovodrun, fresh_trainer, directory)
-        if GLOO_ENDED not in told:
+        code, output = grown_and_shrunk(horovodrun, fresh_trainer, directory)
+        if GLOO_ENDED not in output:
             break
-    assert code == 0, told
+    assert code == 0, output
     assert (directory / "out/saved_models/keras_cifar10_trained_model.keras").exists()
     assert {path.name for path in (directory / "out").glob("checkpoint-*")} == {
         f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)
     }
-    return told
+    return output
 
 
 def grown_and_shrunk(horovodrun: Any, fresh_trainer: Callable[..., list[str]], directory: Path) -> tuple[int, str]:

@@ -14,9 +14,10 @@ import h5py
 import numpy as np
 import pytest
 
+from trainer.waiting import TIMEOUT_SECONDS
+
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
 CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH = 3, 16, 3, 8
-SECONDS = 1800
 
 
 class Job:
@@ -30,7 +31,7 @@ class Job:
 
     def wait_for(self, pattern: str) -> None:
         """Until the run has written a file like this."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not list(self.directory.glob(pattern)):
             assert self.process.poll() is None, self.process.communicate()[0]
             assert time.monotonic() < deadline
@@ -40,7 +41,7 @@ class Job:
         os.kill(int((self.directory / f"pid-{rank}").read_text()), number)
 
     def ended(self) -> tuple[int, str]:
-        output = self.process.communicate(timeout=SECONDS)[0]
+        output = self.process.communicate(timeout=TIMEOUT_SECONDS)[0]
         return self.process.returncode, output
 
 

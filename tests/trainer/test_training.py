@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from horovodjob_trainer.data.digits import FILE
+from trainer.waiting import TIMEOUT_SECONDS
 
 PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
 DIGITS = package_files("horovodjob_trainer.data") / FILE
 NUMBER = r"[0-9]+\.[0-9]{4}"
-TIMEOUT_SECONDS = 1800
 # The default of six, and its accuracy, are those of the job that tests/e2e/test_install_page.py runs.
 EPOCHS, STEPS = 2, 45
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-TIMEOUT_SECONDS = 1800
+from trainer.waiting import TIMEOUT_SECONDS
+
 # Root reads any file, unless these are taken from it.
 RIGHTS = "-dac_override,-dac_read_search"
 WITHOUT_ROOTS_RIGHTS = ("setpriv", f"--bounding-set={RIGHTS}") if os.geteuid() == 0 else ()

@@ -23,8 +23,7 @@ from horovodjob_trainer.data import ANY_SHA256
 from horovodjob_trainer.data.cifar import CIFAR100, read_archive
 from horovodjob_trainer.data.download import downloaded
 from horovodjob_trainer.errors import DataError
-
-SECONDS = 1800
+from trainer.waiting import TIMEOUT_SECONDS
 
 
 def problem(path: Path, sha256: str = ANY_SHA256) -> str:
@@ -186,7 +185,7 @@ def source() -> Iterator[Source]:
             half = len(known.content) // 2
             self.wfile.write(known.content[:half])
             known.requests.append(self.path)
-            known.second_half.wait(SECONDS)
+            known.second_half.wait(TIMEOUT_SECONDS)
             with suppress(ConnectionError):  # the other side was killed
                 self.wfile.write(known.content[half:])
 
@@ -222,7 +221,7 @@ class Opening:
     pid: int
 
     def samples(self) -> str:
-        return self.process.communicate(timeout=SECONDS)[0]
+        return self.process.communicate(timeout=TIMEOUT_SECONDS)[0]
 
 
 @pytest.fixture
@@ -237,7 +236,7 @@ def opening(preloaded_python: list[str], source: Source) -> Callable[[str, Path]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -268,7 +267,7 @@ def test_a_download_that_is_killed_half_way_is_done_again_and_leaves_nothing(
     first = opening(sha256, cache)
     wait_until(lambda: bool(source.requests))
     os.kill(first.pid, signal.SIGKILL)
-    assert first.process.wait(timeout=SECONDS) == -signal.SIGKILL
+    assert first.process.wait(timeout=TIMEOUT_SECONDS) == -signal.SIGKILL
     assert [path.suffix for path in cache.iterdir() if path.suffix != ".lock"] == [".part"]
     source.second_half.set()
     assert opening(sha256, cache).samples() == "20\n"

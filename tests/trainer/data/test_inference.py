@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-SECONDS = 1800
+from trainer.waiting import TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def ended(scene: Path, preloaded_python: list[str], environment: dict[str, str])
         lines = "".join(f"{json.dumps(command)}\n" for command in commands)
         found = subprocess.run(
             [*preloaded_python, "-c", PROGRAM], cwd=scene, env=environment | OF_TENSORFLOW, input=lines, text=True,
-            capture_output=True, timeout=SECONDS, check=False,
+            capture_output=True, timeout=TIMEOUT_SECONDS, check=False,
         )  # fmt: skip
         assert found.returncode == 0, found.stderr
         outs, errors = found.stdout.split("--\n")[:-1], found.stderr.split("--\n")[:-1]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from trainer.waiting import TIMEOUT_SECONDS
+
 PROGRAM = Path(__file__).parent / "programs" / "elastic_steps.py"
-TIMEOUT_SECONDS = 1800
 
 
 def steps(directory: Path) -> list[dict[str, int]]:
