@@ -5,6 +5,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from trainer.waiting import TIMEOUT_SECONDS
 
 EPOCHS, TRIES = 3, 3
-# Where a rank dies in the middle of an exchange, Gloo may end the other's process in a thread that nobody can guard.
+# Gloo takes what is left of an exchange that failed for the next one, and aborts in a thread that nobody can guard.
 GLOO_ENDED = "terminate called after throwing an instance of 'gloo::EnforceNotMet'"
 
 
@@ -50,10 +51,33 @@ def grown_and_shrunk(horovodrun: Any, fresh_trainer: Callable[..., list[str]], d
         wait_for(lambda text: "Epoch 1/3 " in text)
         hosts.write_text("localhost:1\n127.0.0.1:1\n")
         wait_for(lambda text: "/23 " in text)  # half the steps, as there are two ranks
-        os.kill(int((directory / "pids").read_text().split()[-1]), signal.SIGKILL)
+        kill_between_messages(*map(int, (directory / "pids").read_text().split()))
         hosts.write_text("localhost:1\n")
         process.wait(TIMEOUT_SECONDS)
     return process.returncode, (directory / "log").read_text()
+
+
+def kill_between_messages(survivor: int, rank: int) -> None:
+    """Kills a rank when the survivor has read all that the rank has sent, so that hardly ever anything is left."""
+    os.kill(rank, signal.SIGSTOP)
+    deadline, before = time.monotonic() + TIMEOUT_SECONDS, None
+    while before != (before := activity(survivor)):
+        assert time.monotonic() < deadline, before
+        time.sleep(0.5)
+    os.kill(rank, signal.SIGKILL)
+
+
+def activity(pid: int) -> tuple[list[str], list[str]]:
+    """Processor time of a process, and the queues of its connections: what changes while it trains."""
+    process, inodes, times, connections = Path(f"/proc/{pid}"), set(), [""], []
+    with suppress(FileNotFoundError):  # it has ended
+        times = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
+        tables = [(process / "net" / name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+        connections = [line.split() for table in tables for line in table]
+        for descriptor in (process / "fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since
+                inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
+    return times, [connection[4] for connection in connections if connection[9] in inodes]
 
 
 def test_it_says_with_how_many_ranks_it_goes_on_and_loses_no_epoch(log: str) -> None:
