@@ -1,4 +1,4 @@
-// What docs/aks.md creates by hand: an AKS cluster, a GPU pool that grows from zero, a storage account with a share.
+// Creates the objects of docs/aks.md: an AKS cluster, a GPU pool that grows from zero, a storage account with a share.
 //
 //   az group create --name batchai.horovod --location eastus
 //   az deployment group create --resource-group batchai.horovod --template-file manifests/aks/main.bicep

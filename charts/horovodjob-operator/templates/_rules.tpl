@@ -12,22 +12,22 @@
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
-# Only for jobs with network.service; delete where a suspended job was changed to have none.
+# Only for jobs with network.service; delete is for a suspended job that is changed to have none.
 - apiGroups: [""]
   resources: [services]
   verbs: [create, get, delete]
-# For all jobs but those with network.isolate false; delete where a suspended job was changed to have none.
+# For all jobs except those with network.isolate false; delete is for a suspended job that is changed to have none.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [create, get, delete]
-# Only for jobs with scheduling.gang; get where the name is taken.
+# Only for jobs with scheduling.gang; get is for a name that is in use.
 - apiGroups: [scheduling.k8s.io, scheduling.volcano.sh]
   resources: [podgroups]
   verbs: [create, get, deletecollection]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
-# The reason why a volume cannot be mounted is in events only.
+# Only events have the reason why a volume cannot be mounted.
 - apiGroups: [""]
   resources: [events]
   verbs: [list]
