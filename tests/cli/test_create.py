@@ -121,7 +121,7 @@ def test_two_names_of_batch_ai_that_are_one_in_kubernetes_are_refused(hvj: Hvj, 
     assert hvj(*create, "Cifar_1").code == 0
     done = hvj(*create, "cifar-1")
     assert done.code == 1
-    assert "which is job Cifar_1 already" in done.stderr
+    assert "which job Cifar_1 already has" in done.stderr
     assert hvj("job", "show", "-n", "CIFAR_1").code == 3
 
 

@@ -107,7 +107,7 @@ def test_directories_are_transferred_whole(service: FilesService, disk: Path, tm
         (("file", "upload", "-s", "myshare", "--source", "x", "-p", "no/y"), 3, "the directory of no/y does not exist"),
         (("file", "upload", "-s", "myshare", "--source", "z"), 2, "--source z does not exist"),
         (("file", "download", "-s", "myshare", "-p", "x", "--dest", "no/y"), 2, "the directory no does not exist"),
-        (("file", "list", "-s", "myshare", "-p", "../x"), 2, "path '../x' leaves the share"),
+        (("file", "list", "-s", "myshare", "-p", "../x"), 2, "path '../x' is outside of the share"),
         (("file", "list", "-s", "My_Share"), 2, "share name 'My_Share'"),
         (("share", "create", "-n", "a--b"), 2, "share name 'a--b'"),
         (("directory", "create", "-s", "myshare", "-n", "a?"), 2, "path 'a?' has the character '?'"),
@@ -181,7 +181,7 @@ def test_without_any_credentials_the_error_comes_at_once(
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
     done = run("storage", "file", "list", "-s", "myshare", "--account-name", "other")
     assert (done.code, done.stderr.count("\n")) == (1, 1)
-    assert "storage account other: no credentials; give --account-key" in done.stderr
+    assert "storage account other: no credentials; set --account-key" in done.stderr
 
 
 def test_a_terminal_shows_progress_in_80_columns_and_quiet_shows_none(

@@ -1,4 +1,4 @@
-"""What opens a storage account: a connection string, a key, a SAS, the values of a Secret, or Microsoft Entra ID.
+"""Credentials of a storage account: a connection string, a key, a SAS, the values of a Secret, or Microsoft Entra ID.
 
 The Azure SDK is imported when a credential is made.
 """
@@ -22,7 +22,7 @@ VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A storage account and what opens it; `source` names the origin of that in error messages."""
+    """A storage account and its credentials; `source` names their origin in error messages."""
 
     name: str
     endpoint: str
@@ -37,7 +37,7 @@ class Account:
 
             return {"credential": AzureNamedKeyCredential(self.name, self.key)}
         if self.sas is not None:
-            # As text: the SDK then has it in the URL of a rename's source too.
+            # As text, so that the SDK also adds it to the URL of a rename's source.
             return {"credential": self.sas.removeprefix("?")}
         if not self.endpoint.startswith("https://"):
             raise CredentialsMissing(
@@ -46,13 +46,13 @@ class Account:
             )
         from azure.identity import DefaultAzureCredential
 
-        # The intent makes the service look at the role of the caller and not at permissions of single files.
+        # With the intent, the service checks the role of the caller and not the permissions of single files.
         return {"credential": DefaultAzureCredential(), "token_intent": "backup"}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user gives on the command line."""
+    """Options of the command line."""
 
     account: str | None = None
     key: str | None = field(default=None, repr=False)
@@ -69,10 +69,10 @@ def choose_account(
     secret_name: str = "",
     read_secret: Callable[[], Mapping[str, str]] = dict,
 ) -> Account:
-    """The account `name`, or the one that options or environment name, and the first credential there is for it.
+    """The account `name`, or the one that options or environment name, and the first credential that exists for it.
 
     In this order: options, environment, the values of a Secret, Microsoft Entra ID. A credential of the environment or
-    of the Secret that belongs to another account is left out, and the Secret is read only if it is needed.
+    of the Secret that belongs to another account is ignored, and the Secret is read only if it is needed.
     Raises FilesError.
     """
     given = _connection(options.connection_string, "--connection-string")
@@ -82,7 +82,7 @@ def choose_account(
     account = account or (surrounding.name if surrounding else None)
     if account is None:
         raise CredentialsMissing(
-            "no storage account: give --account-name, or set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"
+            "no storage account: set --account-name, AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING"
         )
     endpoint = _endpoint(account, [given, surrounding], environment, default_endpoint)
 
@@ -110,7 +110,7 @@ def choose_account(
 
 
 def _endpoint(account: str, connections: list[Account | None], environment: Mapping[str, str], default: str) -> str:
-    """That of a connection string of this account, else that of the environment, else the default."""
+    """The endpoint of the account's connection string, or of the environment, or the default."""
     for connection in connections:
         if connection and connection.name == account:
             return connection.endpoint

@@ -19,7 +19,7 @@ ATTEMPTS = 5
 
 
 def download_file(store: FileStore, path: str, target: Path, progress: Progress = no_progress) -> None:
-    """Download a file to `target`, by way of a hidden file beside it that a later call resumes.
+    """Download a file to `target`, through a hidden file in the same directory that a later call resumes.
 
     The hidden file has the version in its name, so bytes of two versions never meet. Raises FilesError, OSError.
     """
@@ -38,11 +38,11 @@ def download_file(store: FileStore, path: str, target: Path, progress: Progress 
             continue
         partial.replace(target)
         return
-    raise FileChanged(f"{path} changes all the time: download it when its writer has ended, or stream it")
+    raise FileChanged(f"{path} keeps changing: download it when its writer has finished, or stream it")
 
 
 def download_directory(store: FileStore, path: str, target: Path, progress: Progress = no_progress) -> None:
-    """Download all that is below a directory. Raises FilesError, OSError."""
+    """Download a whole directory. Raises FilesError, OSError."""
     target.mkdir(parents=True, exist_ok=True)
     for entry in store.entries(path):
         if "/" in entry.name or entry.name in ("", ".", ".."):
@@ -68,7 +68,7 @@ def _lock(file: BinaryIO, target: Path) -> None:
 
 
 def _complete(store: FileStore, path: str, state: FileState, file: BinaryIO, progress: Progress) -> None:
-    """Append what is missing. Raises FileChanged when the file is not `state` any more."""
+    """Append the missing bytes. Raises FileChanged if the file no longer has this state."""
     position = file.seek(0, os.SEEK_END)
     progress(path, position, state.size)
     for part in _parts(store, path, position, state.size):

@@ -1,13 +1,13 @@
-"""What can go wrong with files on a share, sorted by remedy; every message is a sentence for the user.
+"""Errors of file operations on a share, sorted by remedy; every message is a sentence for the user.
 
 FilesError
-├── InvalidLocation      a name or URL that cannot be
-├── CredentialsMissing   nothing to sign in with
+├── InvalidLocation      a name or URL that is not valid
+├── CredentialsMissing   no credentials
 ├── AccessDenied         key or SAS refused, no role, network rules
 ├── NotFound             ShareNotFound, DirectoryNotFound, FileNotFound
 ├── AlreadyExists
 ├── FileChanged          while it was transferred
-└── Unavailable          no connection, or the service is busy: trying again helps
+└── Unavailable          no connection, or the service is busy: try again
 """
 
 
@@ -16,11 +16,11 @@ class FilesError(Exception):
 
 
 class InvalidLocation(FilesError):
-    """A name or URL that the service does not have."""
+    """A name or URL that is not valid for the service."""
 
 
 class CredentialsMissing(FilesError):
-    """There is nothing to sign in with."""
+    """No credentials exist."""
 
 
 class AccessDenied(FilesError):
@@ -28,7 +28,7 @@ class AccessDenied(FilesError):
 
 
 class NotFound(FilesError):
-    """What the path names does not exist."""
+    """The object at the path does not exist."""
 
 
 class ShareNotFound(NotFound):
@@ -36,15 +36,15 @@ class ShareNotFound(NotFound):
 
 
 class DirectoryNotFound(NotFound):
-    """The directory does not exist, or that of the file."""
+    """The directory, or the directory of the file, does not exist."""
 
 
 class FileNotFound(NotFound):
-    """The file does not exist, its directory does."""
+    """The file does not exist, but its directory does."""
 
 
 class AlreadyExists(FilesError):
-    """Something of that name exists."""
+    """An object with that name exists."""
 
 
 class FileChanged(FilesError):
@@ -52,4 +52,4 @@ class FileChanged(FilesError):
 
 
 class Unavailable(FilesError):
-    """There is no connection, or the service cannot answer now."""
+    """There is no connection, or the service cannot answer at the moment."""

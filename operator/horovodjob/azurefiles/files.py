@@ -1,11 +1,11 @@
-"""Files of a directory tree that grows and changes, wherever it is: what reading them needs."""
+"""Interface for reading the files of a directory tree that grows and changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-# Called with the path of a file, the bytes that are done and the bytes in all.
+# Called with the path of a file, the transferred bytes and the total bytes.
 Progress = Callable[[str, int, int], None]
 
 
@@ -34,7 +34,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes of a file, and the state that they belong to; fewer than asked for at its end, none beyond."""
+    """Bytes of a file and their state; fewer than requested at the end of the file, none beyond it."""
 
     data: bytes
     state: FileState
@@ -47,7 +47,7 @@ class FileStore(Protocol):
     """
 
     def entries(self, directory: str) -> list[Entry]:
-        """What is in the directory, by name."""
+        """The entries of the directory, sorted by name."""
         ...
 
     def is_directory(self, path: str) -> bool:
@@ -55,7 +55,7 @@ class FileStore(Protocol):
         ...
 
     def state(self, path: str) -> FileState:
-        """The file as it is now."""
+        """The current state of the file."""
         ...
 
     def read(self, path: str, start: int, length: int) -> Part:
@@ -63,7 +63,7 @@ class FileStore(Protocol):
         ...
 
     def download_url(self, path: str, expiry: datetime) -> str | None:
-        """A link that reads the file without a sign-in until then, where the store has such links."""
+        """A link that reads the file without a sign-in until `expiry`; None if the store has no such links."""
         ...
 
 

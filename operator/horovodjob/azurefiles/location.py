@@ -14,7 +14,7 @@ EXAMPLE = f"https://{files_host('myaccount')}/myshare/directory"
 
 @dataclass(frozen=True, slots=True)
 class ShareUrl:
-    """What the URL of a share names; `path` has no slash at either end."""
+    """The parts of a share's URL; `path` has no slash at either end."""
 
     endpoint: str
     account: str
@@ -54,7 +54,7 @@ def check_share_name(name: str) -> None:
     """Raises InvalidLocation for a name that no share can have."""
     if not 3 <= len(name) <= 63 or not SHARE_NAME.fullmatch(name):
         raise InvalidLocation(
-            f"share name {name!r}: 3 to 63 lower-case letters, digits and single hyphens, which are not at the ends"
+            f"share name {name!r}: 3 to 63 lower-case letters, digits and single hyphens, and no hyphen at the ends"
         )
 
 
@@ -62,7 +62,7 @@ def share_path(path: str) -> str:
     """The path of a file or directory, without slashes at its ends and without `.`. Raises InvalidLocation for `..`."""
     parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InvalidLocation(f"path {path!r} leaves the share: use a path without ..")
+        raise InvalidLocation(f"path {path!r} is outside of the share: use a path without ..")
     for part in parts:
         if len(part) > 255:
             raise InvalidLocation(f"path {path!r}: a name has {len(part)} characters; Azure Files allows 255")

@@ -1,6 +1,6 @@
-"""What a job needs of a share before its pods are created. Blocks for the time of a few requests.
+"""Checks of a job's share before its pods are created. Blocks for the time of a few requests.
 
-Both functions raise FilesError where the account cannot be asked.
+Both functions raise FilesError if the account does not answer.
 """
 
 from horovodjob.azurefiles.credentials import Account
@@ -11,7 +11,7 @@ MOST_NAMES = 20
 
 
 def missing_share(account: Account, share: str, directory: str = "") -> str:
-    """A sentence if the share, or the directory on it, does not exist; empty if they do."""
+    """An error message if the share, or the directory on it, does not exist; otherwise empty."""
     opened = Share(account, share)
     try:
         opened.check()
@@ -22,7 +22,7 @@ def missing_share(account: Account, share: str, directory: str = "") -> str:
 
 
 def missing_script(account: Account, share: str, path: str) -> str:
-    """A sentence that lists the nearest directory that exists, if there is no such file; empty if there is."""
+    """An error message that lists the nearest existing directory if the file does not exist; otherwise empty."""
     opened = Share(account, share)
     try:
         opened.state(path)

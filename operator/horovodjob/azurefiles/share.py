@@ -1,4 +1,4 @@
-"""A share of Azure Files: what `hvj` does with it, over azure-storage-file-share."""
+"""Operations on a share of Azure Files, through azure-storage-file-share."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,8 +15,8 @@ from azure.storage.fileshare import (
 )
 
 from horovodjob.azurefiles.credentials import Account
+from horovodjob.azurefiles.error_translation import translate_errors
 from horovodjob.azurefiles.errors import AlreadyExists, DirectoryNotFound, FileNotFound
-from horovodjob.azurefiles.explanation import explained
 from horovodjob.azurefiles.files import Entry, FileState, Part
 from horovodjob.azurefiles.location import check_share_name, share_path
 
@@ -45,7 +45,7 @@ class Share:
     def _client(self) -> ShareClient:
         credential = self.account.credential()
         if "token_intent" in credential:
-            # The client would repeat a sign-in that fails, for a minute.
+            # Otherwise the client repeats a failed sign-in for a minute.
             credential["credential"].get_token(SCOPE)
         return ShareClient(
             self.account.endpoint,
@@ -57,8 +57,8 @@ class Share:
         )
 
     def create(self, quota_gib: int | None = None) -> bool:
-        """Create the share; false if it existed."""
-        with explained(self.account, self.name):
+        """Create the share; false if it already exists."""
+        with translate_errors(self.account, self.name):
             try:
                 self._client.create_share(quota=quota_gib)
             except ResourceExistsError as error:
@@ -68,17 +68,17 @@ class Share:
         return True
 
     def check(self) -> None:
-        """Raise unless the share exists and can be used."""
-        with explained(self.account, self.name):
+        """Raise FilesError unless the share exists and the credentials are valid."""
+        with translate_errors(self.account, self.name):
             self._client.get_share_properties()
 
     def create_directory(self, path: str) -> bool:
-        """Create the directory and its parents; false if it existed."""
+        """Create the directory and its parents; false if it already exists."""
         created = False
         parts = share_path(path).split("/")
         for depth in range(1, len(parts) + 1):
             directory = "/".join(parts[:depth])
-            with explained(self.account, self.name, directory):
+            with translate_errors(self.account, self.name, directory):
                 try:
                     self._client.create_directory(directory)
                     created = True
@@ -90,7 +90,7 @@ class Share:
 
     def is_directory(self, path: str) -> bool:
         """Whether there is a directory with this path."""
-        with explained(self.account, self.name, path):
+        with translate_errors(self.account, self.name, path):
             try:
                 self._directory(path).get_directory_properties()
             except ResourceNotFoundError as error:
@@ -100,23 +100,23 @@ class Share:
         return True
 
     def entries(self, directory: str) -> list[Entry]:
-        """What is in the directory, by name. Raises DirectoryNotFound."""
+        """The entries of the directory, sorted by name. Raises DirectoryNotFound."""
         path = share_path(directory)
         try:
-            with explained(self.account, self.name, path):
+            with translate_errors(self.account, self.name, path):
                 return list(self._listing(path))
         except FileNotFound as error:
             raise DirectoryNotFound(str(error)) from error
 
     def state(self, path: str) -> FileState:
         """Size, ETag and id of the file."""
-        with explained(self.account, self.name, path):
+        with translate_errors(self.account, self.name, path):
             found = self.file(path).get_file_properties()
         return FileState(found.size, found.etag, found.file_id)
 
     def read(self, path: str, start: int, length: int) -> Part:
-        """One ranged GET, repeated where the connection breaks in its body, which the SDK does not do."""
-        with explained(self.account, self.name, path):
+        """One ranged GET, repeated if the connection fails within the body, which the SDK does not do."""
+        with translate_errors(self.account, self.name, path):
             for repeats in reversed(range(READS)):
                 try:
                     return self._range(path, start, length)
@@ -138,11 +138,11 @@ class Share:
 
     def delete_file(self, path: str) -> None:
         """Delete the file."""
-        with explained(self.account, self.name, path):
+        with translate_errors(self.account, self.name, path):
             self.file(path).delete_file()
 
     def download_url(self, path: str, expiry: datetime) -> str | None:
-        """A link that reads the file without a sign-in until then; none without the account's key."""
+        """A link that reads the file without a sign-in until `expiry`; None without the account's key."""
         if self.account.key is None:
             return None
         sas = generate_file_sas(
@@ -169,5 +169,5 @@ class Share:
 
 
 def _code(error: HttpResponseError) -> object:
-    """The service's own word for the error."""
+    """The error code of the service."""
     return getattr(error, "error_code", None)

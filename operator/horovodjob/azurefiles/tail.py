@@ -19,11 +19,11 @@ def tail(
     is_finished: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:
-    """Text of the file, as it is written, until its writer has finished and all of it was read.
+    """Text of the file, as it is written, until its writer has finished and the whole file was read.
 
-    Waits for a file that does not exist yet; begins again with a file that was truncated or replaced. Characters are
-    never split; bytes that are not UTF-8 become surrogates, so `encode("utf-8", "surrogateescape")` gives them back.
-    Raises FilesError: NotFound where the writer finished without the file.
+    Waits for a file that does not exist yet; starts from the beginning if the file was truncated or replaced. Never
+    splits a character. Bytes that are not UTF-8 become surrogates, and `encode("utf-8", "surrogateescape")` restores
+    them. Raises FilesError: NotFound if the writer finished without creating the file.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     for data in tail_bytes(store, path, is_finished, sleep):
@@ -39,10 +39,10 @@ def tail_bytes(
     is_finished: Callable[[], bool],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
-    """The same in bytes, as they come."""
+    """Bytes of the file, as they are written; see `tail`."""
     position, identity, failures, wait = 0, "", 0, SHORTEST_WAIT_SECONDS
     while True:
-        # Before the read: what is written until the writer finishes is then part of the last read.
+        # Checked before the read, so that the last read includes everything that the writer wrote.
         finished = is_finished()
         exhausted = False
         try:

@@ -1,12 +1,12 @@
-"""Upload of files and directories: complete under the final name, or nothing is left behind."""
+"""Upload of files and directories: complete under the final name, or not at all."""
 
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from horovodjob.azurefiles.error_translation import translate_errors
 from horovodjob.azurefiles.errors import FileChanged, FileNotFound, FilesError
-from horovodjob.azurefiles.explanation import explained
 from horovodjob.azurefiles.files import Progress, joined, no_progress
 from horovodjob.azurefiles.share import Share
 
@@ -28,7 +28,7 @@ def upload_file(share: Share, source: Path, path: str, progress: Progress = no_p
 
 
 def upload_directory(share: Share, source: Path, path: str, progress: Progress = no_progress) -> None:
-    """Upload all that is below a directory, to `path`, which is created. Raises FilesError, OSError."""
+    """Upload a whole directory to `path`, which is created. Raises FilesError, OSError."""
     if path:
         share.create_directory(path)
     for entry in sorted(source.iterdir()):
@@ -37,21 +37,21 @@ def upload_directory(share: Share, source: Path, path: str, progress: Progress =
 
 
 def _write(share: Share, source: Path, temporary: str, path: str, progress: Progress) -> None:
-    with source.open("rb") as file, explained(share.account, share.name, path):
+    with source.open("rb") as file, translate_errors(share.account, share.name, path):
         size = os.fstat(file.fileno()).st_size
         share.file(temporary).upload_file(
             file, length=size, max_concurrency=WRITERS, progress_hook=lambda done, _: progress(path, done, size)
         )
         if os.fstat(file.fileno()).st_size != size:
-            raise FileChanged(f"{source} changed while it was uploaded; upload it again when its writer has ended")
+            raise FileChanged(f"{source} changed while it was uploaded; upload it again when its writer has finished")
 
 
 def _rename(share: Share, temporary: str, path: str) -> None:
     identity = share.state(temporary).identity
     try:
-        with explained(share.account, share.name, path):
+        with translate_errors(share.account, share.name, path):
             share.file(temporary).rename_file(path, overwrite=True)
     except FileNotFound:
-        # The SDK repeats a rename that was done when only its answer was lost.
+        # The SDK repeats a rename that succeeded if only the response was lost.
         if share.state(path).identity != identity:
             raise

@@ -1,4 +1,4 @@
-"""Mounts that `az batchai job create` took as options, written into job.json as that command did."""
+"""Mounts from options of `az batchai job create`, added to job.json as that command did."""
 
 import copy
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class CommandLineMounts:
 
 
 def with_mounts(document: dict[str, Any], mounts: CommandLineMounts, *, has_key: bool) -> dict[str, Any]:
-    """A job.json with these mounts beside its own; a list of the wrong type is left for the conversion to refuse."""
+    """A job.json with these additional mounts; the conversion refuses a list of the wrong type."""
     document = copy.deepcopy(document)
     wrapped = document.get("properties")
     properties = wrapped if isinstance(wrapped, dict) else document

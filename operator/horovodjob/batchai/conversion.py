@@ -68,7 +68,7 @@ def convert(
 
 
 def _properties(document: Any, notes: Notes) -> Node:
-    """The job's properties, which the clients took with and without their wrapper; unknown keys are warned about."""
+    """The job's properties, with or without the outer object; warns about unknown keys."""
     top = root(document, notes, "Batch AI's job.json")
     wrapped = top.child("properties")
     prefix = "properties." if wrapped is not None else ""
@@ -107,7 +107,7 @@ def _nodes(properties: Node) -> int:
 
 
 def _worker(nodes: int, slots: int | None, gpus: int | None, notes: Notes) -> dict[str, int]:
-    """Replicas, GPUs and processes of the workers, without what the resource has by default."""
+    """Replicas, GPUs and processes of the workers, without default values."""
     if gpus is not None and gpus < 0:
         notes.refuse("--gpus", "must be 0 or more")
     count = gpus if gpus is not None else (slots or 1)
@@ -120,7 +120,7 @@ def _worker(nodes: int, slots: int | None, gpus: int | None, notes: Notes) -> di
 
 
 def _pool(properties: Node, pool: str | None) -> dict[str, str]:
-    """The node pool: the option before the document, each a name or an ARM id."""
+    """The node pool, from the option or the document; each is a name or an ARM ID."""
     cluster = properties.child("cluster")
     given = cluster.required_text("id") if cluster is not None else None
     where = cluster.at("id") if cluster is not None and pool is None else "--cluster"
@@ -149,7 +149,7 @@ def _priority(properties: Node) -> dict[str, str]:
 
 
 def _mpi(properties: Node, image: str) -> dict[str, Any]:
-    """The MPI implementation, where image or preparation name one other than Open MPI."""
+    """The MPI implementation, if image or preparation name one other than Open MPI."""
     preparation = properties.child("jobPreparation")
     command = preparation.text("commandLine") if preparation is not None else None
     if properties.has("customToolkitSettings"):
@@ -182,7 +182,7 @@ def _logs(properties: Node, variables: Mapping[str, bool]) -> dict[str, Any]:
         return {}
     if prefix.startswith(f"$({JOB_TEMP})"):
         properties.notes.warn(
-            properties.at(key), "is gone with the pods, so there are no log files: use a share, or kubectl logs"
+            properties.at(key), "is deleted with the pods, so there are no log files: use a share, or kubectl logs"
         )
         return {}
     require_absolute(properties, key, prefix)
@@ -190,7 +190,7 @@ def _logs(properties: Node, variables: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def _deadline(properties: Node) -> int:
-    """Seconds that the job can take; Batch AI's default was a week."""
+    """Time limit of the job in seconds; Batch AI's default was a week."""
     constraints = properties.child("constraints")
     text = constraints.text("maxWallClockTime") if constraints is not None else None
     if constraints is None or text is None:
@@ -207,7 +207,7 @@ def _deadline(properties: Node) -> int:
 
 
 def _report_unmounted(properties: Node, mounts: Mounts) -> None:
-    """Warns about paths below the mount root at which nothing is mounted: clusters had mounts of their own."""
+    """Warns about paths below the mount root without a mount: clusters of Batch AI had their own mounts."""
     for path, text in _texts(properties.value, properties.path):
         for relative in MOUNT.findall(with_todays_names(text)):
             if not any(f"{relative}/".startswith(f"{mount}/") for mount in mounts.paths):

@@ -1,4 +1,4 @@
-"""Durations in the three forms that Batch AI's interfaces wrote."""
+"""Durations in the three formats of Batch AI's interfaces."""
 
 import math
 import re

@@ -57,7 +57,7 @@ def _directory(node: Node, result: Environment, kind: str, key: str) -> None:
             node.at("id"), "must have letters, digits and underscores only, as it is part of a variable's name"
         )
     elif identifier in [directory["id"] for directory in directories]:
-        node.notes.refuse(node.at("id"), "is the id of an entry before: choose another")
+        node.notes.refuse(node.at("id"), "is the id of an earlier entry: choose another")
     elif identifier is not None and path is not None:
         directory = {"id": identifier, key: path}
         if kind == "outputs":
@@ -84,7 +84,7 @@ def path_field(node: Node, key: str, variables: Mapping[str, bool], *, required:
 
 
 def require_absolute(node: Node, key: str, path: str) -> None:
-    """Refuses a path that does not begin at the root or with a variable."""
+    """Refuses a path that does not begin with a slash or a variable."""
     if not path.startswith(("/", "$(")):
         node.notes.refuse(node.at(key), "must be an absolute path, such as $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/logs")
 
@@ -99,7 +99,7 @@ def _name(node: Node, result: Environment) -> str | None:
     elif name.startswith(("AZ_BATCHAI_", "HOROVODJOB_")):
         node.notes.refuse(where, "begins with AZ_BATCHAI_ or HOROVODJOB_, which the operator sets: choose another")
     elif name in [variable["name"] for variable in result.env]:
-        node.notes.refuse(where, "is the name of a variable before: remove one of them")
+        node.notes.refuse(where, "is the name of an earlier variable: remove one of them")
     else:
         return name
     return None

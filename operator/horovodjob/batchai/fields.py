@@ -1,4 +1,4 @@
-"""Every field of job.json (API 2018-05-01) and what becomes of it: docs/job-json.md is generated from this table.
+"""The conversion of every field of job.json (API 2018-05-01): docs/job-json.md is generated from this table.
 
 Write it again with `python -m horovodjob.batchai.fields docs/job-json.md`.
 """
@@ -16,7 +16,7 @@ KUBEFLOW = "Kubeflow Trainer"
 
 
 class Outcome(StrEnum):
-    """What becomes of a field."""
+    """Outcome of the conversion of a field."""
 
     CONVERTED = "converted"
     REFUSED = "refused"
@@ -48,11 +48,11 @@ FIELDS: dict[str, tuple[Outcome, str]] = {
     "nodeCount": (Outcome.CONVERTED, "`worker.replicas`"),
     "stdOutErrPathPrefix": (
         Outcome.CONVERTED,
-        "`logs.pathPrefix`; a path in `$AZ_BATCHAI_JOB_TEMP` is left out with a warning",
+        "`logs.pathPrefix`; a path in `$AZ_BATCHAI_JOB_TEMP` is omitted with a warning",
     ),
     "jobPreparation.commandLine": (
         Outcome.CONVERTED,
-        "`preparation.command`; one that needs root: `podSecurity: Baseline` and a warning; left out where the trainer "
+        "`preparation.command`; one that needs root: `podSecurity: Baseline` and a warning; omitted where the trainer "
         "image has all that it installs",
     ),
     "containerSettings.imageSourceRegistry.image": (
@@ -205,7 +205,7 @@ def page_with_table(page: str) -> str:
 
 
 def toolkits() -> Iterator[str]:
-    """Keys of the toolkits, of which a job has exactly one."""
+    """Keys of the toolkits; a job has exactly one."""
     yield from dict.fromkeys(path.partition(".")[0] for path in FIELDS if _is_toolkit(path))
 
 

@@ -48,19 +48,19 @@ class Container:
 
     @property
     def image(self) -> str:
-        """The image; empty where there is none."""
+        """The image; empty if there is none."""
         return str(self.spec.get("image", ""))
 
 
 def is_trainer_image(image: str) -> bool:
-    """Whether it is this project's trainer image, by its name."""
+    """Whether the name is that of this project's trainer image."""
     return TRAINER_IMAGE.search(image) is not None
 
 
 def convert_container(
     properties: Node, settings: Node | None, image: str | None, job_name: str, namespace: str | None
 ) -> Container:
-    """Image, imagePullSecrets and shmSize; `image` takes the place of the document's."""
+    """Image, imagePullSecrets and shmSize; `image` replaces that of the document."""
     result = Container()
     registry = settings.child("imageSourceRegistry") if settings is not None else None
     if image is not None:
@@ -93,7 +93,7 @@ def convert_container(
 
 
 def mpi_implementation(*texts: str) -> str | None:
-    """The MPI implementation that an image or a command indicates, where that is not Open MPI."""
+    """The MPI implementation that an image or a command indicates, if it is not Open MPI."""
     for text in texts:
         for name, pattern in MPI_NAMES:
             if pattern.search(text.lower()):
@@ -158,6 +158,6 @@ def _host(url: str | None) -> str:
 
 
 def _host_of(image: str) -> str:
-    """The registry in an image's name, as Docker reads it."""
+    """The registry in an image's name, by Docker's rules."""
     first, slash, _ = image.partition("/")
     return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB[0]

@@ -29,7 +29,7 @@ NFS_LEVEL = (
 
 @dataclass(slots=True)
 class Mounts:
-    """What has been converted so far."""
+    """The results of the conversion so far."""
 
     azure_files: list[dict[str, Any]] = field(default_factory=list)
     volumes: list[dict[str, Any]] = field(default_factory=list)
@@ -39,13 +39,13 @@ class Mounts:
     other_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def secrets(self, namespace: str | None) -> list[dict[str, Any]]:
-        """Secrets for which the document has values."""
+        """Secrets with values from the document."""
         others = [secret(name, namespace, values) for name, values in self.other_secrets.items()]
         return self.accounts.secrets(namespace) + others
 
 
 def convert_mounts(volumes: Node | None, options: Options) -> Mounts:
-    """All mounts; what cannot be converted is noted."""
+    """All mounts; records mounts that cannot be converted."""
     mounts = Mounts()
     if volumes is None:
         return mounts
@@ -85,7 +85,7 @@ def _azure_files(node: Node, mounts: Mounts, options: Options) -> None:
 
 
 def _share(node: Node, options: Options) -> dict[str, Any] | None:
-    """Account, share and directory that a URL names."""
+    """Account, share and directory of a URL."""
     where = node.at("azureFileUrl")
     text = text_with_account(node, "azureFileUrl", options)
     account = text_with_account(node, "accountName", options) if node.has("accountName") else None
@@ -117,7 +117,7 @@ def _share(node: Node, options: Options) -> dict[str, Any] | None:
 
 
 def _split(text: str) -> tuple[str, list[str], bool] | None:
-    """Host, parts of the path and whether there is a query; None for what is no URL of a share."""
+    """Host, parts of the path and whether there is a query; None if the URL is not that of a share."""
     try:
         url = urlsplit(text.strip())
         host = (url.hostname or "").lower()
@@ -167,7 +167,7 @@ def _file_server(node: Node, mounts: Mounts, options: Options) -> None:
     if address is None:
         node.notes.refuse(
             server.at("id"),
-            f"the Batch AI file server {name} does not exist any more: name the NFS server with its files, "
+            f"the Batch AI file server {name} no longer exists: name the NFS server with its files, "
             f"--nfs-server {name}=HOST:/PATH",
         )
         return
@@ -236,7 +236,7 @@ def _cifs(node: Node, mounts: Mounts, path: str, source: str, given: list[str], 
 
 
 def _mount_command(text: str) -> tuple[str, str, list[str]] | None:
-    """Kind, source and options of a mount of NFS or SMB."""
+    """Type, source and options of an NFS or SMB mount."""
     try:
         words = shlex.split(text)
     except ValueError:
@@ -274,7 +274,7 @@ def _add_volume(mounts: Mounts, prefix: str, path: str, source: dict[str, Any]) 
 
 
 def _mount_path(node: Node, mounts: Mounts) -> str | None:
-    """The relative mount path, which no other mount has."""
+    """The relative mount path; refuses one that another mount has."""
     text = node.required_text("relativeMountPath")
     if text is None:
         return None

@@ -16,7 +16,7 @@ NEEDS_ROOT = re.compile(
 )
 FOR_LAUNCHER = re.compile(r"mpi|openssh", re.IGNORECASE)
 RUNS_SCRIPT = re.compile(r"\.sh\b")
-# Packages of which the trainer image has the content.
+# Packages with content that the trainer image has.
 PROVIDED = re.compile(
     r"(mpi-default-(dev|bin)|openmpi-bin|libopenmpi\S*|openssh-(client|server)|ssh|keras|horovod|tensorflow(-gpu)?|h5py)"
     r"(\[.*\])?([=<>~!].*)?"
@@ -25,7 +25,7 @@ INSTALLERS = {"apt": "install", "apt-get": "install", "pip": "install", "pip2": 
 
 
 def convert_preparation(properties: Node, variables: Mapping[str, bool], image: str) -> dict[str, Any]:
-    """The preparation, with the Pod Security level that it needs; none where the image has all that it installs."""
+    """The preparation with its Pod Security level; None if the image has everything that it installs."""
     node = properties.child("jobPreparation")
     command = node.required_text("commandLine") if node is not None else None
     if node is None or command is None:
@@ -33,7 +33,7 @@ def convert_preparation(properties: Node, variables: Mapping[str, bool], image: 
     where, notes = node.at("commandLine"), properties.notes
     report_absent(command, {*variables, *RENAMED}, where, notes)
     if is_trainer_image(image) and _installs_provided_only(command):
-        notes.warn(where, f"is left out: {image} has the packages that it installs")
+        notes.warn(where, f"is omitted: {image} has the packages that it installs")
         return {}
     text = with_todays_names(command)
     if BASH_SYNTAX.search(text):
@@ -58,7 +58,7 @@ def convert_preparation(properties: Node, variables: Mapping[str, bool], image: 
 
 
 def _installs_provided_only(command: str) -> bool:
-    """Whether all it does is to install packages that the trainer image has."""
+    """Whether it only installs packages that the trainer image has."""
     try:
         parts = [shlex.split(part) for part in re.split(r";|&&|\n", command) if part.strip()]
     except ValueError:

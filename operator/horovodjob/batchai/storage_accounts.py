@@ -15,7 +15,7 @@ KEY_PLACEHOLDER = "<AZURE_BATCHAI_STORAGE_KEY>"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the caller knows of the storage."""
+    """Storage options of the caller."""
 
     job_name: str
     account: str | None
@@ -25,13 +25,13 @@ class Options:
 
 @dataclass(slots=True)
 class Accounts:
-    """The accounts that occurred, with their keys where they are known."""
+    """The accounts of the job, with their keys if known."""
 
     keys: dict[str, str | None] = field(default_factory=dict)
     in_vaults: set[str] = field(default_factory=set)
 
     def secrets(self, namespace: str | None) -> list[dict[str, Any]]:
-        """A Secret for each account of which the key is known."""
+        """A Secret for each account with a known key."""
         return [
             secret(
                 key_secret_name(account),
@@ -44,7 +44,7 @@ class Accounts:
 
 
 def fill_key(accounts: Accounts, options: Options) -> None:
-    """The caller's key is that of the account it names, or of the only one there is."""
+    """Assign the caller's key to the account that it names, or to the only account."""
     only = next(iter(accounts.keys)) if len(accounts.keys) == 1 else None
     account = options.account or only
     if options.key and account in accounts.keys and account not in accounts.in_vaults:
@@ -67,7 +67,7 @@ def text_with_account(node: Node, key: str, options: Options) -> str | None:
 
 
 def is_account(node: Node, where: str, account: str) -> bool:
-    """Whether Azure can have a storage account of this name; if not, that is noted."""
+    """Whether the name is valid for a storage account; records an error if not."""
     if re.fullmatch(r"[a-z0-9]{3,24}", account):
         return True
     node.notes.refuse(where, "names a storage account that cannot exist: it has 3 to 24 lower-case letters and digits")
@@ -75,13 +75,13 @@ def is_account(node: Node, where: str, account: str) -> bool:
 
 
 def note_key(node: Node, accounts: Accounts, options: Options, account: str) -> None:
-    """Remembers the account's key, if the document or the caller has it."""
+    """Records the account's key, if the document or the caller has it."""
     credentials = node.child("credentials")
     key = _given_key(credentials, accounts, options, account) if credentials is not None else None
     known = accounts.keys.get(account)
     if key is not None and known not in (None, key):
         where = credentials.path if credentials is not None else node.path
-        node.notes.refuse(where, f"is another key of the account {account} than the one before: give one of them")
+        node.notes.refuse(where, f"is another key of the account {account} than an earlier one: remove one of them")
     accounts.keys[account] = known or key
 
 

@@ -1,4 +1,4 @@
-"""What each toolkit of Batch AI runs, as the program of a HorovodJob."""
+"""The program of each toolkit of Batch AI as the program of a HorovodJob."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ PYTORCH = (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the conversion of a toolkit depends on: nodes, variables of the containers, default interpreter."""
+    """Input of the conversion of a toolkit: nodes, variables of the containers, default interpreter."""
 
     nodes: int
     variables: Mapping[str, bool]
@@ -46,14 +46,14 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The fields of the spec with the program, and processes per worker where the toolkit sets them."""
+    """The fields of the spec with the program, and processes per worker if the toolkit sets them."""
 
     spec: dict[str, Any] = field(default_factory=dict)
     slots: int | None = None
 
 
 def toolkit_program(properties: Node, job: Context) -> Program:
-    """The program of the one toolkit of the job; every reason why there is none is noted."""
+    """The program of the job's toolkit; records every reason for a refusal."""
     given = [key for key in toolkits() if properties.has(key)]
     if len(given) != 1:
         count = f"has {' and '.join(given)}" if given else "has no toolkit"
@@ -85,10 +85,10 @@ def _custom_toolkit(node: Node, job: Context) -> Program:
     path = node.at("commandLine")
     kept = without_interface_exclusions(command)
     if kept != command:
-        node.notes.warn(path, "mpirun's if_exclude is left out: HorovodJob includes the pod's own interface instead")
+        node.notes.warn(path, "mpirun's if_exclude is omitted: HorovodJob includes the pod's own interface instead")
     elif any("if_exclude" in word for word in command):
-        node.notes.warn(path, "remove if_exclude: Open MPI refuses it beside if_include, which HorovodJob sets")
-    # The master node ran the command, was prepared and had ranks and GPUs of its own.
+        node.notes.warn(path, "remove if_exclude: Open MPI refuses it together with if_include, which HorovodJob sets")
+    # The master node ran the command and the preparation, and had its own ranks and GPUs.
     return Program({"launcherCommand": kept, "launcher": {"asWorker": True}})
 
 
@@ -158,7 +158,7 @@ PROGRAMS: dict[str, Callable[[Node, Context], Program]] = {
 
 
 def _slots(node: Node, nodes: int) -> int:
-    """Processes per worker: by default, Batch AI has one per node."""
+    """Processes per worker; Batch AI's default is one per node."""
     processes = node.number("processCount", 1, MOST_NODES * MOST_SLOTS)
     if processes is None:
         return 1
@@ -193,7 +193,7 @@ def _command_text(node: Node, key: str, variables: Mapping[str, bool], *, requir
 
 
 def _script(node: Node, job: Context, args_key: str, *, as_command: bool) -> dict[str, Any]:
-    """`interpreter path args` as a script or a command; as a shell's command where only a shell can read it."""
+    """`interpreter path args` as a script or a command; as a shell command if only a shell can parse it."""
     path = _command_text(node, SCRIPT, job.variables, required=True).strip()
     start, args = _line(node, "pythonInterpreterPath", job.variables), _line(node, args_key, job.variables)
     words = argument(path, job.variables)

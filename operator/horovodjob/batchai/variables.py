@@ -10,7 +10,7 @@ JOB_MOUNT_ROOT = "AZ_BATCHAI_JOB_MOUNT_ROOT"
 JOB_TEMP = "AZ_BATCHAI_JOB_TEMP"
 # Defined before everything else in the containers, so that other values can refer to them.
 GENERATED = (JOB_MOUNT_ROOT, JOB_TEMP, "AZ_BATCHAI_STDOUTERR_DIR", "AZ_BATCHAI_MPI_HOST_FILE", "AZ_BATCHAI_NUM_GPUS")
-# What has another name today: mounts of a cluster are mounts of its jobs.
+# Variables with a new name: mounts of a cluster are now mounts of its jobs.
 RENAMED = {
     "AZ_BATCHAI_MOUNT_ROOT": JOB_MOUNT_ROOT,
     "AZ_BATCHAI_JOB_TEMP_DIR": JOB_TEMP,
@@ -32,13 +32,13 @@ MOUNT = re.compile(rf"\$\(?\{{?{JOB_MOUNT_ROOT}[)}}]?/([^\s\"';&|<>$]+)")
 
 
 def with_todays_names(text: str) -> str:
-    """The text with variables that have another name today under that name."""
+    """The text with the new names of renamed variables."""
     pattern = rf"\$(\{{?|\()({'|'.join(RENAMED)})\b"
     return re.sub(pattern, lambda match: f"${match[1]}{RENAMED[match[2]]}", text)
 
 
 def report_absent(text: str, known: Collection[str], path: str, notes: Notes) -> None:
-    """Refuses references to variables of Batch AI that no rank finds."""
+    """Refuses references to variables of Batch AI that HorovodJob does not set."""
     for match in VARIABLE.finditer(text):
         name = match[1] or match[2] or match[3]
         if not name.startswith(("AZ_BATCHAI_", "AZ_BATCH_")) or name in known:
@@ -52,7 +52,7 @@ def report_absent(text: str, known: Collection[str], path: str, notes: Notes) ->
 
 
 def expandable_path(text: str, variables: Mapping[str, bool], path: str, notes: Notes) -> str:
-    """A path with its variables as $(NAME); one that is not defined before it is a problem."""
+    """A path with its variables as $(NAME); refuses a variable that is not defined before it."""
     result = argument(text, variables)
     if result is None:
         names = ", ".join(f"${name}" for name in variables)
@@ -62,7 +62,7 @@ def expandable_path(text: str, variables: Mapping[str, bool], path: str, notes: 
 
 
 def environment_value(text: str, variables: Mapping[str, bool]) -> str:
-    """A variable's value; it refers to variables of Batch AI, and any other `$` stands for itself."""
+    """A variable's value, with references to variables of Batch AI; any other `$` is literal."""
     result, position = [], 0
     for match in VARIABLE.finditer(text):
         name = match[1] or match[2] or match[3]

@@ -39,7 +39,7 @@ MOST = 2147483647
 
 
 def is_mpijob(document: Any) -> bool:
-    """Whether the document is an MPIJob, of whatever version."""
+    """Whether the document is an MPIJob of any version."""
     return isinstance(document, Mapping) and document.get("kind") == "MPIJob"
 
 
@@ -145,7 +145,7 @@ def _implementation(spec: Node) -> str:
 
 
 def _image(worker: RolePod, launcher: RolePod, image: str | None) -> dict[str, Any]:
-    """The image of both roles; a launcher with another one keeps it in its template."""
+    """The image of both roles; a launcher with a different image keeps it in its template."""
     images = [pod.main.pop("image", None) for pod in (worker, launcher)]
     main = next((given for given in (image, *images) if given), None)
     node = worker.container or launcher.container
@@ -167,7 +167,7 @@ def _pool(pool: str | None, notes: Notes) -> dict[str, str]:
 
 
 def _environment(worker: RolePod, launcher: RolePod, launched: Launch) -> dict[str, Any]:
-    """Variables of every rank; those of the launcher alone stay there, unless mpirun exported them."""
+    """Variables of every rank; variables of only the launcher stay there, unless mpirun exported them."""
     shared, own = environment(worker), environment(launcher)
     if not worker.exists:
         shared, own = own, {}
@@ -196,10 +196,10 @@ def _scheduling(spec: Node, worker: RolePod, launcher: RolePod, metadata: dict[s
     if queue := policy.text("queue"):
         metadata.setdefault("annotations", {})[VOLCANO_QUEUE] = queue
     if "volcano" not in schedulers:
-        notes.warn(policy.path, "becomes scheduling.gang: Volcano; set Native or None where Volcano is not installed")
+        notes.warn(policy.path, "becomes scheduling.gang: Volcano; set Native or None if Volcano is not installed")
     for key in ("minAvailable", "minResources"):
         if policy.has(key):
-            notes.warn(policy.at(key), "is left out: a gang is the whole job, or elastic.minReplicas of it")
+            notes.warn(policy.at(key), "is omitted: a gang is the whole job, or elastic.minReplicas of it")
     result: dict[str, Any] = {"scheduling": scheduling}
     if priority := policy.text("priorityClass"):
         result["priorityClassName"] = priority
@@ -244,22 +244,22 @@ def _run_policy(spec: Node) -> dict[str, Any]:
 def _report_dropped(spec: Node, worker_spec: Node | None, launcher_spec: Node | None, worker: RolePod) -> None:
     notes = spec.notes
     if spec.has("sshAuthMountPath"):
-        notes.warn(spec.at("sshAuthMountPath"), "is left out: the operator has keys for every user")
+        notes.warn(spec.at("sshAuthMountPath"), "is omitted: the operator has keys for every user")
     if spec.has("launcherCreationPolicy"):
-        notes.warn(spec.at("launcherCreationPolicy"), "is left out: mpirun always waits for all workers")
+        notes.warn(spec.at("launcherCreationPolicy"), "is omitted: mpirun always waits for all workers")
     for replica in (worker_spec, launcher_spec):
         if replica is not None and (policy := replica.text("restartPolicy")):
             notes.warn(
                 replica.at("restartPolicy"),
-                f"{policy} is left out: runPolicy.backoffLimit and runPolicy.onWorkerLoss restart the whole job",
+                f"{policy} is omitted: runPolicy.backoffLimit and runPolicy.onWorkerLoss restart the whole job",
             )
     if launcher_spec is not None and (launcher_spec.number("replicas", 0, 10000) or 1) != 1:
-        notes.warn(launcher_spec.at("replicas"), "is left out: a job has one launcher")
+        notes.warn(launcher_spec.at("replicas"), "is omitted: a job has one launcher")
     if worker.container is None:
         return
     command = [*worker.container.items("command"), *worker.container.items("args")]
     if command and "sshd" not in " ".join(map(str, command)):
         notes.warn(
             worker.container.at("command"),
-            "is left out: workers run the operator's ssh server; what must run before can be spec.preparation",
+            "is omitted: workers run the operator's ssh server; what must run before can be spec.preparation",
         )

@@ -1,4 +1,4 @@
-"""The launcher's command of an MPIJob: what of it becomes the ranks' command, and what the launcher runs itself."""
+"""The launcher's command of an MPIJob as the command of the ranks or of the launcher."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from horovodjob.mpirun import Mpirun, is_starter, parse_mpirun, without_interfac
 
 HOSTFILE = "$(HOROVODJOB_HOSTFILE)"
 KUBEFLOW_HOSTFILE = re.compile(r"/etc/mpi/hostfile\b|\$\{?OMPI_MCA_orte_default_hostfile\}?")
-# With them mpirun of Open MPI 4 and 5 finds its hosts, as it did in an MPIJob.
+# With them, mpirun of Open MPI 4 and 5 finds its hosts, as in an MPIJob.
 HOSTFILE_ENV = {"OMPI_MCA_orte_default_hostfile": HOSTFILE, "PRTE_MCA_prte_default_hostfile": HOSTFILE}
 SHELLS = ("sh", "bash", "dash", "ash")
 
@@ -30,7 +30,7 @@ class Launch:
 
 
 def launch(container: Node, implementation: str) -> Launch:
-    """What the launcher's main container starts."""
+    """The program of the launcher's main container."""
     words = [*_words(container, "command"), *_words(container, "args")]
     if not words:
         container.notes.refuse(
@@ -44,7 +44,9 @@ def launch(container: Node, implementation: str) -> Launch:
         return _ranks(container, where, parsed)
     kept = [KUBEFLOW_HOSTFILE.sub(HOSTFILE, word) for word in without_interface_exclusions(words)]
     if any("if_exclude" in word for word in kept):
-        container.notes.warn(where, "remove if_exclude: Open MPI refuses it beside if_include, which HorovodJob sets")
+        container.notes.warn(
+            where, "remove if_exclude: Open MPI refuses it together with if_include, which HorovodJob sets"
+        )
     text = " ".join(words)
     if "horovodrun" in text:
         container.notes.warn(
@@ -63,10 +65,10 @@ def launch(container: Node, implementation: str) -> Launch:
 
 def _ranks(container: Node, where: str, parsed: Mpirun) -> Launch:
     for option in parsed.dropped:
-        container.notes.warn(where, f"the option {option} is left out: HorovodJob chooses hosts, binding and interface")
+        container.notes.warn(where, f"the option {option} is omitted: HorovodJob chooses hosts, binding and interface")
     spec: dict[str, Any] = {"command": parsed.program}
     if parsed.args and parsed.elastic:
-        container.notes.warn(where, f"the options {' '.join(parsed.args)} are left out: elastic jobs have no mpirun")
+        container.notes.warn(where, f"the options {' '.join(parsed.args)} are omitted: elastic jobs have no mpirun")
     elif parsed.args:
         spec["mpi"] = {"args": parsed.args}
     return Launch(
@@ -81,7 +83,7 @@ def _ranks(container: Node, where: str, parsed: Mpirun) -> Launch:
 
 
 def _shell_line(words: Sequence[str]) -> list[str]:
-    """The words themselves, or those of the one command that a shell is given."""
+    """The arguments, or those of the only command of a shell."""
     if len(words) == 3 and words[0].rpartition("/")[2] in SHELLS and re.fullmatch(r"-[a-z]*c", words[1]):
         text = re.sub(r"^\s*exec\s+", "", words[2].replace("\\\n", " "))
         try:

@@ -1,4 +1,4 @@
-"""Pod templates of launcher and workers: what both have becomes a field of the spec, the rest stays a template."""
+"""Pod templates of launcher and workers: common fields become fields of the spec, the others stay in a template."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -8,7 +8,7 @@ from typing import Any
 from horovodjob.api.vocabulary import GPU_RESOURCE
 from horovodjob.document import Node
 
-# Fields of a pod that the spec has too.
+# Fields of a pod that the spec also has.
 SHARED = ("nodeSelector", "tolerations", "priorityClassName", "serviceAccountName", "imagePullSecrets")
 # Fields that the operator sets itself.
 OPERATORS_OWN = ("restartPolicy", "hostname", "subdomain", "activeDeadlineSeconds", "nodeName")
@@ -19,7 +19,7 @@ OWN_PREFIXES = ("HOROVODJOB_", "AZ_BATCHAI_")
 
 @dataclass(slots=True)
 class RolePod:
-    """One role's pod template, taken apart; what is left in it is the role's own template."""
+    """The pod template of a role; conversion removes the fields that it converts."""
 
     node: Node | None
     pod: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class RolePod:
 
 
 def read_pod(replica: Node | None, main_container: str | None) -> RolePod:
-    """The template of a replica; problems of its shape are noted."""
+    """The template of a replica; records errors of its structure."""
     template = replica.child("template") if replica is not None else None
     spec = template.child("spec") if template is not None else None
     if replica is None:
@@ -58,7 +58,7 @@ def read_pod(replica: Node | None, main_container: str | None) -> RolePod:
 
 
 def shared_fields(worker: RolePod, launcher: RolePod) -> dict[str, Any]:
-    """Fields with one value in both roles, taken out of both."""
+    """Fields with the same value in both roles, removed from both."""
     spec: dict[str, Any] = {}
     for key in SHARED:
         if (value := _take_equal(worker.pod, launcher.pod, key, worker, launcher)) is not None:
@@ -73,16 +73,16 @@ def shared_fields(worker: RolePod, launcher: RolePod) -> dict[str, Any]:
 
 
 def role_template(role: str, pod: RolePod) -> dict[str, Any]:
-    """What is left of the role's pod, as a template for the generated one."""
+    """The remaining fields of the role's pod, as a template."""
     if pod.node is None or pod.container is None:
         return {}
     notes = pod.node.notes
     for key in OPERATORS_OWN:
         if pod.pod.pop(key, None) is not None:
-            notes.warn(pod.node.at(key), "is left out: the operator sets it itself")
+            notes.warn(pod.node.at(key), "is omitted: the operator sets it itself")
     for key in (*PROBES, "ports"):
         if pod.main.pop(key, None) is not None:
-            notes.warn(pod.container.at(key), "is left out: the operator has its own")
+            notes.warn(pod.container.at(key), "is omitted: the operator sets its own")
     own = {key: value for key, value in pod.main.items() if key not in CONTAINERS_OWN or key in ("env", "envFrom")}
     own |= {key: pod.main[key] for key in ("volumeMounts", "imagePullPolicy") if pod.main.get(key)}
     if "image" in pod.main:
@@ -95,7 +95,7 @@ def role_template(role: str, pod: RolePod) -> dict[str, Any]:
 
 
 def resources(pod: RolePod) -> tuple[dict[str, Any], int]:
-    """Requests and limits without the GPUs, and the number of GPUs."""
+    """Requests and limits without GPUs, and the number of GPUs."""
     given = pod.main.pop("resources", None)
     if given is None or pod.container is None:
         return {}, 0
@@ -113,12 +113,12 @@ def resources(pod: RolePod) -> tuple[dict[str, Any], int]:
         if rest:
             kept[kind] = rest
     if node.has("claims"):
-        pod.container.notes.warn(node.at("claims"), "is left out: add it to the template's container")
+        pod.container.notes.warn(node.at("claims"), "is omitted: add it to the template's container")
     return kept, max(counts, default=0)
 
 
 def environment(pod: RolePod) -> dict[str, dict[str, Any]]:
-    """Variables of the main container by name, of which the last counts."""
+    """Variables of the main container by name; the last one takes precedence."""
     if pod.container is None:
         return {}
     pod.main.pop("env", None)
@@ -128,7 +128,7 @@ def environment(pod: RolePod) -> dict[str, dict[str, Any]]:
         if name is None:
             continue
         if name.startswith(OWN_PREFIXES):
-            node.notes.warn(node.at("name"), f"{name} is left out: the operator sets variables with this beginning")
+            node.notes.warn(node.at("name"), f"{name} is omitted: the operator sets variables with this prefix")
             continue
         variable = {key: value for key, value in node.value.items() if value is not None}
         if (value := node.scalar("value")) is not None:

@@ -1,4 +1,4 @@
-"""How large a job is: workers, GPUs, slots, resources and elastic bounds."""
+"""Size of a job: workers, GPUs, slots, resources and elastic bounds."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def job_size(
 
 
 def _checked_slots(spec: Node, launcher_spec: Node | None, launched: Launch, replicas: int, slots: int) -> int:
-    """Slots with which the job has as many processes as mpirun was to start, where that is possible."""
+    """Slots for the number of processes that mpirun was to start, if that is possible."""
     processes = launched.processes
     if processes is None or processes == replicas * slots or launched.elastic:
         return slots
@@ -55,7 +55,7 @@ def _checked_slots(spec: Node, launcher_spec: Node | None, launched: Launch, rep
     wanted, rest = divmod(processes, replicas)
     if not rest and 1 <= wanted <= 256:
         spec.notes.warn(
-            where, f"mpirun starts {processes} processes: {wanted} on each of {replicas} workers, in place of {slots}"
+            where, f"mpirun starts {processes} processes: {wanted} on each of {replicas} workers, instead of {slots}"
         )
         return wanted
     spec.notes.warn(

@@ -145,7 +145,7 @@ def test_an_input_that_no_rank_would_find_is_refused(directory: object, path: st
 def test_the_log_directory_must_be_on_a_share() -> None:
     document = small(stdOutErrPathPrefix="$AZ_BATCHAI_JOB_TEMP_DIR")
     assert "logs" not in spec_of(document)
-    assert "properties.stdOutErrPathPrefix: is gone with the pods" in warnings(document)
+    assert "properties.stdOutErrPathPrefix: is deleted with the pods" in warnings(document)
     assert "properties.stdOutErrPathPrefix" in problems(small(stdOutErrPathPrefix="logs"))
     assert "properties.stdOutErrPathPrefix" in problems(small(stdOutErrPathPrefix=None))
 

@@ -47,7 +47,7 @@ def test_a_toolkit_of_its_own_runs_in_a_launcher_that_hosts_ranks() -> None:
 def test_interfaces_that_mpirun_leaves_out_are_not_named_twice() -> None:
     document = toolkit("customToolkitSettings", commandLine="mpirun -mca btl_tcp_if_exclude docker0,lo -np 2 ./a")
     assert spec_of(document)["launcherCommand"] == ["mpirun", "-np", "2", "./a"]
-    assert "if_exclude is left out" in warnings(document)
+    assert "if_exclude is omitted" in warnings(document)
 
 
 def test_mpirun_is_not_started_by_each_rank() -> None:
@@ -154,7 +154,7 @@ def test_the_trainer_image_needs_no_preparation_that_installs_what_it_has(comman
     trainer = converted(document, image="example.azurecr.io/horovodjob-trainer:1.0")
     assert ("preparation" in trainer.job["spec"]) is is_kept
     assert ("podSecurity" in trainer.job["spec"]) is is_kept
-    assert ("properties.jobPreparation.commandLine: is left out" in "\n".join(trainer.warnings)) is not is_kept
+    assert ("properties.jobPreparation.commandLine: is omitted" in "\n".join(trainer.warnings)) is not is_kept
     assert "preparation" in spec_of(document, image="example/other:1")
 
 

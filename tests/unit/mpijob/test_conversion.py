@@ -227,7 +227,7 @@ def test_a_scheduling_policy_is_a_gang_of_volcano() -> None:
     assert result.job["spec"]["scheduling"] == {"gang": "Volcano", "timeoutSeconds": 90}
     assert result.job["spec"]["priorityClassName"] == "high"
     assert result.job["metadata"]["annotations"] == {"scheduling.volcano.sh/queue-name": "q"}
-    assert "spec.runPolicy.schedulingPolicy.minAvailable: is left out" in "\n".join(result.warnings)
+    assert "spec.runPolicy.schedulingPolicy.minAvailable: is omitted" in "\n".join(result.warnings)
 
 
 def test_what_both_roles_have_is_said_once() -> None:

@@ -1,4 +1,4 @@
-"""Errors of azure-core and azure-storage-file-share as FilesError: the only place that translates them."""
+"""Translation of errors of azure-core and azure-storage-file-share to FilesError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,15 +31,15 @@ ROLE = "Storage File Data Privileged Contributor"
 
 
 @contextmanager
-def explained(account: Account, share: str, path: str = "") -> Iterator[None]:
+def translate_errors(account: Account, share: str, path: str = "") -> Iterator[None]:
     """Raises errors of the SDK in the block as FilesError."""
     try:
         yield
     except AzureError as error:
-        raise _explanation(error, account, share, path) from error
+        raise _translate(error, account, share, path) from error
 
 
-def _explanation(error: AzureError, account: Account, share: str, path: str) -> FilesError:
+def _translate(error: AzureError, account: Account, share: str, path: str) -> FilesError:
     host = f"storage account {account.name}"
     if isinstance(error, ResourceModifiedError):
         return FileChanged(f"{path} on share {share} changed while it was read")
@@ -49,7 +49,7 @@ def _explanation(error: AzureError, account: Account, share: str, path: str) -> 
         if account.key is not None:
             return AccessDenied(f"{host}: {account.source} is not an account key, which is 64 bytes in base64")
         return CredentialsMissing(
-            f"{host}: no credentials; give --account-key, set AZURE_STORAGE_CONNECTION_STRING, or sign in with "
+            f"{host}: no credentials; set --account-key or AZURE_STORAGE_CONNECTION_STRING, or sign in with "
             "`az login` as an identity with the role " + ROLE
         )
     if isinstance(error, ServiceRequestError):
@@ -60,7 +60,7 @@ def _explanation(error: AzureError, account: Account, share: str, path: str) -> 
             )
         return Unavailable(f"{host}: no connection to {account.endpoint}; check the network, a proxy or a firewall")
     if isinstance(error, ServiceResponseError | HttpResponseError):  # the latter in the middle of a body
-        return Unavailable(f"the connection to {host} broke several times; try again")
+        return Unavailable(f"the connection to {host} failed several times; try again")
     return FilesError(f"{host}: {_first_line(error)}")
 
 
@@ -77,7 +77,7 @@ def _refusal(error: HttpResponseError, account: Account, share: str, path: str) 
         case "AuthorizationPermissionMismatch" | "InsufficientAccountPermissions":
             if account.sas is not None:
                 return AccessDenied(f"{subject}: {account.source} lacks the permission; create another")
-            return AccessDenied(f"{subject}: {account.source} lacks the role; ask for {ROLE} on {host}")
+            return AccessDenied(f"{subject}: {account.source} lacks the role; request {ROLE} on {host}")
         case "AuthorizationResourceTypeMismatch":
             return AccessDenied(f"{subject}: {account.source} is not for this kind of resource; create another")
         case "AuthorizationFailure" if account.sas is None:
@@ -85,7 +85,7 @@ def _refusal(error: HttpResponseError, account: Account, share: str, path: str) 
         case "AuthorizationFailure":
             return AccessDenied(f"{subject}: {account.source} does not allow this, or the network rules refuse you")
         case "AccountIsDisabled":
-            return AccessDenied(f"{host} is disabled; look at it in the Azure portal")
+            return AccessDenied(f"{host} is disabled; check it in the Azure portal")
         case "ShareNotFound":
             return ShareNotFound(f"{where} does not exist; create it with `hvj storage share create --name {share}`")
         case "ParentNotFound":
@@ -95,22 +95,24 @@ def _refusal(error: HttpResponseError, account: Account, share: str, path: str) 
         case "ShareBeingDeleted":
             return AlreadyExists(f"{where} is being deleted; try again in a minute")
         case "ResourceAlreadyExists" | "ShareAlreadyExists":
-            return AlreadyExists(f"{subject} exists already")
+            return AlreadyExists(f"{subject} already exists")
         case "ResourceTypeMismatch":
-            return AlreadyExists(f"{subject} is a file where a directory is needed, or the other way round")
+            return AlreadyExists(f"{subject} is a file instead of a directory, or a directory instead of a file")
         case "SharingViolation":
-            return FilesError(f"{subject} is open in a program that allows no other; try again when it has ended")
+            return FilesError(
+                f"{subject} is open in a program with exclusive access; try again when the program has ended"
+            )
         case "InvalidResourceName":
             return InvalidLocation(f"{subject} is not a name that Azure Files allows")
     status = error.status_code or 0
     if status >= 500 or status == 429:
-        return Unavailable(f"{host} is busy or out of order ({status} {code}); try again later")
+        return Unavailable(f"{host} is busy or unavailable ({status} {code}); try again later")
     return FilesError(f"{subject}: {_first_line(error)} ({status} {code})")
 
 
 def _credential_remedy(account: Account) -> str:
     if account.key is not None:
-        return f"it was rotated, or is another account's: see `az storage account keys list -n {account.name}`"
+        return f"it was rotated or belongs to another account; see `az storage account keys list -n {account.name}`"
     if account.sas is not None:
         return "it has expired, or was made with a key that was rotated: create another"
     return "sign in again with `az login`"
