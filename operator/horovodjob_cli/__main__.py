@@ -1,4 +1,4 @@
-"""Entry point of `hvj` and `kubectl hvj`: runs one command and turns whatever ends it into an exit code."""
+"""Entry point of `hvj` and `kubectl hvj`: runs one command and exits with its exit code."""
 
 import atexit
 import os
@@ -19,18 +19,18 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except KeyboardInterrupt:
         sys.stderr.write("\n")
-        # At once: without waiting for threads that still read or write.
+        # Exit immediately, without waiting for threads that read or write.
         atexit._run_exitfuncs()
         os._exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader of the output has left; what the interpreter flushes at its end must not fail again.
+        # The reader closed the pipe; the interpreter's flush at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = BROKEN_PIPE
     sys.exit(code)
 
 
 def program_name(path: str) -> str:
-    """The program as its user calls it: kubectl runs `kubectl-hvj` for `kubectl hvj`."""
+    """The name by which the user runs the program: kubectl runs `kubectl-hvj` for `kubectl hvj`."""
     return "kubectl hvj" if Path(path).name.startswith("kubectl-hvj") else "hvj"
 
 

@@ -1,4 +1,4 @@
-"""What `hvj cluster` shows: nodes and pods of jobs from Kubernetes, node pools from Azure where there is one."""
+"""Data of `hvj cluster`: nodes and pods of jobs from Kubernetes, and AKS node pools from Azure."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from horovodjob.api.vocabulary import LABEL_JOB
-from horovodjob_cli import aks, kube, pools
+from horovodjob_cli import aks, kube, node_pools
 from horovodjob_cli.errors import CliError, NotFound
 
 Object = dict[str, Any]
@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AzureView:
-    """The resource group of the AKS cluster and its agent pools by name; empty elsewhere."""
+    """The resource group of the AKS cluster and its agent pools by name; empty for other clusters."""
 
     group: str | None = None
     pools: dict[str, Any] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class AzureView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Nodes, pods of jobs as far as the user may read them, and Azure's view of the pools."""
+    """Nodes, the pods of jobs that the user may read, and Azure's view of the pools."""
 
     nodes: list[Object]
     pods: list[Object]
@@ -32,37 +32,37 @@ class View:
     now: datetime
 
     def record(self, name: str, nodes: list[Object]) -> Object:
-        """A pool as `az batchai cluster show` gave it, from its nodes and its resource on Azure."""
-        records = pools.node_records(nodes, self.pods, now=self.now)
+        """A pool in the format of `az batchai cluster show`, from its nodes and its Azure resource."""
+        records = node_pools.node_records(nodes, self.pods, now=self.now)
         pool = self.azure.pools.get(name)
         first = nodes[0] if nodes else None
-        spot = pool.scale_set_priority == "Spot" if pool else first is not None and pools.is_spot(first)
+        spot = pool.scale_set_priority == "Spot" if pool else first is not None and node_pools.is_spot(first)
         return {
             "id": pool.id if pool else None,
             "name": name,
             "resourceGroup": self.azure.group,
             "workspace": self.workspace,
-            "vmSize": pool.vm_size if pool else first and pools.vm_size(first),
+            "vmSize": pool.vm_size if pool else first and node_pools.vm_size(first),
             "vmPriority": "lowpriority" if spot else "dedicated",
             "allocationState": allocation_state(records, pool),
             "provisioningState": pool.provisioning_state.lower() if pool else None,
             "currentNodeCount": len(nodes),
-            "nodeStateCounts": pools.state_counts(records),
+            "nodeStateCounts": node_pools.state_counts(records),
             "scaleSettings": scale_settings(pool) if pool else None,
             "errors": [{"node": each["nodeId"], **error} for each in records for error in each["errors"]],
         }
 
     def named_record(self, name: str, selector: str | None = None) -> Object:
         """The record of one pool, or of all nodes if a selector chose them. Raises NotFound."""
-        nodes = self.nodes if selector else pools.pools(self.nodes).get(name, [])
+        nodes = self.nodes if selector else node_pools.pools(self.nodes).get(name, [])
         if not nodes and name not in self.azure.pools:
             raise self.not_found(name)
         return self.record(name, nodes)
 
     def not_found(self, name: str) -> NotFound:
-        """The pools that there are, and how to choose nodes without them."""
-        names = ", ".join(sorted(pools.pools(self.nodes).keys() | self.azure.pools.keys())) or "none"
-        return NotFound(f"no pool is named {name} (pools: {names}); choose nodes by --selector")
+        """An error with the existing pools and the alternative option."""
+        names = ", ".join(sorted(node_pools.pools(self.nodes).keys() | self.azure.pools.keys())) or "none"
+        return NotFound(f"no pool is named {name} (pools: {names}); select nodes with --selector")
 
 
 def allocation_state(nodes: list[Object], pool: Any | None) -> str:
@@ -76,16 +76,16 @@ def allocation_state(nodes: list[Object], pool: Any | None) -> str:
 
 
 def scale_settings(pool: Any) -> Object:
-    """Batch AI's form of what the pool has: a number of nodes or bounds."""
+    """The scale settings of the pool in Batch AI's format."""
     if not pool.enable_auto_scaling:
         return {"manual": {"targetNodeCount": pool.count}, "autoScale": None}
     return {"manual": None, "autoScale": {"minimumNodeCount": pool.min_count, "maximumNodeCount": pool.max_count}}
 
 
-def seen(workspace: str | None, nodes: list[Object], azure: AzureView | None = None) -> View:
+def current_view(workspace: str | None, nodes: list[Object], azure: AzureView | None = None) -> View:
     """The view of these nodes now."""
     namespace = kube.namespace(workspace)
-    now = datetime.now(UTC)  # noqa: TID251 (a command is a process of its own)
+    now = datetime.now(UTC)  # noqa: TID251 (a command is one process)
     return View(nodes, pods_of_jobs(namespace), namespace, azure or AzureView(), now)
 
 
@@ -99,8 +99,8 @@ def azure_view(cluster: aks.ManagedCluster) -> AzureView:
     return AzureView(cluster.group, {pool.name: pool for pool in cluster.pools()})
 
 
-def azure_view_if_known(place: aks.Place | None) -> AzureView:
-    """Azure's view, or none with a warning: Kubernetes alone knows most of what is shown."""
+def azure_view_if_known(place: aks.ClusterReference | None) -> AzureView:
+    """Azure's view, or an empty one with a warning: most of the data is from Kubernetes."""
     if place is None:
         return AzureView()
     try:
@@ -111,7 +111,7 @@ def azure_view_if_known(place: aks.Place | None) -> AzureView:
 
 
 def pods_of_jobs(namespace: str) -> list[Object]:
-    """The pods of all jobs, or of those in the namespace where the user may not read others."""
+    """The pods of all jobs, or only those in the namespace if the user may not read others."""
     from kubernetes.client import ApiException
 
     try:
@@ -119,16 +119,16 @@ def pods_of_jobs(namespace: str) -> list[Object]:
     except ApiException as error:
         if error.status != 403:
             raise
-    warn(f"you may read pods in namespace {namespace} only: nodes that run jobs of others are shown as idle")
+    warn(f"you may read pods in namespace {namespace} only: nodes with jobs of other namespaces appear as idle")
     return items(kube.core().list_namespaced_pod(namespace, label_selector=LABEL_JOB, _preload_content=False))
 
 
 def items(response: Any) -> list[Object]:
-    """The objects of a list that was not made into models of the client, which takes long with many nodes."""
+    """The objects of a raw list response: the client's models are slow with many nodes."""
     found: list[Object] = json.loads(response.data)["items"]
     return found
 
 
 def warn(sentence: str) -> None:
-    """A note beside the data."""
+    """Write a warning to standard error."""
     sys.stderr.write(f"warning: {sentence}\n")

@@ -1,6 +1,6 @@
-"""Errors as a user reads them: one sentence with what, where and what to do, and an exit code.
+"""Errors for the user: one sentence with the error, its place and the remedy, and an exit code.
 
-Errors of the clients of Kubernetes and Azure are translated here; commands raise what they know better.
+This module translates errors of the Kubernetes and Azure clients; commands raise more specific errors themselves.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class CliError(Exception):
-    """The command cannot do what was asked; the message is a sentence for the user."""
+    """The command failed; the message is a sentence for the user."""
 
     exit_code = 1
 
@@ -27,18 +27,18 @@ class NotFound(CliError):
     exit_code = 3
 
 
-def explained(error: Exception) -> CliError:
-    """The error in one sentence."""
+def to_cli_error(error: Exception) -> CliError:
+    """The error as one sentence."""
     if isinstance(error, CliError):
         return error
-    # A library that was never imported has raised nothing, and importing it here would take a second.
-    for module, explanation in EXPLANATIONS.items():
-        if module in sys.modules and (found := explanation(error)):
+    # A library that was never imported raised nothing, and importing it here would take a second.
+    for module, translate in TRANSLATORS.items():
+        if module in sys.modules and (found := translate(error)):
             return found
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return CliError(f"{where}{error.strerror or error}")
-    return CliError(f"{type(error).__name__}: {one_line(error)}; this is a fault of hvj, and --debug shows where")
+    return CliError(f"{type(error).__name__}: {one_line(error)}; this is a defect of hvj; --debug shows the traceback")
 
 
 def _kubernetes(error: Exception) -> CliError | None:
@@ -46,7 +46,7 @@ def _kubernetes(error: Exception) -> CliError | None:
     from kubernetes.config.config_exception import ConfigException
 
     if isinstance(error, ConfigException):
-        return CliError(f"kubeconfig: {one_line(error)}; name another with --kubeconfig or --context")
+        return CliError(f"kubeconfig: {one_line(error)}; use --kubeconfig or --context")
     if isinstance(error, ApiException):
         return _api_error(error)
     return None
@@ -54,7 +54,9 @@ def _kubernetes(error: Exception) -> CliError | None:
 
 def _api_error(error: Any) -> CliError:
     status, message = error.status, api_message(error)
-    if handshake := getattr(error.__context__, "resp_body", None):  # of a WebSocket, which the client reports as 0
+    if handshake := getattr(
+        error.__context__, "resp_body", None
+    ):  # the client reports errors of a WebSocket with status 0
         status, message = getattr(error.__context__, "status_code", 0), server_message(handshake)
     match status:
         case 401:
@@ -78,12 +80,12 @@ def _api_error(error: Any) -> CliError:
 
 
 def api_message(error: Any) -> str:
-    """The API server's own words in an ApiException."""
+    """The message of the API server in an ApiException."""
     return server_message(error.body or "") or one_line(error.reason or "no answer")
 
 
 def server_message(body: str | bytes) -> str:
-    """The message of a Status object, or the text of an answer that is none."""
+    """The message of a Status object, or the text of any other response."""
     try:
         return one_line(json.loads(body)["message"])
     except (ValueError, TypeError, KeyError):
@@ -109,14 +111,14 @@ def _connection(error: Exception) -> CliError | None:
         where = f"{pool.host}:{pool.port}" if pool is not None else "the server"
         return CliError(f"no connection to {where}: {_reason(error.reason)}; check the address and the network")
     if isinstance(error, HTTPError):
-        return CliError(f"the connection broke: {_reason(error)}; try again")
+        return CliError(f"the connection was lost: {_reason(error)}; try again")
     return None
 
 
 def _reason(error: BaseException | None) -> str:
-    # urllib3 writes its connection object before the words: "<...HTTPSConnection(...) at 0x7f..>: Failed to ...".
-    words = one_line(error)
-    return words.rpartition(">: ")[2] or words
+    # urllib3 writes its connection object before the message: "<...HTTPSConnection(...) at 0x7f..>: Failed to ...".
+    message = one_line(error)
+    return message.rpartition(">: ")[2] or message
 
 
 def _azure(error: Exception) -> CliError | None:
@@ -130,25 +132,25 @@ def _azure(error: Exception) -> CliError | None:
 
     if not isinstance(error, AzureError):
         return None
-    words = one_line(error.message)
+    message = one_line(error.message)
     if isinstance(error, ClientAuthenticationError):
-        return CliError(f"Azure does not accept the credentials: {words}; sign in with `az login` or give a key")
+        return CliError(f"Azure does not accept the credentials: {message}; sign in with `az login` or set a key")
     if isinstance(error, ResourceNotFoundError):
-        return NotFound(f"Azure: {words}")
+        return NotFound(f"Azure: {message}")
     if isinstance(error, HttpResponseError):
-        return CliError(f"Azure answers {error.status_code}: {words}")
+        return CliError(f"Azure answers {error.status_code}: {message}")
     if isinstance(error, ServiceRequestError):
         return CliError(f"no connection to Azure: {_reason(error)}; check the account's name and the network")
-    return CliError(f"Azure: {words}")
+    return CliError(f"Azure: {message}")
 
 
-def one_line(words: object) -> str:
+def one_line(message: object) -> str:
     """The first sentence or line of a message, without its final full stop."""
-    lines = str(words).strip().splitlines()
+    lines = str(message).strip().splitlines()
     return lines[0].strip().rstrip(".") if lines else ""
 
 
-EXPLANATIONS = {
+TRANSLATORS = {
     "kubernetes.client": _kubernetes,
     "horovodjob.azurefiles.errors": _files,
     "azure.core": _azure,

@@ -22,7 +22,7 @@ CHUNK = 65536
 
 
 def run(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> int:
-    """Run a command in the pod's container and give its exit code."""
+    """Run a command in the pod's container and return its exit code."""
     session = _session(pod, command, stdin=stdin, tty=tty)
     with contextlib.closing(session), _terminal(session) if tty and stdin else contextlib.nullcontext():
         if stdin:
@@ -32,7 +32,7 @@ def run(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> int:
 
 
 def output(pod: Object, command: Sequence[str]) -> tuple[int, bytes]:
-    """Exit code of a command in the pod's container, and all that it wrote to its standard output."""
+    """Exit code and standard output of a command in the pod's container."""
     from websocket import WebSocketException
 
     session = _session(pod, command, stdin=False, tty=False)
@@ -42,7 +42,7 @@ def output(pod: Object, command: Sequence[str]) -> tuple[int, bytes]:
             try:
                 session.update(timeout=None)
             except (WebSocketException, OSError) as error:
-                raise CliError(f"the connection to pod {pod['metadata']['name']} broke: {error}") from None
+                raise CliError(f"the connection to pod {pod['metadata']['name']} was lost: {error}") from None
             written += session.read_channel(STDOUT)
     return _exit_code(session.read_channel(ERROR), pod), bytes(written)
 
@@ -52,7 +52,7 @@ def _session(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> 
     from kubernetes.stream import stream
 
     metadata = pod["metadata"]
-    # `stream` changes the client for a moment, and another thread may watch the job with the shared one.
+    # `stream` temporarily changes the client, and another thread may use the shared one for a watch.
     core = CoreV1Api(ApiClient(kube.client().configuration))
     try:
         session = stream(
@@ -72,7 +72,7 @@ def _session(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> 
         if isinstance(error.__context__, KeyboardInterrupt):  # the client makes an ApiException of it
             raise KeyboardInterrupt from None
         raise
-    # The client would keep a second copy of all output in memory.
+    # Otherwise the client keeps a second copy of all output in memory.
     session._all = SimpleNamespace(write=len)
     return session
 
@@ -85,7 +85,7 @@ def _copy_output(session: Any) -> None:
         try:
             session.update(timeout=None)
         except (WebSocketException, OSError) as error:
-            raise CliError(f"the connection to the pod broke: {error}; the command may still run") from None
+            raise CliError(f"the connection to the pod was lost: {error}; the command may still be running") from None
         for channel, output in outputs.items():
             if data := session.read_channel(channel):
                 output.write(data)
@@ -93,7 +93,7 @@ def _copy_output(session: Any) -> None:
 
 
 def _send_input(session: Any) -> None:
-    # The session ends when the command does, and this thread with the program.
+    # The session ends with the command, and this thread with the program.
     with contextlib.suppress(Exception):
         while data := os.read(sys.stdin.fileno(), CHUNK):
             session.write_channel(STDIN, data)
@@ -102,7 +102,7 @@ def _send_input(session: Any) -> None:
 
 @contextlib.contextmanager
 def _terminal(session: Any) -> Iterator[None]:
-    """Keys go to the command one by one, and it knows the size of the terminal."""
+    """Raw terminal mode: passes each key and the size of the terminal to the command."""
     import termios
     import tty
 
@@ -123,7 +123,7 @@ def _terminal(session: Any) -> Iterator[None]:
 
 
 def _exit_code(status: bytes, pod: Object) -> int:
-    """The exit code that the kubelet reports when the command has ended. Raises CliError where it did not run."""
+    """The exit code that the kubelet reports when the command has ended. Raises CliError if it did not run."""
     if not status:
         raise CliError(f"the connection to pod {pod['metadata']['name']} ended before the command did")
     outcome = json.loads(status)

@@ -1,4 +1,4 @@
-"""Where the files of a job are: the share or the volume behind a path of its containers."""
+"""Location of a job's files: the share or volume for a path in its containers."""
 
 import base64
 import re
@@ -15,10 +15,10 @@ from horovodjob.api.vocabulary import MOUNT_ROOT
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import FileStore, joined
 from horovodjob.azurefiles.location import share_path
-from horovodjob_cli import kube, records
+from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.shares import open_share
-from horovodjob_cli.watching import job_versions
+from horovodjob_cli.watch import job_versions
 
 Object = dict[str, Any]
 STDOUTERR = "stdouterr"
@@ -26,27 +26,27 @@ REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreDirectory:
     """A directory of a store."""
 
     store: FileStore
     path: str
 
 
-def with_output(job: Object) -> Object:
-    """The job as soon as it is known where its files are."""
-    return next(each for each in job_versions(job) if _segment(each) or records.is_finished(each))
+def job_with_output(job: Object) -> Object:
+    """The job, as soon as its status has the output directory."""
+    return next(each for each in job_versions(job) if _segment(each) or batchai_records.is_finished(each))
 
 
 def directory_in_containers(job: Object, directory_id: str) -> str:
     """Path of one of the job's output directories in its containers. Raises CliError, NotFound."""
-    name, spec = records.batch_ai_name(job), job["spec"]
+    name, spec = batchai_records.display_name(job), job["spec"]
     segment = _segment(job)
     if not segment:
-        raise CliError(f"job {name} has no files yet: the operator has not begun with it; see `hvj job show -n {name}`")
+        raise CliError(f"job {name} has no files yet: the operator has not reconciled it; see `hvj job show -n {name}`")
     if directory_id == STDOUTERR:
         if not spec.get("logs"):
-            raise NotFound(f"job {name} writes no log files, as it has no spec.logs; see `hvj job logs -n {name}`")
+            raise NotFound(f"job {name} writes no log files because it has no spec.logs; see `hvj job logs -n {name}`")
         return _absolute(job, f"{spec['logs']['pathPrefix'].rstrip('/')}/{segment}/{STDOUTERR}")
     outputs = {output["id"]: output for output in spec.get("outputs", [])}
     if directory_id not in outputs:
@@ -57,30 +57,30 @@ def directory_in_containers(job: Object, directory_id: str) -> str:
 
 
 @contextmanager
-def opened(job: Object, directory_id: str, path: str, options: Options) -> Iterator[Place]:
-    """A path below an output directory, in a store that can be read."""
+def open_directory(job: Object, directory_id: str, path: str, options: Options) -> Iterator[StoreDirectory]:
+    """Opens the store with a path below an output directory."""
     absolute = joined(directory_in_containers(job, directory_id), share_path(path))
     mounts = {f"{MOUNT_ROOT}/{share.mount_path}".strip("/"): share for share in _shares(job)}
     mounts |= {normpath(mount["mountPath"]).strip("/"): mount for mount in job["spec"].get("volumeMounts", [])}
     containing = [mount for mount in mounts if f"{absolute}/".startswith(f"{mount}/")]
     if not containing:
         raise CliError(
-            f"/{absolute} of job {records.batch_ai_name(job)} is on no volume of the job, so it is lost with the pods; "
+            f"/{absolute} is on no volume of job {batchai_records.display_name(job)}, so it is lost with the pods; "
             "set its pathPrefix to a path below a mount of spec.azureFiles or spec.volumeMounts"
         )
     mount = max(containing, key=len)
     found = mounts[mount]
     if isinstance(found, AzureFileShare) and found.protocol == "smb":
         below = joined(found.directory or "", absolute.removeprefix(mount))
-        yield Place(_azure_share(job, found, options), below)
+        yield StoreDirectory(_azure_share(job, found, options), below)
         return
     from horovodjob_cli.pod_files import pod_files
 
     with pod_files(job) as store:
-        yield Place(store, f"/{absolute}")
+        yield StoreDirectory(store, f"/{absolute}")
 
 
-class End:
+class JobEnd:
     """The end of a job, watched in the background."""
 
     def __init__(self, job: Object) -> None:
@@ -88,14 +88,14 @@ class End:
         self._error: Exception | None = None
         threading.Thread(target=self._watch, args=(job,), daemon=True).start()
 
-    def has_come(self) -> bool:
-        """Whether the job has ended, or was deleted. Raises what broke the watch."""
+    def has_ended(self) -> bool:
+        """Whether the job has ended or was deleted. Raises the error of the watch."""
         if self._error is not None:
             raise self._error
         return self._ended.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Return after this time, or as soon as the job ends."""
+        """Return after this time, or earlier if the job ends."""
         if self._ended.is_set():
             time.sleep(seconds)
         self._ended.wait(seconds)
@@ -103,7 +103,7 @@ class End:
     def _watch(self, job: Object) -> None:
         try:
             for version in job_versions(job):
-                if records.is_finished(version):
+                if batchai_records.is_finished(version):
                     break
         except NotFound:
             pass
@@ -121,7 +121,7 @@ def _shares(job: Object) -> list[AzureFileShare]:
 
 
 def _absolute(job: Object, path: str) -> str:
-    """The path with the variables that the operator sets before it, and without `.` and `..`."""
+    """The normalized path, with the values of the variables that the operator sets."""
     metadata = job["metadata"]
     values = {
         "AZ_BATCHAI_JOB_MOUNT_ROOT": MOUNT_ROOT,
@@ -148,7 +148,7 @@ def _azure_share(job: Object, share: AzureFileShare, options: Options) -> FileSt
 
 
 def _secret(namespace: str, name: str) -> Mapping[str, str]:
-    """The values of a Secret; nothing where there is none, or the user may not read it."""
+    """The values of a Secret; empty if it does not exist or the user may not read it."""
     from kubernetes.client import ApiException
 
     try:

@@ -70,12 +70,12 @@ def custom() -> Any:
 
 
 def plain(model: Any) -> Any:
-    """An object of the client's model, or a list of them, as plain data with the names of YAML."""
+    """An object or list of the client's models as plain data with the field names of YAML."""
     return client().sanitize_for_serialization(model)
 
 
 def namespace(workspace: str | None) -> str:
-    """The workspace's namespace, or that of the context."""
+    """The namespace of the workspace, or of the kubeconfig's context."""
     if workspace is not None:
         return resource_name(workspace, DNS_LABEL_LENGTH)
     if _in_cluster():
@@ -84,7 +84,7 @@ def namespace(workspace: str | None) -> str:
 
 
 def active_context() -> Object:
-    """Cluster, user and perhaps namespace of the context in use."""
+    """Cluster, user and optional namespace of the active context."""
     from kubernetes import config
 
     with _readable(_kubeconfig()) as path:
@@ -110,15 +110,15 @@ def job(name: str, workspace: str | None, experiment: str | None = None) -> Obje
     """The HorovodJob with this name, of Kubernetes or of Batch AI. Raises NotFound."""
     where = namespace(workspace)
     found = find_job(resource_name(name), where)
-    if found is None or not is_called(found, name):
+    if found is None or not has_name(found, name):
         raise NotFound(f"job {name} does not exist in workspace {where}; see `hvj job list`")
     if experiment and found["metadata"].get("labels", {}).get(LABEL_EXPERIMENT) != names.label_value(experiment):
         raise NotFound(f"job {name} of workspace {where} is not in experiment {experiment}; see `hvj job list`")
     return found
 
 
-def is_called(found: Object, name: str) -> bool:
-    """Whether an object found by its Kubernetes name is the one that the user means: Cifar and cifar are not one."""
+def has_name(found: Object, name: str) -> bool:
+    """Whether the object has this Batch AI or Kubernetes name: Cifar and cifar differ, and share a Kubernetes name."""
     original = found["metadata"].get("annotations", {}).get(ANNOTATION_NAME)
     return original in (None, name) or found["metadata"]["name"] == name
 
@@ -144,7 +144,7 @@ def jobs(namespace: str, experiment: str | None = None) -> list[Object]:
 
 
 def create_job(job: Object, *, dry_run: bool = False) -> Object:
-    """Create a HorovodJob, or let the API server check it as if."""
+    """Create a HorovodJob; with `dry_run`, the API server only validates it."""
     options = {"dry_run": "All"} if dry_run else {}
     made: Object = custom().create_namespaced_custom_object(
         **JOBS, namespace=job["metadata"]["namespace"], body=job, field_validation="Strict", **options
@@ -166,7 +166,7 @@ def patch_job(job: Object, spec: Object) -> Object:
 
 
 def delete_job(job: Object) -> None:
-    """Delete this very HorovodJob; its pods follow."""
+    """Delete this HorovodJob, by UID; Kubernetes deletes its pods."""
     from kubernetes.client import V1DeleteOptions, V1Preconditions
 
     metadata = job["metadata"]
@@ -181,7 +181,7 @@ def pods(job: Object) -> list[Object]:
 
 
 def pod_selector(job: Object) -> str:
-    """Label selector of the pods that the operator made for this very HorovodJob."""
+    """Label selector of the pods of this HorovodJob, by UID."""
     return f"{LABEL_JOB}={job['metadata']['name']},{LABEL_JOB_UID}={job['metadata']['uid']}"
 
 
@@ -191,7 +191,7 @@ def _role_and_index(pod: Object) -> tuple[str, int]:
 
 
 def _kubeconfig() -> str:
-    """One path, or several as KUBECONFIG has them. Raises CliError if there is no such file."""
+    """One path, or several in the format of KUBECONFIG. Raises CliError if no file exists."""
     paths = _chosen["config_file"] or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
     if not any(path and Path(path).expanduser().is_file() for path in paths.split(os.pathsep)):
         raise CliError(f"no kubeconfig at {paths}; name one with --kubeconfig or in KUBECONFIG")
@@ -200,19 +200,21 @@ def _kubeconfig() -> str:
 
 @contextlib.contextmanager
 def _readable(path: str) -> Iterator[str]:
-    """Makes a sentence of whatever the client raises for a file that is no kubeconfig."""
+    """Raises CliError for any error of the client about an invalid kubeconfig."""
     from kubernetes.config import ConfigException
     from yaml import YAMLError
 
     try:
         yield path
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = one_line(error) if isinstance(error, ConfigException) else f"it is no kubeconfig ({one_line(error)})"
-        raise CliError(f"cannot use {path}: {reason}; name another with --kubeconfig or --context") from error
+        reason = (
+            one_line(error) if isinstance(error, ConfigException) else f"it is not a kubeconfig ({one_line(error)})"
+        )
+        raise CliError(f"cannot use {path}: {reason}; use --kubeconfig or --context") from error
 
 
 def _in_cluster() -> bool:
-    """Whether there is nothing but the service account of the pod that we run in."""
+    """Whether hvj runs in a pod without a kubeconfig and uses the pod's service account."""
     if _chosen["config_file"] or os.environ.get("KUBECONFIG") or Path(DEFAULT_KUBECONFIG).expanduser().exists():
         return False
     return "KUBERNETES_SERVICE_HOST" in os.environ

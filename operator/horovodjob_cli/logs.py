@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from horovodjob.api.vocabulary import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
-from horovodjob_cli import kube, records
+from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.errors import NotFound
-from horovodjob_cli.watching import SYNCED, TRANSIENT, changes, job_versions
+from horovodjob_cli.watch import SYNCED, TRANSIENT, changes, job_versions
 
 Object = dict[str, Any]
 RETRY_SECONDS = 1
 CONNECT_SECONDS = 10
-# Since the last line, by the kubelet's clock; lines that come twice are dropped.
+# Overlap with the last line, by the kubelet's clock; repeated lines are dropped.
 OVERLAP_SECONDS = 5
 QUEUED_LINES = 10_000
-# A program may well be silent for an hour; a connection that is dead is opened again after that.
+# A program can be silent for an hour; after that, the connection is opened again in case it is dead.
 SILENT_SECONDS = 3600
 
 
@@ -30,14 +30,14 @@ class Line(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which pods, and how many of their last lines; everything where nothing is given."""
+    """The pods to read and the number of their last lines; by default all."""
 
     role: Role | None = None
     worker: int | None = None
     tail: int | None = None
 
     def has(self, pod: Object) -> bool:
-        """Whether the pod's log is wanted."""
+        """Whether the selection includes the pod."""
         labels = pod["metadata"]["labels"]
         if self.worker is not None:
             return labels[LABEL_ROLE] == Role.WORKER and int(labels[LABEL_REPLICA_INDEX]) == self.worker
@@ -50,8 +50,8 @@ def source(pod: Object) -> str:
     return "launcher" if labels[LABEL_ROLE] == Role.LAUNCHER else f"worker-{labels[LABEL_REPLICA_INDEX]}"
 
 
-def printed_lines(job: Object, selection: Selection) -> Iterator[Line]:
-    """What the pods have written so far, one pod after the other."""
+def current_lines(job: Object, selection: Selection) -> Iterator[Line]:
+    """The lines that the pods have written so far, one pod after the other."""
     for pod in kube.pods(job):
         if selection.has(pod) and _has_started(pod):
             for line in _log(pod, tail_lines=selection.tail):
@@ -59,16 +59,16 @@ def printed_lines(job: Object, selection: Selection) -> Iterator[Line]:
 
 
 def followed_lines(job: Object, selection: Selection) -> Iterator[Line]:
-    """What the pods write until the job ends, those of later attempts included, as it arrives."""
+    """The lines of all pods, including those of later attempts, as they arrive, until the job ends."""
     return _Follower(job, selection).lines()
 
 
 class _Follower:
-    """Reads each pod's log in a thread of its own; what they read, and what they watch, meets in one queue."""
+    """Reads each pod's log in a separate thread; all lines and watch events go to one queue."""
 
     def __init__(self, job: Object, selection: Selection) -> None:
         self._job, self._selection = job, selection
-        # It is bounded, so that a slow terminal slows the reading down instead of filling the memory.
+        # Bounded, so that a slow terminal delays the readers instead of filling the memory.
         self._news: queue.Queue[tuple[str, Any]] = queue.Queue(QUEUED_LINES)
         self._begun: set[str] = set()
         self._reading: set[str] = set()
@@ -104,7 +104,7 @@ class _Follower:
 
     def _watch_job(self) -> None:
         with contextlib.suppress(NotFound):
-            next(version for version in job_versions(self._job) if records.is_finished(version))
+            next(version for version in job_versions(self._job) if batchai_records.is_finished(version))
         self._news.put(("ended", None))
 
     def _watch_pods(self) -> None:
@@ -130,7 +130,7 @@ class _Follower:
 
 
 def _followed_log(pod: Object, tail: int | None) -> Iterator[bytes]:
-    """The lines of a container until it ends; a connection that breaks is opened again where it broke."""
+    """The lines of a container until it ends; resumes after a lost connection."""
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -143,7 +143,7 @@ def _followed_log(pod: Object, tail: int | None) -> Iterator[bytes]:
                 if _moment(stamp) > _moment(last):
                     last, read_at = stamp, time.monotonic()
                     yield line
-            if not _runs(pod):
+            if not _is_running(pod):
                 return
         except (HTTPError, ApiException) as error:
             if isinstance(error, ApiException) and error.status not in (*TRANSIENT, 400):
@@ -156,7 +156,7 @@ def _followed_log(pod: Object, tail: int | None) -> Iterator[bytes]:
 
 
 def _moment(stamp: bytes) -> tuple[bytes, bytes]:
-    """A time of RFC 3339 to compare: of the same zone, and with as many digits as its writer had."""
+    """A sort key of an RFC 3339 time with any number of digits, all in the same time zone."""
     seconds, _, fraction = stamp.rstrip(b"Z").partition(b".")
     return seconds, fraction.ljust(9, b"0")
 
@@ -195,8 +195,8 @@ def _has_started(pod: Object) -> bool:
     return bool({"running", "terminated"} & _container(pod).keys())
 
 
-def _runs(pod: Object) -> bool:
-    """Whether this very pod's container still runs."""
+def _is_running(pod: Object) -> bool:
+    """Whether the container of this pod, by UID, is still running."""
     metadata = pod["metadata"]
     now = kube.plain(kube.core().read_namespaced_pod(metadata["name"], metadata["namespace"]))
     return now["metadata"]["uid"] == metadata["uid"] and "running" in _container(now)

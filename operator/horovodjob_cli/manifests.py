@@ -28,7 +28,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the command line adds to the file or puts in the place of its values."""
+    """Options of the command line that add to or replace values of the file."""
 
     name: str | None = None
     workspace: str | None = None
@@ -47,7 +47,7 @@ def read(path: Path, overrides: Overrides) -> Submission:
     found = documents(path)
     kinds = [document.get("kind") for document in found]
     if "MPIJob" in kinds:
-        raise UsageError(f"{path} has an MPIJob; `hvj convert -f {path}` makes a HorovodJob of it")
+        raise UsageError(f"{path} has an MPIJob; `hvj convert -f {path}` converts it to a HorovodJob")
     if KIND in kinds:
         return _manifest(path, found, overrides)
     if len(found) == 1 and kinds == [None]:
@@ -62,10 +62,10 @@ def documents(path: Path) -> list[Object]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is not text in UTF-8; save it as such") from None
+        raise UsageError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     found = _parsed(path, text)
     if not found:
-        raise UsageError(f"{path} is empty; it must have a job.json of Batch AI or a HorovodJob")
+        raise UsageError(f"{path} is empty; it must contain a job.json of Batch AI or a HorovodJob")
     for document in found:
         if not isinstance(document, dict):
             raise UsageError(f"{path} has {type(document).__name__} where an object with the fields of a job belongs")
@@ -126,7 +126,9 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
         )
     job, *others = sorted(documents, key=lambda document: document.get("kind") != KIND)
     if wrong := [document.get("kind") for document in others if document.get("kind") != "Secret"]:
-        raise UsageError(f"{path} has {_listed(wrong)} beside its HorovodJob; `kubectl apply -f {path}` takes them all")
+        raise UsageError(
+            f"{path} has {_listed(wrong)} in addition to its HorovodJob; apply it with `kubectl apply -f {path}`"
+        )
     if job.get("apiVersion") != API_VERSION:
         raise UsageError(f"{path}: apiVersion is {job.get('apiVersion')!r}; it must be {API_VERSION}")
     for field in ("metadata", "spec"):
@@ -153,7 +155,7 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
 
 
 def with_variables(submission: Submission, options: Iterable[str] | None) -> Submission:
-    """The job with variables of its ranks, each as NAME=VALUE, in the place of those of the same name.
+    """The job with environment variables, each as NAME=VALUE; they replace those with the same name.
 
     Raises UsageError.
     """
@@ -171,7 +173,7 @@ def with_variables(submission: Submission, options: Iterable[str] | None) -> Sub
 
 
 def nfs_servers(options: Iterable[str] | None) -> dict[str, str]:
-    """Addresses by name, of the option --nfs-server. Raises UsageError."""
+    """Addresses by name, from the option --nfs-server. Raises UsageError."""
     servers = {}
     for option in options or ():
         name, equals, address = option.partition("=")

@@ -1,4 +1,4 @@
-"""Options that several commands have, by the names that `az batchai` gave them."""
+"""Options of several commands, with the names of `az batchai`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ Workspace = Annotated[
     typer.Option(
         *("--workspace", "-w", "--namespace"),
         metavar="NAME",
-        help="Namespace. Default: the one of the kubeconfig's context.",
+        help="Namespace. Default: that of the kubeconfig's context.",
     ),
 ]
 Experiment = Annotated[str | None, typer.Option("--experiment", "-e", metavar="NAME", help="Name of the experiment.")]
@@ -46,7 +46,7 @@ StorageAccountKey = Annotated[
         "--storage-account-key",
         metavar="KEY",
         envvar="AZURE_BATCHAI_STORAGE_KEY",
-        help="Key of the storage account; better in the environment, where no process list shows it.",
+        help="Key of the storage account; prefer the environment, because process lists show options.",
         show_default=False,
     ),
 ]
@@ -60,11 +60,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Interval = Annotated[
     float,
     typer.Option(
-        "--interval", metavar="SECONDS", min=0, help="Accepted for old scripts; changes arrive without polling."
+        "--interval", metavar="SECONDS", min=0, help="Accepted for old scripts and ignored; hvj does not poll."
     ),
 ]
 
-# What every command has.
+# Options of every command.
 Output = Annotated[
     Format | None,
     typer.Option(
@@ -97,4 +97,4 @@ def shared(
     subscription: IgnoredSubscription = None,
     verbose: Verbose = False,
 ) -> None:
-    """The options of every command; the last three are accepted and ignored where a command has no use for them."""
+    """The options of every command; the last three are accepted and ignored by commands that do not use them."""

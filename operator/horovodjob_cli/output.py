@@ -26,14 +26,14 @@ class Format(StrEnum):
 
 
 class Printer:
-    """Prints what a command returns. Raises UsageError for an invalid query, before the command does anything."""
+    """Prints the data of a command. Raises UsageError for an invalid query, before the command runs."""
 
     def __init__(self, format_: Format | None, query: str | None) -> None:
         self._format = format_ or (Format.TABLE if sys.stdout.isatty() else Format.JSON)
         self._query = Query(query) if query is not None else None
 
     def write(self, data: Any, table: Table | None) -> None:
-        """Print the data; a command that returns None has none."""
+        """Print the data; None prints nothing."""
         if data is None:
             return
         if self._query is not None:
@@ -59,7 +59,7 @@ class Printer:
 
 
 class Query:
-    """A JMESPath expression. Raises UsageError that shows where it is wrong."""
+    """A JMESPath expression. Raises UsageError with the position of an error."""
 
     def __init__(self, text: str) -> None:
         import jmespath
@@ -73,13 +73,13 @@ class Query:
             raise UsageError(f"--query {text!r} is not a valid JMESPath expression{where}; see jmespath.org") from error
 
     def result(self, data: Any) -> Any:
-        """What it selects of the data. Raises UsageError where the data does not suit a function of it."""
+        """The selected data. Raises UsageError if a function does not accept the data."""
         from jmespath.exceptions import JMESPathError
 
         try:
             return self._expression.search(data)
         except JMESPathError as error:
-            raise UsageError(f"--query {self._text!r} does not suit the data: {one_line(error)}") from error
+            raise UsageError(f"--query {self._text!r} cannot be applied to the data: {one_line(error)}") from error
 
 
 def json_text(data: Any) -> str:
@@ -101,7 +101,7 @@ def colored(text: str) -> str:
 
 
 def table_text(data: Any, table: Table | None) -> str:
-    """Rows below a rule of dashes; on a terminal that is too narrow, a block of lines for each row."""
+    """Rows below a line of dashes; on a narrow terminal, a block of lines for each row."""
     if not isinstance(data, list | dict):
         return cell(data)
     records = data if isinstance(data, list) else [data]
@@ -158,7 +158,7 @@ def _fields(record: Any) -> dict[str, str]:
 
 
 def cell(value: Any) -> str:
-    """A value in a table: nothing for null, one line for text."""
+    """A value in a table: empty for null, one line for text."""
     if value is None:
         return ""
     if isinstance(value, list | dict):
@@ -172,7 +172,7 @@ def is_number(text: str) -> bool:
 
 
 def tsv_lines(data: Any) -> list[str]:
-    """A line for each item, a tab between its values; lists and objects within are counted or left empty as by `az`."""
+    """A line for each item, with tabs between its values; as `az`, nested lists are counted and objects empty."""
     items = data if isinstance(data, list) else [data]
     return ["\t".join(tsv_values(item)) for item in items]
 
@@ -187,7 +187,7 @@ def tsv_values(item: Any) -> list[str]:
 
 
 def tsv_cell(value: Any) -> str:
-    """A scalar as text, a list as the number of its items, nothing for an object."""
+    """A scalar as text, a list as the number of its items, an object as empty text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Files on a volume of a job, read through a pod that mounts it: one of the job, or a short-lived one.
+"""Files on a volume of a job, read through a pod that mounts it: a pod of the job, or a short-lived one.
 
 The pod needs a shell with cat, head, stat and tail, which an image with ssh and MPI has.
 """
@@ -31,7 +31,7 @@ STATE = """
 stat -L -c '%s %i %y' -- "$1" || exit
 """
 READ = f'{STATE} tail -c "+$2" -- "$1" | head -c "$3"'
-# One record for each file: a line of facts, the name, a NUL.
+# One record for each file: a line of attributes, the name, a NUL.
 LIST = """
 cd -- "$1" 2>/dev/null || exit 44
 for name in * .*; do
@@ -52,7 +52,7 @@ class PodFiles:
         self._own: Object | None = None
 
     def entries(self, directory: str) -> list[Entry]:
-        """What is in the directory, by name."""
+        """The entries of the directory, sorted by name."""
         code, output = self._run(LIST, _absolute(directory))
         if code:
             raise DirectoryNotFound(f"{_absolute(directory)} does not exist on the job's volume")
@@ -63,19 +63,19 @@ class PodFiles:
         return self._run('[ -d "$1" ]', _absolute(path))[0] == 0
 
     def state(self, path: str) -> FileState:
-        """Size, time of the last change and inode of the file."""
+        """Size, modification time and inode of the file."""
         return self._file(STATE, path)[0]
 
     def read(self, path: str, start: int, length: int) -> Part:
-        """Bytes of the file as `tail` and `head` give them, with the state just before."""
+        """Bytes of the file, by `tail` and `head`, with the state immediately before."""
         state, data = self._file(READ, path, str(start + 1), str(length))
         return Part(data[: max(state.size - start, 0)], state)
 
     def download_url(self, path: str, expiry: datetime) -> None:
-        """Volumes have no links."""
+        """Volumes have no download links."""
 
     def close(self) -> None:
-        """Delete the pod that was made for reading."""
+        """Delete the pod that was created for reading."""
         from kubernetes.client import ApiException
 
         if self._own is not None:
@@ -94,7 +94,7 @@ class PodFiles:
         return FileState(int(size), changed, identity), data
 
     def _run(self, script: str, *arguments: str) -> tuple[int, bytes]:
-        """Run a shell script in a pod; another pod takes over when it has gone."""
+        """Run a shell script in a pod; if the pod was deleted, use another one."""
         from kubernetes.client import ApiException
 
         with self._lock:
@@ -117,12 +117,12 @@ class PodFiles:
     def _running_pod(self) -> Object:
         if self._pod is None:
             running = (pod for pod in kube.pods(self._job) if _is_running(pod))
-            self._pod = next(running, None) or self._made_pod()
+            self._pod = next(running, None) or self._new_pod()
         return self._pod
 
-    def _made_pod(self) -> Object:
+    def _new_pod(self) -> Object:
         namespace = self._job["metadata"]["namespace"]
-        wanted = reading_pod(self._job)
+        wanted = reader_pod(self._job)
         name = wanted["metadata"]["name"]
         self._own = wanted  # before it exists: Ctrl-C can come between the request and its answer
         made: Object = kube.plain(kube.core().create_namespaced_pod(namespace, wanted))
@@ -131,7 +131,7 @@ class PodFiles:
         while not _is_running(made):
             if time.monotonic() > deadline or made.get("status", {}).get("phase") in ("Failed", "Succeeded"):
                 raise Unavailable(
-                    f"pod {name}, which is to read the job's volume, does not start: {_reason(made)}; "
+                    f"pod {name}, which reads the job's volume, did not start: {_reason(made)}; "
                     f"see `kubectl describe pod {name} -n {namespace}`"
                 )
             time.sleep(0.5)
@@ -142,7 +142,7 @@ class PodFiles:
 
 @contextmanager
 def pod_files(job: Object) -> Iterator[PodFiles]:
-    """The files of a job's volumes; a pod that was made to read them is deleted at the end."""
+    """The files of a job's volumes; deletes the pod that was created to read them."""
     files = PodFiles(job)
     try:
         yield files
@@ -150,7 +150,7 @@ def pod_files(job: Object) -> Iterator[PodFiles]:
         files.close()
 
 
-def reading_pod(job: Object) -> Object:
+def reader_pod(job: Object) -> Object:
     """A pod that mounts the job's volumes, read-only, under Pod Security `restricted` if the job's pods are."""
     metadata, spec = job["metadata"], job["spec"]
     nfs = [share for share in map(AzureFileShare.model_validate, spec.get("azureFiles", [])) if share.protocol == "nfs"]

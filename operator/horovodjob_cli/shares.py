@@ -31,8 +31,8 @@ AccountKey = Annotated[
     typer.Option(
         "--account-key",
         "--storage-account-key",
-        help="Key of the account; better in AZURE_BATCHAI_STORAGE_KEY or AZURE_STORAGE_KEY, where no process list "
-        "shows it.",
+        help="Key of the account; prefer AZURE_BATCHAI_STORAGE_KEY or AZURE_STORAGE_KEY, because process lists show "
+        "options.",
     ),
 ]
 SasToken = Annotated[
@@ -51,12 +51,12 @@ def account_options(
     sas_token: SasToken = None,
     connection_string: ConnectionString = None,
 ) -> Options:
-    """The options that name a storage account and what opens it."""
+    """The options with a storage account and its credentials."""
     return Options(account_name, account_key, sas_token, connection_string)
 
 
 def with_account(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with the options of a storage account in place of its parameter `account`."""
+    """Replaces the parameter `account` of a command with the options of a storage account."""
     own = dict(inspect.signature(function, eval_str=True).parameters)
     added = inspect.signature(account_options, eval_str=True).parameters
     del own["account"]
@@ -80,7 +80,7 @@ def open_share(
     secret_name: str = "",
     read_secret: Callable[[], Mapping[str, str]] = dict,
 ) -> "Share":
-    """The share, with the first credentials there are: options, environment, Secret, Microsoft Entra ID."""
+    """The share, with the first credentials that exist: options, environment, Secret, Microsoft Entra ID."""
     chosen = choose_account(
         account,
         options,
@@ -93,18 +93,18 @@ def open_share(
 
     from horovodjob.azurefiles.share import Share
 
-    # What the SDK logs is part of the errors that it raises.
+    # The errors of the SDK contain what it logs.
     logging.getLogger("azure").addHandler(logging.NullHandler())
     return Share(chosen, share)
 
 
 def transfer_record(name: str, size: int | None) -> Object:
-    """A file that was transferred, or a directory, which has no size."""
+    """A transferred file, or a directory, which has no size."""
     return {"name": name, "fileType": "directory" if size is None else "file", "contentLength": size}
 
 
 def file_record(entry: Entry, download_url: str | None = None) -> Object:
-    """A file or directory as Batch AI listed it."""
+    """A file or directory in Batch AI's format."""
     modified = entry.modified.isoformat(timespec="seconds") if entry.modified else None
     record = transfer_record(entry.name, None if entry.is_directory else entry.size)
     return record | {"lastModified": modified, "downloadUrl": download_url}

@@ -200,7 +200,7 @@ def test_a_change_waits_for_another_operation(hvj: Hvj, nodes: Nodes, arm: Resou
     arm.begin("upgrade agentpool", arm.clusters[1], arm.clusters[1].pools["system"])
     result = hvj("cluster", "resize", "-n", POOL, "-t", "1", "--no-wait")
     assert result.data["provisioningState"] == "scaling"
-    assert "waits: Operation is not allowed because there's an in progress upgrade agentpool" in result.stderr
+    assert "waiting: Operation is not allowed because there's an in progress upgrade agentpool" in result.stderr
 
 
 def test_a_change_is_based_on_the_newest_version_of_the_pool(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
@@ -224,7 +224,7 @@ def test_a_failed_operation_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceM
     arm.fail_next_operation("AllocationFailed", "We do not have sufficient capacity for the requested VM size.")
     result = hvj("cluster", "resize", "-n", POOL, "-t", "4", "--quiet")
     assert result.code == 1
-    assert "Azure has no such machines free: We do not have sufficient capacity" in result.stderr
+    assert "Azure has no capacity for this VM size: We do not have sufficient capacity" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -243,7 +243,7 @@ def test_without_credentials_the_pool_is_shown_as_kubernetes_knows_it(
     monkeypatch.setenv("AZURE_CLIENT_ID", "22222222-0000-4000-8000-000000000003")
     result = hvj("cluster", "show", "-n", POOL)
     assert (result.data["resourceGroup"], result.data["nodeStateCounts"]) == (None, counts(idle=1))
-    assert "Azure does not know who you are: AADSTS700016" in result.stderr
+    assert "Azure sign-in failed: AADSTS700016" in result.stderr
 
 
 def test_without_a_role_the_pools_are_listed_as_kubernetes_knows_them(

@@ -23,8 +23,8 @@ from cli.nodes import Nodes
 from cli.program import Hvj, Result, run
 from cluster.apiserver import ControlPlane
 from horovodjob_cli import kube
-from horovodjob_cli.diagnosis import finding, installation
-from horovodjob_cli.diagnosis.facts import Facts
+from horovodjob_cli.diagnosis import check_result, installation
+from horovodjob_cli.diagnosis.cluster_facts import Facts
 
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"
@@ -193,7 +193,7 @@ def test_a_definition_that_is_missing_or_old_is_found() -> None:
     with ControlPlane() as plane:
         connection = Api(plane)
         result = run_with(plane.kubeconfig, "doctor")
-        assert "does not know HorovodJobs" in blocking(result, "definition")["message"]
+        assert "does not serve HorovodJobs" in blocking(result, "definition")["message"]
         assert blocking(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"
         install_definition(connection)
         definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
@@ -231,7 +231,7 @@ def test_an_operator_without_an_available_replica_is_found(doctor: Doctor, world
 
 def test_an_operator_that_does_not_renew_its_lease_is_found(doctor: Doctor, world: World) -> None:
     world.add_operator(silent_for=timedelta(hours=1))
-    assert "the operator is silent: it renewed its Lease" in blocking(doctor(), "operator")["message"]
+    assert "the operator does not respond: it renewed its Lease" in blocking(doctor(), "operator")["message"]
 
 
 def test_a_silent_watch_is_found_through_the_metrics_of_the_leader(doctor: Doctor, world: World) -> None:
@@ -250,7 +250,9 @@ def operator_findings(world: World, later: timedelta) -> str:
     """What the check of the operator finds at a later time."""
     kube.choose(None, None)
     facts = Facts(world.namespace, None, None, (), datetime.now(UTC) + later)
-    return " ".join(each.message for each in installation.operator(facts) if each.result is finding.Result.BLOCKS)
+    return " ".join(
+        each.message for each in installation.operator(facts) if each.outcome is check_result.Outcome.BLOCKS
+    )
 
 
 def test_a_watch_of_jobs_that_missed_a_change_is_found(doctor: Doctor, world: World, cluster: ClusterState) -> None:
@@ -263,8 +265,8 @@ def test_a_watch_of_jobs_that_missed_a_change_is_found(doctor: Doctor, world: Wo
 
 def test_a_job_that_no_operator_has_looked_at_is_found(doctor: Doctor, world: World, cluster: ClusterState) -> None:
     cluster.create("train")
-    assert "no operator has looked at" not in operator_findings(world, timedelta(0))
-    assert "no operator has looked at train" in operator_findings(world, timedelta(minutes=2))
+    assert "no operator has reconciled" not in operator_findings(world, timedelta(0))
+    assert "no operator has reconciled train" in operator_findings(world, timedelta(minutes=2))
 
 
 def test_no_gpu_is_found(doctor: Doctor, world: World) -> None:
@@ -275,7 +277,7 @@ def test_no_gpu_is_found(doctor: Doctor, world: World) -> None:
 
 
 def test_a_job_without_gpus_needs_none(doctor: Doctor, world: World) -> None:
-    assert findings(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train asks for none (worker.gpus: 0)")]
+    assert findings(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
 
 
 def test_a_pool_that_grows_from_zero_is_enough(
@@ -294,7 +296,7 @@ def test_a_pool_that_grows_from_zero_is_enough(
 def test_a_missing_device_plugin_is_found(doctor: Doctor, world: World) -> None:
     world.nodes.add("node-0", gpus=0)
     finding = blocking(doctor(), "device plugin")
-    assert "node node-0 has a GPU, and Kubernetes does not know of it" in finding["message"]
+    assert "node node-0 has a GPU but does not advertise it" in finding["message"]
     assert finding["command"] == "kubectl apply -f manifests/aks/nvidia-device-plugin.yaml"
 
 
@@ -520,7 +522,7 @@ def test_a_user_without_rights_sees_what_was_not_checked(world: World, tmp_path:
 
 def test_the_table_names_each_command(doctor: Doctor, world: World) -> None:
     table = doctor("-o", "table").stdout
-    assert table.splitlines()[0].split() == ["Check", "Result", "Finding", "Command"]
+    assert table.splitlines()[0].split() == ["Check", "Result", "Message", "Command"]
     assert "kubectl apply --server-side -k manifests/base" in table
 
 

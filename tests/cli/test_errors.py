@@ -62,7 +62,7 @@ def test_a_kubeconfig_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", "empty"), ("a: [", "no kubeconfig"), ("apiVersion: v1", "current-context"), ("- 1", "no kubeconfig")],
+    [("", "empty"), ("a: [", "not a kubeconfig"), ("apiVersion: v1", "current-context"), ("- 1", "not a kubeconfig")],
 )
 def test_a_kubeconfig_with_anything_else_is_named(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "kubeconfig"

@@ -43,7 +43,7 @@ def test_two_names_that_are_one_in_kubernetes_are_refused(hvj: Hvj) -> None:
     assert hvj("experiment", "create", "-n", "Cifar_1").code == 0
     done = hvj("experiment", "create", "-n", "cifar-1")
     assert done.code == 1
-    assert "which is experiment Cifar_1 already" in done.stderr
+    assert "which already belongs to experiment Cifar_1" in done.stderr
 
 
 def test_a_workspace_that_does_not_exist_names_the_command_that_creates_it(hvj: Hvj) -> None:

@@ -214,10 +214,10 @@ def test_a_given_key_goes_before_the_secret(hvj: Hvj, key: str, logs: Path, serv
     [
         ({}, (), 3, "no spec.logs; see `hvj job logs -n train`"),
         (LOGS, ("-d", "MODEL"), 3, "no output directory MODEL; it has: stdouterr"),
-        (LOGS, ("-p", "../.."), 2, "leaves the share"),
+        (LOGS, ("-p", "../.."), 2, "is outside of the share"),
         (LOGS, ("-p", "deeper"), 3, "stdouterr/deeper does not exist on share myshare"),
         (LOGS, ("--account-name", "other"), 1, f"the files are in storage account {ACCOUNT}"),
-        ({"logs": {"pathPrefix": "/tmp"}}, (), 1, "is on no volume of the job"),
+        ({"logs": {"pathPrefix": "/tmp"}}, (), 1, "is on no volume of job train"),
     ],
 )
 def test_what_cannot_be_listed_is_explained(
@@ -335,7 +335,7 @@ def test_a_reading_pod_that_cannot_start_is_explained_and_deleted(workspace: str
         path = f"{volume.cluster.pods}/{pod['metadata']['name']}/status"
         volume.cluster.api.patch(path, {"status": {"phase": "Failed", "conditions": [refused]}})
         _, errors = process.communicate(timeout=120)
-    assert (process.returncode, "does not start: no nodes for it" in errors) == (1, True)
+    assert (process.returncode, "did not start: no nodes for it" in errors) == (1, True)
     assert volume.reading_pods() == []
 
 

@@ -1,4 +1,4 @@
-"""`hvj job node`: where a job runs, and commands there."""
+"""`hvj job node`: the nodes and pods of a job, and commands in them."""
 
 import subprocess
 
@@ -73,7 +73,7 @@ def test_a_node_that_the_job_does_not_have_is_not_found(hvj: Hvj, pods: None) ->
     done = hvj("job", "node", "exec", "-j", "train", "-n", "tvm-9", "--", "true")
     assert done.code == 3
     assert (
-        done.stderr == "error: job train has no pod tvm-9 and none on such a node; see `hvj job node list -j train`\n"
+        done.stderr == "error: job train has no pod tvm-9 and no pod on such a node; see `hvj job node list -j train`\n"
     )
 
 

@@ -45,7 +45,7 @@ def test_a_query_without_a_result_prints_what_az_prints(hvj: Hvj) -> None:
 def test_a_query_that_does_not_suit_the_data_is_wrong_usage(hvj: Hvj) -> None:
     done = hvj("job", "show", "-n", "first", "--query", "length(nodeCount)")
     assert (done.code, done.stdout) == (2, "")
-    assert "--query 'length(nodeCount)' does not suit the data" in done.stderr
+    assert "--query 'length(nodeCount)' cannot be applied to the data" in done.stderr
 
 
 def test_a_terminal_shows_a_table_and_keeps_its_width(hvj: Hvj) -> None:

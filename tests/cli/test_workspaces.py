@@ -42,7 +42,7 @@ def test_deleting_asks_and_without_a_terminal_needs_yes(hvj: Hvj, api: Api) -> N
     done = hvj("workspace", "delete", "-w", "kept")
     assert (done.code, done.stderr) == (
         2,
-        "error: standard input is not a terminal, so nobody can confirm this; add --yes\n",
+        "error: standard input is not a terminal, so this cannot be confirmed; add --yes\n",
     )
     assert api.find("/api/v1/namespaces/kept")
 

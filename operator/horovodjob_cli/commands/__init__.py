@@ -1,7 +1,7 @@
-"""The commands: which module has which, and what all of them share.
+"""The table of commands, and the code that all of them share.
 
-The module of a group is imported when one of its commands runs, so help and version need no client of Kubernetes or
-Azure.
+The module of a group is imported when one of its commands runs, so help and version do not import the clients of
+Kubernetes and Azure.
 """
 
 import functools
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "workspace": Entry("workspace", "Workspaces: namespaces for experiments and jobs."),
-    "experiment": Entry("experiment", "Experiments: jobs that belong together."),
+    "experiment": Entry("experiment", "Experiments: groups of jobs."),
     "cluster": Entry("cluster", "Clusters: pools of GPU nodes."),
     "job": Entry("job", "Training jobs, their files, logs and nodes."),
     "storage": Entry("storage", "Shares, directories and files on Azure Files."),
@@ -39,7 +39,7 @@ COMMANDS = {
     "doctor": Entry("doctor", "Report what a job needs and this cluster lacks."),
     "completion": Entry("completion", "Print the completion script of a shell."),
 }
-# A shell that completes a command line sets it.
+# The shell sets it to request the completion of a command line.
 COMPLETION_VARIABLE = "_HVJ_COMPLETE"
 JOB_COMMANDS = {
     "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
@@ -48,15 +48,15 @@ JOB_COMMANDS = {
 }
 
 
-class Outcome(NamedTuple):
-    """What a command returns that prints data and yet ends with an exit code of its own."""
+class CommandResult(NamedTuple):
+    """The result of a command that prints data and sets an exit code."""
 
     data: Any
     exit_code: int
 
 
 class _LazyCommand(TyperCommand):
-    """Stands for a command in the help until it is used."""
+    """A placeholder for a command, which is imported when it is used."""
 
     def __init__(self, name: str, entry: Entry) -> None:
         super().__init__(name, short_help=entry.summary)
@@ -68,7 +68,7 @@ class _LazyCommand(TyperCommand):
 
 
 def group(summary: str, entries: Mapping[str, Entry] | None = None) -> typer.Typer:
-    """A group of commands; `entries` are those that have a module of their own."""
+    """A group of commands; `entries` are the commands in separate modules."""
 
     class Group(TyperGroup):
         def __init__(self, *, commands: Mapping[str, Any], **settings: Any) -> None:
@@ -109,7 +109,7 @@ def command(
                 printer = output.Printer(values["output"], values["query"])
                 kube.choose(values["kubeconfig"], values["context"])
                 result = function(**{key: values[key] for key in own})
-                data, code = result if isinstance(result, Outcome) else (result, 0)
+                data, code = result if isinstance(result, CommandResult) else (result, 0)
                 printer.write(data, table)
             except Exception as error:
                 if values["debug"] and not isinstance(error, typer.Exit | typer.Abort):
@@ -127,18 +127,18 @@ def command(
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Return if the user agrees. Raises UsageError where there is nobody to ask."""
+    """Return if the user agrees. Raises UsageError if standard input is not a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise errors.UsageError("standard input is not a terminal, so nobody can confirm this; add --yes")
+        raise errors.UsageError("standard input is not a terminal, so this cannot be confirmed; add --yes")
     if not typer.confirm(question, err=True):
         sys.stderr.write("nothing was changed\n")
         raise typer.Exit(1)
 
 
 def run(arguments: list[str], program: str) -> int:
-    """Run one command line and give its exit code; errors are printed as a sentence."""
+    """Run one command line and return its exit code; print an error as one sentence."""
     root = get_command(_root())
     if COMPLETION_VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
@@ -158,14 +158,14 @@ def run(arguments: list[str], program: str) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        found = errors.explained(error)
+        found = errors.to_cli_error(error)
         sys.stderr.write(f"error: {found}\n")
         return found.exit_code
     return 0
 
 
 def usage(error: typer.TyperException, program: str) -> str:
-    """What is wrong with the command line, and which help describes it."""
+    """The error in the command line, with the command that prints its help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else program
     words = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")

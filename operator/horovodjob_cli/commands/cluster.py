@@ -1,4 +1,4 @@
-"""`hvj cluster`: node pools, where Batch AI had clusters."""
+"""`hvj cluster`: node pools, which replace the clusters of Batch AI."""
 
 import sys
 import time
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from horovodjob_cli import aks, options, pools
-from horovodjob_cli.cluster_view import azure_view, azure_view_if_known, read_nodes, seen, warn
+from horovodjob_cli import aks, node_pools, options
+from horovodjob_cli.cluster_view import azure_view, azure_view_if_known, current_view, read_nodes, warn
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, UsageError
 
@@ -37,7 +37,7 @@ Subscription = Annotated[
     typer.Option(
         "--subscription",
         envvar="AZURE_SUBSCRIPTION_ID",
-        help="Azure subscription of the AKS cluster. Default: the one of the nodes.",
+        help="Azure subscription of the AKS cluster. Default: that of the nodes.",
     ),
 ]
 ResourceGroup = Annotated[
@@ -46,7 +46,7 @@ ResourceGroup = Annotated[
         "--resource-group",
         "-g",
         envvar="AZURE_RESOURCE_GROUP",
-        help="Resource group of the AKS cluster. Default: found by the nodes' resource group.",
+        help="Resource group of the AKS cluster. Default: the one that owns the nodes' resource group.",
     ),
 ]
 AksCluster = Annotated[
@@ -54,7 +54,7 @@ AksCluster = Annotated[
     typer.Option(
         "--aks-cluster",
         envvar="AZURE_AKS_CLUSTER_NAME",
-        help="Name of the AKS cluster. Default: found by the nodes' resource group.",
+        help="Name of the AKS cluster. Default: the one that owns the nodes' resource group.",
     ),
 ]
 PoolName = Annotated[str, typer.Option("--cluster", "-c", "--name", "-n", help="Name of the pool.", show_default=False)]
@@ -62,10 +62,10 @@ Target = Annotated[
     int, typer.Option("--target", "-t", min=0, max=aks.MAX_NODES, help="Number of nodes.", show_default=False)
 ]
 Minimum = Annotated[
-    int, typer.Option("--min", min=0, max=aks.MAX_NODES, help="Least number of nodes.", show_default=False)
+    int, typer.Option("--min", min=0, max=aks.MAX_NODES, help="Minimum number of nodes.", show_default=False)
 ]
 Maximum = Annotated[
-    int, typer.Option("--max", min=1, max=aks.MAX_NODES, help="Greatest number of nodes.", show_default=False)
+    int, typer.Option("--max", min=1, max=aks.MAX_NODES, help="Maximum number of nodes.", show_default=False)
 ]
 
 app = group("Clusters: pools of GPU nodes.")
@@ -83,12 +83,12 @@ def list_clusters(
 ) -> list[Object]:
     """List the pools of nodes and the states of their nodes."""
     nodes = read_nodes(selector)
-    azure = azure_view_if_known(aks.place(nodes, subscription, resource_group, aks_cluster))
-    view = seen(workspace, nodes, azure)
-    by_pool = {selector: view.nodes} if selector else pools.pools(view.nodes)
+    azure = azure_view_if_known(aks.cluster_reference(nodes, subscription, resource_group, aks_cluster))
+    view = current_view(workspace, nodes, azure)
+    by_pool = {selector: view.nodes} if selector else node_pools.pools(view.nodes)
     names = sorted(by_pool if selector else by_pool.keys() | view.azure.pools.keys())
     if not names:
-        warn("no node has a GPU or the label of a pool; choose nodes by --selector")
+        warn("no node has a GPU or the label of a pool; select nodes with --selector")
     return [view.record(name, by_pool.get(name, [])) for name in names]
 
 
@@ -103,8 +103,8 @@ def show(
 ) -> Object:
     """Show a pool and the states of its nodes."""
     nodes = read_nodes(selector)
-    azure = azure_view_if_known(aks.place(nodes, subscription, resource_group, aks_cluster))
-    view = seen(workspace, nodes, azure)
+    azure = azure_view_if_known(aks.cluster_reference(nodes, subscription, resource_group, aks_cluster))
+    view = current_view(workspace, nodes, azure)
     return view.named_record(name, selector)
 
 
@@ -115,11 +115,11 @@ def list_nodes(
     selector: Selector = None,
 ) -> list[Object]:
     """List the nodes of a pool, their states and the jobs on them."""
-    view = seen(workspace, read_nodes(selector))
-    nodes = view.nodes if selector else pools.pools(view.nodes).get(cluster, [])
+    view = current_view(workspace, read_nodes(selector))
+    nodes = view.nodes if selector else node_pools.pools(view.nodes).get(cluster, [])
     if not nodes:
         raise view.not_found(cluster)
-    return pools.node_records(nodes, view.pods, now=view.now)
+    return node_pools.node_records(nodes, view.pods, now=view.now)
 
 
 @command(app, "resize", table=COLUMNS)
@@ -133,8 +133,8 @@ def resize(
     no_wait: options.NoWait = False,
     quiet: options.Quiet = False,
 ) -> Object:
-    """Give an AKS pool this number of nodes and end its automatic scaling."""
-    azure = required_aks_cluster(aks.place(read_nodes(), subscription, resource_group, aks_cluster))
+    """Set the number of nodes of an AKS pool and disable its autoscaler."""
+    azure = required_aks_cluster(aks.cluster_reference(read_nodes(), subscription, resource_group, aks_cluster))
     pool = azure.pool(name)
     check_least_nodes(pool, target)
 
@@ -145,12 +145,12 @@ def resize(
         pool.count = target
 
     if pool.enable_auto_scaling:
-        # Two operations: the count of a pool belongs to its autoscaler until that is disabled.
+        # Two operations: the count cannot change while the autoscaler is enabled.
         last = no_wait and pool.count == target
-        pool = changed(azure, name, disable_autoscaler, "autoscaler off", wait=not last, quiet=quiet)
+        pool = change_pool(azure, name, disable_autoscaler, "autoscaler off", wait=not last, quiet=quiet)
     if pool.count != target:
-        pool = changed(azure, name, set_count, f"{target} nodes", wait=not no_wait, quiet=quiet)
-    return seen(workspace, read_nodes(), azure_view(azure)).named_record(name)
+        pool = change_pool(azure, name, set_count, f"{target} nodes", wait=not no_wait, quiet=quiet)
+    return current_view(workspace, read_nodes(), azure_view(azure)).named_record(name)
 
 
 @command(app, "auto-scale", table=COLUMNS)
@@ -165,48 +165,48 @@ def auto_scale(
     no_wait: options.NoWait = False,
     quiet: options.Quiet = False,
 ) -> Object:
-    """Let the cluster autoscaler choose the number of nodes of an AKS pool, within bounds."""
+    """Enable the cluster autoscaler of an AKS pool and set its limits."""
     if minimum > maximum:
         raise UsageError(f"--min {minimum} is greater than --max {maximum}")
-    azure = required_aks_cluster(aks.place(read_nodes(), subscription, resource_group, aks_cluster))
+    azure = required_aks_cluster(aks.cluster_reference(read_nodes(), subscription, resource_group, aks_cluster))
     check_least_nodes(azure.pool(name), minimum)
 
     def bound(pool: Any) -> None:
         pool.enable_auto_scaling, pool.min_count, pool.max_count = True, minimum, maximum
 
-    changed(azure, name, bound, f"{minimum} to {maximum} nodes", wait=not no_wait, quiet=quiet)
-    return seen(workspace, read_nodes(), azure_view(azure)).named_record(name)
+    change_pool(azure, name, bound, f"{minimum} to {maximum} nodes", wait=not no_wait, quiet=quiet)
+    return current_view(workspace, read_nodes(), azure_view(azure)).named_record(name)
 
 
-def required_aks_cluster(place: aks.Place | None) -> aks.ManagedCluster:
-    """The AKS cluster. Raises CliError on a cluster elsewhere."""
+def required_aks_cluster(place: aks.ClusterReference | None) -> aks.ManagedCluster:
+    """The AKS cluster. Raises CliError for a cluster outside of Azure."""
     if place is None:
         raise CliError(
-            "this cluster is not on Azure: none of its nodes has a providerID azure:///...; resize its nodes where "
-            "they come from, or name an AKS cluster by --subscription, --resource-group and --aks-cluster"
+            "this cluster is not on Azure: none of its nodes has a providerID azure:///...; resize its node pools "
+            "with its provider's tools, or name an AKS cluster with --subscription, --resource-group and --aks-cluster"
         )
     return aks.ManagedCluster(place)
 
 
 def check_least_nodes(pool: Any, count: int) -> None:
-    """Raises UsageError where the pool cannot be that small."""
+    """Raises UsageError if the pool cannot be that small."""
     if pool.mode == "System" and count == 0:
         raise UsageError(
             f"pool {pool.name} is a system pool, which needs at least one node; run GPU nodes in a pool of mode User"
         )
 
 
-def changed(
+def change_pool(
     azure: aks.ManagedCluster, name: str, edit: Callable[[Any], None], what: str, *, wait: bool, quiet: bool
 ) -> Any:
     """Change the pool; its resource at the end of the operation, or at its start without `wait`."""
-    with shown_progress(f"pool {name}: {what}", quiet) as progress:
-        poller = azure.change(name, edit, follow=wait, busy=lambda words: progress(f"waits: {words}"))
+    with show_progress(f"pool {name}: {what}", quiet) as progress:
+        poller = azure.change(name, edit, follow=wait, busy=lambda message: progress(f"waiting: {message}"))
         return azure.wait(name, poller, progress=progress) if wait else azure.pool(name)
 
 
 @contextmanager
-def shown_progress(title: str, quiet: bool) -> Iterator[Callable[[str], None]]:
+def show_progress(title: str, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Shows the state of an operation: a live line on a terminal, a line at each change elsewhere."""
     if quiet:
         yield lambda state: None

@@ -36,7 +36,7 @@ def convert(
             "-w",
             "--namespace",
             metavar="NAME",
-            help="Namespace. Default: the MPIJob's, or the one that kubectl uses.",
+            help="Namespace. Default: the MPIJob's, or that of kubectl's context.",
         ),
     ] = None,
     experiment: Experiment = None,
@@ -48,7 +48,7 @@ def convert(
     env: Variables = None,
     nfs_server: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=HOST:/PATH", help="Where a file server of Batch AI is now; repeatable."),
+        typer.Option(metavar="NAME=HOST:/PATH", help="Address of a file server of Batch AI today; repeatable."),
     ] = None,
     storage_account_name: StorageAccountName = None,
     storage_account_key: Annotated[
@@ -61,7 +61,7 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    """Print the YAML of a job: its Secrets, where the file has values for them, and the HorovodJob."""
+    """Print the YAML of a job: the Secrets that the file has values for, and the HorovodJob."""
     overrides = manifests.Overrides(
         name=name,
         workspace=workspace,
@@ -83,12 +83,12 @@ def convert(
 def _converted(path: Path, overrides: manifests.Overrides) -> manifests.Submission:
     found = manifests.documents(path)
     if len(found) != 1:
-        raise UsageError(f"{path} has {len(found)} documents; convert each from a file of its own")
+        raise UsageError(f"{path} has {len(found)} documents; convert each from a separate file")
     (document,) = found
     if mpijob.is_mpijob(document):
         return _mpijob(path, document, overrides)
     if document.get("kind") == KIND:
-        raise UsageError(f"{path} has a HorovodJob already; `kubectl apply -f {path}` takes it")
+        raise UsageError(f"{path} already has a HorovodJob; apply it with `kubectl apply -f {path}`")
     if "apiVersion" in document and "kind" in document:
         raise UsageError(f"{path} has kind {document['kind']}; only job.json and MPIJob can be converted")
     key = overrides.storage_key
@@ -99,7 +99,7 @@ def _converted(path: Path, overrides: manifests.Overrides) -> manifests.Submissi
 
 
 def _namespace(overrides: manifests.Overrides) -> str | None:
-    """The namespace that the command line names; a file that is to be applied needs none."""
+    """The namespace of the command line; the output needs none, because kubectl sets it."""
     return kube.resource_name(overrides.workspace, DNS_LABEL_LENGTH) if overrides.workspace is not None else None
 
 

@@ -1,4 +1,4 @@
-"""`hvj doctor`: what a job needs and the cluster lacks, each with the command that mends it."""
+"""`hvj doctor`: what a job needs and the cluster lacks, each with the command that fixes it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,15 +9,15 @@ from pydantic import ValidationError
 
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_cli import kube, manifests, options
-from horovodjob_cli.commands import Outcome, command
+from horovodjob_cli.commands import CommandResult, command
 from horovodjob_cli.diagnosis import gpus, installation, namespace, network, pods, storage
-from horovodjob_cli.diagnosis.facts import Facts, Forbidden, clock
-from horovodjob_cli.diagnosis.finding import Finding, Result
+from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
+from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, current_time
 from horovodjob_cli.errors import NotFound, UsageError
 
-COLUMNS = {"Check": "check", "Result": "result", "Finding": "message", "Command": "command"}
-Check = Callable[[Facts], Iterator[Finding]]
-# In the order in which a job meets them.
+COLUMNS = {"Check": "check", "Result": "result", "Message": "message", "Command": "command"}
+Check = Callable[[Facts], Iterator[CheckResult]]
+# In the order in which they affect a job.
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("definition", installation.definition),
     ("operator", installation.operator),
@@ -39,42 +39,43 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 
 
 @command(app, "doctor", table=COLUMNS)
-def doctor(workspace: options.Workspace = None, config_file: JobFile = None, job: JobName = None) -> Outcome:
-    """Report what a job needs and this cluster lacks, each with the command that mends it.
+def doctor(workspace: options.Workspace = None, config_file: JobFile = None, job: JobName = None) -> CommandResult:
+    """Report what a job needs and this cluster lacks, each with the command that fixes it.
 
-    Without a job, one with GPUs and a share on Azure Files is assumed. The exit code is 1 if anything blocks a job.
+    Without --job or --config-file, assume a job with GPUs and a share on Azure Files. The exit code is 1 if anything
+    blocks a job.
     """
-    facts = gathered(workspace, config_file, job)
-    findings = [finding for name, check in CHECKS for finding in found(name, check, facts)]
-    blocked = any(finding.result is Result.BLOCKS for finding in findings)
-    return Outcome([finding.record() for finding in findings], int(blocked))
+    facts = gather_facts(workspace, config_file, job)
+    results = [result for name, check in CHECKS for result in run_check(name, check, facts)]
+    blocked = any(result.outcome is Outcome.BLOCKS for result in results)
+    return CommandResult([result.record() for result in results], int(blocked))
 
 
-def found(name: str, check: Check, facts: Facts) -> Iterator[Finding]:
-    """Findings of one check, as far as the user may read what it looks at."""
+def run_check(name: str, check: Check, facts: Facts) -> Iterator[CheckResult]:
+    """Results of one check; `not checked` if the user may not read an object that it needs."""
     try:
         yield from check(facts)
     except Forbidden as error:
-        yield Finding(name, Result.NOT_CHECKED, str(error))
+        yield CheckResult(name, Outcome.NOT_CHECKED, str(error))
 
 
-def gathered(workspace: str | None, config_file: Path | None, job: str | None) -> Facts:
-    """What the checks need to know. Raises UsageError, NotFound."""
+def gather_facts(workspace: str | None, config_file: Path | None, job: str | None) -> Facts:
+    """The cluster and the job for the checks. Raises UsageError, NotFound."""
     where = kube.namespace(workspace)
     document: dict[str, Any] | None = None
     secrets: tuple[dict[str, Any], ...] = ()
     if config_file is not None:
-        # The name of a job.json stands on the command line of `job create`.
+        # A job.json has no name: `job create` takes it from the command line.
         submission = manifests.read(config_file, manifests.Overrides(name=job, workspace=workspace))
         document, secrets = submission.job, submission.secrets
         where = document["metadata"]["namespace"]
     elif job is not None:
         document = job_of_cluster(job, where)
-    return Facts(where, document, spec_of(document) if document else None, secrets, clock())
+    return Facts(where, document, spec_of(document) if document else None, secrets, current_time())
 
 
 def job_of_cluster(name: str, namespace: str) -> dict[str, Any] | None:
-    """The job; None where the cluster does not know jobs at all, which a check reports. Raises NotFound."""
+    """The job; None if the cluster does not serve HorovodJobs, which a check reports. Raises NotFound."""
     from kubernetes.client import ApiException
 
     try:

@@ -1,4 +1,4 @@
-"""`hvj experiment`: jobs with one label, and a ConfigMap that stands for an experiment without jobs."""
+"""`hvj experiment`: jobs with the same label, and a ConfigMap that represents an experiment without jobs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 from horovodjob.api.vocabulary import LABEL_EXPERIMENT, ExecutionState
 from horovodjob.batchai import names
-from horovodjob_cli import kube, records
+from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.options import Name, NoWait, Workspace, Yes
-from horovodjob_cli.watching import wait_for_deletion
+from horovodjob_cli.watch import wait_for_deletion
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
 SELECTOR = f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}"
@@ -23,12 +23,12 @@ TABLE = {
     "Succeeded": "jobs.succeeded",
     "Failed": "jobs.failed",
 }
-app = group("Experiments: jobs that belong together.")
+app = group("Experiments: groups of jobs.")
 
 
 @command(app, "create", table=TABLE)
 def create(name: Name, workspace: Workspace = None) -> Any:
-    """Create an experiment; one that exists is shown."""
+    """Create an experiment, or show it if it exists."""
     from kubernetes.client import ApiException
 
     namespace, config_map = kube.namespace(workspace), f"experiment-{kube.resource_name(name)}"
@@ -42,8 +42,8 @@ def create(name: Name, workspace: Workspace = None) -> Any:
         existing = kube.plain(kube.core().read_namespaced_config_map(config_map, namespace))
         if existing["metadata"].get("labels", {}).get(LABEL_EXPERIMENT) != labels[LABEL_EXPERIMENT]:
             raise CliError(
-                f"experiment {name} would be ConfigMap {config_map} in Kubernetes, which is experiment "
-                f"{records.batch_ai_name(existing)} already; choose another name"
+                f"experiment {name} uses the ConfigMap {config_map}, which already belongs to experiment "
+                f"{batchai_records.display_name(existing)}; choose another name"
             ) from None
     return _experiment(name, namespace)
 
@@ -62,7 +62,7 @@ def show(name: Name, workspace: Workspace = None) -> Any:
 
 @command(app, "delete")
 def delete(name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: NoWait = False) -> None:
-    """End and delete the jobs of an experiment, and the experiment; files on a share stay."""
+    """Terminate and delete the jobs of an experiment, and the experiment; files on a share remain."""
     namespace, label = kube.namespace(workspace), names.label_value(name)
     total = _experiment(name, namespace)["jobs"]["total"]
     confirm(f"Delete experiment {name} of workspace {namespace} and its jobs ({total})?", yes)
@@ -85,7 +85,7 @@ def _experiment(name: str, namespace: str) -> kube.Object:
 
 
 def _experiments(namespace: str) -> dict[str, kube.Object]:
-    """Those that were created and those that jobs are labelled with, by label."""
+    """Created experiments and those that labels of jobs name, by label."""
     config_maps = kube.plain(kube.core().list_namespaced_config_map(namespace, label_selector=SELECTOR))["items"]
     created = {each["metadata"]["labels"][LABEL_EXPERIMENT]: each for each in config_maps}
     jobs = defaultdict(list)
@@ -96,13 +96,13 @@ def _experiments(namespace: str) -> dict[str, kube.Object]:
 
 
 def _record(label: str, namespace: str, created: kube.Object | None, jobs: Sequence[kube.Object]) -> kube.Object:
-    states = Counter(records.execution_state(job.get("status", {})) for job in jobs)
-    first = created or min(jobs, key=records.creation_time)
+    states = Counter(batchai_records.execution_state(job.get("status", {})) for job in jobs)
+    first = created or min(jobs, key=batchai_records.creation_time)
     return {
         "id": f"/namespaces/{namespace}/experiments/{label}",
-        "name": records.batch_ai_name(created) if created else label,
+        "name": batchai_records.display_name(created) if created else label,
         "workspace": namespace,
-        "creationTime": records.creation_time(first),
+        "creationTime": batchai_records.creation_time(first),
         "provisioningState": "succeeded",
         "jobs": {"total": len(jobs), **{state.value: states[state.value] for state in ExecutionState}},
     }

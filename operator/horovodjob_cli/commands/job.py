@@ -8,9 +8,11 @@ import typer
 from typer.core import TyperCommand
 
 from horovodjob.batchai.command_line_mounts import CommandLineMounts
-from horovodjob_cli import kube, manifests, records, submission
-from horovodjob_cli.commands import JOB_COMMANDS, Outcome, command, confirm, group
+from horovodjob_cli import batchai_records, job_creation, kube, manifests
+from horovodjob_cli.batchai_records import JOB_TABLE, job_record
+from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError
+from horovodjob_cli.job_wait import wait_for_end
 from horovodjob_cli.options import (
     Cluster,
     ConfigFile,
@@ -25,15 +27,13 @@ from horovodjob_cli.options import (
     Workspace,
     Yes,
 )
-from horovodjob_cli.records import JOB_TABLE, job_record
-from horovodjob_cli.waiting import wait_for_end
-from horovodjob_cli.watching import job_versions, wait_for_deletion
+from horovodjob_cli.watch import job_versions, wait_for_deletion
 
 app = group("Training jobs, their files, logs and nodes.", JOB_COMMANDS)
 
 
 class DryRun(StrEnum):
-    """How far a dry run goes."""
+    """Kinds of dry run."""
 
     NONE = "none"
     CLIENT = "client"
@@ -41,7 +41,7 @@ class DryRun(StrEnum):
 
 
 class _CreateCommand(TyperCommand):
-    """Takes --dry-run without a value too, as kubectl does."""
+    """Also accepts --dry-run without a value, as kubectl does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         values = [*args[1:], None]
@@ -54,7 +54,7 @@ class _CreateCommand(TyperCommand):
 def create(
     config_file: ConfigFile,
     name: Annotated[
-        str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the job, where the file has none.")
+        str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the job, if the file has none.")
     ] = None,
     cluster: Cluster = None,
     experiment: Experiment = None,
@@ -68,31 +68,32 @@ def create(
     env: Variables = None,
     nfs_server: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=HOST:/PATH", help="Where a file server of Batch AI is now; repeatable."),
+        typer.Option(metavar="NAME=HOST:/PATH", help="Address of a file server of Batch AI today; repeatable."),
     ] = None,
     afs_name: Annotated[
         str | None,
-        typer.Option(metavar="SHARE", help="Share of the storage account, mounted beside those of the file."),
+        typer.Option(metavar="SHARE", help="Share of the storage account to mount in addition to those of the file."),
     ] = None,
     afs_mount_path: Annotated[
-        str, typer.Option(metavar="PATH", help="Where, below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
+        str, typer.Option(metavar="PATH", help="Mount path below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
     ] = "afs",
     bfs_name: Annotated[
-        str | None, typer.Option(metavar="CONTAINER", help="Blob container of the storage account, mounted likewise.")
+        str | None, typer.Option(metavar="CONTAINER", help="Blob container of the storage account to mount.")
     ] = None,
     bfs_mount_path: Annotated[
-        str, typer.Option(metavar="PATH", help="Where, below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
+        str, typer.Option(metavar="PATH", help="Mount path below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
     ] = "bfs",
     nfs: Annotated[
-        str | None, typer.Option(metavar="NAME", help="File server, mounted likewise; --nfs-server says where it is.")
+        str | None, typer.Option(metavar="NAME", help="File server to mount; --nfs-server sets its address.")
     ] = None,
     nfs_mount_path: Annotated[
-        str, typer.Option(metavar="PATH", help="Where, below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
+        str, typer.Option(metavar="PATH", help="Mount path below $AZ_BATCHAI_JOB_MOUNT_ROOT.")
     ] = "nfs",
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its code.")] = False,
     quiet: Quiet = False,
     dry_run: Annotated[
-        DryRun, typer.Option(help="Create nothing: print the resource (client), or have the API server check it too.")
+        DryRun,
+        typer.Option(help="Create nothing: print the resource (client), or validate it with the API server (server)."),
     ] = DryRun.NONE,
 ) -> Any:
     """Create a job from Batch AI's job.json, or from a HorovodJob in YAML or JSON."""
@@ -114,14 +115,14 @@ def create(
     for warning in submitted.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     if dry_run is not DryRun.CLIENT:
-        submission.check(submitted)
+        job_creation.check(submitted)
     if dry_run is not DryRun.NONE:
         return submitted.job
-    job = submission.create(submitted)
+    job = job_creation.create(submitted)
     if not wait:
         return job_record(job)
     job = wait_for_end(job, quiet=quiet)
-    return Outcome(job_record(job), records.exit_code(job))
+    return CommandResult(job_record(job), batchai_records.exit_code(job))
 
 
 @command(app, "show", table=JOB_TABLE)
@@ -146,20 +147,20 @@ def wait(
 ) -> None:
     """Wait for a job's end and exit with its exit code, or 255 if it failed without one."""
     job = wait_for_end(kube.job(name, workspace, experiment), quiet=quiet)
-    raise typer.Exit(records.exit_code(job))
+    raise typer.Exit(batchai_records.exit_code(job))
 
 
 @command(app, "terminate", table=JOB_TABLE)
 def terminate(
     name: Name, workspace: Workspace = None, experiment: Experiment = None, yes: Yes = False, no_wait: NoWait = False
 ) -> Any:
-    """End a job; its record, logs and files stay."""
+    """Terminate a job; its record, logs and files remain."""
     job = kube.job(name, workspace, experiment)
-    if not records.is_finished(job):
+    if not batchai_records.is_finished(job):
         confirm(f"Terminate job {name}?", yes)
         job = kube.patch_job(job, {"runPolicy": {"terminate": True}})
         if not no_wait:
-            job = next(version for version in job_versions(job) if records.is_finished(version))
+            job = next(version for version in job_versions(job) if batchai_records.is_finished(version))
     return job_record(job)
 
 
@@ -171,7 +172,7 @@ def suspend(name: Name, workspace: Workspace = None, experiment: Experiment = No
 
 @command(app, "resume", table=JOB_TABLE)
 def resume(name: Name, workspace: Workspace = None, experiment: Experiment = None) -> Any:
-    """Start a suspended job again, from its last checkpoint if its program keeps one."""
+    """Resume a suspended job, from its last checkpoint if its program writes one."""
     return job_record(kube.patch_job(_unfinished(name, workspace, experiment), {"runPolicy": {"suspend": False}}))
 
 
@@ -188,7 +189,7 @@ def scale(
 
 def _unfinished(name: str, workspace: str | None, experiment: str | None) -> dict[str, Any]:
     job = kube.job(name, workspace, experiment)
-    if records.is_finished(job):
+    if batchai_records.is_finished(job):
         raise CliError(f"job {name} has ended ({job['status']['phase']}) and cannot change; create it again")
     return job
 
@@ -197,7 +198,7 @@ def _unfinished(name: str, workspace: str | None, experiment: str | None) -> dic
 def delete(
     name: Name, workspace: Workspace = None, experiment: Experiment = None, yes: Yes = False, no_wait: NoWait = False
 ) -> None:
-    """End and delete a job; its files stay."""
+    """Terminate and delete a job; its files remain."""
     job = kube.job(name, workspace, experiment)
     confirm(f"Delete job {name} of workspace {job['metadata']['namespace']}?", yes)
     kube.delete_job(job)

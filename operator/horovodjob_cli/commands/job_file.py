@@ -10,12 +10,12 @@ import typer
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.errors import DirectoryNotFound
-from horovodjob_cli import kube, records
+from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.job_files import STDOUTERR, End, opened, with_output
+from horovodjob_cli.file_transfers import download_to
+from horovodjob_cli.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
 from horovodjob_cli.options import Experiment, JobName, Quiet, Workspace
 from horovodjob_cli.shares import FILE_TABLE, TRANSFER_TABLE, file_record, with_account
-from horovodjob_cli.transfers import download_to
 
 app = group("Files of a job on its share, also after its pods are deleted.")
 DirectoryId = Annotated[
@@ -37,17 +37,17 @@ def list_(
     job: JobName,
     directory_id: DirectoryId = STDOUTERR,
     path: RelativePath = ".",
-    expiry: Annotated[int, typer.Option("--expiry", min=1, help="Minutes for which the links of the JSON work.")] = 60,
+    expiry: Annotated[int, typer.Option("--expiry", min=1, help="Minutes until the links in the JSON expire.")] = 60,
     workspace: Workspace = None,
     experiment: Experiment = None,
 ) -> Any:
     """List the files of an output directory."""
     found = kube.job(job, workspace, experiment)
-    with opened(found, directory_id, path, account) as place:
+    with open_directory(found, directory_id, path, account) as place:
         try:
             entries = place.store.entries(place.path)
         except DirectoryNotFound:
-            if records.is_finished(found) or path != ".":
+            if batchai_records.is_finished(found) or path != ".":
                 raise
             sys.stderr.write(f"job {job} has not written files yet\n")
             return []
@@ -70,13 +70,13 @@ def stream(
     workspace: Workspace = None,
     experiment: Experiment = None,
 ) -> None:
-    """Print a file as it grows, until the job has ended and all of the file is printed."""
+    """Print a file as it grows, until the job has ended and the whole file is printed."""
     from horovodjob.azurefiles.tail import tail
 
-    found = with_output(kube.job(job, workspace, experiment))
-    with opened(found, directory_id, path, account) as place:
-        end = End(found)
-        for text in tail(place.store, f"{place.path}/{file_name}", end.has_come, sleep=end.wait):
+    found = job_with_output(kube.job(job, workspace, experiment))
+    with open_directory(found, directory_id, path, account) as place:
+        end = JobEnd(found)
+        for text in tail(place.store, f"{place.path}/{file_name}", end.has_ended, sleep=end.wait):
             sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
             sys.stdout.buffer.flush()
 
@@ -87,12 +87,12 @@ def download(
     account: Options,
     job: JobName,
     file_name: Annotated[
-        str | None, typer.Option("--file-name", "-f", help="File or directory. Default: all of the directory.")
+        str | None, typer.Option("--file-name", "-f", help="File or directory. Default: the whole directory.")
     ] = None,
     directory_id: DirectoryId = STDOUTERR,
     path: RelativePath = ".",
     destination: Annotated[
-        Path, typer.Option("--dest", help="Directory, or the new file's path. Default: the current directory.")
+        Path, typer.Option("--dest", help="Directory or path of the new file. Default: the current directory.")
     ] = Path(),
     workspace: Workspace = None,
     experiment: Experiment = None,
@@ -100,5 +100,5 @@ def download(
 ) -> Any:
     """Download a file of an output directory, or all of it."""
     found = kube.job(job, workspace, experiment)
-    with opened(found, directory_id, f"{path}/{file_name or ''}", account) as place:
+    with open_directory(found, directory_id, f"{path}/{file_name or ''}", account) as place:
         return download_to(destination, place.store, place.path, name=directory_id, quiet=quiet)

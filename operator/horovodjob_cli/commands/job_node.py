@@ -1,4 +1,4 @@
-"""`hvj job node`: where a job runs, and commands there."""
+"""`hvj job node`: the nodes and pods of a job, and commands in them."""
 
 import sys
 from typing import Annotated, Any
@@ -39,17 +39,17 @@ def _record(pod: kube.Object) -> kube.Object:
 def exec_(
     job: JobName,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND [ARGS]...]", help="What runs, after --.")
+        list[str] | None, typer.Argument(metavar="[-- COMMAND [ARGS]...]", help="Command to run, after --.")
     ] = None,
     node_id: Annotated[
         str | None,
-        typer.Option("--node-id", "-n", help="Node, pod, or worker-0 and the like. Default: the first worker."),
+        typer.Option("--node-id", "-n", help="Node, pod, or a name such as worker-0. Default: the first worker."),
     ] = None,
     shell_command: Annotated[
-        str | None, typer.Option("--exec", help="The command as one text, which a shell takes apart.")
+        str | None, typer.Option("--exec", help="The command as one string, which a shell parses.")
     ] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
-    tty: Annotated[bool, typer.Option("--tty", "-t", help="Run it in a terminal, as a shell needs.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal.")] = False,
     address: Annotated[list[str] | None, typer.Option("--address", "-L", hidden=True)] = None,
     workspace: Workspace = None,
     experiment: Experiment = None,
@@ -60,7 +60,7 @@ def exec_(
     if bool(arguments) == bool(shell_command):
         raise UsageError("name one command, as in `hvj job node exec -j JOB -- nvidia-smi`")
     if tty and not sys.stdin.isatty():
-        raise UsageError("--tty needs a terminal, and standard input is none")
+        raise UsageError("--tty needs a terminal, and standard input is not one")
     pod = _chosen(kube.job(job, workspace, experiment), node_id)
     words = arguments or ["/bin/sh", "-c", str(shell_command)]
     raise typer.Exit(pod_exec.run(pod, words, stdin=stdin, tty=tty))
@@ -73,10 +73,10 @@ def _chosen(job: kube.Object, node_id: str | None) -> kube.Object:
         pod for pod in pods if node_id in (None, pod["metadata"]["name"], source(pod), pod["spec"].get("nodeName"))
     ]
     if node_id is not None and not named:
-        raise NotFound(f"job {name} has no pod {node_id} and none on such a node; see `hvj job node list -j {name}`")
+        raise NotFound(f"job {name} has no pod {node_id} and no pod on such a node; see `hvj job node list -j {name}`")
     running = [pod for pod in named if pod.get("status", {}).get("phase") == "Running"]
     if not running:
-        raise CliError(f"no pod of job {name} runs there now; see `hvj job node list -j {name}`")
+        raise CliError(f"no pod of job {name} is running there; see `hvj job node list -j {name}`")
     return running[0]
 
 

@@ -1,4 +1,4 @@
-"""`hvj storage`: shares, directories and files on Azure Files, by the options of `az storage`."""
+"""`hvj storage`: shares, directories and files on Azure Files, with the options of `az storage`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +10,7 @@ from horovodjob.azurefiles.files import joined
 from horovodjob.azurefiles.location import share_path
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import UsageError
+from horovodjob_cli.file_transfers import download_to, progress_bars
 from horovodjob_cli.options import Name, Quiet
 from horovodjob_cli.shares import (
     FILE_TABLE,
@@ -20,7 +21,6 @@ from horovodjob_cli.shares import (
     transfer_record,
     with_account,
 )
-from horovodjob_cli.transfers import download_to, progress_bars
 
 app = group("Shares, directories and files on Azure Files.")
 share = group("Shares.")
@@ -36,9 +36,9 @@ app.add_typer(file, name="file")
 def create_share(
     account: Options,
     name: Name,
-    quota: Annotated[int | None, typer.Option(min=1, max=102400, help="Largest size of the share in GiB.")] = None,
+    quota: Annotated[int | None, typer.Option(min=1, max=102400, help="Maximum size of the share in GiB.")] = None,
 ) -> Any:
-    """Create a share; `created` is false for one that exists."""
+    """Create a share; `created` is false if it exists."""
     return {"created": open_share(name, account).create(quota)}
 
 
@@ -49,7 +49,7 @@ def create_directory(
     name: Name,
     share_name: ShareName,
 ) -> Any:
-    """Create a directory and its parents; `created` is false for one that exists."""
+    """Create a directory and its parents; `created` is false if it exists."""
     return {"created": open_share(share_name, account).create_directory(share_path(name))}
 
 
@@ -59,12 +59,10 @@ def upload(
     account: Options,
     source: Annotated[Path, typer.Option("--source", help="File or directory to upload.", show_default=False)],
     share_name: ShareName,
-    path: Annotated[
-        str, typer.Option("--path", "-p", help="Where on the share: a directory, or the new file's path.")
-    ] = "",
+    path: Annotated[str, typer.Option("--path", "-p", help="Directory on the share, or path of the new file.")] = "",
     quiet: Quiet = False,
 ) -> Any:
-    """Upload a file, or a directory with all that is in it; it appears when it is complete."""
+    """Upload a file or a whole directory; a file appears on the share when it is complete."""
     from horovodjob.azurefiles.upload import upload_directory, upload_file
 
     target = share_path(path)
@@ -85,11 +83,11 @@ def download(
     path: Annotated[str, typer.Option("--path", "-p", help="File or directory of the share.", show_default=False)],
     share_name: ShareName,
     destination: Annotated[
-        Path, typer.Option("--dest", help="Directory, or the new file's path. Default: the current directory.")
+        Path, typer.Option("--dest", help="Directory or path of the new file. Default: the current directory.")
     ] = Path(),
     quiet: Quiet = False,
 ) -> Any:
-    """Download a file, or a directory with all that is in it; one that broke off is resumed."""
+    """Download a file or a whole directory; resume an interrupted download."""
     return download_to(destination, open_share(share_name, account), share_path(path), name=share_name, quiet=quiet)
 
 

@@ -1,15 +1,15 @@
-"""`hvj workspace`: namespaces. Only one that hvj has labelled is ever deleted."""
+"""`hvj workspace`: namespaces. hvj deletes only namespaces with its own label."""
 
 from typing import Annotated, Any
 
 import typer
 
 from horovodjob.batchai import names
-from horovodjob_cli import kube, records
+from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.options import NoWait, Yes
-from horovodjob_cli.watching import wait_for_namespace_deletion
+from horovodjob_cli.watch import wait_for_namespace_deletion
 
 LABEL = "horovodjob.dev/workspace"
 TABLE = {"Name": "name", "Namespace": "namespace", "State": "provisioningState", "Created": "creationTime"}
@@ -23,7 +23,7 @@ app = group("Workspaces: namespaces for experiments and jobs.")
 def create(
     workspace: Workspace, location: Annotated[str | None, typer.Option("--location", "-l", hidden=True)] = None
 ) -> Any:
-    """Create a workspace; one that exists is shown."""
+    """Create a workspace, or show it if it exists."""
     from kubernetes.client import ApiException
 
     name = kube.namespace(workspace)
@@ -38,7 +38,7 @@ def create(
     existing = _namespace(workspace, name)
     if not _is_workspace(existing):
         raise CliError(
-            f"namespace {name} exists and was not created by hvj; use it as it is with -w {name}, or label it with "
+            f"namespace {name} exists and was not created by hvj; use it unchanged with -w {name}, or label it with "
             f"`kubectl label namespace {name} {LABEL}={name}` so that hvj can also delete it"
         )
     return _record(existing)
@@ -58,7 +58,7 @@ def show(workspace: Workspace) -> Any:
 
 @command(app, "delete")
 def delete(workspace: Workspace, yes: Yes = False, no_wait: NoWait = False) -> None:
-    """Delete a workspace with its experiments and jobs; files on a share stay."""
+    """Delete a workspace with its experiments and jobs; files on a share remain."""
     namespace = _namespace(workspace, kube.namespace(workspace))
     name = namespace["metadata"]["name"]
     if not _is_workspace(namespace):
@@ -66,7 +66,7 @@ def delete(workspace: Workspace, yes: Yes = False, no_wait: NoWait = False) -> N
             f"namespace {name} was not created by hvj, which deletes only its own; delete it with "
             f"`kubectl delete namespace {name}`"
         )
-    confirm(f"Delete workspace {workspace} with all that namespace {name} has?", yes)
+    confirm(f"Delete workspace {workspace} and everything in namespace {name}?", yes)
     kube.core().delete_namespace(name, body={"preconditions": {"uid": namespace["metadata"]["uid"]}})
     if not no_wait:
         wait_for_namespace_deletion(namespace)
@@ -81,7 +81,7 @@ def _namespace(workspace: str, name: str) -> kube.Object:
         if error.status != 404:
             raise
         found = {}
-    if not found or not kube.is_called(found, workspace):
+    if not found or not kube.has_name(found, workspace):
         raise NotFound(f"workspace {workspace} does not exist; see `hvj workspace list`")
     return found
 
@@ -94,8 +94,8 @@ def _record(namespace: kube.Object) -> kube.Object:
     metadata = namespace["metadata"]
     return {
         "id": f"/namespaces/{metadata['name']}",
-        "name": records.batch_ai_name(namespace),
+        "name": batchai_records.display_name(namespace),
         "namespace": metadata["name"],
-        "creationTime": records.creation_time(namespace),
+        "creationTime": batchai_records.creation_time(namespace),
         "provisioningState": "deleting" if metadata.get("deletionTimestamp") else "succeeded",
     }

@@ -1,1 +1,4 @@
-"""What `hvj doctor` checks, a module for each subject. A check reads through `Facts` and gives findings."""
+"""The checks of `hvj doctor`, one module for each subject.
+
+A check reads the cluster through `Facts` and yields results.
+"""

@@ -1,11 +1,11 @@
-"""GPUs: nodes that have them, or a pool that grows by such nodes, and the device plugin."""
+"""GPUs: nodes with GPUs, or an autoscaled pool of such nodes, and the device plugin."""
 
 from collections.abc import Iterator
 
 from horovodjob.api.vocabulary import AKS_POOL_LABEL, GPU_RESOURCE
-from horovodjob_cli import aks, pools
-from horovodjob_cli.diagnosis.facts import Facts, Forbidden, Object, matches, named
-from horovodjob_cli.diagnosis.finding import Finding, Result
+from horovodjob_cli import aks, node_pools
+from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
+from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, Object, join_names, matches
 from horovodjob_cli.errors import CliError
 
 ADD_POOL = (
@@ -15,59 +15,59 @@ ADD_POOL = (
 )
 DEVICE_PLUGIN = "kubectl apply -f manifests/aks/nvidia-device-plugin.yaml"
 BLOCKING = ("NoSchedule", "NoExecute")
-# What the operator lets workers with GPUs tolerate, and with spec.spot.
+# The taints that the operator lets workers with GPUs tolerate, and those with spec.spot.
 TOLERATED = ("sku", GPU_RESOURCE)
 SPOT_TAINT = "kubernetes.azure.com/scalesetpriority"
 
 
-def gpus(facts: Facts) -> Iterator[Finding]:
-    """There are nodes with enough GPUs for the workers, or a pool that makes them."""
+def gpus(facts: Facts) -> Iterator[CheckResult]:
+    """There are nodes with enough GPUs for the workers, or a pool that adds them."""
     each = facts.spec.worker.gpus if facts.spec else 1
     if each == 0:
-        yield Finding("GPUs", Result.OK, f"{facts.subject} asks for none (worker.gpus: 0)")
+        yield CheckResult("GPUs", Outcome.OK, f"{facts.subject} requests none (worker.gpus: 0)")
         return
     nodes = worker_nodes(facts)
     if not nodes:
-        yield from no_nodes(facts)
+        yield from no_gpu_nodes(facts)
         return
-    bare = [node["metadata"]["name"] for node in nodes if not pools.gpus(node, "capacity")]
+    bare = [node["metadata"]["name"] for node in nodes if not node_pools.gpus(node, "capacity")]
     if bare:
         yield no_device_plugin(facts, bare)
     if len(bare) == len(nodes):
         return
     if excluded := [node for node in nodes if untolerated(facts, node)]:
         yield from untolerated_taints(facts, excluded)
-    yield room(facts, nodes, each)
+    yield node_capacity(facts, nodes, each)
 
 
 def worker_nodes(facts: Facts) -> list[Object]:
-    """Nodes that the job's pool and node selector take, with GPUs if workers need them."""
+    """Nodes that match the job's pool and node selector, with GPUs if workers need them."""
     selector = dict(facts.spec.node_selector or {}) if facts.spec else {}
     if facts.spec and facts.spec.pool:
         selector[AKS_POOL_LABEL] = facts.spec.pool
     chosen = [node for node in facts.nodes if matches(node["metadata"].get("labels") or {}, selector)]
     needs_gpus = facts.spec is None or facts.spec.worker.gpus > 0
-    return [node for node in chosen if pools.is_gpu_node(node)] if needs_gpus else chosen
+    return [node for node in chosen if node_pools.is_gpu_node(node)] if needs_gpus else chosen
 
 
-def no_nodes(facts: Facts) -> Iterator[Finding]:
-    """No node has GPUs: a pool may make them when a job needs them."""
+def no_gpu_nodes(facts: Facts) -> Iterator[CheckResult]:
+    """No node has GPUs: an autoscaled pool may add one when a job needs it."""
     pool = facts.spec.pool if facts.spec and facts.spec.pool else None
     what = f"no node of pool {pool} has a GPU" if pool else "no node has a GPU"
-    place = aks.place(facts.nodes, None, None, None)
+    place = aks.cluster_reference(facts.nodes, None, None, None)
     unknown = ""
     if place:
         try:
             cluster = aks.ManagedCluster(place)
-            growing = [each for each in cluster.pools() if grows_by_gpus(each) and pool in (None, each.name)]
+            growing = [each for each in cluster.pools() if autoscales_gpus(each) and pool in (None, each.name)]
         except CliError as error:
-            unknown, growing = f"; whether a pool of AKS grows is not known: {error}", []
+            unknown, growing = f"; autoscaling of the AKS pools is unknown: {error}", []
         if growing:
-            names = named([f"{each.name} (up to {each.max_count} nodes)" for each in growing])
-            yield Finding("GPUs", Result.OK, f"{what} now, and the autoscaler adds nodes to {names}")
+            names = join_names([f"{each.name} (up to {each.max_count} nodes)" for each in growing])
+            yield CheckResult("GPUs", Outcome.OK, f"{what} now, and the autoscaler adds nodes to {names}")
             return
     elif has_karpenter(facts):
-        yield Finding("GPUs", Result.WARNING, f"{what} now; Karpenter may add one", "kubectl get nodepools")
+        yield CheckResult("GPUs", Outcome.WARNING, f"{what} now; Karpenter may add one", "kubectl get nodepools")
         return
     message = f"{what}, and no autoscaled pool is known{unknown}; jobs with worker.gpus: 0 run without"
     command = ADD_POOL.format(
@@ -75,13 +75,13 @@ def no_nodes(facts: Facts) -> Iterator[Finding]:
         cluster=(place and place.cluster) or "<cluster>",
         pool=pool or "gpunp",
     )
-    yield Finding("GPUs", Result.BLOCKS, message, command)
+    yield CheckResult("GPUs", Outcome.BLOCKS, message, command)
 
 
-def grows_by_gpus(pool: object) -> bool:
+def autoscales_gpus(pool: object) -> bool:
     """Whether the cluster autoscaler adds GPU nodes to an AKS pool."""
     size, most = getattr(pool, "vm_size", None) or "", getattr(pool, "max_count", None) or 0
-    return bool(getattr(pool, "enable_auto_scaling", False) and most and pools.GPU_VM_SIZE.match(size))
+    return bool(getattr(pool, "enable_auto_scaling", False) and most and node_pools.GPU_VM_SIZE.match(size))
 
 
 def has_karpenter(facts: Facts) -> bool:
@@ -91,11 +91,9 @@ def has_karpenter(facts: Facts) -> bool:
         return False
 
 
-def no_device_plugin(facts: Facts, nodes: list[str]) -> Finding:
-    """Nodes with GPUs that they do not offer: the plugin is missing, or fails."""
-    message = (
-        f"node {named(nodes)} has a GPU, and Kubernetes does not know of it: {GPU_RESOURCE} is not in its capacity"
-    )
+def no_device_plugin(facts: Facts, nodes: list[str]) -> CheckResult:
+    """Nodes that do not advertise their GPUs: the device plugin is missing or fails."""
+    message = f"node {join_names(nodes)} has a GPU but does not advertise it: {GPU_RESOURCE} is not in its capacity"
     try:
         plugins = [each for each in facts.daemon_sets if "nvidia" in each["metadata"]["name"] and is_plugin(each)]
     except Forbidden:
@@ -103,8 +101,10 @@ def no_device_plugin(facts: Facts, nodes: list[str]) -> Finding:
     if plugins:
         namespace, name = plugins[0]["metadata"]["namespace"], plugins[0]["metadata"]["name"]
         command = f"kubectl describe daemonset {name} -n {namespace}"
-        return Finding("device plugin", Result.BLOCKS, f"{message}; DaemonSet {name} does not run there", command)
-    return Finding("device plugin", Result.BLOCKS, f"{message}; the NVIDIA device plugin is missing", DEVICE_PLUGIN)
+        return CheckResult("device plugin", Outcome.BLOCKS, f"{message}; DaemonSet {name} does not run there", command)
+    return CheckResult(
+        "device plugin", Outcome.BLOCKS, f"{message}; the NVIDIA device plugin is missing", DEVICE_PLUGIN
+    )
 
 
 def is_plugin(daemon_set: Object) -> bool:
@@ -112,42 +112,42 @@ def is_plugin(daemon_set: Object) -> bool:
 
 
 def untolerated(facts: Facts, node: Object) -> list[Object]:
-    """Taints of the node that keep the workers away."""
+    """Taints of the node that the workers do not tolerate."""
     spec = facts.spec
     keys = {*TOLERATED, *([SPOT_TAINT] if spec is None or spec.spot else [])}
     own = (spec.tolerations if spec else None) or ()
     everything = any(toleration.key is None for toleration in own)
     keys |= {toleration.key for toleration in own if toleration.key}
-    blocking = [taint for taint in pools.taints(node) if taint["effect"] in BLOCKING]
-    # The node controller's own taints come and go with the state of the node.
+    blocking = [taint for taint in node_pools.taints(node) if taint["effect"] in BLOCKING]
+    # The node controller adds and removes its own taints with the state of the node.
     lasting = [taint for taint in blocking if not taint["key"].startswith("node.kubernetes.io/")]
     return [] if everything else [taint for taint in lasting if taint["key"] not in keys]
 
 
-def untolerated_taints(facts: Facts, nodes: list[Object]) -> Iterator[Finding]:
-    """Nodes that the workers cannot use, with their taint."""
+def untolerated_taints(facts: Facts, nodes: list[Object]) -> Iterator[CheckResult]:
+    """Nodes that the workers cannot use because of a taint."""
     names = [node["metadata"]["name"] for node in nodes]
     taint = untolerated(facts, nodes[0])[0]
     text = f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
     remedy = "set spec.spot: true" if taint["key"] == SPOT_TAINT else "add it to spec.tolerations"
-    blocks = Result.BLOCKS if facts.job else Result.WARNING
-    message = f"node {named(names)} has the taint {text}, which {facts.subject} does not tolerate; {remedy}"
-    yield Finding("GPUs", blocks, message, f"kubectl taint nodes {names[0]} {taint['key']}-")
+    blocks = Outcome.BLOCKS if facts.job else Outcome.WARNING
+    message = f"node {join_names(names)} has the taint {text}, which {facts.subject} does not tolerate; {remedy}"
+    yield CheckResult("GPUs", blocks, message, f"kubectl taint nodes {names[0]} {taint['key']}-")
 
 
-def room(facts: Facts, nodes: list[Object], each: int) -> Finding:
-    """The nodes against the number of workers; other pods are left out, because they may end."""
+def node_capacity(facts: Facts, nodes: list[Object], each: int) -> CheckResult:
+    """Compares the GPUs of the nodes with the number of workers; ignores other pods, because they may end."""
     usable = [node for node in nodes if not untolerated(facts, node)]
-    places = sum(pools.gpus(node, "capacity") // each for node in usable)
-    total = sum(pools.gpus(node, "capacity") for node in usable)
+    places = sum(node_pools.gpus(node, "capacity") // each for node in usable)
+    total = sum(node_pools.gpus(node, "capacity") for node in usable)
     wanted = facts.spec.worker.replicas if facts.spec else 1
     have = f"{len(usable)} nodes with {total} GPUs"
     if places >= wanted:
-        return Finding("GPUs", Result.OK, f"{have} for {wanted} workers with {each} each" if facts.spec else have)
+        return CheckResult("GPUs", Outcome.OK, f"{have} for {wanted} workers with {each} each" if facts.spec else have)
     message = f"{facts.subject} needs {wanted} workers with {each} GPUs each; {have} have room for {places}"
-    pool = (facts.spec and facts.spec.pool) or pools.pool_name(nodes[0])
-    if aks.place(nodes, None, None, None):
-        return Finding(
-            "GPUs", Result.WARNING, f"{message}, unless the pool grows", f"hvj cluster resize -n {pool} -t {wanted}"
+    pool = (facts.spec and facts.spec.pool) or node_pools.pool_name(nodes[0])
+    if aks.cluster_reference(nodes, None, None, None):
+        return CheckResult(
+            "GPUs", Outcome.WARNING, f"{message}, unless the pool grows", f"hvj cluster resize -n {pool} -t {wanted}"
         )
-    return Finding("GPUs", Result.BLOCKS, message, f"hvj cluster resize -n {pool} -t {wanted}")
+    return CheckResult("GPUs", Outcome.BLOCKS, message, f"hvj cluster resize -n {pool} -t {wanted}")

@@ -5,14 +5,14 @@ from decimal import Decimal
 
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.vocabulary import GPU_RESOURCE, PodSecurity
-from horovodjob_cli.diagnosis.facts import Facts, Object
-from horovodjob_cli.diagnosis.finding import Finding, Result
+from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
+from horovodjob_cli.diagnosis.cluster_facts import Facts, Object
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 LEVELS = ("privileged", "baseline", "restricted")
 
 
-def quota(facts: Facts) -> Iterator[Finding]:
+def quota(facts: Facts) -> Iterator[CheckResult]:
     """Every ResourceQuota of the namespace leaves room for the job."""
     quotas = facts.list(f"/api/v1/namespaces/{facts.namespace}/resourcequotas")
     needs = job_needs(facts.spec)
@@ -21,14 +21,14 @@ def quota(facts: Facts) -> Iterator[Finding]:
         name = each["metadata"]["name"]
         message = f"ResourceQuota {name} in namespace {facts.namespace} leaves no room for {facts.subject}: {line}"
         command = f"kubectl edit resourcequota {name} -n {facts.namespace}"
-        yield Finding("quota", Result.BLOCKS, message, command)
+        yield CheckResult("quota", Outcome.BLOCKS, message, command)
     if not short:
         count = f"{len(quotas)} ResourceQuotas leave" if quotas else "no ResourceQuota limits"
-        yield Finding("quota", Result.OK, f"{count} {'room for ' if quotas else ''}{facts.subject}")
+        yield CheckResult("quota", Outcome.OK, f"{count} {'room for ' if quotas else ''}{facts.subject}")
 
 
 def shortages(quota: Object, needs: dict[str, Decimal]) -> list[str]:
-    """What the quota has too little of."""
+    """The resources that exceed the quota."""
     from kubernetes.utils.quantity import parse_quantity
 
     hard = quota.get("status", {}).get("hard") or quota["spec"].get("hard") or {}
@@ -42,7 +42,7 @@ def shortages(quota: Object, needs: dict[str, Decimal]) -> list[str]:
 
 
 def job_needs(spec: HorovodJobSpec | None) -> dict[str, Decimal]:
-    """What the pods of a job count in a quota; of a job that is not known, the least."""
+    """What the pods of a job count in a quota; without a job, the minimum."""
     if spec is None:
         return {"pods": Decimal(2), f"requests.{GPU_RESOURCE}": Decimal(1)}
     replicas = spec.worker.replicas
@@ -70,12 +70,12 @@ def plain(amount: Decimal) -> str:
     return f"{amount.normalize():f}"
 
 
-def pod_security(facts: Facts) -> Iterator[Finding]:
-    """The namespace admits pods of the level that the job keeps to."""
+def pod_security(facts: Facts) -> Iterator[CheckResult]:
+    """The namespace admits pods of the job's Pod Security level."""
     namespace = facts.get(f"/api/v1/namespaces/{facts.namespace}")
     if namespace is None:
         message = f"namespace {facts.namespace} does not exist"
-        yield Finding("namespace", Result.BLOCKS, message, f"hvj workspace create -n {facts.namespace}")
+        yield CheckResult("namespace", Outcome.BLOCKS, message, f"hvj workspace create -n {facts.namespace}")
         return
     enforced = (namespace["metadata"].get("labels") or {}).get(ENFORCE, "privileged")
     wanted, why = required_level(facts.spec)
@@ -85,15 +85,15 @@ def pod_security(facts: Facts) -> Iterator[Finding]:
             f"{wanted}: {why}"
         )
         command = f"kubectl label namespace {facts.namespace} {ENFORCE}={wanted} --overwrite"
-        yield Finding("Pod Security", Result.BLOCKS, message, command)
+        yield CheckResult("Pod Security", Outcome.BLOCKS, message, command)
     else:
-        yield Finding(
-            "Pod Security", Result.OK, f"namespace {facts.namespace} enforces {enforced}: {wanted} is admitted"
+        yield CheckResult(
+            "Pod Security", Outcome.OK, f"namespace {facts.namespace} enforces {enforced}: {wanted} is admitted"
         )
 
 
 def required_level(spec: HorovodJobSpec | None) -> tuple[str, str]:
-    """The strictest level that admits the job's pods, and the field that decides it."""
+    """The strictest level that admits the job's pods, and the field that determines it."""
     if spec is None:
         return "restricted", "podSecurity: Restricted is the default"
     for volume in spec.volumes or ():
@@ -108,7 +108,7 @@ def required_level(spec: HorovodJobSpec | None) -> tuple[str, str]:
         for volume in spec.volumes or ():
             if "nfs" in (source := volume.model_dump(exclude_none=True, by_alias=True)):
                 return "baseline", f"volume {source['name']} is of type nfs"
-        # The CSI driver has no NFS for volumes of a pod itself, so such a share is a volume of type nfs.
+        # The CSI driver supports no NFS in inline volumes, so such a share is a volume of type nfs.
         for share in spec.azure_files or ():
             if share.protocol == "nfs":
                 return "baseline", f"azureFiles {share.name} is mounted over NFS"

@@ -1,12 +1,12 @@
-"""NetworkPolicies: whether the cluster's network enforces them."""
+"""NetworkPolicies: whether the network plugin enforces them."""
 
 from collections.abc import Iterator
 
 from horovodjob_cli import aks
-from horovodjob_cli.diagnosis.facts import Facts, named
-from horovodjob_cli.diagnosis.finding import Finding, Result
+from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
+from horovodjob_cli.diagnosis.cluster_facts import Facts, join_names
 
-# Names of DaemonSets of networks that enforce NetworkPolicies, and of those that do not by themselves.
+# DaemonSets of network plugins that enforce NetworkPolicies, and of plugins that do not by themselves.
 ENFORCING = (
     "calico-node",
     "canal",
@@ -26,20 +26,19 @@ ENABLE_ON_AKS = (
 ENABLE = "kubectl apply -f https://raw.githubusercontent.com/projectcalico/calico/v3.31.0/manifests/canal.yaml"
 
 
-def network_policies(facts: Facts) -> Iterator[Finding]:
-    """A network that enforces NetworkPolicies runs; a job works without, and is open to other pods."""
+def network_policies(facts: Facts) -> Iterator[CheckResult]:
+    """A network plugin enforces NetworkPolicies. Without one, jobs run and are open to other pods."""
     if facts.spec and not facts.spec.network.isolate:
-        yield Finding("NetworkPolicy", Result.OK, f"{facts.subject} asks for none (network.isolate: false)")
+        yield CheckResult("NetworkPolicy", Outcome.OK, f"{facts.subject} requests none (network.isolate: false)")
         return
     names = {daemon_set["metadata"]["name"] for daemon_set in facts.daemon_sets}
     if found := sorted(names & set(ENFORCING)):
-        yield Finding("NetworkPolicy", Result.OK, f"enforced by {named(found)}")
+        yield CheckResult("NetworkPolicy", Outcome.OK, f"enforced by {join_names(found)}")
     elif found := sorted(names & set(IGNORING)):
-        message = (
-            f"not enforced: the network ({named(found)}) ignores NetworkPolicies, so any pod reaches those of a job"
-        )
-        command = ENABLE_ON_AKS if aks.place(facts.nodes, None, None, None) else ENABLE
-        yield Finding("NetworkPolicy", Result.WARNING, message, command)
+        plugin = f"the network plugin ({join_names(found)})"
+        message = f"not enforced: {plugin} ignores NetworkPolicies; any pod can reach a job's pods"
+        command = ENABLE_ON_AKS if aks.cluster_reference(facts.nodes, None, None, None) else ENABLE
+        yield CheckResult("NetworkPolicy", Outcome.WARNING, message, command)
     else:
-        message = "unknown whether they are enforced: no DaemonSet of a network that is known runs here"
-        yield Finding("NetworkPolicy", Result.NOT_CHECKED, message)
+        message = "enforcement is unknown: this cluster has no DaemonSet of a known network plugin"
+        yield CheckResult("NetworkPolicy", Outcome.NOT_CHECKED, message)

@@ -1,33 +1,35 @@
-"""The job as it stands: its condition, its image and its pull secrets."""
+"""The state of the job: its condition, its image and its pull secrets."""
 
 from collections.abc import Iterator
 
 from horovodjob.api.vocabulary import LABEL_JOB
-from horovodjob_cli.diagnosis.facts import Facts, Object
-from horovodjob_cli.diagnosis.finding import Finding, Result
+from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
+from horovodjob_cli.diagnosis.cluster_facts import Facts, Object
 
 PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 SUSPECTS = ("Failed", "BackOff", "InspectFailed", "ErrImageNeverPull")
 
 
-def stalled(facts: Facts) -> Iterator[Finding]:
-    """The operator's own words about a job that cannot go on."""
+def stalled(facts: Facts) -> Iterator[CheckResult]:
+    """The operator's condition of a job that cannot continue."""
     for condition in ((facts.job or {}).get("status") or {}).get("conditions", []):
         if condition["type"] == "Stalled" and condition["status"] == "True":
             name = facts.job["metadata"]["name"] if facts.job else ""
             message = f"{facts.subject} is stalled: {condition['reason']}: {condition['message']}"
-            yield Finding("job", Result.BLOCKS, message, f"kubectl describe horovodjob {name} -n {facts.namespace}")
+            yield CheckResult(
+                "job", Outcome.BLOCKS, message, f"kubectl describe horovodjob {name} -n {facts.namespace}"
+            )
 
 
-def image(facts: Facts) -> Iterator[Finding]:
+def image(facts: Facts) -> Iterator[CheckResult]:
     """The pull secrets exist, and no pod of the job, or of the namespace's jobs, waits for its image."""
-    troubles = [*missing_pull_secrets(facts), *failed_pulls(facts)]
-    yield from troubles
-    if not troubles:
-        yield Finding("image", Result.OK, f"no pod of {facts.subject} waits for an image")
+    failures = [*missing_pull_secrets(facts), *failed_pulls(facts)]
+    yield from failures
+    if not failures:
+        yield CheckResult("image", Outcome.OK, f"no pod of {facts.subject} waits for an image")
 
 
-def missing_pull_secrets(facts: Facts) -> Iterator[Finding]:
+def missing_pull_secrets(facts: Facts) -> Iterator[CheckResult]:
     own = {each["metadata"]["name"] for each in facts.secrets}
     for reference in (facts.spec.image_pull_secrets if facts.spec else None) or ():
         name = reference.name
@@ -38,11 +40,11 @@ def missing_pull_secrets(facts: Facts) -> Iterator[Finding]:
             f"kubectl create secret docker-registry {name} -n {facts.namespace} --docker-server=<registry> "
             "--docker-username=<user> --docker-password=<password>"
         )
-        yield Finding("image", Result.BLOCKS, message, command)
+        yield CheckResult("image", Outcome.BLOCKS, message, command)
 
 
-def failed_pulls(facts: Facts) -> Iterator[Finding]:
-    """One finding for each image that a kubelet cannot pull."""
+def failed_pulls(facts: Facts) -> Iterator[CheckResult]:
+    """One result for each image that a kubelet cannot pull."""
     name = facts.job["metadata"]["name"] if facts.job and "uid" in facts.job["metadata"] else None
     selector = f"{LABEL_JOB}={name}" if name else LABEL_JOB
     pods = facts.list(f"/api/v1/namespaces/{facts.namespace}/pods", selector)
@@ -55,11 +57,11 @@ def failed_pulls(facts: Facts) -> Iterator[Finding]:
             where = pod["metadata"]["name"]
             message = f"image {wanted} cannot be pulled (pod {where}): {words}"
             command = f"kubectl describe pod {where} -n {facts.namespace}"
-            yield Finding("image", Result.BLOCKS, message, command)
+            yield CheckResult("image", Outcome.BLOCKS, message, command)
 
 
 def pull_failures(facts: Facts, pod: Object) -> Iterator[tuple[str, str]]:
-    """Images of a pod that cannot be pulled, each with the kubelet's or the registry's words."""
+    """Images of a pod that cannot be pulled, each with the message of the kubelet or the registry."""
     if pod["status"].get("phase") != "Pending":
         return
     statuses = pod["status"].get("containerStatuses") or []

@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import Any
 
 
-class Result(StrEnum):
-    """What a finding means for a job."""
+class Outcome(StrEnum):
+    """Effect of a check result on a job."""
 
     OK = "ok"
     WARNING = "warning"
@@ -15,13 +15,13 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence about the cluster, and the command that mends what it names."""
+class CheckResult:
+    """One sentence about the cluster, and the command that fixes the problem that it names."""
 
     check: str
-    result: Result
+    outcome: Outcome
     message: str
     command: str | None = None
 
     def record(self) -> dict[str, Any]:
-        return {"check": self.check, "result": self.result.value, "message": self.message, "command": self.command}
+        return {"check": self.check, "result": self.outcome.value, "message": self.message, "command": self.command}

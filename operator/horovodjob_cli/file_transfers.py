@@ -14,7 +14,7 @@ NAME_WIDTH = 28
 
 
 def download_to(destination: Path, store: FileStore, source: str, *, name: str, quiet: bool) -> Any:
-    """Download a file, or a directory with all that is in it; `name` is that of a download of the root."""
+    """Download a file or a whole directory; `name` is the local name for the root."""
     from horovodjob.azurefiles.download import download_directory, download_file
 
     target = destination / (source.rpartition("/")[2] or name) if destination.is_dir() else destination
@@ -49,14 +49,14 @@ def progress_bars(*, quiet: bool) -> Iterator[Progress]:
 
         def show(path: str, done: int, total: int) -> None:
             if path not in tasks:
-                tasks[path] = bars.add_task(shortened(path.rpartition("/")[2]), total=total)
+                tasks[path] = bars.add_task(shortened_name(path.rpartition("/")[2]), total=total)
             bars.update(tasks[path], completed=done, total=total)
 
         yield show
 
 
-def shortened(name: str) -> str:
-    """The name, with an ellipsis in its middle where it is too long for a terminal of 80 columns."""
+def shortened_name(name: str) -> str:
+    """The name, with an ellipsis in the middle if it is too long for a terminal of 80 columns."""
     if len(name) <= NAME_WIDTH:
         return name
     half = (NAME_WIDTH - 1) // 2

@@ -1,4 +1,4 @@
-"""Node pools as Batch AI showed clusters: the state of each node, counted. Pure: same arguments, same answer."""
+"""Node pools in the format of Batch AI's clusters: the state of each node. Pure: same arguments, same result."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ from horovodjob.api.vocabulary import AKS_POOL_LABEL, GPU_RESOURCE, LABEL_JOB, S
 Object = dict[str, Any]
 POOL_LABELS = (AKS_POOL_LABEL, "agentpool", "karpenter.sh/nodepool")
 VM_SIZE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-# The name of the pool of all GPU nodes where no node has a label of a pool.
+# The name of the pool of all GPU nodes if no node has a label of a pool.
 ALL_GPU_NODES = "gpu"
 GPU_LABELS = {
     "kubernetes.azure.com/accelerator": "nvidia",
@@ -22,14 +22,14 @@ GPU_LABELS = {
 }
 GPU_TAINTS = ("sku=gpu", "nvidia.com/gpu")
 GPU_VM_SIZE = re.compile("Standard_N[CDV]", re.IGNORECASE)
-# Taints of nodes that are on their way out: cluster autoscaler, Karpenter, a VM that is shut down.
+# Taints of nodes that are about to be removed: cluster autoscaler, Karpenter, a VM that is shut down.
 LEAVING_TAINTS = (
     "ToBeDeletedByClusterAutoscaler",
     "karpenter.sh/disrupted",
     "node.cloudprovider.kubernetes.io/shutdown",
     "node.kubernetes.io/out-of-service",
 )
-# Conditions of the node problem detector on AKS. It reports and never repairs.
+# Conditions of the node problem detector on AKS, which reports faults and never repairs them.
 FAULTS = (
     "GPUMissing",
     "XIDErrors",
@@ -62,7 +62,7 @@ def pool_name(node: Object) -> str | None:
 
 
 def pools(nodes: Iterable[Object]) -> dict[str, list[Object]]:
-    """Nodes by pool; where no node has a label of a pool, all GPU nodes are one."""
+    """Nodes by pool; without any label of a pool, all GPU nodes are one pool."""
     found: dict[str, list[Object]] = {}
     unlabelled = []
     for node in nodes:
@@ -88,7 +88,7 @@ def is_gpu_node(node: Object) -> bool:
 
 
 def gpus(node: Object, kind: str = "allocatable") -> int:
-    """GPUs that a node has (`capacity`) or can give to pods (`allocatable`)."""
+    """GPUs of a node, by `capacity` or `allocatable`."""
     return int((node.get("status", {}).get(kind) or {}).get(GPU_RESOURCE, 0))
 
 
@@ -99,7 +99,7 @@ def vm_size(node: Object) -> str | None:
 
 
 def is_spot(node: Object) -> bool:
-    """Whether the platform may take the node away."""
+    """Whether the platform may evict the node."""
     labels = node["metadata"].get("labels") or {}
     return any(labels.get(label) == "spot" for label in SPOT_LABELS)
 
@@ -110,7 +110,7 @@ def taints(node: Object) -> list[Object]:
 
 
 def node_state(node: Object, pods: Sequence[Object], *, now: datetime) -> NodeState:
-    """The state of a node on which these pods of jobs are."""
+    """The state of a node with these pods of jobs."""
     if is_leaving(node):
         return NodeState.LEAVING
     new = age(node["metadata"].get("creationTimestamp"), now) < PROVISION_TIME
@@ -139,7 +139,7 @@ def is_leaving(node: Object) -> bool:
 
 
 def is_running(pod: Object) -> bool:
-    """Whether the pod runs, with the preparation of its node done: a pod of a job is Ready only then."""
+    """Whether the pod runs and its preparation has ended: a pod of a job is Ready only then."""
     ready: str = condition(pod, "Ready").get("status", "True")
     return pod["status"].get("phase") == "Running" and ready == "True"
 
@@ -165,7 +165,7 @@ def age(timestamp: str | None, now: datetime) -> timedelta:
 
 
 def node_records(nodes: Iterable[Object], pods: Iterable[Object], *, now: datetime) -> list[Object]:
-    """What `cluster node list` shows of each node."""
+    """The records of `cluster node list`."""
     by_node: dict[str, list[Object]] = {}
     for pod in pods:
         by_node.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
@@ -173,7 +173,7 @@ def node_records(nodes: Iterable[Object], pods: Iterable[Object], *, now: dateti
 
 
 def node_record(node: Object, pods: Sequence[Object], now: datetime) -> Object:
-    """A node by Batch AI's names where it had one; `jobs` as namespace/name."""
+    """A node with the field names of Batch AI; `jobs` as namespace/name."""
     live = [pod["metadata"] for pod in pods if pod["status"].get("phase") in ("Pending", "Running")]
     addresses = node["status"].get("addresses") or []
     return {
@@ -188,6 +188,6 @@ def node_record(node: Object, pods: Sequence[Object], now: datetime) -> Object:
 
 
 def state_counts(nodes: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Batch AI's `nodeStateCounts` of node records."""
+    """Batch AI's `nodeStateCounts` for node records."""
     counts = Counter(node["state"] for node in nodes)
     return {f"{state}NodeCount": counts[state] for state in NodeState}

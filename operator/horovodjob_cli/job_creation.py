@@ -1,11 +1,11 @@
-"""Creating a job with its Secrets: all of them or none."""
+"""Creation of a job with its Secrets: all of them or none."""
 
 import base64
 import contextlib
 from typing import Any
 
 from horovodjob.api.vocabulary import API_VERSION, KIND
-from horovodjob_cli import kube, records
+from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.manifests import Submission
 
@@ -13,15 +13,15 @@ Object = dict[str, Any]
 
 
 def check(submission: Submission) -> None:
-    """Let the API server check everything, and create nothing. Raises CliError for a job that exists."""
+    """Validate all objects with the API server without creating them. Raises CliError if the job exists."""
     job = submission.job
     metadata = job["metadata"]
     if existing := kube.find_job(metadata["name"], metadata["namespace"]):
-        name, other = records.batch_ai_name(job), records.batch_ai_name(existing)
+        name, other = batchai_records.display_name(job), batchai_records.display_name(existing)
         if name == other:
             raise CliError(f"job {name} exists in workspace {metadata['namespace']}; delete it or choose another name")
         raise CliError(
-            f"job {name} would be {metadata['name']} in Kubernetes, which is job {other} already; choose another name"
+            f"job {name} has the Kubernetes name {metadata['name']}, which job {other} already has; choose another name"
         )
     kube.create_job(job, dry_run=True)
     for secret in submission.secrets:
@@ -29,7 +29,7 @@ def check(submission: Submission) -> None:
 
 
 def create(submission: Submission) -> Object:
-    """Create the Secrets and then the job; without the job, no Secret stays."""
+    """Create the Secrets and then the job; delete the Secrets if the job cannot be created."""
     from kubernetes.client import ApiException
 
     made = []
@@ -39,7 +39,7 @@ def create(submission: Submission) -> Object:
                 made.append(created)
         job = kube.create_job(submission.job)
     except BaseException as error:
-        # After a broken connection the job may be there all the same, and needs them.
+        # After a lost connection the job may exist, and then it needs the Secrets.
         with contextlib.suppress(Exception):
             metadata = submission.job["metadata"]
             if isinstance(error, ApiException) or not kube.find_job(metadata["name"], metadata["namespace"]):
@@ -83,7 +83,7 @@ def _delete_secrets(secrets: list[Object]) -> None:
 
 
 def _own(job: Object, secret: Object) -> None:
-    """Let a Secret of this job alone be deleted with it."""
+    """Make the job the owner of a Secret that only this job uses."""
     metadata = job["metadata"]
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": metadata["name"], "uid": metadata["uid"]}
     kube.core().patch_namespaced_secret(

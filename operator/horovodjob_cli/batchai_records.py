@@ -1,4 +1,4 @@
-"""A HorovodJob as Batch AI described a job, so that old queries work, with what Batch AI did not have beside it.
+"""HorovodJobs in the format of Batch AI, so that old queries work, with additional fields.
 
 Pure: an object of the API server in, a record for `output` out.
 """
@@ -24,11 +24,11 @@ JOB_TABLE = {
 
 
 def job_record(job: Object) -> Object:
-    """What `job show` and `job list` print."""
+    """The record that `job show` and `job list` print."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status", {})
     return {
         "id": f"/namespaces/{metadata['namespace']}/horovodjobs/{metadata['name']}",
-        "name": batch_ai_name(job),
+        "name": display_name(job),
         "resourceName": metadata["name"],
         "workspace": metadata["namespace"],
         "experiment": metadata.get("labels", {}).get(LABEL_EXPERIMENT),
@@ -56,8 +56,8 @@ def job_record(job: Object) -> Object:
     }
 
 
-def batch_ai_name(object_: Object) -> str:
-    """The name that the user gave, which Kubernetes may not allow."""
+def display_name(object_: Object) -> str:
+    """The name that the user chose; Kubernetes may not allow it."""
     metadata = object_["metadata"]
     return str(metadata.get("annotations", {}).get(ANNOTATION_NAME) or metadata["name"])
 
@@ -87,17 +87,17 @@ def toolkit(spec: Mapping[str, Any]) -> Object:
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """The arguments as one text; quotes stand only where a space would take one apart."""
+    """The arguments as one text, with quotes only where they are necessary."""
     return " ".join(shlex.quote(each) if not each or set(each) & set(" \t\n\"'\\") else each for each in arguments)
 
 
 def creation_time(object_: Object) -> str:
-    """As Kubernetes writes times; the client's models write UTC in another way."""
+    """The creation time in the format of Kubernetes; the client's models write UTC differently."""
     return str(object_["metadata"]["creationTimestamp"]).replace("+00:00", "Z")
 
 
 def execution_state(status: Mapping[str, Any]) -> str:
-    """Batch AI's word for the state; a job that no operator has seen yet is queued."""
+    """Batch AI's state; a job without a status is queued."""
     return str(status.get("executionState") or ExecutionState.QUEUED)
 
 
@@ -129,7 +129,7 @@ def execution_error(error: Mapping[str, Any]) -> Object:
 
 
 def message(status: Mapping[str, Any]) -> str | None:
-    """Why the job is where it is, in the operator's words: what blocks it, or what its phase waits for."""
+    """The operator's message about the phase: what blocks the job, or what it waits for."""
     conditions = {each["type"]: each for each in status.get("conditions", [])}
     for type_ in ("Stalled", "Failed", "Reconciling", str(status.get("phase")), "Ready"):
         condition = conditions.get(type_)
@@ -139,13 +139,13 @@ def message(status: Mapping[str, Any]) -> str | None:
 
 
 def is_finished(job: Object) -> bool:
-    """Whether the job has ended for ever."""
+    """Whether the job is in a terminal phase."""
     phase = job.get("status", {}).get("phase")
     return phase in (Phase.SUCCEEDED, Phase.FAILED)
 
 
 def exit_code(job: Object) -> int:
-    """What `job wait` exits with: the job's own code, 255 where a job that failed has none."""
+    """Exit code of `job wait`: the job's own code, or 255 for a failed job without one."""
     status = job.get("status", {})
     if status.get("phase") == Phase.SUCCEEDED:
         return 0

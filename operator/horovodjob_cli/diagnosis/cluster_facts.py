@@ -1,4 +1,4 @@
-"""What the checks look at: the cluster, as far as the user may read it, and the job that is to run."""
+"""Input of the checks: the objects of the cluster that the user may read, and the job to check for."""
 
 import functools
 import json
@@ -19,9 +19,9 @@ class Forbidden(Exception):
 
 @dataclass(frozen=True)
 class Facts:
-    """A namespace, perhaps a job, and the objects of the cluster, each read once.
+    """A namespace, an optional job, and the objects of the cluster, each read once.
 
-    Without a job the checks assume a usual one: GPUs, and a share on Azure Files.
+    Without a job, the checks assume one with GPUs and a share on Azure Files.
     """
 
     namespace: str
@@ -50,7 +50,7 @@ class Facts:
         return None if text is None else dict(json.loads(text))
 
     def text(self, path: str, **query: str) -> str | None:
-        """The answer of the API server to a GET. Raises Forbidden."""
+        """The response of the API server to a GET; None for 404. Raises Forbidden."""
         from kubernetes.client import ApiException
 
         client = kube.client()
@@ -69,21 +69,21 @@ class Facts:
 
     @property
     def subject(self) -> str:
-        """The job, or what stands for it, at the beginning of a sentence."""
+        """The job as the subject of a message."""
         return f"job {self.job['metadata']['name']}" if self.job else "a job"
 
 
 def matches(labels: Object, selector: Object) -> bool:
-    """Whether a node selector takes a node with these labels."""
+    """Whether a node selector matches these labels."""
     return all(labels.get(key) == value for key, value in selector.items())
 
 
-def named(things: Sequence[str], limit: int = 3) -> str:
-    """Some names, and how many there are beyond."""
+def join_names(things: Sequence[str], limit: int = 3) -> str:
+    """The first `limit` names, and the number of the others."""
     more = f" and {len(things) - limit} more" if len(things) > limit else ""
     return ", ".join(things[:limit]) + more
 
 
-def clock() -> datetime:
-    """The time of this run, which the checks get as an argument."""
+def current_time() -> datetime:
+    """The time of this run; checks get it as an argument."""
     return datetime.now(UTC)  # noqa: TID251

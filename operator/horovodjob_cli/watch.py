@@ -1,4 +1,4 @@
-"""Changes of objects as they happen: watches that are opened again when they end or break."""
+"""Watches of objects, opened again when they end or fail."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from horovodjob_cli.errors import NotFound
 
 Object = dict[str, Any]
 WATCH_SECONDS = 240
-# Connect, read: a connection that stays silent beyond the end of the watch is dead, as after the sleep of a laptop.
+# Connect, read: a connection without data after the end of the watch is dead, as after the suspension of a laptop.
 TIMEOUT_SECONDS = (10, WATCH_SECONDS + 30)
 RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
 SYNCED = "SYNCED"
@@ -18,7 +18,7 @@ TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
 
 
 def job_versions(job: Object) -> Iterator[Object]:
-    """The job as it is, and after each change. Raises NotFound when it is deleted."""
+    """The job now, and after each change. Raises NotFound when it is deleted."""
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
     selection = {**kube.JOBS, "namespace": namespace, "field_selector": f"metadata.name={name}"}
     yield job
@@ -30,23 +30,23 @@ def job_versions(job: Object) -> Iterator[Object]:
 
 
 def wait_for_deletion(job: Object) -> None:
-    """Return when the job and its pods are gone."""
+    """Return when the job and its pods are deleted."""
     metadata = job["metadata"]
     jobs = {**kube.JOBS, "namespace": metadata["namespace"], "field_selector": f"metadata.name={metadata['name']}"}
     pods = {"namespace": metadata["namespace"], "label_selector": kube.pod_selector(job)}
-    _wait_until_gone(kube.custom().list_namespaced_custom_object, jobs, metadata["uid"])
-    _wait_until_gone(kube.core().list_namespaced_pod, pods)
+    _wait_until_deleted(kube.custom().list_namespaced_custom_object, jobs, metadata["uid"])
+    _wait_until_deleted(kube.core().list_namespaced_pod, pods)
 
 
 def wait_for_namespace_deletion(namespace: Object) -> None:
-    """Return when the namespace, with all that is in it, is gone."""
+    """Return when the namespace and its contents are deleted."""
     metadata = namespace["metadata"]
     selection = {"field_selector": f"metadata.name={metadata['name']}"}
-    _wait_until_gone(kube.core().list_namespace, selection, metadata["uid"])
+    _wait_until_deleted(kube.core().list_namespace, selection, metadata["uid"])
 
 
-def _wait_until_gone(list_objects: Callable[..., Any], selection: Object, uid: str | None = None) -> None:
-    """Return when none of the selected objects is there, or not the one with this uid."""
+def _wait_until_deleted(list_objects: Callable[..., Any], selection: Object, uid: str | None = None) -> None:
+    """Return when none of the selected objects, or not the one with this UID, exists."""
     left: set[str] = set()
     synced = False
     for change, each in changes(list_objects, selection):
@@ -62,10 +62,10 @@ def _wait_until_gone(list_objects: Callable[..., Any], selection: Object, uid: s
 def changes(
     list_objects: Callable[..., Any], selection: Object, known: Object | None = None
 ) -> Iterator[tuple[str, Object]]:
-    """ADDED, MODIFIED or DELETED and the object: those that are there, SYNCED, and then each change.
+    """ADDED, MODIFIED or DELETED and the object: first the existing ones, then SYNCED, then each change.
 
-    With `known`, only what happens after this version of it. A connection that breaks later is opened again, and what
-    was missed is made up for.
+    With `known`, only changes after this version of it. After a lost connection, the watch is opened again and missed
+    changes are reported.
     """
     from kubernetes.client import ApiException
     from kubernetes.watch import Watch

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from horovodjob_cli import records
-from horovodjob_cli.watching import job_versions
+from horovodjob_cli import batchai_records
+from horovodjob_cli.watch import job_versions
 
 Object = dict[str, Any]
 Show = Callable[[str], None]
 
 
 def wait_for_end(job: Object, *, quiet: bool) -> Object:
-    """The job after its end; what happens until then is shown on standard error."""
+    """The job after its end; shows the progress on standard error until then."""
     before = ""
     with _progress_line(quiet) as show:
         for version in job_versions(job):
@@ -23,7 +23,7 @@ def wait_for_end(job: Object, *, quiet: bool) -> Object:
             if transition != before and not quiet:
                 sys.stderr.write(f"{time.strftime('%H:%M:%S')} {transition}\n")
             before = transition
-            if records.is_finished(version):
+            if batchai_records.is_finished(version):
                 break
             show(progress_text(version, now=time.time()))
     for error in error_lines(version):
@@ -32,7 +32,7 @@ def wait_for_end(job: Object, *, quiet: bool) -> Object:
 
 
 def transition_text(job: Object) -> str:
-    """Where the job is: changes only when that does."""
+    """Phase, attempt and reason of the job, without data that changes within a phase."""
     status = job.get("status", {})
     phase = status.get("phase") or "Queued"
     restarts = status.get("restarts", 0) + status.get("preemptions", 0)
@@ -40,7 +40,7 @@ def transition_text(job: Object) -> str:
     if phase in ("Succeeded", "Failed"):
         code = status.get("exitCode")
         return f"{phase}{attempt}" + (f", exit code {code}" if code is not None else "")
-    reason = records.message(status) if phase != "Running" else None
+    reason = batchai_records.message(status) if phase != "Running" else None
     return f"{phase}{attempt}" + (f": {reason}" if reason else "")
 
 
@@ -63,7 +63,7 @@ def progress_text(job: Object, *, now: float) -> str:
 
 
 def eta_text(end: float, *, now: float) -> str:
-    """The time of day of the expected end, and how far away it is."""
+    """The time of day of the expected end, and the time until then."""
     minutes = max(round((end - now) / 60), 0)
     distance = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
     return f"ETA {time.strftime('%H:%M', time.localtime(end))} ({distance})"
@@ -74,7 +74,8 @@ def error_lines(job: Object) -> list[str]:
     status = job.get("status", {})
     if status.get("phase") != "Failed":
         return []
-    lines = [f"error: job {records.batch_ai_name(job)} failed: {records.message(status) or 'no reason is known'}"]
+    reason = batchai_records.message(status) or "unknown reason"
+    lines = [f"error: job {batchai_records.display_name(job)} failed: {reason}"]
     for error in status.get("errors", []):
         where = " ".join(f"{key} {error[key]}" for key in ("pod", "node", "container") if error.get(key))
         code = f", exit code {error['exitCode']}" if error.get("exitCode") is not None else ""
