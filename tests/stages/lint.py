@@ -1,4 +1,4 @@
-"""Style, types, architecture contracts and shell scripts."""
+"""Style, types, words, sizes of files, architecture contracts and shell scripts."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def _checks() -> dict[str, list[str]]:
         "ruff check": ["ruff", "check", "."],
         "ruff format": ["ruff", "format", "--check", "."],
         "mypy": ["mypy", *CODE],
+        "words and sizes": ["python", "tests/stages/prose.py"],
         "import contracts": ["lint-imports"],
         "shellcheck": ["shellcheck", "-x", *scripts],
     }
