@@ -3,8 +3,9 @@
     python benchmarks/api_calls.py [--workers 1 2 8] [--idle 60]
 
 Needs the local cluster with the operator in it (`make demo` leaves one). The budget for a job of N workers from
-apply to success and clean-up: N + 3 creates, one patch of the launcher, one deletecollection, at most 4 status
-writes, at most 5 events, and no read. With nothing to do, the operator renews its Lease and nothing else.
+apply to success and clean-up: N + 3 creates, one patch of the launcher, one deletecollection, one delete of the
+Secret, at most 4 status writes, at most 5 events, and no read. With nothing to do, the operator renews its Lease and
+nothing else.
 """
 
 import argparse

@@ -15,6 +15,7 @@ def budget(workers: int) -> dict[str, int]:
         "create networkpolicies": 1,
         "patch pods": 1,
         "deletecollection pods": 1,
+        "delete secrets": 1,
         "patch horovodjobs/status": 4,
         "create events": 5,
     }

@@ -18,17 +18,20 @@ from horovodjob.api.vocabulary import API_VERSION
 from horovodjob_operator.cluster.access import MetricsAccess
 from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection, Pause, login
+from horovodjob_operator.cluster.job_watch import FinishedJobLists, JobLists, JobRights, JobSigns
 from horovodjob_operator.cluster.lease import Lease
 from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.cluster.pod_watch import PodWatch
 from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.cluster.tokens import Tokens
-from horovodjob_operator.cluster.watch import JobLists, JobRights, JobSigns, PodWatch
+from horovodjob_operator.controller.clock import now
+from horovodjob_operator.controller.event_handlers import EventHandlers, kopf_settings, register
+from horovodjob_operator.controller.reconciler import Reconciler
+from horovodjob_operator.controller.work_queue import JobLoader, WorkQueue
 from horovodjob_operator.endpoints import progress
 from horovodjob_operator.endpoints.health import HealthServer
 from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
-from horovodjob_operator.handlers import Events, Passes, kopf_settings, now, register
 from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, WORKQUEUE_DEPTH, JobStates
-from horovodjob_operator.reconcile import Reconciler
 from horovodjob_operator.settings import Settings
 
 DEAD_WATCH_SECONDS = 600
@@ -47,11 +50,14 @@ class Process:
         self.preflight = Preflight() if settings.preflight else None
         objects = Objects(connection, settings.identity)
         reconciler = Reconciler(self.caches, objects, now, settings.progress_url, self.preflight)
-        self.passes = Passes(self.caches, reconciler)
-        self.events = Events(self.caches, self.passes, settings.defaults)
+        self.work_queue = WorkQueue(self.caches, reconciler, JobLoader(self.caches, objects, settings.defaults))
+        self.events = EventHandlers(self.caches, self.work_queue, settings.defaults)
         self.namespaces = settings.watched_namespaces
         self.job_signs = JobSigns(self.namespaces or ("",))
-        self.job_lists = JobLists(self.namespaces or ("",), seen=self.events.job_seen, listed=self.events.jobs_listed)
+        self.job_lists = JobLists(self.namespaces or ("",), seen=self.events.job_seen, listed=self._jobs_listed)
+        self.finished_job_lists = FinishedJobLists(
+            connection, seen=self.events.job_seen, listed=self.events.finished_jobs_listed
+        )
         self.pod_watches = [
             PodWatch(
                 connection,
@@ -66,10 +72,10 @@ class Process:
         self.lease = Lease(lease_connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
         if settings.lease_namespace:
             connection.may_write = lambda: self.lease.current
-        REGISTRY.register(JobStates(self.caches.all_jobs, self.lease.held.is_set))
+        REGISTRY.register(JobStates(self.caches.all_jobs, self.caches.finished_phases, self.lease.held.is_set))
         WATCH_AGE.labels("pods").set_function(self._pod_watch_age)
         WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_signs.alive_at)
-        WORKQUEUE_DEPTH.set_function(lambda: self.passes.depth)
+        WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
         LEADER.set_function(lambda: float(self.lease.held.is_set()))
 
     def _pod_watch_age(self) -> float:
@@ -78,7 +84,15 @@ class Process:
 
     def _listed(self, uids: set[str], version: int, namespace: str) -> None:
         for key in self.caches.pods_listed(uids, version, namespace):
-            self.passes.kick(key)
+            if key in self.caches.jobs:
+                self.work_queue.enqueue(key)
+
+    def _jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:
+        self.caches.live_jobs_listed(uids, version, namespace)
+        if self.job_lists.selects:
+            self.finished_job_lists.request(namespace)
+        else:
+            self.events.finished_jobs_listed(uids, version, namespace)
 
     def unhealthy(self) -> str:
         """What is wrong with the process, or nothing."""
@@ -106,7 +120,7 @@ class Process:
                 if task is not watching:
                     raise OperatorError(f"{task.get_name()} has ended")
         finally:
-            await self.passes.close()
+            await self.work_queue.close()
             for task in [*parts, watching]:
                 task.cancel()
             await asyncio.gather(*parts, watching, return_exceptions=True)
@@ -129,7 +143,7 @@ class Process:
             self.caches,
             Tokens(self.connection),
             now,
-            news=self.passes.kick,
+            news=self.work_queue.enqueue,
             leads=lambda: self.lease.held.is_set() and not self.unready(),
         )
         return [own, await progress.serve(settings.progress_port, reports)]
@@ -137,7 +151,8 @@ class Process:
     def _parts(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         parts: list[tuple[str, Coroutine[Any, Any, None]]] = [
             *(("the watch of the pods", watch.run()) for watch in self.pod_watches),
-            ("the passes", self._lead()),
+            ("the lists of finished jobs", self._list_finished_jobs()),
+            ("the work queue", self._lead()),
         ]
         if self.settings.lease_namespace:
             parts.append(("the lease", self.lease.run()))
@@ -145,14 +160,20 @@ class Process:
             self.lease.held.set()
         return parts
 
+    async def _list_finished_jobs(self) -> None:
+        """Begins when the pods are known, by which one tells whether a job that has ended was cleaned up."""
+        for watch in self.pod_watches:
+            await watch.answered.wait()
+        await self.finished_job_lists.run()
+
     async def _lead(self) -> None:
-        """Opens the passes when this process may act; a resync now and then mends what lost events cost."""
+        """Opens the work queue when this process may act; a resync now and then mends what lost events cost."""
         for watch in self.pod_watches:
             await watch.answered.wait()
         await self.lease.held.wait()
-        self.passes.open()
+        self.work_queue.open()
         while True:
-            await self.passes.resync(self.settings.resync_seconds)
+            await self.work_queue.resync(self.settings.resync_seconds)
 
     async def _wait_for_crd(self) -> None:
         """Kopf looks for the resource once: it has to be served by then."""

@@ -99,20 +99,27 @@ class JobStates(Collector):
     Only the leader has them: a sum over all replicas counts each job once.
     """
 
-    def __init__(self, jobs: Callable[[], Iterable[HorovodJob]], leads: Callable[[], bool]) -> None:
-        self._jobs, self._leads = jobs, leads
+    def __init__(
+        self,
+        jobs: Callable[[], Iterable[HorovodJob]],
+        finished: Callable[[], Iterable[tuple[str, Phase]]],
+        leads: Callable[[], bool],
+    ) -> None:
+        self._jobs, self._finished, self._leads = jobs, finished, leads
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Jobs by namespace and phase, the wait of the oldest, and the training of each job that runs."""
-        jobs = tuple(self._jobs()) if self._leads() else ()
-        yield _phases(jobs)
+        leads = self._leads()
+        jobs = tuple(self._jobs()) if leads else ()
+        yield _phases(jobs, self._finished() if leads else ())
         yield _oldest_queued(jobs)
         yield from _training(jobs)
 
 
-def _phases(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
+def _phases(jobs: Iterable[HorovodJob], finished: Iterable[tuple[str, Phase]]) -> GaugeMetricFamily:
     family = GaugeMetricFamily("horovodjob_jobs", "Jobs by phase.", labels=["namespace", "phase"])
     tally = Tally((job.metadata.namespace, job.status.phase or Phase.QUEUED) for job in jobs)
+    tally.update(finished)
     for (namespace, phase), count in sorted(tally.items()):
         family.add_metric([namespace, phase], count)
     return family

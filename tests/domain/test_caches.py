@@ -40,5 +40,6 @@ def test_a_list_of_jobs_makes_the_missing_ones_forgotten() -> None:
     kept, gone = a_job("kept"), a_job("gone")
     gone = gone.model_copy(update={"metadata": gone.metadata.model_copy(update={"uid": "gone"})})
     caches = Caches(jobs={job.key: Record(job, 1) for job in (kept, gone)})
-    caches.jobs_listed({UID})
+    caches.live_jobs_listed({UID}, 1)
+    caches.finished_jobs_listed(set(), 1)
     assert [job.metadata.name for job in caches.all_jobs()] == ["kept"]

@@ -3,10 +3,11 @@
 from datetime import datetime, timedelta
 
 from handling.player import Job
+from horovodjob.api.job import Metadata
 from horovodjob_operator.cluster.caches import Caches, Record
+from horovodjob_operator.controller.clock import now
+from horovodjob_operator.controller.stored_jobs import new_record
 from horovodjob_operator.domain.job_defaults import JobDefaults
-from horovodjob_operator.handlers import Events, Passes, now
-from horovodjob_operator.reconcile import Reconciler
 
 
 def in_an_hour() -> datetime:
@@ -14,7 +15,10 @@ def in_an_hour() -> datetime:
     return now() + timedelta(hours=1)
 
 
-def take_in(job: Job, caches: Caches, reconciler: Reconciler) -> Record:
+def take_in(job: Job, caches: Caches) -> Record:
     """The record of a job, as the watch of the jobs makes it."""
-    Events(caches, Passes(caches, reconciler), JobDefaults()).job_seen(job.get())
-    return caches.jobs[job.namespace, job.name]
+    raw = job.get()
+    new = new_record(raw, Metadata.model_validate(raw["metadata"]), JobDefaults())
+    known = caches.jobs.setdefault(new.job.key, new)
+    known.job, known.version = new.job, new.version
+    return known

@@ -17,9 +17,9 @@ from handling.process import Operator
 from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.controller.clock import now
+from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.errors import Unavailable
-from horovodjob_operator.handlers import now
-from horovodjob_operator.reconcile import Reconciler
 
 Submit = Callable[..., Job]
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -126,7 +126,7 @@ async def test_a_job_that_finished_long_ago_has_no_events_posted_again(
     for clock, posted in ((in_an_hour, {}), (now, {"Succeeded": 1})):
         caches = Caches()
         reconciler = Reconciler(caches, Objects(connection, "test"), clock, "")
-        await reconciler.reconcile(take_in(job, caches, reconciler))
+        await reconciler.reconcile(take_in(job, caches))
         assert job.events() == posted
 
 
@@ -143,7 +143,7 @@ async def test_events_are_posted_although_the_answer_to_the_write_of_the_status_
     process.kill()
     job, caches = submit(api, namespace), Caches()
     reconciler = Reconciler(caches, Objects(connection, "test"), now, "")
-    record = take_in(job, caches, reconciler)
+    record = take_in(job, caches)
     intact, connection.session = connection.session, connection.new_session(without_answer)
     with pytest.raises(Unavailable):
         await reconciler.reconcile(record)
@@ -151,6 +151,6 @@ async def test_events_are_posted_although_the_answer_to_the_write_of_the_status_
     connection.session = intact
     assert (job.phase, job.events()) == ("Queued", {})
     for _ in range(2):
-        take_in(job, caches, reconciler)
+        take_in(job, caches)
         await reconciler.reconcile(record)
     assert job.events() == {"Created": 1}

@@ -44,6 +44,7 @@ def test_a_job_costs_no_more_api_calls_than_planned(
         "create pods": replicas + 1,
         "patch pods": 1,
         "deletecollection pods": 1,
+        "delete secrets": 1,
     }
 
 

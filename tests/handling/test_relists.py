@@ -11,11 +11,10 @@ from handling.process import Operator
 from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.objects import Objects
-from horovodjob_operator.cluster.watch import PodWatch
+from horovodjob_operator.cluster.pod_watch import PodWatch
+from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.domain.children import worker_pod
 from horovodjob_operator.domain.observed import owned_pod
-from horovodjob_operator.handlers import now
-from horovodjob_operator.reconcile import Reconciler
 
 
 async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
@@ -23,7 +22,7 @@ async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
 ) -> None:
     process.kill()
     job, caches = submit(api, namespace), Caches()
-    record = take_in(job, caches, Reconciler(caches, Objects(connection, "test"), now, ""))
+    record = take_in(job, caches)
     api.create(job.pods_path, worker_pod(record.job, 0, 1, ""))
 
     def seen(raw: Mapping[str, Any]) -> None:
@@ -57,7 +56,7 @@ async def test_a_pod_that_is_there_although_no_watch_has_shown_it_is_taken_in_as
     job.place()
     caches = Caches()
     reconciler = Reconciler(caches, Objects(connection, "test"), in_an_hour, "")
-    record = take_in(job, caches, reconciler)
+    record = take_in(job, caches)
     for _ in range(2):
         await reconciler.reconcile(record)
     assert {pod.node for pod in caches.pods[record.job.key].values()} == {NODE}

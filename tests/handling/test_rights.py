@@ -9,15 +9,16 @@ from handling.plane import OPERATOR_NAMESPACE, OPERATOR_USER
 
 GROUPS = ["system:serviceaccounts", f"system:serviceaccounts:{OPERATOR_NAMESPACE}", "system:authenticated"]
 GRANTED = """
-list watch delete             horovodjob.dev/horovodjobs
+get list watch delete         horovodjob.dev/horovodjobs
 patch                         horovodjob.dev/horovodjobs/status
 get list watch create patch delete deletecollection   /pods
-create                        /secrets events.k8s.io/events
+create delete                 /secrets
+create                        events.k8s.io/events
 get create delete             /services networking.k8s.io/networkpolicies
 create                        authentication.k8s.io/tokenreviews
 """
 REFUSED = """
-get list watch update patch delete    /secrets
+get list watch update patch deletecollection   /secrets
 create update patch                   horovodjob.dev/horovodjobs
 create get                            /pods/exec /pods/attach /pods/portforward /pods/log /pods/ephemeralcontainers
 create                                /serviceaccounts/token /namespaces /nodes/proxy apps/deployments batch/jobs

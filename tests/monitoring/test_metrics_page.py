@@ -23,7 +23,7 @@ BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
 
 def families() -> list[Metric]:
     """Every metric of the operator but those of the process."""
-    found = [*REGISTRY.collect(), *JobStates(tuple, bool).collect()]
+    found = [*REGISTRY.collect(), *JobStates(tuple, tuple, bool).collect()]
     return [metric for metric in found if metric.name.startswith("horovodjob_")]
 
 

@@ -50,7 +50,7 @@ async def until_asked(slow: Slow, number: int) -> None:
 
 
 async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: Slow, connection: Connection) -> None:
-    creations = [asyncio.create_task(connection.request("POST", f"/pod-{number}")) for number in range(6)]
+    creations = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(6)]
     await until_asked(slow, LIMIT)
     status = asyncio.create_task(connection.request("PATCH", "/status"))
     while connection.waiting < 5:
@@ -58,12 +58,13 @@ async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: 
     slow.may_answer.set()
     await asyncio.gather(status, *creations)
     assert slow.asked.index("PATCH /status") in (LIMIT, LIMIT + 1)
-    assert [request for request in slow.asked if request != "PATCH /status"] == [f"POST /pod-{n}" for n in range(6)]
+    creations_asked = [request for request in slow.asked if request != "PATCH /status"]
+    assert creations_asked == [f"POST /namespaces/a/pod-{n}" for n in range(6)]
     assert connection.waiting == 0
 
 
 async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, connection: Connection) -> None:
-    tasks = [asyncio.create_task(connection.request("POST", f"/pod-{number}")) for number in range(5)]
+    tasks = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(5)]
     await until_asked(slow, LIMIT)
     while connection.waiting < 3:
         await asyncio.sleep(0)
@@ -73,7 +74,7 @@ async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, 
             await tasks[number]
     slow.may_answer.set()
     await asyncio.gather(tasks[1], tasks[3])
-    assert {"POST /pod-2", "POST /pod-4"}.isdisjoint(slow.asked)
+    assert {"POST /namespaces/a/pod-2", "POST /namespaces/a/pod-4"}.isdisjoint(slow.asked)
     # All slots are free again: as many as there are can be used at once.
     slow.may_answer.clear()
     slow.asked.clear()

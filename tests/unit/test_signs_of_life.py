@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 
 from horovodjob_operator import __main__ as process
 from horovodjob_operator.cluster.connection import Connection
-from horovodjob_operator.cluster.watch import JobLists
+from horovodjob_operator.cluster.job_watch import JobLists
 from horovodjob_operator.settings import Settings
 
 PATH = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
@@ -23,7 +23,7 @@ async def listed(request: web.Request) -> web.Response:
     if request.match_info["namespace"] == "forbidden":
         return web.json_response({"message": "forbidden"}, status=403)
     number = int(request.query.get("continue") or 0)
-    metadata = {} if number else {"continue": "1"}
+    metadata = {"resourceVersion": "7"} if number else {"continue": "1"}
     return web.json_response({"metadata": metadata, "items": [{"metadata": {"uid": str(number)}}]})
 
 
@@ -38,7 +38,7 @@ async def server() -> AsyncIterator[TestServer]:
 
 async def test_jobs_have_been_listed_when_the_last_chunk_of_each_namespace_is_taken_in(server: TestServer) -> None:
     seen: list[Mapping[str, Any]] = []
-    complete: list[tuple[set[str], str]] = []
+    complete: list[tuple[set[str], int, str]] = []
     lists = JobLists(("a", "forbidden"), seen=seen.append, listed=lambda *found: complete.append(found))
     answered = []
     async with ClientSession(server.make_url("/"), middlewares=(lists,)) as session:
@@ -46,7 +46,7 @@ async def test_jobs_have_been_listed_when_the_last_chunk_of_each_namespace_is_ta
             await (await session.get(path)).read()
             answered.append((len(seen), lists.answered))
     assert answered == [(1, False), (2, False), (2, True)]
-    assert complete == [({"0", "1"}, "a")]
+    assert complete == [({"0", "1"}, 7, "a")]
 
 
 async def test_each_watch_is_part_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:

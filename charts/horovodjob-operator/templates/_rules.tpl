@@ -2,7 +2,7 @@
 {{- define "horovodjob-operator.rules" -}}
 - apiGroups: [horovodjob.dev]
   resources: [horovodjobs]
-  verbs: [list, watch, delete] # delete: runPolicy.ttlSecondsAfterFinished
+  verbs: [get, list, watch, delete] # get: a job that ended while the operator was away; delete: runPolicy.ttlSecondsAfterFinished
 - apiGroups: [horovodjob.dev]
   resources: [horovodjobs/status]
   verbs: [patch]
@@ -11,7 +11,7 @@
   verbs: [get, list, watch, create, patch, delete, deletecollection]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create]
+  verbs: [create, delete] # delete: the keys of a job that has ended
 # Only for jobs with network.service; delete is for a suspended job that is changed to have none.
 - apiGroups: [""]
   resources: [services]

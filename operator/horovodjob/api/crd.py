@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from horovodjob.api import frozen_spec
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import GROUP, KIND, PLURAL, VERSION
+from horovodjob.api.vocabulary import FINISHED_FIELD, GROUP, KIND, PLURAL, VERSION
 
 KEPT = (
     "type",
@@ -146,6 +146,8 @@ def custom_resource_definition() -> dict[str, Any]:
         "served": True,
         "storage": True,
         "additionalPrinterColumns": columns,
+        # The operator lists the jobs that have not ended first.
+        "selectableFields": [{"jsonPath": f".{FINISHED_FIELD}"}],
         "subresources": {
             "status": {},
             "scale": {

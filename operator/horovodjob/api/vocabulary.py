@@ -7,6 +7,8 @@ VERSION = "v1beta1"
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "HorovodJob"
 PLURAL = "horovodjobs"
+FINISHED_FIELD = "status.completionTime"
+"""The field by which lists tell jobs that have ended from the others."""
 
 LABEL_JOB = "horovodjob.dev/job"
 LABEL_JOB_UID = "horovodjob.dev/job-uid"

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import Gang
+from horovodjob.api.vocabulary import Gang, Phase
 from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, Warned, owned_pod
 from horovodjob_operator.domain.progress import Report
@@ -28,6 +28,8 @@ class Record:
     refusals: int = 0
     secret_is_ours: bool = False
     """We made the Secret, or an earlier run of the operator may have: the job was under way when first seen."""
+    keys_deleted: bool = False
+    """The job has ended, and its Secrets are gone."""
     ours: set[str] = field(default_factory=set)
     """Kinds of the job's other objects that are known to be its own."""
     without: set[str] = field(default_factory=set)
@@ -49,11 +51,26 @@ class Record:
     """Version of the job when a write of its status got no answer: the API server may have stored it."""
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """What is kept of a job that has ended, and for which there is nothing to do."""
+
+    uid: str
+    version: int
+    phase: Phase
+    completed_at: datetime
+    delete_at: datetime | None
+    """When runPolicy.ttlSecondsAfterFinished is over."""
+
+
 @dataclass(slots=True)
 class Caches:
-    """Jobs by key, pods by the key of their job."""
+    """Jobs by key, pods by the key of their job. A job is in `jobs`, or in `finished`."""
 
     jobs: dict[Key, Record] = field(default_factory=dict)
+    finished: dict[Key, FinishedJob] = field(default_factory=dict)
+    _live_uids: dict[str, tuple[set[str], int]] = field(default_factory=dict)
+    """What the last list of the live jobs of a namespace had, until its finished ones are listed as well."""
     pods: dict[Key, dict[str, Pod]] = field(default_factory=dict)
     _listed_namespaces: set[str] = field(default_factory=set)
     """Namespaces that pods were listed of; the empty string where all were."""
@@ -127,15 +144,52 @@ class Caches:
         """Whether the pods of a namespace have been listed."""
         return not self._listed_namespaces.isdisjoint(("", namespace))
 
-    def jobs_listed(self, uids: set[str], namespace: str = "") -> list[Key]:
-        """Forgets the jobs that a list, of one namespace or of all, did not have; their keys."""
+    def has_pods_that_run(self, key: Key) -> bool:
+        """Whether a job that has ended has pods that nothing has ended yet."""
+        pods, uid = self.pods.get(key, {}).values(), self.uid(key)
+        return any((pod.alive or pod.lingering) and not pod.deleting and pod.owner_uid == uid for pod in pods)
+
+    def keep_job(self, record: Record) -> None:
+        """Takes in a job that is to be reconciled."""
+        self.finished.pop(record.job.key, None)
+        self.jobs[record.job.key] = record
+
+    def keep_finished(self, key: Key, job: FinishedJob) -> None:
+        """Drops what is known of a job that has ended, but for what its deletion and the metrics need."""
+        self.jobs.pop(key, None)
+        self.finished[key] = job
+
+    def uid(self, key: Key) -> str | None:
+        """The uid of the job that has this key, as far as is known."""
+        if record := self.jobs.get(key):
+            return record.job.metadata.uid
+        finished = self.finished.get(key)
+        return finished.uid if finished else None
+
+    def forget_job(self, key: Key) -> None:
+        """Drops a job that is deleted."""
+        self.jobs.pop(key, None)
+        self.finished.pop(key, None)
+
+    def live_jobs_listed(self, uids: set[str], version: int, namespace: str = "") -> None:
+        """These are the jobs, of one namespace or of all, that had not ended when they were listed."""
+        self._live_uids[namespace] = uids, version
+
+    def finished_jobs_listed(self, uids: set[str], version: int, namespace: str = "") -> list[Key]:
+        """Forgets the jobs that are neither among these nor among the live ones listed before; their keys.
+
+        A job of a later version than that of the list was created, or ended, since.
+        """
+        live, live_version = self._live_uids.pop(namespace, (set[str](), 0))
+        known = [(key, record.job.metadata.uid, record.version, live_version) for key, record in self.jobs.items()]
+        known += [(key, job.uid, job.version, version) for key, job in self.finished.items()]
         gone = [
             key
-            for key, record in self.jobs.items()
-            if namespace in ("", key[0]) and record.job.metadata.uid not in uids
+            for key, uid, known_version, listed_version in known
+            if namespace in ("", key[0]) and known_version <= listed_version and uid not in live and uid not in uids
         ]
         for key in gone:
-            del self.jobs[key]
+            self.forget_job(key)
         return gone
 
     def _forget(self, key: Key, pod: Pod) -> None:
@@ -155,5 +209,9 @@ class Caches:
                 known[pod.name] = replace(known[pod.name], **facts)
 
     def all_jobs(self) -> Iterator[HorovodJob]:
-        """Every job that is known."""
+        """Every job but those that have ended and need nothing more."""
         return (record.job for record in tuple(self.jobs.values()))
+
+    def finished_phases(self) -> Iterator[tuple[str, Phase]]:
+        """Namespace and phase of each of those."""
+        return ((key[0], job.phase) for key, job in tuple(self.finished.items()))

@@ -141,6 +141,15 @@ class Objects:
         path = path_of(API_VERSIONS[kind], "PodGroup", job.metadata.namespace)
         await self._connection.request("DELETE", path, params=params, accept=METADATA_LIST)
 
+    async def job(self, namespace: str, name: str) -> dict[str, Any]:
+        """The HorovodJob with this name. Raises Gone."""
+        return await self._connection.request("GET", f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
+
+    async def delete_secret(self, namespace: str, name: str) -> None:
+        """Deletes a Secret. Raises Gone, Refused."""
+        path = f"{path_of('v1', 'Secret', namespace)}/{name}"
+        await self._connection.request("DELETE", path, accept=METADATA_ONLY)
+
     async def delete_job(self, job: HorovodJob) -> None:
         """Deletes this very HorovodJob, and with it what it owns. Raises Gone, NameTaken."""
         namespace, name = job.key

@@ -31,6 +31,8 @@ class Plan:
     """Ends the launcher's containers and keeps the pod, whose log may be wanted."""
     delete_pod_groups: frozenset[Gang] = frozenset()
     """PodGroups of a job that is to have no pods: a group without pods may hold a place in its scheduler's queue."""
+    delete_keys: bool = False
+    """Deletes the Secrets of a job that has ended: nobody needs its keys and start scripts any more."""
     delete_job: bool = False
     """Deletes the HorovodJob itself; Kubernetes deletes what it owns."""
     probe: bool = False
@@ -105,9 +107,11 @@ def _clean_up(job: HorovodJob, observed: Observed) -> Plan:
     """What runPolicy.cleanPodPolicy says; a launcher that still runs is ended in any case."""
     policy = job.spec.run_policy.clean_pod_policy
     if policy is CleanPodPolicy.ALL:
-        return Plan(delete_all_pods=_any_undeleted(observed.pods), delete_pod_groups=observed.pod_groups)
+        return Plan(
+            delete_all_pods=_any_undeleted(observed.pods), delete_pod_groups=observed.pod_groups, delete_keys=True
+        )
     if policy is CleanPodPolicy.RUNNING:
-        return _end(observed)
+        return replace(_end(observed), delete_keys=True)
     return Plan(end_launcher=_end(observed).end_launcher)
 
 

@@ -13,20 +13,24 @@ from horovodjob.api.vocabulary import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_IN
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.controller.event_handlers import EventHandlers
+from horovodjob_operator.controller.reconciler import Reconciler
+from horovodjob_operator.controller.work_queue import JobLoader, WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
-from horovodjob_operator.handlers import Events, Passes
 from horovodjob_operator.metrics import REGISTRY
-from horovodjob_operator.reconcile import Reconciler
 
 JOBS = 20
 
 
-@pytest.fixture
-def caches() -> Caches:
-    """Finished jobs, which are to be deleted in some years."""
-    world = World(a_job(runPolicy={"ttlSecondsAfterFinished": 10**9, "cleanPodPolicy": "None"}))
-    world.launch()
-    world.end("cifar-launcher", 0)
+@pytest.fixture(params=["suspended"])
+def caches(request: pytest.FixtureRequest) -> Caches:
+    """Jobs that are suspended, or finished jobs, which are to be deleted in some years."""
+    if request.param == "suspended":
+        world = World(a_job(runPolicy={"suspend": True}))
+    else:
+        world = World(a_job(runPolicy={"ttlSecondsAfterFinished": 10**9, "cleanPodPolicy": "None"}))
+        world.launch()
+        world.end("cifar-launcher", 0)
     world.look()
     caches = Caches()
     caches.pods_listed(set(), 1)
@@ -42,10 +46,11 @@ def a_day_later() -> datetime:
 
 
 @pytest.fixture
-async def passes(caches: Caches) -> AsyncIterator[Passes]:
+async def passes(caches: Caches) -> AsyncIterator[WorkQueue]:
     """Each job has had its first pass."""
     nowhere = Connection(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
-    passes = Passes(caches, Reconciler(caches, Objects(nowhere, "test"), a_day_later, ""))
+    objects = Objects(nowhere, "test")
+    passes = WorkQueue(caches, Reconciler(caches, objects, a_day_later, ""), JobLoader(caches, objects, JobDefaults()))
     before = looks()
     async with contextlib.aclosing(nowhere):
         passes.open()
@@ -59,17 +64,19 @@ def looks() -> float:
     return REGISTRY.get_sample_value("horovodjob_operator_reconcile_duration_seconds_count") or 0
 
 
-def test_the_timers_of_deleted_jobs_end(caches: Caches, passes: Passes) -> None:
-    events = Events(caches, passes, JobDefaults())
+@pytest.mark.parametrize("caches", ["finished"], indirect=True)
+def test_the_timers_of_deleted_jobs_end(caches: Caches, passes: WorkQueue) -> None:
+    events = EventHandlers(caches, passes, JobDefaults())
     assert passes.timers == JOBS
     events.job_gone({"metadata": {"namespace": "team", "name": "job-0", "uid": "uid-0"}})
     assert passes.timers == JOBS - 1
-    events.jobs_listed({"uid-1", "uid-2"}, "team")
-    assert passes.timers == len(caches.jobs) == 2
+    caches.live_jobs_listed({"uid-1"}, 2, "team")
+    events.finished_jobs_listed({"uid-2"}, 2, "team")
+    assert passes.timers == len(caches.finished) == 2
 
 
-async def test_many_events_of_a_big_job_are_few_passes(caches: Caches, passes: Passes) -> None:
-    events, pods = Events(caches, passes, JobDefaults()), 2000
+async def test_many_events_of_a_big_job_are_few_passes(caches: Caches, passes: WorkQueue) -> None:
+    events, pods = EventHandlers(caches, passes, JobDefaults()), 2000
     record = caches.jobs["team", "job-0"]
     worker = record.job.spec.worker.model_copy(update={"replicas": pods})
     record.job = record.job.model_copy(update={"spec": record.job.spec.model_copy(update={"worker": worker})})
@@ -85,7 +92,7 @@ async def test_many_events_of_a_big_job_are_few_passes(caches: Caches, passes: P
     assert before < looks() < before + pods / 10
 
 
-async def test_a_resync_is_spread_over_its_interval(passes: Passes) -> None:
+async def test_a_resync_is_spread_over_its_interval(passes: WorkQueue) -> None:
     before = looks()
     resync = asyncio.create_task(passes.resync(JOBS / 10))
     while looks() == before:

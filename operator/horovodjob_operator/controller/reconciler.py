@@ -201,6 +201,8 @@ class Reconciler:
             _tell(job, "deleted, as runPolicy.ttlSecondsAfterFinished says")
             return None
         await self._delete(record, observed, plan)
+        if plan.delete_keys:
+            await self._delete_keys(record, observed)
         if plan.probe:
             return await self._probe(record, now)
         if plan.attempt_starts:
@@ -237,6 +239,23 @@ class Reconciler:
             await self._objects.end_launcher(job)
             self._caches.mark(job, [observed.launcher], ending=True)
             _tell(job, "ended the launcher, its pod stays with its log")
+
+    async def _delete_keys(self, record: Record, observed: Observed) -> None:
+        """Deletes the Secrets of a job that has ended, once: those that its pods mount, and its next one."""
+        if record.keys_deleted:
+            return
+        job = record.job
+        secrets = {pod.secret for pod in observed.pods if pod.secret}
+        if record.secret_is_ours:
+            secrets.add(names.secret_name(job))
+        for secret in sorted(secrets):
+            try:
+                await self._objects.delete_secret(job.metadata.namespace, secret)
+            except Gone:
+                pass
+            except Refused as error:  # the rights of an older release
+                log.warning("%s/%s Secret %s remains: %s", *job.key, secret, error, extra=names.log_fields(job))
+        record.keys_deleted = True
 
     async def _delete_pod_group(self, record: Record, kind: Gang) -> None:
         with contextlib.suppress(Gone):

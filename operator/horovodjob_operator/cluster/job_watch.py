@@ -1,145 +1,33 @@
-"""The watch of the jobs' pods: listed in chunks, then followed for ever; what was missed is listed again."""
+"""The lists and watches of HorovodJobs: client middlewares of kopf's session, and the lists of finished jobs."""
 
 import asyncio
 import contextlib
 import json
 import logging
-import random
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
-import aiohttp
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
 
-from horovodjob.api.vocabulary import LABEL_JOB, PLURAL
+from horovodjob.api.vocabulary import API_VERSION, FINISHED_FIELD, PLURAL
 from horovodjob_operator.cluster.connection import Connection, verb_and_resource
-from horovodjob_operator.errors import ClusterError, Gone, Refused
+from horovodjob_operator.cluster.pod_watch import CHUNK, retry_delay
+from horovodjob_operator.errors import ClusterError
 
-CHUNK = "500"
-# The API server sends a bookmark each minute, and ends a watch in time: a stream that is silent for longer is dead and
-# does not know it.
-SILENCE_SECONDS, LATE_SECONDS = 70, 5
 FORBIDDEN_SECONDS = 10
 log = logging.getLogger("horovodjob.watch")
 
 
-def silence_seconds(timeout_seconds: int) -> int:
-    """How long a watch that is to end after `timeout_seconds` may be silent."""
-    return min(SILENCE_SECONDS, timeout_seconds + LATE_SECONDS)
-
-
-class PodWatch:
-    """Calls `seen` for each pod that is there or changes, `gone` for each that is deleted, `listed` after a list.
-
-    It watches one namespace, or all.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        seen: Callable[[Mapping[str, Any]], None],
-        gone: Callable[[Mapping[str, Any]], None],
-        listed: Callable[[set[str], int, str], None],
-        timeout_seconds: int,
-        namespace: str = "",
-    ) -> None:
-        self._connection, self._seen, self._gone, self._listed = connection, seen, gone, listed
-        self._timeout_seconds = timeout_seconds
-        self.namespace = namespace
-        self._path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
-        self.alive_at = time.monotonic()
-        self.answered = asyncio.Event()
-        """Set once the API server has answered with a complete list, or has refused it."""
-
-    async def run(self) -> None:
-        """Lists and watches until cancelled."""
-        failures, outdated, reported = 0, 0, ""
-        while True:
-            try:
-                version = await self._list()
-                failures, reported = 0, ""
-                while True:
-                    version = await self._follow(version)
-                    outdated = 0
-            except Gone as error:
-                # An overloaded API server may refuse each watch at once; lists would add to its load.
-                outdated += 1
-                delay = _delay(outdated)
-                log.info("pod watch: %s; listing again in %.1f s", error, delay)
-            except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                failures += 1
-                delay = _delay(failures)
-                if isinstance(error, Refused):
-                    self.alive_at = time.monotonic()
-                    self.answered.set()
-                failure = str(error) or type(error).__name__
-                # A namespace on which the operator has no right is reported once, not at each try.
-                level = logging.DEBUG if failure == reported else logging.WARNING
-                log.log(level, "pod watch: %s; listing again in %.1f s", failure, delay)
-                reported = failure
-            await asyncio.sleep(delay)
-
-    async def _list(self) -> str:
-        """Version of the list; every pod in it has been seen, and what is not in it is gone."""
-        uids: set[str] = set()
-        params = {"labelSelector": LABEL_JOB, "limit": CHUNK}
-        while True:
-            answer = await self._connection.request("GET", self._path, params=params)
-            self.alive_at = time.monotonic()
-            for pod in answer["items"]:
-                uids.add(pod["metadata"]["uid"])
-                self._seen(pod)
-            following, version = answer["metadata"].get("continue"), answer["metadata"]["resourceVersion"]
-            if not following:
-                self._listed(uids, int(version), self.namespace)
-                self.answered.set()
-                return str(version)
-            params["continue"] = following
-
-    async def _follow(self, version: str) -> str:
-        """Version of the last event of one watch request. Raises Gone when it has to be listed again."""
-        params = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "labelSelector": LABEL_JOB,
-            "resourceVersion": version,
-            "timeoutSeconds": str(self._timeout_seconds),
-        }
-        silence = silence_seconds(self._timeout_seconds)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        url = f"{self._connection.server}{self._path}"
-        async with self._connection.session.get(url, params=params, timeout=timeout) as response:
-            if response.status == 410:
-                raise Gone("the version is too old")
-            response.raise_for_status()
-            self.alive_at = time.monotonic()
-            while line := await response.content.readline():
-                self.alive_at = time.monotonic()
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise Gone(event["object"].get("message") or "the watch failed")
-                version = event["object"]["metadata"]["resourceVersion"]
-                if event["type"] == "DELETED":
-                    self._gone(event["object"])
-                elif event["type"] != "BOOKMARK":
-                    self._seen(event["object"])
-        return version
-
-
-def _delay(times: int) -> float:
-    """Seconds until the next try after so many failures in a row."""
-    return min(30.0, 0.2 * 2.0 ** min(times, 10)) * random.uniform(0.5, 1)
-
-
 class JobLists:
-    """Client middleware of kopf's session: calls `seen` for each listed job, `listed` with the uids of a complete list.
+    """Client middleware of kopf's session: lists the jobs that have not ended, and calls `listed` for a complete list.
 
     Kopf lists again when the API server no longer has the version that it watches from, and reports the objects that
     are there: without this the jobs that were deleted meanwhile would stay in the cache for ever. It also reports them
     one by one and some time later: nobody could say when all of them have been taken in.
+
+    The watches that follow are of all jobs: one that ends is seen to end, and is not taken for a deleted one.
     """
 
     def __init__(
@@ -147,11 +35,13 @@ class JobLists:
         namespaces: Iterable[str],
         *,
         seen: Callable[[Mapping[str, Any]], None],
-        listed: Callable[[set[str], str], None],
+        listed: Callable[[set[str], int, str], None],
     ) -> None:
         self._seen, self._listed = seen, listed
         self._uids: dict[str, set[str]] = {}
         self._awaited = set(namespaces)
+        self.selects = True
+        """Whether the API server can leave out the jobs that have ended; a CRD of an older release cannot."""
 
     @property
     def answered(self) -> bool:
@@ -160,9 +50,9 @@ class JobLists:
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request, and reads the answer where it is a chunk of a list of jobs."""
-        response = await handler(request)
         if verb_and_resource(request) != ("list", PLURAL):
-            return response
+            return await handler(request)
+        response = await self._list(request, handler)
         namespace = namespace_of(request)
         if response.status in (403, 404):
             self._awaited.discard(namespace)
@@ -176,9 +66,69 @@ class JobLists:
             with contextlib.suppress(Exception):  # kopf calls our handler as well, and logs what it raises
                 self._seen(job)
         if not answer["metadata"].get("continue"):
-            self._listed(self._uids.pop(namespace), namespace)
+            self._listed(self._uids.pop(namespace), int(answer["metadata"]["resourceVersion"]), namespace)
             self._awaited.discard(namespace)
         return response
+
+    async def _list(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        url = request.url
+        if self.selects:
+            request.url = url.update_query(fieldSelector=f"{FINISHED_FIELD}=")
+            response = await handler(request)
+            if response.status != 400:
+                return response
+            log.warning("the CRD cannot tell finished jobs from others: install the one of this release")
+            response.release()
+            self.selects, request.url = False, url
+        return await handler(request)
+
+
+class FinishedJobLists:
+    """Lists the jobs that have ended: calls `seen` for each, `listed` after a complete list.
+
+    They are many, and there is hardly ever something to do for them: nobody waits for these lists.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        seen: Callable[[Mapping[str, Any]], None],
+        listed: Callable[[set[str], int, str], None],
+    ) -> None:
+        self._connection, self._seen, self._listed = connection, seen, listed
+        self._namespaces: asyncio.Queue[str] = asyncio.Queue()
+
+    def request(self, namespace: str) -> None:
+        """Asks for a list of one namespace, or of all."""
+        self._namespaces.put_nowait(namespace)
+
+    async def run(self) -> None:
+        """Lists what is asked for until cancelled."""
+        failures = 0
+        while True:
+            namespace = await self._namespaces.get()
+            try:
+                await self._list(namespace)
+                failures = 0
+            except (ClusterError, ValueError) as error:
+                failures += 1
+                delay = retry_delay(failures)
+                log.warning("the finished jobs cannot be listed: %s; trying again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+                self.request(namespace)
+
+    async def _list(self, namespace: str) -> None:
+        path = f"/apis/{API_VERSION}/{f'namespaces/{namespace}/' if namespace else ''}{PLURAL}"
+        params, uids = {"fieldSelector": f"{FINISHED_FIELD}!=", "limit": CHUNK}, set[str]()
+        while True:
+            answer = await self._connection.request("GET", path, params=params)
+            for job in answer["items"]:
+                uids.add(job["metadata"]["uid"])
+                self._seen(job)
+            if not (following := answer["metadata"].get("continue")):
+                return self._listed(uids, int(answer["metadata"]["resourceVersion"]), namespace)
+            params["continue"] = following
 
 
 class JobRights:

@@ -1,0 +1,1 @@
+"""From events to reconciliations: one job at a time, on its newest state."""
