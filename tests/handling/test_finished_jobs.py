@@ -91,6 +91,19 @@ def test_the_keys_go_when_the_job_ends_unless_its_pods_stay(submitted: Submit, a
         wait_for("the keys to go", lambda: api.find(secret) is None)
 
 
+def test_a_foreign_secret_outlives_the_job_that_could_not_start_because_of_it(
+    submitted: Submit, api: Api, namespace: str, process: Operator
+) -> None:
+    secrets = f"/api/v1/namespaces/{namespace}/secrets"
+    api.create(secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"}})
+    job = submitted(runPolicy={"activeDeadlineSeconds": 3})
+    job.wait("Failed")
+    process.kill()
+    process.start()
+    wait_for("its events to be posted again", lambda: process.requests().get("create events"))
+    assert api.find(f"{secrets}/train-mpi")
+
+
 def test_what_a_killed_operator_left_to_do_is_done_by_the_next_one(
     finished: Job, submitted: Submit, api: Api, process: Operator
 ) -> None:

@@ -9,7 +9,7 @@ import kopf
 import pytest
 
 from domain.worlds import World, a_job
-from horovodjob.api.vocabulary import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE
+from horovodjob.api.vocabulary import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.objects import Objects
@@ -73,6 +73,24 @@ def test_the_timers_of_deleted_jobs_end(caches: Caches, passes: WorkQueue) -> No
     caches.live_jobs_listed({"uid-1"}, 2, "team")
     events.finished_jobs_listed({"uid-2"}, 2, "team")
     assert passes.timers == len(caches.finished) == 2
+
+
+def test_a_job_that_is_deleted_while_the_finished_ones_are_listed_does_not_come_back(
+    caches: Caches, passes: WorkQueue
+) -> None:
+    events, long_ago = EventHandlers(caches, passes, JobDefaults()), "2020-01-01T00:00:00Z"
+    metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
+    old = {
+        "metadata": metadata,
+        "spec": {},
+        "status": {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1},
+    }
+    events.job_seen(old)
+    assert list(caches.finished_phases()) == [("team", Phase.SUCCEEDED)]
+    events.job_gone(old)
+    events.job_seen(old)
+    events.finished_jobs_listed({"old"}, 9, "")
+    assert list(caches.finished_phases()) == []
 
 
 async def test_many_events_of_a_big_job_are_few_passes(caches: Caches, passes: WorkQueue) -> None:

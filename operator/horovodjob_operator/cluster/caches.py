@@ -75,7 +75,7 @@ class Caches:
     _listed_namespaces: set[str] = field(default_factory=set)
     """Namespaces that pods were listed of; the empty string where all were."""
     deleted_uids: dict[str, None] = field(default_factory=dict)
-    """Uids of the pods deleted last: the answer to their creation may arrive after the event of their deletion."""
+    """Uids of the pods and jobs deleted last: an answer that has them may arrive after the event of their deletion."""
 
     def observed(self, record: Record) -> Observed:
         """The pods of this very job, and those of an earlier one that still have their names."""
@@ -111,9 +111,7 @@ class Caches:
         owned = owned_pod(raw)
         if owned is None:
             return None
-        self.deleted_uids[owned.pod.uid] = None
-        if len(self.deleted_uids) > DELETED_UIDS:
-            del self.deleted_uids[next(iter(self.deleted_uids))]
+        self._note_deletion(owned.pod.uid)
         pods = self.pods.get(owned.key, {})
         known = pods.get(owned.pod.name)
         if known is None or known.uid != owned.pod.uid:
@@ -166,8 +164,21 @@ class Caches:
         finished = self.finished.get(key)
         return finished.uid if finished else None
 
+    def job_gone(self, key: Key, uid: str) -> bool:
+        """Takes in that a job is deleted; whether it was known."""
+        self._note_deletion(uid)
+        if self.uid(key) != uid:
+            return False
+        self.forget_job(key)
+        return True
+
+    def _note_deletion(self, uid: str) -> None:
+        self.deleted_uids[uid] = None
+        if len(self.deleted_uids) > DELETED_UIDS:
+            del self.deleted_uids[next(iter(self.deleted_uids))]
+
     def forget_job(self, key: Key) -> None:
-        """Drops a job that is deleted."""
+        """Drops a job that is not there any more."""
         self.jobs.pop(key, None)
         self.finished.pop(key, None)
 

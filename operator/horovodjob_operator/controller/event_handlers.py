@@ -34,6 +34,8 @@ class EventHandlers:
             return
         if finished and finished.uid == metadata.uid and version <= finished.version:
             return
+        if metadata.uid in self._caches.deleted_uids:
+            return  # in a list that was read before its deletion
         policy = (raw.get("spec") or {}).get("runPolicy") or {}
         if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
             return  # another controller's job; that can never change
@@ -64,8 +66,7 @@ class EventHandlers:
     def job_gone(self, raw: Mapping[str, Any]) -> None:
         """A job is deleted; Kubernetes deletes what it owns."""
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
-        if self._caches.uid(key) == raw["metadata"]["uid"]:
-            self._caches.forget_job(key)
+        if self._caches.job_gone(key, raw["metadata"]["uid"]):
             self._work_queue.forget(key)
 
     def finished_jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:

@@ -241,12 +241,13 @@ class Reconciler:
             _tell(job, "ended the launcher, its pod stays with its log")
 
     async def _delete_keys(self, record: Record, observed: Observed) -> None:
-        """Deletes the Secrets of a job that has ended, once: those that its pods mount, and its next one."""
+        """Deletes the Secrets of a job that has ended, once: those that its pods mount, and one made here."""
         if record.keys_deleted:
             return
         job = record.job
-        secrets = {pod.secret for pod in observed.pods if pod.secret}
-        if record.secret_is_ours:
+        # Whoever may create pods could name any Secret in one.
+        secrets = {pod.secret for pod in observed.pods if names.may_be_secret_of(job, pod.secret)}
+        if "Secret" in record.ours:
             secrets.add(names.secret_name(job))
         for secret in sorted(secrets):
             try:
@@ -408,6 +409,7 @@ class Reconciler:
         except Refused as error:
             raise _RefusedObject(secret["kind"], error) from error
         record.secret_is_ours = True
+        record.ours.add("Secret")
         if all(pod.secret != secret["metadata"]["name"] for pod in observed.pods):
             return True
         await self._objects.delete_pods(job)

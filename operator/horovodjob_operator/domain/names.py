@@ -50,6 +50,11 @@ def secret_name(job: HorovodJob) -> str:
     return name if first else f"{name}-{start_scripts.VERSION}"
 
 
+def may_be_secret_of(job: HorovodJob, name: str) -> bool:
+    """Whether a name is one that the job's Secret has under this or another release."""
+    return name == f"{job.metadata.name}-mpi" or name.startswith(f"{job.metadata.name}-mpi-")
+
+
 def launcher_name(job: HorovodJob) -> str:
     """Name of the launcher pod, the same in every attempt."""
     return f"{job.metadata.name}-launcher"
