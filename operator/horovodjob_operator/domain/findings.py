@@ -588,8 +588,10 @@ def _evidence_until(launcher: Pod, now: datetime) -> datetime:
     if launcher.end is None or launcher.end.finished_at is None:
         return now
     points_to_worker = launcher.end.exit_code > 128 or unreachable_hosts(launcher.end)
-    seconds = KILLED_EVIDENCE_SECONDS if points_to_worker else EVIDENCE_SECONDS
-    return launcher.end.finished_at + timedelta(seconds=seconds)
+    window = timedelta(seconds=KILLED_EVIDENCE_SECONDS if points_to_worker else EVIDENCE_SECONDS)
+    if launcher.end.finished_at - now > window:
+        return now  # the node's clock is ahead, and the job must not wait for as long
+    return launcher.end.finished_at + window
 
 
 def worker_failed(look: Look) -> Iterable[Failure]:
