@@ -164,11 +164,20 @@ def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
         ({"code": 137, "reason": "OOMKilled"}, "WorkerOutOfMemory", False),
         ({"code": 143, **disrupted()}, "Evicted", True),
         ({"code": 137, "evicted": "low on memory", **disrupted("TerminationByKubelet")}, "Evicted", True),
+        (
+            {
+                "code": 137,
+                "evicted": "The node was low on resource: ephemeral-storage.",
+                **disrupted("TerminationByKubelet"),
+            },
+            "Evicted",
+            True,
+        ),
         ({"code": 137, "evicted": "its own limit"}, "WorkerLost", False),
         ({"code": 1, "message": '{"reason": "SshUnavailable", "message": "no sshd"}'}, "WorkerLost", False),
         ({"code": 0}, "WorkerLost", False),
     ],
-    ids=["out of memory", "drained", "node's memory", "own storage", "told by its start script", "ended by itself"],
+    ids=["out of memory", "drained", "node's memory", "node's disk", "own storage", "told by its start script", "ended by itself"],
 )
 def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
     submitted: Submit, end: dict[str, Any], reason: str, taken: bool
