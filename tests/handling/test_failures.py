@@ -177,7 +177,15 @@ def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
         ({"code": 1, "message": '{"reason": "SshUnavailable", "message": "no sshd"}'}, "WorkerLost", False),
         ({"code": 0}, "WorkerLost", False),
     ],
-    ids=["out of memory", "drained", "node's memory", "node's disk", "own storage", "told by its start script", "ended by itself"],
+    ids=[
+        "out of memory",
+        "drained",
+        "node's memory",
+        "node's disk",
+        "own storage",
+        "told by its start script",
+        "ended by itself",
+    ],
 )
 def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
     submitted: Submit, end: dict[str, Any], reason: str, taken: bool
