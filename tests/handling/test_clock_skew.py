@@ -1,4 +1,4 @@
-"""The clocks of the nodes differ from the operator's: what kubelets report has other times, and nothing else changes."""
+"""The clocks of nodes differ from the operator's: only the times that kubelets report differ."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
