@@ -13,15 +13,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import Phase, Role
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.observed import OwnedPod, Pod
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.reporting import next_status
+from horovodjob_operator.domain.status import next_status
 
 WORKERS = (2, 100, 1000, 5000)
 TARGET_SECONDS = 0.030

@@ -19,7 +19,7 @@ from observer import ENDS, JOB, ROLE, Client, Milestone, Object, ObservedJob, Ob
 from api.client import JOBS, Api, wait_for
 from handling.plane import OPERATOR_NAMESPACE, operator_kubeconfig
 from handling.process import Operator
-from horovodjob.api.vocabulary import ANNOTATION_HOSTS, LABEL_REPLICA_INDEX
+from horovodjob.api.constants import ANNOTATION_HOSTS, LABEL_REPLICA_INDEX
 
 NAMESPACE = "load"
 USER_CONNECTIONS = 32

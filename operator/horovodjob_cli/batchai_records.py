@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horovodjob.api.vocabulary import LABEL_EXPERIMENT, ExecutionState, Phase
+from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState, Phase
 from horovodjob.batchai.names import ANNOTATION_NAME
 
 Object = dict[str, Any]

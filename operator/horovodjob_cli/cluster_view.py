@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from horovodjob.api.vocabulary import LABEL_JOB
+from horovodjob.api.constants import LABEL_JOB
 from horovodjob_cli import aks, kube, node_pools
 from horovodjob_cli.errors import CliError, NotFound
 

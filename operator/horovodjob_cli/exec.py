@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from horovodjob.api.vocabulary import LABEL_ROLE
+from horovodjob.api.constants import LABEL_ROLE
 from horovodjob_cli import kube
 from horovodjob_cli.errors import CliError
 

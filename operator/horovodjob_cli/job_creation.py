@@ -4,7 +4,7 @@ import base64
 import contextlib
 from typing import Any
 
-from horovodjob.api.vocabulary import API_VERSION, KIND
+from horovodjob.api.constants import API_VERSION, KIND
 from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.manifests import Submission

@@ -11,7 +11,7 @@ from posixpath import normpath
 from typing import Any
 
 from horovodjob.api.azure_files import AzureFileShare
-from horovodjob.api.vocabulary import MOUNT_ROOT
+from horovodjob.api.constants import MOUNT_ROOT
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import FileStore, joined
 from horovodjob.azurefiles.location import share_path

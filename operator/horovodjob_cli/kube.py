@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from horovodjob.api.vocabulary import (
+from horovodjob.api.constants import (
     GROUP,
     LABEL_EXPERIMENT,
     LABEL_JOB,

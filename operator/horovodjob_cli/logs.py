@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from horovodjob.api.vocabulary import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
+from horovodjob.api.constants import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
 from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.errors import NotFound
 from horovodjob_cli.watch import SYNCED, TRANSIENT, changes, job_versions

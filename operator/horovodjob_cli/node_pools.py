@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from horovodjob.api.vocabulary import AKS_POOL_LABEL, GPU_RESOURCE, LABEL_JOB, SPOT_LABELS
+from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE, LABEL_JOB, SPOT_LABELS
 
 Object = dict[str, Any]
 POOL_LABELS = (AKS_POOL_LABEL, "agentpool", "karpenter.sh/nodepool")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from horovodjob.api.azure_files import AzureFileShare
-from horovodjob.api.vocabulary import LABEL_ROLE, MOUNT_ROOT
+from horovodjob.api.constants import LABEL_ROLE, MOUNT_ROOT
 from horovodjob.azurefiles.errors import DirectoryNotFound, FileNotFound, FilesError, Unavailable
 from horovodjob.azurefiles.files import Entry, FileState, Part
 from horovodjob_cli import exec as pod_exec

@@ -14,7 +14,7 @@ import uvloop
 from aiohttp import web
 from pythonjsonlogger.json import JsonFormatter
 
-from horovodjob.api.vocabulary import API_VERSION
+from horovodjob.api.constants import API_VERSION
 from horovodjob_operator.cluster.access import MetricsAccess
 from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection, Pause, login

@@ -14,10 +14,10 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import ConditionType, Phase, Reason
-from horovodjob_operator.domain.progress import Result
+from horovodjob_operator.domain.progress_report import Result
 
 # The time of creation of each counter would be one more series each.
 disable_created_metrics()  # type: ignore[no-untyped-call]

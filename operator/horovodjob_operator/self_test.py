@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horovodjob.api.vocabulary import API_VERSION, KIND, PLURAL, ConditionType, Phase
+from horovodjob.api.constants import API_VERSION, KIND, PLURAL, ConditionType, Phase
 from horovodjob_operator.cluster.connection import Connection, login
 from horovodjob_operator.errors import OperatorError, Unavailable
 

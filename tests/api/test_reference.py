@@ -5,9 +5,9 @@ import re
 import pytest
 
 from api.client import ROOT
+from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.reference import CONDITIONS, EVENTS, PHASES, REASONS, reference
-from horovodjob.api.vocabulary import ConditionType, EventReason, Phase, Reason
-from horovodjob_operator.domain.overlay import MERGE_KEYS
+from horovodjob_operator.domain.resources.template_merge import MERGE_KEYS
 
 
 def test_the_committed_page_is_what_the_models_say() -> None:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from domain.worlds import UID, a_job
+from domain.fake_cluster import UID, a_job
 from horovodjob_operator.cluster.caches import Caches, Record
-from horovodjob_operator.domain.children import worker_pod
 from horovodjob_operator.domain.observed import OwnedPod, owned_pod
+from horovodjob_operator.domain.resources.pods import worker_pod
 
 
 def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:

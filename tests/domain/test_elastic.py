@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import World, a_job
+from domain.fake_cluster import World, a_job
+from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.status import Condition
-from horovodjob.api.vocabulary import ConditionType, EventReason, Phase, Reason
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.reporting import next_status
+from horovodjob_operator.domain.status import next_status
 
 LAUNCHER = "cifar-launcher"
 

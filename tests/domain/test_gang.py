@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import World, a_job
-from horovodjob.api.vocabulary import ConditionType, Gang, Phase, Role
-from horovodjob_operator.domain.children import launcher_pod, pod_group, worker_pod
+from domain.fake_cluster import World, a_job
+from horovodjob.api.constants import ConditionType, Gang, Phase, Role
 from horovodjob_operator.domain.observed import Observed, Pod, owned_pod
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.reporting import next_status
+from horovodjob_operator.domain.resources.pods import launcher_pod, pod_group, worker_pod
+from horovodjob_operator.domain.status import next_status
 
 GANGS = ("Native", "Volcano")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import World, a_job
-from horovodjob.api.vocabulary import Gang, Phase
+from domain.fake_cluster import World, a_job
+from horovodjob.api.constants import Gang, Phase
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks.table import find
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.findings import find
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.plan import plan_for
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import World, a_job
-from horovodjob.api.vocabulary import ConditionType, Phase, Reason, Role
+from domain.fake_cluster import World, a_job
+from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob_operator.domain.observed import Pod, owned_pod
 
 

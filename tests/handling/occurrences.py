@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from horovodjob.api.vocabulary import EventReason, Reason
+from horovodjob.api.constants import EventReason, Reason
 
 KEY = "horovodjob-occurrences"
 WANTED = frozenset({*(f"reason {word}" for word in Reason), *(f"event {word}" for word in EventReason)})

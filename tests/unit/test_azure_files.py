@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import a_job
-from horovodjob_operator.domain import azure_files
-from horovodjob_operator.domain.children import launcher_pod, worker_pod
+from domain.fake_cluster import a_job
+from horovodjob_operator.domain.resources import azure_files
+from horovodjob_operator.domain.resources.pods import launcher_pod, worker_pod
 
 SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
 Pod = dict[str, Any]

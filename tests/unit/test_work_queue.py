@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import kopf
 import pytest
 
-from domain.worlds import World, a_job
-from horovodjob.api.vocabulary import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
+from domain.fake_cluster import World, a_job
+from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.objects import Objects

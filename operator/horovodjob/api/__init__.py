@@ -1,1 +1,1 @@
-"""The HorovodJob resource: its vocabulary, its models and the CRD generated from them."""
+"""The HorovodJob resource: its constants, its models and the CRD generated from them."""

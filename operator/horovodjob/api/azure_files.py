@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from horovodjob.api.model import Model, Name
+from horovodjob.api.base import Model, Name
 from horovodjob.api.storage_account import files_host, key_secret_name
 
 RELATIVE = "!self.{0}.startsWith('/') && !self.{0}.split('/').exists(part, part == '..')"

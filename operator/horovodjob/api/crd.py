@@ -9,9 +9,9 @@ import yaml
 from pydantic import BaseModel
 
 from horovodjob.api import frozen_spec
+from horovodjob.api.constants import FINISHED_FIELD, GROUP, KIND, PLURAL, VERSION
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import FINISHED_FIELD, GROUP, KIND, PLURAL, VERSION
 
 KEPT = (
     "type",

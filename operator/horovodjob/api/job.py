@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from horovodjob.api.model import Model
+from horovodjob.api.base import Model
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 

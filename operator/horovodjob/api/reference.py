@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from horovodjob.api.constants import API_VERSION, KIND, ConditionType, EventReason, Phase, Reason
 from horovodjob.api.crd import COLUMNS, NAME_RULES, schema_of
 from horovodjob.api.frozen_spec import frozen_paths
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import API_VERSION, KIND, ConditionType, EventReason, Phase, Reason
 
 PHASES: Mapping[Phase, str] = {
     Phase.QUEUED: "Not all pods have a node yet.",

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 
 from horovodjob.api.azure_files import AzureFileShare
-from horovodjob.api.model import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
-from horovodjob.api.vocabulary import (
+from horovodjob.api.base import OPEN, LabelValue, Model, Name, Quantity, Text, list_map, open_fields, open_object
+from horovodjob.api.constants import (
     OPERATOR_NAME,
     CleanPodPolicy,
     Gang,

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from horovodjob.api.model import Model, Time, list_map
-from horovodjob.api.vocabulary import ConditionType, ExecutionState, Phase
+from horovodjob.api.base import Model, Time, list_map
+from horovodjob.api.constants import ConditionType, ExecutionState, Phase
 
 NEWEST_ERRORS = 10
 MOST_METRICS = 32

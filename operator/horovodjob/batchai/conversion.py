@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.vocabulary import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT
 from horovodjob.batchai.durations import duration_seconds
 from horovodjob.batchai.environment import Environment, convert_environment, path_field, require_absolute
 from horovodjob.batchai.fields import FIELDS, IGNORED

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from horovodjob.api.constants import MOUNT_ROOT
 from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, files_host, key_secret_name
-from horovodjob.api.vocabulary import MOUNT_ROOT
 from horovodjob.batchai.names import resource_name
 from horovodjob.batchai.storage_accounts import (
     Accounts,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.vocabulary import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT
 from horovodjob.batchai.names import JOB_NAME_LENGTH, label_value, pool_name_error, resource_name
 from horovodjob.conversion import Conversion, ConversionError, Notes, conversion
 from horovodjob.document import Node, root, unknown_keys

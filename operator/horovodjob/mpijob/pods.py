@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from horovodjob.api.vocabulary import GPU_RESOURCE
+from horovodjob.api.constants import GPU_RESOURCE
 from horovodjob.document import Node
 
 # Fields of a pod that the spec also has.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from horovodjob.api.vocabulary import GPU_RESOURCE
+from horovodjob.api.constants import GPU_RESOURCE
 from horovodjob.document import Node
 from horovodjob.mpijob.launcher import Launch
 from horovodjob.mpijob.pods import RolePod, resources

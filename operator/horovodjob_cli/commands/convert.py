@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from horovodjob.api.vocabulary import KIND
+from horovodjob.api.constants import KIND
 from horovodjob.batchai.names import DNS_LABEL_LENGTH
 from horovodjob.batchai.storage_accounts import KEY_PLACEHOLDER
 from horovodjob.mpijob import conversion as mpijob

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from horovodjob.api.vocabulary import LABEL_EXPERIMENT, ExecutionState
+from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState
 from horovodjob.batchai import names
 from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.commands import command, confirm, group

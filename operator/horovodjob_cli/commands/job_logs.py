@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from horovodjob.api.vocabulary import Role
+from horovodjob.api.constants import Role
 from horovodjob_cli import batchai_records, kube, logs
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horovodjob.api.vocabulary import LABEL_ROLE, Role
+from horovodjob.api.constants import LABEL_ROLE, Role
 from horovodjob_cli import exec as pod_exec
 from horovodjob_cli import kube
 from horovodjob_cli.commands import command, group

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from horovodjob.api.vocabulary import GROUP, KIND, PLURAL, VERSION
+from horovodjob.api.constants import GROUP, KIND, PLURAL, VERSION
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, Object, join_names
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
+from horovodjob.api.constants import GPU_RESOURCE, PodSecurity
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob.api.vocabulary import GPU_RESOURCE, PodSecurity
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Object
 

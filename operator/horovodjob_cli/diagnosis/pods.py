@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from horovodjob.api.vocabulary import LABEL_JOB
+from horovodjob.api.constants import LABEL_JOB
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Object
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from horovodjob.api.constants import Gang, Phase
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import Gang, Phase
 from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, Warned, owned_pod
-from horovodjob_operator.domain.progress import Report
+from horovodjob_operator.domain.progress_report import Report
 
 Key = tuple[str, str]
 DELETED_UIDS = 10_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
 
-from horovodjob.api.vocabulary import API_VERSION, FINISHED_FIELD, PLURAL
+from horovodjob.api.constants import API_VERSION, FINISHED_FIELD, PLURAL
 from horovodjob_operator.cluster.connection import Connection, verb_and_resource
 from horovodjob_operator.cluster.pod_watch import CHUNK, retry_delay
 from horovodjob_operator.errors import ClusterError

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from horovodjob.api.constants import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, PLURAL, VERSION, Gang, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, PLURAL, VERSION, Gang, Role
 from horovodjob_operator.cluster.connection import METADATA_LIST, METADATA_ONLY, USER_AGENT, Connection
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.events import Event
-from horovodjob_operator.domain.gang import API_VERSIONS
 from horovodjob_operator.domain.observed import EventReason
+from horovodjob_operator.domain.resources.pod_group import API_VERSIONS
 
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from horovodjob.api.vocabulary import LABEL_JOB
+from horovodjob.api.constants import LABEL_JOB
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.errors import ClusterError, Gone, Refused
 

@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from horovodjob.api.azure_files import AzureFileShare
+from horovodjob.api.constants import Reason
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import Reason
-from horovodjob_operator.domain.azure_files import script_on_share
 from horovodjob_operator.domain.names import log_fields
+from horovodjob_operator.domain.resources.azure_files import script_on_share
 from horovodjob_operator.errors import OperatorError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import jwt
 
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.tokens import Claim, confirms
+from horovodjob_operator.domain.token_claim import Claim, confirms
 from horovodjob_operator.errors import ClusterError, Unavailable
 
 GENUINE_SECONDS, REFUSED_SECONDS = 300, 30

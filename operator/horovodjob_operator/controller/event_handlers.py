@@ -6,8 +6,8 @@ from typing import Any
 
 import kopf
 
+from horovodjob.api.constants import GROUP, OPERATOR_NAME, PLURAL, VERSION
 from horovodjob.api.job import Metadata
-from horovodjob.api.vocabulary import GROUP, OPERATOR_NAME, PLURAL, VERSION
 from horovodjob_operator.cluster.caches import Caches, FinishedJob, Key
 from horovodjob_operator.cluster.pod_watch import silence_seconds
 from horovodjob_operator.controller.stored_jobs import ended_job, is_unobserved, new_record, parsed_job

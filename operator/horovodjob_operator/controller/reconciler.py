@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from horovodjob.api.constants import Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import Gang, Phase, Reason, Role
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.preflight import Preflight
-from horovodjob_operator.domain import children, gang, names
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks.table import Finding, counted
 from horovodjob_operator.domain.events import Event, events_between, recorded_events
-from horovodjob_operator.domain.findings import Finding, counted
 from horovodjob_operator.domain.observed import (
     EventReason,
     Observed,
@@ -28,7 +28,9 @@ from horovodjob_operator.domain.observed import (
     owner_uid,
 )
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.reporting import next_status, significant
+from horovodjob_operator.domain.resources import pod_group as gang
+from horovodjob_operator.domain.resources import pods as children
+from horovodjob_operator.domain.status import next_status, significant
 from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, NotServed, Refused, Unavailable
 from horovodjob_operator.metrics import count_transition
 

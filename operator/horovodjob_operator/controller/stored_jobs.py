@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob, Metadata, parse_status
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob.api.vocabulary import ConditionType, Phase, Reason
 from horovodjob_operator.cluster.caches import FinishedJob, Record
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.domain.job_defaults import JobDefaults

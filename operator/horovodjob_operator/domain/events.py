@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus, JobError
-from horovodjob.api.vocabulary import ConditionType, EventReason, Phase, Reason
-from horovodjob_operator.domain.findings import counted
+from horovodjob_operator.domain.checks.table import counted
 
 # kubectl describe lists events by name, and several can be of the same second: these come first, in this order.
 _FIRST = ("created", "attemptended", "schedulingtimeout", "resumed", "admitted", "workersready", "started")

@@ -6,9 +6,9 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 
 from horovodjob.api.azure_files import AzureFileShare, MountOption
-from horovodjob.api.model import LabelValue, Model, Name, Quantity
+from horovodjob.api.base import LabelValue, Model, Name, Quantity
 from horovodjob.api.spec import HorovodJobSpec, LocalObjectReference, Toleration
-from horovodjob_operator.domain.azure_files import option_name
+from horovodjob_operator.domain.resources.azure_files import option_name
 
 
 class JobDefaults(Model):

@@ -4,10 +4,8 @@ import hashlib
 import json
 from typing import Any
 
-from horovodjob.api import vocabulary
-from horovodjob.api.job import HorovodJob
-from horovodjob.api.spec import HorovodJobSpec, RunPolicy, Worker
-from horovodjob.api.vocabulary import (
+from horovodjob.api import constants
+from horovodjob.api.constants import (
     LABEL_ATTEMPT,
     LABEL_EXPERIMENT,
     LABEL_JOB,
@@ -17,10 +15,12 @@ from horovodjob.api.vocabulary import (
     LABEL_SPEC_HASH,
     Role,
 )
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.spec import HorovodJobSpec, RunPolicy, Worker
 from horovodjob_operator import start_scripts
 
 SSH_PORT = 2222
-MOUNT_ROOT = vocabulary.MOUNT_ROOT
+MOUNT_ROOT = constants.MOUNT_ROOT
 JOB_TEMP = "/mnt/batchai/temp"
 RUN_DIRECTORY = "/run/horovodjob"
 HOSTFILE = f"{RUN_DIRECTORY}/hostfile"

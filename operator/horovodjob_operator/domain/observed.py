@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from horovodjob.api.vocabulary import (
+from horovodjob.api.constants import (
     ANNOTATION_HOSTS,
     KIND,
     LABEL_ATTEMPT,
@@ -20,9 +20,9 @@ from horovodjob.api.vocabulary import (
     Reason,
     Role,
 )
-from horovodjob_operator.domain.gang import membership
 from horovodjob_operator.domain.names import SECRET_VOLUME
-from horovodjob_operator.domain.progress import Report
+from horovodjob_operator.domain.progress_report import Report
+from horovodjob_operator.domain.resources.pod_group import membership
 
 IMAGE_REASONS = frozenset(
     {

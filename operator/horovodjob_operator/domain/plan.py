@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from horovodjob.api.constants import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Finding, Look, differs, replaced_at, retry_at
+from horovodjob_operator.domain.checks.table import Finding, Look, differs, replaced_at, retry_at
 from horovodjob_operator.domain.observed import Observed, Pod
 
 

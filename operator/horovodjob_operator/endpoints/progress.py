@@ -16,9 +16,11 @@ from aiohttp import web
 
 from horovodjob_operator.cluster.caches import Caches, Key, Record
 from horovodjob_operator.cluster.tokens import Tokens
-from horovodjob_operator.domain import names, progress, tokens
-from horovodjob_operator.domain.progress import REPORT_BYTES, Result
-from horovodjob_operator.domain.tokens import Claim
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain import progress_report as progress
+from horovodjob_operator.domain import token_claim as tokens
+from horovodjob_operator.domain.progress_report import REPORT_BYTES, Result
+from horovodjob_operator.domain.token_claim import Claim
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.metrics import REPORTS
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from horovodjob.api.constants import Gang
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import Gang
-from horovodjob_operator.domain.requests import added, quantity, requested
+from horovodjob_operator.domain.resources.resource_requests import added, quantity, requested
 
 API_VERSIONS = {Gang.NATIVE: "scheduling.k8s.io/v1alpha2", Gang.VOLCANO: "scheduling.volcano.sh/v1beta1"}
 REMEDIES = {

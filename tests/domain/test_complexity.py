@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import World, a_job
+from domain.fake_cluster import World, a_job
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.reporting import next_status
+from horovodjob_operator.domain.status import next_status
 
 SMALL, BIG = 40, 320
 ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": BIG}}

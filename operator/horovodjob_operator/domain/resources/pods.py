@@ -4,10 +4,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.job import HorovodJob
-from horovodjob.api.model import Model
-from horovodjob.api.spec import Resources, RolePods
-from horovodjob.api.vocabulary import (
+from horovodjob.api.base import Model
+from horovodjob.api.constants import (
     AKS_POOL_LABEL,
     AKS_PRIORITY_TAINT,
     ANNOTATION_HOSTS,
@@ -22,8 +20,12 @@ from horovodjob.api.vocabulary import (
     PodSecurity,
     Role,
 )
-from horovodjob_operator.domain import azure_files, gang, names
-from horovodjob_operator.domain.overlay import overlaid
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.spec import Resources, RolePods
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.resources import azure_files
+from horovodjob_operator.domain.resources import pod_group as gang
+from horovodjob_operator.domain.resources.template_merge import overlaid
 from horovodjob_operator.errors import InvalidJob
 
 SSH_TIMEOUT_SECONDS = 300

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import NOON, World, a_job
-from horovodjob.api.vocabulary import CleanPodPolicy, ConditionType, Phase, Reason
+from domain.fake_cluster import NOON, World, a_job
+from horovodjob.api.constants import CleanPodPolicy, ConditionType, Phase, Reason
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.children import worker_pod
 from horovodjob_operator.domain.events import events_between, recorded_events
 from horovodjob_operator.domain.observed import Observed, Refusal, owned_pod
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.reporting import next_status
+from horovodjob_operator.domain.resources.pods import worker_pod
+from horovodjob_operator.domain.status import next_status
 
 UNREADABLE = Refusal(Reason.INVALID_SPEC, "spec.mpi: no", NOON + timedelta(days=36500), unreadable=True)
 

@@ -3,6 +3,14 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from horovodjob.api.constants import (
+    CleanPodPolicy,
+    ConditionType,
+    ExecutionState,
+    Phase,
+    Reason,
+    Role,
+)
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import (
     NEWEST_ERRORS,
@@ -13,19 +21,11 @@ from horovodjob.api.status import (
     ReplicaStatuses,
     Training,
 )
-from horovodjob.api.vocabulary import (
-    CleanPodPolicy,
-    ConditionType,
-    ExecutionState,
-    Phase,
-    Reason,
-    Role,
-)
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Failure, Finding, Look, find
+from horovodjob_operator.domain.checks.table import Failure, Finding, Look, find
 from horovodjob_operator.domain.observed import End, Observed, Pod, Refusal, told_reason, unreachable_hosts
-from horovodjob_operator.domain.progress import Report
+from horovodjob_operator.domain.progress_report import Report
 
 MESSAGE_CHARACTERS = 2048
 

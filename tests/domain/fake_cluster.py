@@ -4,15 +4,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from horovodjob.api.constants import Role
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import Role
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.findings import Finding
+from horovodjob_operator.domain.checks.table import Finding
 from horovodjob_operator.domain.observed import End, Observed, Pod
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.reporting import next_status
+from horovodjob_operator.domain.status import next_status
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 UID = "5e7c1f0a-0000-4000-8000-000000000001"

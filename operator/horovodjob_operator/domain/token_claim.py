@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horovodjob.api.constants import Role
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.vocabulary import Role
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.observed import Pod
 

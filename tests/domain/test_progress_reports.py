@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.worlds import World, a_job
+from domain.fake_cluster import World, a_job
+from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import parse_status
 from horovodjob.api.status import HorovodJobStatus, Training
-from horovodjob.api.vocabulary import Phase, Role
 from horovodjob_operator.cluster.objects import status_dict
-from horovodjob_operator.domain.children import launcher_pod, worker_pod
-from horovodjob_operator.domain.progress import REPORT_BYTES, Report, is_current, parse_report
-from horovodjob_operator.domain.reporting import next_status, significant
-from horovodjob_operator.domain.tokens import Claim, claim_of, confirms, may_report
+from horovodjob_operator.domain.progress_report import REPORT_BYTES, Report, is_current, parse_report
+from horovodjob_operator.domain.resources.pods import launcher_pod, worker_pod
+from horovodjob_operator.domain.status import next_status, significant
+from horovodjob_operator.domain.token_claim import Claim, claim_of, confirms, may_report
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")

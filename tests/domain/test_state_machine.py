@@ -7,9 +7,9 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from domain.worlds import World, a_job
+from domain.fake_cluster import World, a_job
+from horovodjob.api.constants import ConditionType, Phase, Role
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob.api.vocabulary import ConditionType, Phase, Role
 from horovodjob_operator.domain.events import events_between, recorded_events
 
 # Phases that passed while the operator was away are skipped, so an edge may go over several of them.

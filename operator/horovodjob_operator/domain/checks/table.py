@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from horovodjob.api.constants import ConditionType, Gang, OnWorkerLoss, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import NEWEST_ERRORS, JobError
-from horovodjob.api.vocabulary import ConditionType, Gang, OnWorkerLoss, Phase, Reason, Role
-from horovodjob_operator.domain import azure_files, names
+from horovodjob_operator.domain import names
 from horovodjob_operator.domain.observed import EventReason, Observed, Pod, Waiting, told_reason, unreachable_hosts
+from horovodjob_operator.domain.resources import azure_files
 
 RETRY_FIRST_SECONDS = 10
 RETRY_LONGEST_SECONDS = 360

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from horovodjob.api.azure_files import AzureFileShare
+from horovodjob.api.constants import PodSecurity
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.spec import RolePods
 from horovodjob.api.storage_account import CSI_DRIVER, SECRET_ACCOUNT, SECRET_KEY
-from horovodjob.api.vocabulary import PodSecurity
 from horovodjob_operator.domain import names
 
 # User and group of the trainer image.

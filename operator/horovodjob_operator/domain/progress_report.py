@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
+from horovodjob.api.constants import Phase
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import MOST_METRICS, Training
-from horovodjob.api.vocabulary import Phase
 
 REPORT_BYTES = 4096
 # Such a year is a mistake, and the API server would refuse the whole status for some of them.

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from domain.worlds import NOON, World, a_job
-from horovodjob.api.vocabulary import ConditionType, Phase, Reason, Role
+from domain.fake_cluster import NOON, World, a_job
+from horovodjob.api.constants import ConditionType, Phase, Reason, Role
+from horovodjob_operator.domain.checks.table import released_until
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.findings import released_until
 from horovodjob_operator.domain.observed import End, EventReason, Pod, Waiting, Warned, owned_pod
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.reporting import next_status, significant
+from horovodjob_operator.domain.status import next_status, significant
 
 
 def phase_of(world: World) -> Phase | None:
