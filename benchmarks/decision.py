@@ -19,8 +19,9 @@ from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.observed import OwnedPod, Pod
 from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pod_facts import OwnedPod
 from horovodjob_operator.domain.status import next_status
 
 WORKERS = (2, 100, 1000, 5000)
@@ -42,7 +43,7 @@ def running_job(workers: int) -> tuple[Caches, Record]:
         "owner_uid": "uid",
         "phase": "Running",
         "node": "node",
-        "ready": True,
+        "is_ready": True,
         "created_at": NOW,
     }
     addresses = [f"10.{index // 250}.{index % 250}.1" for index in range(workers)]

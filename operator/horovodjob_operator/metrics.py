@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.domain.progress_report import Result
+from horovodjob_operator.domain.progress_report import ReportResult
 
 # The time of creation of each counter would be one more series each.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ REPORTS = Counter(
     ["result"],
     registry=REGISTRY,
 )
-for result in Result:
+for result in ReportResult:
     REPORTS.labels(result)
 for counter, reasons in ((FAILED, FAILURE_REASONS), (RESTARTS, RESTART_REASONS)):
     for reason in reasons:

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from horovodjob_operator.domain.job_defaults import JobDefaults, parsed_job_defaults
+from horovodjob_operator.domain.job_defaults import JobDefaults, parse_job_defaults
 
 NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
@@ -62,7 +62,7 @@ class Settings:
     @property
     def defaults(self) -> JobDefaults:
         """What jobs get that do not set it themselves. Raises ValueError."""
-        return parsed_job_defaults(self.job_defaults)
+        return parse_job_defaults(self.job_defaults)
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

@@ -9,16 +9,17 @@ from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks.table import Finding
-from horovodjob_operator.domain.observed import End, Observed, Pod
+from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.observed import Observed
 from horovodjob_operator.domain.plan import Plan, plan_for
+from horovodjob_operator.domain.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.status import next_status
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 UID = "5e7c1f0a-0000-4000-8000-000000000001"
 
 
-def a_job(name: str = "cifar", *, status: HorovodJobStatus | None = None, **spec: Any) -> HorovodJob:
+def training_job(name: str = "cifar", *, status: HorovodJobStatus | None = None, **spec: Any) -> HorovodJob:
     """A CPU job of two workers; `spec` in the words of the API."""
     wish: dict[str, Any] = {"image": "trainer", "command": ["train"], "worker": {"replicas": 2, "gpus": 0}}
     return HorovodJob(
@@ -29,7 +30,7 @@ def a_job(name: str = "cifar", *, status: HorovodJobStatus | None = None, **spec
 
 
 @dataclass
-class World:
+class FakeCluster:
     """A job and its pods; plans are carried out at once, and the test plays scheduler and kubelet."""
 
     job: HorovodJob
@@ -46,20 +47,20 @@ class World:
     def status(self) -> HorovodJobStatus:
         return self.job.status
 
-    def look(self, *, die_after: int | None = None) -> None:
+    def reconcile(self, *, die_after: int | None = None) -> None:
         """Passes until nothing changes, or until the operator dies after so many writes."""
         writes = [die_after if die_after is not None else 10_000]
         for _ in range(20):
-            finding = self._report(writes)
-            if writes[0] <= 0 or not self._carry_out(plan_for(self.job, self.observed, finding, now=self.now), writes):
+            outcome = self._report(writes)
+            if writes[0] <= 0 or not self._carry_out(plan_for(self.job, self.observed, outcome, now=self.now), writes):
                 return
         raise AssertionError(f"passes never settle: {self.status}")
 
-    def _report(self, writes: list[int]) -> Finding | None:
+    def _report(self, writes: list[int]) -> Outcome | None:
         for _ in range(10):
-            status, finding = next_status(self.job, self.observed, now=self.now)
+            status, outcome = next_status(self.job, self.observed, now=self.now)
             if status == self.status or writes[0] <= 0:
-                return finding
+                return outcome
             writes[0] -= 1
             self.statuses.append(status)
             self.job = self.job.model_copy(update={"status": status})
@@ -87,9 +88,9 @@ class World:
             effects.append(lambda index=index: self._create(Role.WORKER, index, plan))
         launcher = names.launcher_name(self.job)
         if plan.publish_hosts:
-            effects.append(lambda: self.change(launcher, hosts=plan.hosts))
-        if plan.end_launcher:
-            effects.append(lambda: self.change(launcher, ending=True))
+            effects.append(lambda: self.update_pod(launcher, hosts=plan.hosts))
+        if plan.stop_launcher:
+            effects.append(lambda: self.update_pod(launcher, is_stopping=True))
         return effects
 
     def _create(self, role: Role, index: int, plan: Plan) -> None:
@@ -102,57 +103,64 @@ class World:
         self.pods[name] = replace(made, spec_hash=plan.spec_hash)
 
     def _delete(self, pod: Pod) -> None:
-        self.change(pod.name, deleting=True)
+        self.update_pod(pod.name, is_terminating=True)
 
-    def edit_policy(self, **policy: Any) -> None:
+    def edit_run_policy(self, **policy: Any) -> None:
         """The user changes the run policy."""
         spec = self.job.spec
-        self.edit(run_policy=spec.run_policy.model_copy(update=policy))
+        self.edit_spec(run_policy=spec.run_policy.model_copy(update=policy))
 
     def scale(self, replicas: int) -> None:
         """The user wants another number of workers."""
         spec = self.job.spec
-        self.edit(worker=spec.worker.model_copy(update={"replicas": replicas}))
+        self.edit_spec(worker=spec.worker.model_copy(update={"replicas": replicas}))
 
-    def edit(self, **fields: Any) -> None:
+    def edit_spec(self, **fields: Any) -> None:
         """The API server stores other values of these fields of the spec."""
         metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
         spec = self.job.spec.model_copy(update=fields)
         self.job = self.job.model_copy(update={"metadata": metadata, "spec": spec})
 
-    def change(self, name: str, **facts: Any) -> None:
+    def update_pod(self, name: str, **facts: Any) -> None:
         self.pods[name] = replace(self.pods[name], **facts)
 
-    def vanish(self) -> None:
+    def remove_terminating_pods(self) -> None:
         """Pods being deleted are gone."""
-        self.pods = {name: pod for name, pod in self.pods.items() if not pod.deleting}
+        self.pods = {name: pod for name, pod in self.pods.items() if not pod.is_terminating}
 
-    def place(self, at_most: int = 1000) -> None:
+    def schedule_pods(self, at_most: int = 1000) -> None:
         """Pods get a node and an address, and start."""
         for number, (name, pod) in enumerate(sorted(self.pods.items())[:at_most]):
-            if pod.alive and not pod.node:
+            if pod.is_active and not pod.node:
                 address = f"10.0.0.{number + 1}"
-                self.change(name, node="node1", placed_at=self.now, address=address, phase="Running", unschedulable="")
+                self.update_pod(
+                    name,
+                    node="node1",
+                    scheduled_at=self.now,
+                    address=address,
+                    phase="Running",
+                    unschedulable_message="",
+                )
 
-    def workers_answer(self) -> None:
+    def make_workers_ready(self) -> None:
         for name, pod in list(self.pods.items()):
-            if pod.role is Role.WORKER and pod.alive and pod.node:
-                self.change(name, ready=True)
+            if pod.role is Role.WORKER and pod.is_active and pod.node:
+                self.update_pod(name, is_ready=True)
 
-    def launch(self) -> None:
+    def start(self) -> None:
         """From new to Running."""
-        self.look()
-        self.place()
-        self.look()
-        self.workers_answer()
-        self.change(names.launcher_name(self.job), ready=True)
-        self.look()
+        self.reconcile()
+        self.schedule_pods()
+        self.reconcile()
+        self.make_workers_ready()
+        self.update_pod(names.launcher_name(self.job), is_ready=True)
+        self.reconcile()
 
-    def end(self, name: str, exit_code: int, reason: str = "Error", message: str = "") -> None:
+    def end_container(self, name: str, exit_code: int, reason: str = "Error", message: str = "") -> None:
         """The pod's container ends."""
         role = self.pods[name].role
-        end = End(role.value, exit_code, reason, message, self.now)
-        self.change(name, phase="Failed" if exit_code else "Succeeded", ready=False, end=end)
+        end = ContainerTermination(role.value, exit_code, reason, message, self.now)
+        self.update_pod(name, phase="Failed" if exit_code else "Succeeded", is_ready=False, termination=end)
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from domain.fake_cluster import UID, a_job
+from domain.fake_cluster import UID, training_job
 from horovodjob_operator.cluster.caches import Caches, Record
-from horovodjob_operator.domain.observed import OwnedPod, owned_pod
-from horovodjob_operator.domain.resources.pods import worker_pod
+from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
+from horovodjob_operator.domain.resources.worker import worker_pod
 
 
 def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:
     """A worker pod as the API server shows it, and its facts."""
-    made = worker_pod(a_job(), 0, 1, "")
+    made = worker_pod(training_job(), 0, 1, "")
     raw = {**made, "metadata": {**made["metadata"], "uid": uid, "resourceVersion": "7"}}
     owned = owned_pod(raw)
     assert owned is not None
@@ -23,7 +23,7 @@ def test_a_pod_whose_deletion_was_seen_before_its_creation_was_answered_stays_fo
     caches.pod_seen(raw)
     caches.pod_gone(raw)
     assert not caches.keep(owned)
-    assert caches.pods.get(a_job().key, {}) == {}
+    assert caches.pods.get(training_job().key, {}) == {}
     assert caches.keep(stored_worker("second")[1]), "another pod of that name"
 
 
@@ -31,13 +31,13 @@ def test_a_pod_that_was_created_while_the_pods_were_listed_stays_known() -> None
     caches = Caches()
     caches.keep(stored_worker("created")[1])
     assert caches.pods_listed(set(), 6) == []
-    assert len(caches.pods[a_job().key]) == 1
-    assert caches.pods_listed(set(), 7) == [a_job().key], "it was deleted before the list was read"
+    assert len(caches.pods[training_job().key]) == 1
+    assert caches.pods_listed(set(), 7) == [training_job().key], "it was deleted before the list was read"
     assert caches.pods == {}
 
 
 def test_a_list_of_jobs_makes_the_missing_ones_forgotten() -> None:
-    kept, gone = a_job("kept"), a_job("gone")
+    kept, gone = training_job("kept"), training_job("gone")
     gone = gone.model_copy(update={"metadata": gone.metadata.model_copy(update={"uid": "gone"})})
     caches = Caches(jobs={job.key: Record(job, 1) for job in (kept, gone)})
     caches.live_jobs_listed({UID}, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.status import next_status
 
@@ -33,45 +33,45 @@ def steps(computed: Callable[[], object]) -> int:
     return number
 
 
-def launched(workers: int, **spec: Any) -> World:
-    world = World(a_job(worker={"replicas": workers, "gpus": 0}, **spec))
-    world.launch()
-    return world
+def launched(workers: int, **spec: Any) -> FakeCluster:
+    cluster = FakeCluster(training_job(worker={"replicas": workers, "gpus": 0}, **spec))
+    cluster.start()
+    return cluster
 
 
-def starting(workers: int) -> World:
+def starting(workers: int) -> FakeCluster:
     """All pods have a node, and half of the workers an address."""
-    world = World(a_job(worker={"replicas": workers, "gpus": 0}))
-    world.look()
-    for number, name in enumerate(world.pods):
-        world.change(name, node="n", address=f"10.0.{number}.1" if number % 2 else "")
-    return world
+    cluster = FakeCluster(training_job(worker={"replicas": workers, "gpus": 0}))
+    cluster.reconcile()
+    for number, name in enumerate(cluster.pods):
+        cluster.update_pod(name, node="n", address=f"10.0.{number}.1" if number % 2 else "")
+    return cluster
 
 
-def failed(workers: int) -> World:
+def failed(workers: int) -> FakeCluster:
     """Every worker has failed."""
-    world = launched(workers)
-    for name in list(world.pods):
-        world.change(name, phase="Failed", reason="Evicted", disruption="Preempting")
-    return world
+    cluster = launched(workers)
+    for name in list(cluster.pods):
+        cluster.update_pod(name, phase="Failed", reason="Evicted", disruption="Preempting")
+    return cluster
 
 
-def elastic_and_gone(workers: int) -> World:
+def elastic_and_gone(workers: int) -> FakeCluster:
     """Half of the workers of an elastic job are gone without having been seen to go."""
-    world = launched(workers, **ELASTIC)
-    world.pods = {name: pod for name, pod in world.pods.items() if pod.hosts or pod.index % 2}
-    return world
+    cluster = launched(workers, **ELASTIC)
+    cluster.pods = {name: pod for name, pod in cluster.pods.items() if pod.hosts or pod.index % 2}
+    return cluster
 
 
 @pytest.mark.parametrize("situation", [starting, launched, failed, elastic_and_gone])
-def test_eight_times_the_workers_are_eight_times_the_work(situation: Callable[[int], World]) -> None:
+def test_eight_times_the_workers_are_eight_times_the_work(situation: Callable[[int], FakeCluster]) -> None:
     def work(workers: int) -> int:
-        world = situation(workers)
-        job, observed = world.job, world.observed
+        cluster = situation(workers)
+        job, observed = cluster.job, cluster.observed
 
         def computed() -> None:
-            status, finding = next_status(job, observed, now=world.now)
-            plan_for(job.model_copy(update={"status": status}), observed, finding, now=world.now)
+            status, outcome = next_status(job, observed, now=cluster.now)
+            plan_for(job.model_copy(update={"status": status}), observed, outcome, now=cluster.now)
 
         return steps(computed)
 

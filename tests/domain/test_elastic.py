@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.status import Condition
 from horovodjob_operator.domain.events import events_between
@@ -16,80 +16,82 @@ from horovodjob_operator.domain.status import next_status
 LAUNCHER = "cifar-launcher"
 
 
-def an_elastic_job(replicas: int = 2, least: int = 1, **spec: Any) -> World:
+def an_elastic_job(replicas: int = 2, least: int = 1, **spec: Any) -> FakeCluster:
     elastic = {"minReplicas": least, "maxReplicas": 4}
-    return World(a_job(worker={"replicas": replicas, "gpus": 0}, elastic=elastic, **spec))
+    return FakeCluster(training_job(worker={"replicas": replicas, "gpus": 0}, elastic=elastic, **spec))
 
 
-def hosts(world: World) -> list[str]:
-    return [line.split()[0] for line in world.pods[LAUNCHER].hosts.splitlines()]
+def hosts(cluster: FakeCluster) -> list[str]:
+    return [line.split()[0] for line in cluster.pods[LAUNCHER].hosts.splitlines()]
 
 
-def addresses(world: World, *indices: int) -> list[str]:
-    return [world.pods[f"cifar-worker-{index}"].address for index in indices]
+def addresses(cluster: FakeCluster, *indices: int) -> list[str]:
+    return [cluster.pods[f"cifar-worker-{index}"].address for index in indices]
 
 
-def workers(world: World) -> set[str]:
-    return set(world.pods) - {LAUNCHER}
+def workers(cluster: FakeCluster) -> set[str]:
+    return set(cluster.pods) - {LAUNCHER}
 
 
-def condition(world: World, type_: ConditionType) -> Condition:
-    found = world.status.condition(type_)
+def condition(cluster: FakeCluster, type_: ConditionType) -> Condition:
+    found = cluster.status.condition(type_)
     assert found is not None
     return found
 
 
 @pytest.fixture
-def running() -> World:
-    world = an_elastic_job()
-    world.launch()
-    assert world.status.phase is Phase.RUNNING
-    return world
+def running() -> FakeCluster:
+    cluster = an_elastic_job()
+    cluster.start()
+    assert cluster.status.phase is Phase.RUNNING
+    return cluster
 
 
-def test_it_grows_while_it_runs(running: World) -> None:
+def test_it_grows_while_it_runs(running: FakeCluster) -> None:
     before = running.status
     running.scale(3)
-    running.look()
+    running.reconcile()
     assert hosts(running) == addresses(running, 0, 1), "not before it has an address"
-    running.place()
-    running.look()
+    running.schedule_pods()
+    running.reconcile()
     assert hosts(running) == addresses(running, 0, 1, 2)
     assert (running.status.phase, running.status.replicas, running.status.attempt) == (Phase.RUNNING, 3, 1)
     resized = [event.note for event in events_between(running.job, before, running.status)]
     assert resized == ["worker.replicas is 3, was 2"]
 
 
-def test_it_shrinks_from_its_end_and_the_ranks_hear_of_it_first(running: World) -> None:
+def test_it_shrinks_from_its_end_and_the_ranks_hear_of_it_first(running: FakeCluster) -> None:
     running.scale(1)
-    finding = next_status(running.job, running.observed, now=running.now)[1]
-    first = plan_for(running.job, running.observed, finding, now=running.now)
-    assert (first.publish_hosts, first.delete_pods) == (True, ())
-    running.look()
+    outcome = next_status(running.job, running.observed, now=running.now)[1]
+    first = plan_for(running.job, running.observed, outcome, now=running.now)
+    assert (first.publish_hosts, first.delete_pods) == (True, frozenset())
+    running.reconcile()
     assert hosts(running) == addresses(running, 0)
-    assert running.pods["cifar-worker-1"].deleting
-    running.vanish()
-    running.look()
+    assert running.pods["cifar-worker-1"].is_terminating
+    running.remove_terminating_pods()
+    running.reconcile()
     assert workers(running) == {"cifar-worker-0"}
     assert (running.status.replicas, running.status.preemptions, running.status.errors) == (1, 0, ())
 
 
 @pytest.mark.parametrize("how", ["deleted", "gone", "evicted"])
-def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running: World, how: str) -> None:
+def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running: FakeCluster, how: str) -> None:
     name = "cifar-worker-1"
     if how == "evicted":
-        running.change(name, phase="Failed", disruption="TerminationByKubelet", message="the node was low on memory")
+        running.update_pod(
+            name, phase="Failed", disruption="TerminationByKubelet", message="the node was low on memory"
+        )
     else:
-        running.change(name, deleting=True)
+        running.update_pod(name, is_terminating=True)
     if how == "gone":
-        running.vanish()
-    running.look()
+        running.remove_terminating_pods()
+    running.reconcile()
     assert hosts(running) == addresses(running, 0)
-    running.vanish()
-    running.look()
+    running.remove_terminating_pods()
+    running.reconcile()
     assert running.pods[name].node == "", "made anew"
-    running.place()
-    running.look()
+    running.schedule_pods()
+    running.reconcile()
     assert hosts(running) == addresses(running, 0, 1)
     status = running.status
     assert (status.phase, status.attempt, status.restarts) == (Phase.RUNNING, 1, 0)
@@ -98,152 +100,154 @@ def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running:
     assert status.preemptions == 1
 
 
-def test_a_worker_that_is_gone_right_after_it_was_seen_to_go_is_lost_once(running: World) -> None:
-    running.change("cifar-worker-1", deleting=True)
+def test_a_worker_that_is_gone_right_after_it_was_seen_to_go_is_lost_once(running: FakeCluster) -> None:
+    running.update_pod("cifar-worker-1", is_terminating=True)
     status, _ = next_status(running.job, running.observed, now=running.now)
     running.job = running.job.model_copy(update={"status": status})
-    running.vanish()
-    running.look()
+    running.remove_terminating_pods()
+    running.reconcile()
     assert (len(running.status.errors), running.status.preemptions) == (1, 1)
 
 
-def test_a_worker_whose_eviction_and_absence_are_seen_at_once_is_evicted_and_lost_once(running: World) -> None:
-    pod = replace(running.pods.pop("cifar-worker-1"), disruption="EvictionByEvictionAPI", deleting=True)
+def test_a_worker_whose_eviction_and_absence_are_seen_at_once_is_evicted_and_lost_once(running: FakeCluster) -> None:
+    pod = replace(running.pods.pop("cifar-worker-1"), disruption="EvictionByEvictionAPI", is_terminating=True)
     for _ in range(2):
-        status, _ = next_status(running.job, replace(running.observed, gone=(pod,)), now=running.now)
+        status, _ = next_status(running.job, replace(running.observed, deleted_pods=(pod,)), now=running.now)
         running.job = running.job.model_copy(update={"status": status})
-    running.look()
+    running.reconcile()
     (error,) = running.status.errors
     assert (error.reason, error.pod, error.node) == (Reason.EVICTED, "cifar-worker-1", "node1")
     assert running.status.preemptions == 1
 
 
-def test_the_loss_of_a_worker_is_an_event_and_an_error_once(running: World) -> None:
+def test_the_loss_of_a_worker_is_an_event_and_an_error_once(running: FakeCluster) -> None:
     before = running.status
-    running.change("cifar-worker-1", deleting=True)
+    running.update_pod("cifar-worker-1", is_terminating=True)
     for _ in range(3):
-        running.look()
+        running.reconcile()
         running.wait(20)
     assert [error.pod for error in running.status.errors] == ["cifar-worker-1"]
     (event,) = events_between(running.job, before, running.status)
-    assert (event.reason, event.warning) == (EventReason.PREEMPTED, True)
+    assert (event.reason, event.is_warning) == (EventReason.PREEMPTED, True)
     assert "worker 1 was deleted" in event.note
 
 
-def test_a_worker_that_ends_by_itself_is_replaced_after_a_growing_delay(running: World) -> None:
+def test_a_worker_that_ends_by_itself_is_replaced_after_a_growing_delay(running: FakeCluster) -> None:
     for delay in (10, 20, 40):
-        running.end("cifar-worker-1", 137, "OOMKilled")
-        running.look()
-        running.vanish()
+        running.end_container("cifar-worker-1", 137, "OOMKilled")
+        running.reconcile()
+        running.remove_terminating_pods()
         running.wait(delay - 1)
-        running.look()
+        running.reconcile()
         assert workers(running) == {"cifar-worker-0"}
         running.wait(1)
-        running.look()
-        running.place()
-        running.look()
+        running.reconcile()
+        running.schedule_pods()
+        running.reconcile()
         assert hosts(running) == addresses(running, 0, 1)
     assert {error.reason for error in running.status.errors} == {Reason.WORKER_OUT_OF_MEMORY}
     assert (running.status.phase, running.status.preemptions, running.status.restarts) == (Phase.RUNNING, 0, 0)
 
 
 def test_more_losses_at_once_than_a_status_holds_settle() -> None:
-    world = World(a_job(worker={"replicas": 14, "gpus": 0}, elastic={}))
-    world.launch()
+    cluster = FakeCluster(training_job(worker={"replicas": 14, "gpus": 0}, elastic={}))
+    cluster.start()
     for index in range(1, 14):
-        world.change(f"cifar-worker-{index}", deleting=True)
-    world.look()
-    assert len(world.status.errors) == 10
-    world.vanish()
-    world.look()
-    assert (world.status.phase, len(workers(world))) == (Phase.RUNNING, 14)
+        cluster.update_pod(f"cifar-worker-{index}", is_terminating=True)
+    cluster.reconcile()
+    assert len(cluster.status.errors) == 10
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    assert (cluster.status.phase, len(workers(cluster))) == (Phase.RUNNING, 14)
 
 
 def test_it_starts_with_fewer_when_there_are_no_nodes_for_the_others() -> None:
-    world = an_elastic_job(replicas=3, least=2)
-    world.look()
+    cluster = an_elastic_job(replicas=3, least=2)
+    cluster.reconcile()
     for name in ("cifar-worker-0", "cifar-worker-1", LAUNCHER):
-        world.change(name, node="node1", address=f"10.1.0.{len(name)}", phase="Running")
-    world.look()
-    assert (world.status.phase, hosts(world)) == (Phase.QUEUED, []), "the scheduler has not looked at the third yet"
-    world.change("cifar-worker-2", unschedulable="0/1 nodes are available")
-    world.look()
-    assert (world.status.phase, hosts(world)) == (Phase.STARTING, addresses(world, 0, 1))
-    world.change(LAUNCHER, ready=True)
-    world.look()
-    assert world.status.phase is Phase.RUNNING
-    world.change("cifar-worker-2", unschedulable="", node="node2", address="10.1.0.9", phase="Running")
-    world.look()
-    assert hosts(world) == addresses(world, 0, 1, 2)
+        cluster.update_pod(name, node="node1", address=f"10.1.0.{len(name)}", phase="Running")
+    cluster.reconcile()
+    assert (cluster.status.phase, hosts(cluster)) == (Phase.QUEUED, []), "the scheduler has not looked at the third yet"
+    cluster.update_pod("cifar-worker-2", unschedulable_message="0/1 nodes are available")
+    cluster.reconcile()
+    assert (cluster.status.phase, hosts(cluster)) == (Phase.STARTING, addresses(cluster, 0, 1))
+    cluster.update_pod(LAUNCHER, is_ready=True)
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.RUNNING
+    cluster.update_pod("cifar-worker-2", unschedulable_message="", node="node2", address="10.1.0.9", phase="Running")
+    cluster.reconcile()
+    assert hosts(cluster) == addresses(cluster, 0, 1, 2)
 
 
 def test_it_waits_for_nodes_while_it_has_fewer_than_its_least() -> None:
-    world = an_elastic_job(replicas=3, least=2, scheduling={"timeoutSeconds": 60})
-    world.look()
-    world.change(LAUNCHER, node="node1", address="10.1.0.1")
-    world.change("cifar-worker-0", node="node1", address="10.1.0.2")
+    cluster = an_elastic_job(replicas=3, least=2, scheduling={"timeoutSeconds": 60})
+    cluster.reconcile()
+    cluster.update_pod(LAUNCHER, node="node1", address="10.1.0.1")
+    cluster.update_pod("cifar-worker-0", node="node1", address="10.1.0.2")
     for index in (1, 2):
-        world.change(f"cifar-worker-{index}", unschedulable="0/1 nodes are available")
-    world.look()
-    assert (world.status.phase, hosts(world)) == (Phase.QUEUED, [])
-    world.wait(61)
-    world.look()
-    assert world.status.errors[-1].reason == Reason.SCHEDULING_TIMEOUT
+        cluster.update_pod(f"cifar-worker-{index}", unschedulable_message="0/1 nodes are available")
+    cluster.reconcile()
+    assert (cluster.status.phase, hosts(cluster)) == (Phase.QUEUED, [])
+    cluster.wait(61)
+    cluster.reconcile()
+    assert cluster.status.errors[-1].reason == Reason.SCHEDULING_TIMEOUT
 
 
 @pytest.mark.parametrize(("policy", "phase"), [("Restart", Phase.RESTARTING), ("Fail", Phase.FAILED)])
 def test_below_its_least_it_waits_for_the_timeout_and_not_longer(policy: str, phase: Phase) -> None:
-    world = an_elastic_job(least=2, scheduling={"timeoutSeconds": 60}, runPolicy={"onWorkerLoss": policy})
-    world.launch()
-    world.change("cifar-worker-1", deleting=True)
-    world.look()
-    assert condition(world, ConditionType.PREPARED).status == "False"
+    cluster = an_elastic_job(least=2, scheduling={"timeoutSeconds": 60}, runPolicy={"onWorkerLoss": policy})
+    cluster.start()
+    cluster.update_pod("cifar-worker-1", is_terminating=True)
+    cluster.reconcile()
+    assert condition(cluster, ConditionType.PREPARED).status == "False"
     assert (
-        condition(world, ConditionType.READY).message == "1 worker of the 2 that elastic.minReplicas wants: ranks wait"
+        condition(cluster, ConditionType.READY).message
+        == "1 worker of the 2 that elastic.minReplicas requires: ranks wait"
     )
-    world.vanish()
-    world.wait(59)
-    world.look()
-    assert world.status.phase is Phase.RUNNING
-    world.wait(2)
-    world.look()
-    assert (world.status.phase, world.status.errors[-1].reason) == (phase, Reason.WORKER_LOST)
-    assert "scheduling.timeoutSeconds" in world.status.errors[-1].message
+    cluster.remove_terminating_pods()
+    cluster.wait(59)
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.RUNNING
+    cluster.wait(2)
+    cluster.reconcile()
+    assert (cluster.status.phase, cluster.status.errors[-1].reason) == (phase, Reason.WORKER_LOST)
+    assert "scheduling.timeoutSeconds" in cluster.status.errors[-1].message
 
 
 def test_a_worker_in_time_ends_the_wait() -> None:
-    world = an_elastic_job(least=2, scheduling={"timeoutSeconds": 60})
-    world.launch()
-    world.change("cifar-worker-1", deleting=True)
-    world.look()
-    world.vanish()
-    world.look()
-    world.wait(50)
-    world.place()
-    world.look()
-    world.wait(50)
-    world.look()
-    assert world.status.phase is Phase.RUNNING
-    assert condition(world, ConditionType.PREPARED).status == "True"
+    cluster = an_elastic_job(least=2, scheduling={"timeoutSeconds": 60})
+    cluster.start()
+    cluster.update_pod("cifar-worker-1", is_terminating=True)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    cluster.wait(50)
+    cluster.schedule_pods()
+    cluster.reconcile()
+    cluster.wait(50)
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.RUNNING
+    assert condition(cluster, ConditionType.PREPARED).status == "True"
 
 
-def test_a_refused_worker_costs_the_others_nothing(running: World) -> None:
+def test_a_refused_worker_costs_the_others_nothing(running: FakeCluster) -> None:
     running.scale(3)
-    refusal = Refusal(Reason.WAITING_FOR_NODES, "exceeded quota: pods=3", running.now.replace(second=30))
+    retry_at = running.now.replace(second=30)
+    refusal = Refusal(Reason.WAITING_FOR_NODES, "exceeded quota: pods=3", retry_at)
     observed = replace(running.observed, refusal=refusal)
-    status, finding = next_status(running.job, observed, now=running.now)
+    status, outcome = next_status(running.job, observed, now=running.now)
     ready = status.condition(ConditionType.READY)
     assert ready is not None
     assert ready.message == "up to 2 ranks run on 2 workers of 3; exceeded quota: pods=3"
-    plan = plan_for(running.job, observed, finding, now=running.now)
-    assert (plan.delete_all_pods, plan.attempt_starts) == (False, False)
-    assert plan.look_again_at == refusal.retry_at
-    later = plan_for(running.job, observed, finding, now=refusal.retry_at)
+    plan = plan_for(running.job, observed, outcome, now=running.now)
+    assert (plan.delete_all_pods, plan.creates_pods) == (False, False)
+    assert plan.requeue_at == retry_at
+    later = plan_for(running.job, observed, outcome, now=retry_at)
     assert later.create_workers == (2,)
 
 
-def test_the_launchers_end_is_the_attempts_end(running: World) -> None:
-    running.end(LAUNCHER, 7)
+def test_the_launchers_end_is_the_attempts_end(running: FakeCluster) -> None:
+    running.end_container(LAUNCHER, 7)
     running.wait(3)
-    running.look()
+    running.reconcile()
     assert (running.status.phase, running.status.exit_code, running.status.restarts) == (Phase.RESTARTING, 7, 1)

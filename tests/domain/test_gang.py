@@ -4,36 +4,40 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Gang, Phase, Role
-from horovodjob_operator.domain.observed import Observed, Pod, owned_pod
+from horovodjob_operator.domain.observed import Observed
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.resources.pods import launcher_pod, pod_group, worker_pod
+from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.pod_group import job_pod_group
+from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
 
 GANGS = ("Native", "Volcano")
 
 
-def a_gang(gang: str = "Native", **spec: Any) -> World:
-    return World(a_job(scheduling={"gang": gang, "timeoutSeconds": 60}, **spec))
+def a_gang(gang: str = "Native", **spec: Any) -> FakeCluster:
+    return FakeCluster(training_job(scheduling={"gang": gang, "timeoutSeconds": 60}, **spec))
 
 
 def requests(**spec: Any) -> Any:
-    group = pod_group(a_job(scheduling={"gang": "Volcano"}, **spec))
+    group = job_pod_group(training_job(scheduling={"gang": "Volcano"}, **spec))
     assert group is not None
     return group["spec"]["minResources"]
 
 
 def test_a_job_without_a_gang_has_no_group() -> None:
-    job = a_job()
-    assert pod_group(job) is None
+    job = training_job()
+    assert job_pod_group(job) is None
     for pod in (launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")):
         assert {"schedulingGroup", "schedulerName"} & set(pod["spec"]) == set()
 
 
 def test_the_launcher_is_a_member_like_the_workers() -> None:
-    job = a_job(scheduling={"gang": "Native"})
-    group = pod_group(job)
+    job = training_job(scheduling={"gang": "Native"})
+    group = job_pod_group(job)
     assert group is not None
     assert (group["apiVersion"], group["metadata"]["name"]) == ("scheduling.k8s.io/v1alpha2", "cifar")
     assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
@@ -42,9 +46,9 @@ def test_the_launcher_is_a_member_like_the_workers() -> None:
 
 
 def test_a_group_of_volcano_has_a_queue_and_a_priority() -> None:
-    job = a_job(scheduling={"gang": "Volcano"}, priorityClassName="urgent")
+    job = training_job(scheduling={"gang": "Volcano"}, priorityClassName="urgent")
     metadata = job.metadata.model_copy(update={"annotations": {"scheduling.volcano.sh/queue-name": "vision"}})
-    group = pod_group(job.model_copy(update={"metadata": metadata}))
+    group = job_pod_group(job.model_copy(update={"metadata": metadata}))
     assert group is not None
     del group["spec"]["minResources"]
     assert group["spec"] == {"minMember": 3, "queue": "vision", "priorityClassName": "urgent"}
@@ -103,15 +107,15 @@ def test_volcano_is_told_what_all_pods_request_together(what: str) -> None:
     ("gang", "size"), [("Native", {"schedulingPolicy": {"gang": {"minCount": 3}}}), ("Volcano", 3)]
 )
 def test_the_gang_of_an_elastic_job_is_what_it_needs_to_start(gang: str, size: Any) -> None:
-    group = pod_group(a_job(scheduling={"gang": gang}, worker={"replicas": 8}, elastic={"minReplicas": 2}))
+    group = job_pod_group(training_job(scheduling={"gang": gang}, worker={"replicas": 8}, elastic={"minReplicas": 2}))
     assert group is not None
     assert size in (group["spec"], group["spec"].get("minMember"))
     assert group["spec"].get("minResources", {}).get("nvidia.com/gpu") in (None, "2")
 
 
 def test_a_launcher_that_hosts_ranks_is_counted_once() -> None:
-    group = pod_group(
-        a_job(
+    group = job_pod_group(
+        training_job(
             worker={"replicas": 4, "gpus": 2},
             launcher={"asWorker": True},
             scheduling={"gang": "Volcano"},
@@ -123,7 +127,7 @@ def test_a_launcher_that_hosts_ranks_is_counted_once() -> None:
 
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_pod_shows_whose_group_it_is_in(gang: str) -> None:
-    job = a_job(scheduling={"gang": gang})
+    job = training_job(scheduling={"gang": gang})
     seen = owned_pod(worker_pod(job, 0, 1, "") | {"status": {}} | {"metadata": _metadata(job)})
     assert seen is not None
     assert seen.pod.gang == gang
@@ -135,113 +139,115 @@ def _metadata(job: Any) -> Any:
 
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_gang_that_waits_for_nodes_may_wait_for_ever(gang: str) -> None:
-    world = a_gang(gang)
-    world.look()
-    world.wait(10_000)
-    world.look()
-    assert (world.status.phase, world.status.attempt) == (Phase.QUEUED, 1)
-    assert plan_for(world.job, world.observed, _finding(world), now=world.now).look_again_at is None
-    world.launch()
-    assert world.status.phase is Phase.RUNNING
+    cluster = a_gang(gang)
+    cluster.reconcile()
+    cluster.wait(10_000)
+    cluster.reconcile()
+    assert (cluster.status.phase, cluster.status.attempt) == (Phase.QUEUED, 1)
+    assert plan_for(cluster.job, cluster.observed, _finding(cluster), now=cluster.now).requeue_at is None
+    cluster.start()
+    assert cluster.status.phase is Phase.RUNNING
 
 
-def _finding(world: World) -> Any:
-    return next_status(world.job, world.observed, now=world.now)[1]
+def _finding(cluster: FakeCluster) -> Any:
+    return next_status(cluster.job, cluster.observed, now=cluster.now)[1]
 
 
 def test_a_gang_of_which_some_are_placed_has_its_time_from_then_on() -> None:
-    world = a_gang()
-    world.look()
-    world.wait(10_000)
-    world.place(at_most=2)
-    world.wait(59)
-    world.look()
-    assert world.status.attempt == 1
-    world.wait(1)
-    world.look()
-    assert (world.status.errors[-1].reason, world.status.attempt) == ("SchedulingTimeout", 2)
+    cluster = a_gang()
+    cluster.reconcile()
+    cluster.wait(10_000)
+    cluster.schedule_pods(at_most=2)
+    cluster.wait(59)
+    cluster.reconcile()
+    assert cluster.status.attempt == 1
+    cluster.wait(1)
+    cluster.reconcile()
+    assert (cluster.status.errors[-1].reason, cluster.status.attempt) == ("SchedulingTimeout", 2)
 
 
 def test_workers_that_an_attempt_keeps_are_not_held_for_ever() -> None:
-    world = a_gang()
-    world.launch()
-    world.change("cifar-worker-1", deleting=True)
-    world.look()
-    world.vanish()
-    world.wait(11)
-    world.look()
-    world.wait(60)
-    world.look()
-    assert [error.reason for error in world.status.errors] == ["WorkerLost", "SchedulingTimeout"]
-    assert all(pod.deleting for pod in world.pods.values())
+    cluster = a_gang()
+    cluster.start()
+    cluster.update_pod("cifar-worker-1", is_terminating=True)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.wait(11)
+    cluster.reconcile()
+    cluster.wait(60)
+    cluster.reconcile()
+    assert [error.reason for error in cluster.status.errors] == ["WorkerLost", "SchedulingTimeout"]
+    assert all(pod.is_terminating for pod in cluster.pods.values())
 
 
 def test_a_new_gang_waits_until_the_old_one_has_gone() -> None:
-    world = a_gang()
-    world.launch()
-    world.edit_policy(suspend=True)
-    world.look()
-    world.edit_policy(suspend=False)
-    del world.pods["cifar-worker-1"]
-    world.look()
-    assert set(world.pods) == {"cifar-launcher", "cifar-worker-0"}
-    world.vanish()
-    world.look()
-    assert len(world.pods) == 3
+    cluster = a_gang()
+    cluster.start()
+    cluster.edit_run_policy(suspend=True)
+    cluster.reconcile()
+    cluster.edit_run_policy(suspend=False)
+    del cluster.pods["cifar-worker-1"]
+    cluster.reconcile()
+    assert set(cluster.pods) == {"cifar-launcher", "cifar-worker-0"}
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    assert len(cluster.pods) == 3
 
 
 def test_a_gang_waits_for_the_pods_of_an_earlier_job_of_the_name() -> None:
-    world = a_gang()
-    world.look()
-    strangers = Observed(strangers=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
-    plan = plan_for(world.job, strangers, _finding(world), now=world.now)
+    cluster = a_gang()
+    cluster.reconcile()
+    strangers = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
+    plan = plan_for(cluster.job, strangers, _finding(cluster), now=cluster.now)
     assert (plan.create_launcher, plan.create_workers) == (False, ())
 
 
 @pytest.mark.parametrize("gang", GANGS)
 @pytest.mark.parametrize("policy", ["suspend", "terminate"])
 def test_the_group_goes_with_the_pods(gang: str, policy: str) -> None:
-    world = a_gang(gang)
-    world.launch()
-    world.edit_policy(**{policy: True})
-    status, finding = next_status(world.job, world.observed, now=world.now)
-    world.job = world.job.model_copy(update={"status": status})
-    plan = plan_for(world.job, world.observed, finding, now=world.now)
+    cluster = a_gang(gang)
+    cluster.start()
+    cluster.edit_run_policy(**{policy: True})
+    status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
+    cluster.job = cluster.job.model_copy(update={"status": status})
+    plan = plan_for(cluster.job, cluster.observed, outcome, now=cluster.now)
     assert plan.delete_pod_groups == {Gang(gang)}
-    world.look()
-    assert plan_for(world.job, world.observed, _finding(world), now=world.now).delete_pod_groups == set()
+    cluster.reconcile()
+    assert plan_for(cluster.job, cluster.observed, _finding(cluster), now=cluster.now).delete_pod_groups == set()
 
 
 def test_the_group_goes_when_the_job_has_succeeded() -> None:
-    world = a_gang()
-    world.launch()
-    world.end("cifar-launcher", 0)
-    status, finding = next_status(world.job, world.observed, now=world.now)
-    world.job = world.job.model_copy(update={"status": status})
-    assert plan_for(world.job, world.observed, finding, now=world.now).delete_pod_groups == {Gang.NATIVE}
-    world.look()
-    world.vanish()
-    assert plan_for(world.job, world.observed, None, now=world.now).delete_pod_groups == set()
+    cluster = a_gang()
+    cluster.start()
+    cluster.end_container("cifar-launcher", 0)
+    status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
+    cluster.job = cluster.job.model_copy(update={"status": status})
+    assert plan_for(cluster.job, cluster.observed, outcome, now=cluster.now).delete_pod_groups == {Gang.NATIVE}
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    assert plan_for(cluster.job, cluster.observed, None, now=cluster.now).delete_pod_groups == set()
 
 
 def test_a_group_goes_although_the_job_is_to_have_another_or_none() -> None:
-    world = a_gang("Volcano")
-    world.launch()
-    world.edit_policy(suspend=True)
-    spec = world.job.spec
+    cluster = a_gang("Volcano")
+    cluster.start()
+    cluster.edit_run_policy(suspend=True)
+    spec = cluster.job.spec
     scheduling = spec.scheduling.model_copy(update={"gang": Gang.NONE})
-    world.job = world.job.model_copy(update={"spec": spec.model_copy(update={"scheduling": scheduling})})
-    status, finding = next_status(world.job, world.observed, now=world.now)
-    plan = plan_for(world.job.model_copy(update={"status": status}), world.observed, finding, now=world.now)
+    cluster.job = cluster.job.model_copy(update={"spec": spec.model_copy(update={"scheduling": scheduling})})
+    status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
+    plan = plan_for(cluster.job.model_copy(update={"status": status}), cluster.observed, outcome, now=cluster.now)
     assert plan.delete_pod_groups == {Gang.VOLCANO}
 
 
 def test_words_about_nodes_are_shown_before_those_about_the_gang() -> None:
-    world = a_gang()
-    world.look()
-    world.change("cifar-launcher", unschedulable="waiting for minCount pods from a gang to be scheduled")
-    world.change("cifar-worker-1", unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    world.look()
-    ready = world.status.condition(ConditionType.READY)
+    cluster = a_gang()
+    cluster.reconcile()
+    cluster.update_pod("cifar-launcher", unschedulable_message="waiting for minCount pods from a gang to be scheduled")
+    cluster.update_pod(
+        "cifar-worker-1", unschedulable_message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    )
+    cluster.reconcile()
+    ready = cluster.status.condition(ConditionType.READY)
     assert ready is not None
     assert ready.message == "waiting for nodes: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import parse_status
 from horovodjob.api.status import HorovodJobStatus, Training
 from horovodjob_operator.cluster.objects import status_dict
-from horovodjob_operator.domain.progress_report import REPORT_BYTES, Report, is_current, parse_report
-from horovodjob_operator.domain.resources.pods import launcher_pod, worker_pod
-from horovodjob_operator.domain.status import next_status, significant
-from horovodjob_operator.domain.token_claim import Claim, claim_of, confirms, may_report
+from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, is_current, parse_report
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.domain.status import is_significant, next_status
+from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed, may_report, token_claim
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")
@@ -54,41 +55,41 @@ def test_what_is_written_is_what_is_read_back(told: dict[str, Any]) -> None:
     assert parse_status(json.loads(json.dumps(status_dict(status)))) == status
 
 
-@given(st.binary(max_size=REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
+@given(st.binary(max_size=MAX_REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
 def test_whatever_is_posted_is_a_report_or_an_error_of_its_author(body: bytes) -> None:
     with contextlib.suppress(ValueError):
-        assert isinstance(parse_report(body), Report)
+        assert isinstance(parse_report(body), ProgressReport)
 
 
 @pytest.mark.parametrize(
     ("progress", "percent"), [(0, "0%"), (0.29, "29%"), (0.999, "99%"), (0.9999999, "99%"), (1, "100%")]
 )
 def test_a_job_is_at_100_percent_when_it_is_done_and_not_before(progress: float, percent: str) -> None:
-    assert Report(attempt=1, progress=float(progress)).training.percent == percent
+    assert ProgressReport(attempt=1, progress=float(progress)).training.percent == percent
 
 
 @pytest.fixture
-def running() -> World:
-    world = World(a_job())
-    world.launch()
-    return world
+def running() -> FakeCluster:
+    cluster = FakeCluster(training_job())
+    cluster.start()
+    return cluster
 
 
-def told(world: World, attempt: int, progress: float) -> Training | None:
+def told(cluster: FakeCluster, attempt: int, progress: float) -> Training | None:
     """What the status says after a report."""
-    observed = replace(world.observed, report=Report(attempt=attempt, progress=progress))
-    status, _ = next_status(world.job, observed, now=world.now)
-    assert not significant(world.status, status), "a report is no reason to hurry"
-    world.job = world.job.model_copy(update={"status": status})
+    observed = replace(cluster.observed, progress_report=ProgressReport(attempt=attempt, progress=progress))
+    status, _ = next_status(cluster.job, observed, now=cluster.now)
+    assert not is_significant(cluster.status, status), "a report is no reason to hurry"
+    cluster.job = cluster.job.model_copy(update={"status": status})
     return status.training
 
 
-def test_only_the_present_attempt_moves_the_progress(running: World) -> None:
+def test_only_the_present_attempt_moves_the_progress(running: FakeCluster) -> None:
     first = told(running, 1, 0.5)
     assert first is not None
-    running.end("cifar-launcher", 1)
+    running.end_container("cifar-launcher", 1)
     running.wait(3)
-    running.look()
+    running.reconcile()
     assert running.status.training == first
     assert told(running, 1, 0.6) == first
     second = told(running, 2, 0.1)
@@ -97,25 +98,25 @@ def test_only_the_present_attempt_moves_the_progress(running: World) -> None:
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_reports_are_taken_while_the_attempt_runs(running: World, phase: Phase) -> None:
+def test_reports_are_taken_while_the_attempt_runs(running: FakeCluster, phase: Phase) -> None:
     status = running.status.model_copy(update={"phase": phase})
     job = running.job.model_copy(update={"status": status})
-    assert is_current(job, Report(attempt=1, progress=0)) is (phase in (Phase.STARTING, Phase.RUNNING))
-    assert not is_current(job, Report(attempt=2, progress=0))
+    assert is_current(job, ProgressReport(attempt=1, progress=0)) is (phase in (Phase.STARTING, Phase.RUNNING))
+    assert not is_current(job, ProgressReport(attempt=2, progress=0))
 
 
 @pytest.mark.parametrize(
     ("facts", "may"),
     [
         ({}, True),
-        ({"deleting": True}, True),
+        ({"is_terminating": True}, True),
         ({"owner_uid": "another"}, False),
         ({"index": 1}, False),
         ({"role": Role.LAUNCHER}, False),
         ({"phase": "Failed"}, False),
     ],
 )
-def test_only_where_rank_0_is_can_report(running: World, facts: dict[str, Any], may: bool) -> None:
+def test_only_where_rank_0_is_can_report(running: FakeCluster, facts: dict[str, Any], may: bool) -> None:
     assert may_report(running.job, replace(running.pods["cifar-worker-0"], **facts)) is may
 
 
@@ -129,16 +130,16 @@ CLAIMS = {
     "exp": 1e9,
     "kubernetes.io": {"namespace": "team", "pod": {"name": "cifar-worker-0", "uid": "u1"}},
 }
-CLAIM = Claim("team", "cifar-worker-0", "u1", 1e9)
+CLAIM = TokenClaim("team", "cifar-worker-0", "u1", 1e9)
 
 
 def test_a_token_says_which_pod_it_is_of() -> None:
-    assert claim_of(token(CLAIMS)) == CLAIM
+    assert token_claim(token(CLAIMS)) == CLAIM
 
 
 @given(st.text() | things.map(token) | things.map(lambda thing: token(CLAIMS | {"kubernetes.io": thing})))
 def test_whatever_is_no_token_is_told_as_none(text: str) -> None:
-    assert claim_of(text) is None
+    assert token_claim(text) is None
 
 
 REVIEW: dict[str, Any] = {
@@ -168,19 +169,19 @@ REVIEW: dict[str, Any] = {
 )
 def test_a_claim_holds_only_if_the_api_server_says_all_of_it(lie: Callable[[dict[str, Any]], Any]) -> None:
     review = json.loads(json.dumps(REVIEW))
-    assert confirms(review, CLAIM)
+    assert is_confirmed(CLAIM, review)
     lie(review)
-    assert not confirms(review, CLAIM)
+    assert not is_confirmed(CLAIM, review)
 
 
 def test_the_launcher_has_as_much_time_to_end_as_the_ranks() -> None:
-    job = a_job(worker={"template": {"spec": {"terminationGracePeriodSeconds": 120}}, "gpus": 0})
+    job = training_job(worker={"template": {"spec": {"terminationGracePeriodSeconds": 120}}, "gpus": 0})
     pods = (worker_pod(job, 0, 1, ""), launcher_pod(job, 1, "", ""))
     assert [pod["spec"]["terminationGracePeriodSeconds"] for pod in pods] == [120, 120]
-    assert "terminationGracePeriodSeconds" not in launcher_pod(a_job(), 1, "", "")["spec"]
+    assert "terminationGracePeriodSeconds" not in launcher_pod(training_job(), 1, "", "")["spec"]
 
 
 def test_without_an_address_no_pod_gets_a_token() -> None:
-    with_one, without = (worker_pod(a_job(), 0, 1, url)["spec"] for url in ("http://operator", ""))
+    with_one, without = (worker_pod(training_job(), 0, 1, url)["spec"] for url in ("http://operator", ""))
     assert "serviceAccountToken" in json.dumps(with_one["volumes"])
     assert "serviceAccountToken" not in json.dumps(without["volumes"])

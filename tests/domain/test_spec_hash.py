@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import Gang, Phase
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks.table import find
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.table import compute_outcome
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.plan import plan_for
@@ -22,83 +23,85 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def begun(phase: Phase, **spec: Any) -> World:
-    world = World(a_job(**spec))
-    world.look()
+def begun(phase: Phase, **spec: Any) -> FakeCluster:
+    cluster = FakeCluster(training_job(**spec))
+    cluster.reconcile()
     if phase is not Phase.QUEUED:
-        world.place()
-        world.look()
+        cluster.schedule_pods()
+        cluster.reconcile()
     if phase in (Phase.RUNNING, Phase.RESTARTING):
-        world.launch()
+        cluster.start()
     if phase is Phase.RESTARTING:
-        world.end("cifar-launcher", 1)
-        world.wait(3)
-        world.look()
-    assert world.status.phase is phase
-    return world
+        cluster.end_container("cifar-launcher", 1)
+        cluster.wait(3)
+        cluster.reconcile()
+    assert cluster.status.phase is phase
+    return cluster
 
 
-def change_unseen(world: World, **spec: Any) -> None:
+def change_unseen(cluster: FakeCluster, **spec: Any) -> None:
     """The user suspends, changes and resumes the job while no operator looks."""
-    world.edit_policy(suspend=True)
-    changed = a_job(**spec).spec
-    world.edit(**{name: getattr(changed, name) for name in spec})
-    world.edit_policy(suspend=False)
+    cluster.edit_run_policy(suspend=True)
+    changed = training_job(**spec).spec
+    cluster.edit_spec(**{name: getattr(changed, name) for name in spec})
+    cluster.edit_run_policy(suspend=False)
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING])
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_job_that_changed_unseen_goes_on_with_pods_of_its_new_spec_alone(phase: Phase, what: str) -> None:
-    world = begun(phase)
-    before, attempts = set(world.pods.values()), world.status.attempt
-    world.end("cifar-worker-1", 1)
-    restarts = world.status.restarts
-    change_unseen(world, **CHANGES[what])
-    world.wait(30)
-    world.look()
-    world.vanish()
-    world.launch()
-    assert world.status.phase is Phase.RUNNING
-    assert {pod.uid for pod in world.pods.values()}.isdisjoint(pod.uid for pod in before)
-    assert {pod.spec_hash for pod in world.pods.values()} == {names.spec_hash(world.job)}
-    assert len(world.pods) == world.job.spec.worker.replicas + 1
-    assert (world.status.restarts, world.status.preemptions) == (restarts, 0)
-    assert world.status.attempt == attempts + (phase is not Phase.RESTARTING)
+    cluster = begun(phase)
+    before, attempts = set(cluster.pods.values()), cluster.status.attempt
+    cluster.end_container("cifar-worker-1", 1)
+    restarts = cluster.status.restarts
+    change_unseen(cluster, **CHANGES[what])
+    cluster.wait(30)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.start()
+    assert cluster.status.phase is Phase.RUNNING
+    assert {pod.uid for pod in cluster.pods.values()}.isdisjoint(pod.uid for pod in before)
+    assert {pod.spec_hash for pod in cluster.pods.values()} == {names.spec_hash(cluster.job)}
+    assert len(cluster.pods) == cluster.job.spec.worker.replicas + 1
+    assert (cluster.status.restarts, cluster.status.preemptions) == (restarts, 0)
+    assert cluster.status.attempt == attempts + (phase is not Phase.RESTARTING)
 
 
 def test_a_change_that_nobody_saw_is_told_as_a_suspension() -> None:
-    world = begun(Phase.RUNNING)
-    change_unseen(world, image="trainer:2")
-    seen = len(world.statuses)
-    world.look()
-    statuses = world.statuses[seen - 1 : seen + 2]
+    cluster = begun(Phase.RUNNING)
+    change_unseen(cluster, image="trainer:2")
+    seen = len(cluster.statuses)
+    cluster.reconcile()
+    statuses = cluster.statuses[seen - 1 : seen + 2]
     assert [status.phase for status in statuses] == [Phase.RUNNING, Phase.SUSPENDED, Phase.QUEUED]
-    told = [event.reason for pair in pairwise(statuses) for event in events_between(world.job, *pair)]
+    told = [event.reason for pair in pairwise(statuses) for event in events_between(cluster.job, *pair)]
     assert told == ["Suspended", "Resumed"]
 
 
 @pytest.mark.parametrize("writes", range(1, 4))
 def test_workers_that_a_suspension_left_do_not_serve_a_changed_job(writes: int) -> None:
-    world = begun(Phase.RUNNING)
-    old = set(world.pods)
-    world.edit_policy(suspend=True)
-    world.look(die_after=writes)
-    change_unseen(world, image="trainer:2")
-    world.look()
-    assert {name for name, pod in world.pods.items() if pod.deleting} == old
+    cluster = begun(Phase.RUNNING)
+    old = set(cluster.pods)
+    cluster.edit_run_policy(suspend=True)
+    cluster.reconcile(die_after=writes)
+    change_unseen(cluster, image="trainer:2")
+    cluster.reconcile()
+    assert {name for name, pod in cluster.pods.items() if pod.is_terminating} == old
 
 
 @pytest.mark.parametrize("dead", [[], ["cifar-worker-0", "cifar-worker-1"]])
 def test_a_gang_that_changed_unseen_gets_a_group_of_its_new_size(dead: list[str]) -> None:
-    world = begun(Phase.RUNNING, scheduling={"gang": "Volcano"})
-    change_unseen(world, worker={"replicas": 3, "gpus": 0})
+    cluster = begun(Phase.RUNNING, scheduling={"gang": "Volcano"})
+    change_unseen(cluster, worker={"replicas": 3, "gpus": 0})
     for name in dead:
-        del world.pods[name]
-    world.look(die_after=2)
-    observed = replace(world.observed, pod_group=Gang.VOLCANO)
-    plan = plan_for(world.job, observed, find(world.job, observed, now=world.now), now=world.now)
+        del cluster.pods[name]
+    cluster.reconcile(die_after=2)
+    observed = replace(cluster.observed, pod_group=Gang.VOLCANO)
+    plan = plan_for(
+        cluster.job, observed, compute_outcome(JobContext(cluster.job, observed, cluster.now)), now=cluster.now
+    )
     assert plan.delete_pod_groups == {Gang.VOLCANO}
-    assert set(plan.delete_pods) == set(world.pods)
+    assert set(plan.delete_pods) == set(cluster.pods)
 
 
 ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": 4}, "worker": {"replicas": 1}}
@@ -106,14 +109,14 @@ ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": 4}, "worker": {"replicas
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_scaling_and_the_run_policy_leave_pods_alone(size: int) -> None:
-    world = begun(Phase.RUNNING, **ELASTIC)
-    before = {name: pod.uid for name, pod in world.pods.items()}
-    world.edit_policy(suspend=True)
-    world.edit_policy(backoff_limit=7, suspend=False)
-    world.scale(size)
-    world.look()
-    assert before.items() <= {name: pod.uid for name, pod in world.pods.items()}.items()
-    assert (world.status.attempt, len(world.pods), len({pod.spec_hash for pod in world.pods.values()})) == (
+    cluster = begun(Phase.RUNNING, **ELASTIC)
+    before = {name: pod.uid for name, pod in cluster.pods.items()}
+    cluster.edit_run_policy(suspend=True)
+    cluster.edit_run_policy(backoff_limit=7, suspend=False)
+    cluster.scale(size)
+    cluster.reconcile()
+    assert before.items() <= {name: pod.uid for name, pod in cluster.pods.items()}.items()
+    assert (cluster.status.attempt, len(cluster.pods), len({pod.spec_hash for pod in cluster.pods.values()})) == (
         1,
         size + 1,
         1,
@@ -134,33 +137,33 @@ SAME: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("what", SAME)
 def test_what_says_the_same_about_pods_has_the_same_hash(what: str) -> None:
-    first, second = (names.spec_hash(a_job(**spec)) for spec in SAME[what])
+    first, second = (names.spec_hash(training_job(**spec)) for spec in SAME[what])
     assert first == second
 
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_says_something_else_about_pods_has_another_hash(what: str) -> None:
-    assert names.spec_hash(a_job()) != names.spec_hash(a_job(**CHANGES[what]))
+    assert names.spec_hash(training_job()) != names.spec_hash(training_job(**CHANGES[what]))
 
 
 def test_defaults_of_the_settings_are_no_part_of_the_hash() -> None:
-    job, defaults = a_job(), JobDefaults(shm_size="1Gi", node_selector={"a": "b"})
-    other = job.model_copy(update={"spec": defaults.applied(job.spec), "stored_spec": job.spec})
+    job, defaults = training_job(), JobDefaults(shm_size="1Gi", node_selector={"a": "b"})
+    other = job.model_copy(update={"spec": defaults.apply_to(job.spec), "stored_spec": job.spec})
     assert names.spec_hash(other) == names.spec_hash(job)
 
 
 @pytest.mark.parametrize("spec_hash", ["", "another"])
 def test_pods_of_another_release_are_left_alone(spec_hash: str) -> None:
     """One that had no hash yet, or that makes another one of the same spec."""
-    world = begun(Phase.RUNNING, **ELASTIC)
-    for name in world.pods:
-        world.change(name, spec_hash=spec_hash)
-    before = dict(world.pods)
+    cluster = begun(Phase.RUNNING, **ELASTIC)
+    for name in cluster.pods:
+        cluster.update_pod(name, spec_hash=spec_hash)
+    before = dict(cluster.pods)
     if not spec_hash:
-        change_unseen(world, image="trainer:2")
-    world.look()
-    assert world.pods == before
-    world.end("cifar-launcher", 1)
-    world.wait(400)
-    world.look()
-    assert world.pods["cifar-worker-0"].deleting is bool(spec_hash)
+        change_unseen(cluster, image="trainer:2")
+    cluster.reconcile()
+    assert cluster.pods == before
+    cluster.end_container("cifar-launcher", 1)
+    cluster.wait(400)
+    cluster.reconcile()
+    assert cluster.pods["cifar-worker-0"].is_terminating is bool(spec_hash)

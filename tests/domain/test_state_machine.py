@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Phase, Role
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.events import events_between, recorded_events
@@ -64,100 +64,102 @@ class CourseOfEvents(RuleBasedStateMachine):
             "elastic": {"elastic": {"minReplicas": min(replicas, 2)}},
             "the launcher is a worker": {"launcher": {"asWorker": True}},
         }
-        self.world = World(a_job(worker=size, scheduling=placing, runPolicy=policy, **kinds[kind]))
+        self.cluster = FakeCluster(training_job(worker=size, scheduling=placing, runPolicy=policy, **kinds[kind]))
 
     @rule(die_after=st.one_of(st.none(), st.integers(0, 4)))
     def look(self, die_after: int | None) -> None:
-        self.world.wait(1)  # the times of a status are whole seconds
-        self.world.look(die_after=die_after)
+        self.cluster.wait(1)  # the times of a status are whole seconds
+        self.cluster.reconcile(die_after=die_after)
 
     @rule()
     def pods_start(self) -> None:
-        self.world.place()
+        self.cluster.schedule_pods()
 
     @rule()
     def workers_answer(self) -> None:
-        self.world.workers_answer()
+        self.cluster.make_workers_ready()
 
-    @precondition(lambda self: any(pod.role is Role.LAUNCHER and pod.hosts for pod in self.world.pods.values()))
+    @precondition(lambda self: any(pod.role is Role.LAUNCHER and pod.hosts for pod in self.cluster.pods.values()))
     @rule()
     def mpirun_starts(self) -> None:
-        for pod in self.world.pods.values():
-            if pod.role is Role.LAUNCHER and pod.alive and pod.node and pod.hosts:
-                self.world.change(pod.name, ready=True)
+        for pod in self.cluster.pods.values():
+            if pod.role is Role.LAUNCHER and pod.is_active and pod.node and pod.hosts:
+                self.cluster.update_pod(pod.name, is_ready=True)
                 return
 
     @rule()
     def deleted_pods_go(self) -> None:
-        self.world.vanish()
+        self.cluster.remove_terminating_pods()
 
-    @precondition(lambda self: self.world.pods)
+    @precondition(lambda self: self.cluster.pods)
     @rule(data=st.data(), code=st.sampled_from([0, 1, 137]), reason=st.sampled_from(["Error", "OOMKilled"]))
     def a_container_ends(self, data: Any, code: int, reason: str) -> None:
-        name = data.draw(st.sampled_from(sorted(self.world.pods)))
-        pod = self.world.pods[name]
+        name = data.draw(st.sampled_from(sorted(self.cluster.pods)))
+        pod = self.cluster.pods[name]
         # A launcher without hosts waits for them, and a worker never ends with success.
         possible = code or (pod.role is Role.LAUNCHER and pod.hosts)
-        if pod.alive and pod.node and possible:
-            self.world.end(name, code, reason if code else "Completed")
+        if pod.is_active and pod.node and possible:
+            self.cluster.end_container(name, code, reason if code else "Completed")
 
-    @precondition(lambda self: "cifar-launcher" in self.world.pods)
+    @precondition(lambda self: "cifar-launcher" in self.cluster.pods)
     @rule(data=st.data())
     def the_launcher_cannot_reach_a_worker(self, data: Any) -> None:
-        launcher = self.world.pods["cifar-launcher"]
-        if launcher.alive and launcher.node and launcher.hosts:
+        launcher = self.cluster.pods["cifar-launcher"]
+        if launcher.is_active and launcher.node and launcher.hosts:
             address = data.draw(st.sampled_from(launcher.hosts.splitlines())).split()[0]
-            self.world.end(launcher.name, 1, message=f'{{"unreachable": "{address}"}}')
+            self.cluster.end_container(launcher.name, 1, message=f'{{"unreachable": "{address}"}}')
 
-    @precondition(lambda self: self.world.pods)
+    @precondition(lambda self: self.cluster.pods)
     @rule(data=st.data(), at_once=st.booleans())
     def somebody_deletes_a_pod(self, data: Any, at_once: bool) -> None:
-        name = data.draw(st.sampled_from(sorted(self.world.pods)))
-        self.world.change(name, deleting=True, disruption=data.draw(st.sampled_from(["", "EvictionByEvictionAPI"])))
+        name = data.draw(st.sampled_from(sorted(self.cluster.pods)))
+        self.cluster.update_pod(
+            name, is_terminating=True, disruption=data.draw(st.sampled_from(["", "EvictionByEvictionAPI"]))
+        )
         if at_once:
-            self.world.vanish()
+            self.cluster.remove_terminating_pods()
 
     @rule(suspend=st.booleans())
     def the_user_suspends_or_resumes(self, suspend: bool) -> None:
-        self.world.edit_policy(suspend=suspend)
+        self.cluster.edit_run_policy(suspend=suspend)
 
     @rule(image=st.sampled_from(["trainer", "trainer:2"]))
     def the_user_changes_the_job_while_nobody_looks(self, image: str) -> None:
-        suspend = self.world.job.spec.run_policy.suspend
-        self.world.edit_policy(suspend=True)
-        self.world.edit(image=image)
-        self.world.edit_policy(suspend=suspend)
+        suspend = self.cluster.job.spec.run_policy.suspend
+        self.cluster.edit_run_policy(suspend=True)
+        self.cluster.edit_spec(image=image)
+        self.cluster.edit_run_policy(suspend=suspend)
 
-    @precondition(lambda self: len(self.world.statuses) > 6)
+    @precondition(lambda self: len(self.cluster.statuses) > 6)
     @rule()
     def the_user_ends_the_job(self) -> None:
-        self.world.edit_policy(terminate=True)
+        self.cluster.edit_run_policy(terminate=True)
 
     @rule()
     def some_pods_get_a_node(self) -> None:
-        self.world.place(at_most=1)
+        self.cluster.schedule_pods(at_most=1)
 
     @rule()
     def there_is_no_node_for_the_others(self) -> None:
-        for pod in list(self.world.pods.values()):
+        for pod in list(self.cluster.pods.values()):
             if not pod.node:
-                self.world.change(pod.name, unschedulable="0/1 nodes are available")
+                self.cluster.update_pod(pod.name, unschedulable_message="0/1 nodes are available")
 
-    @precondition(lambda self: self.world.job.spec.elastic)
+    @precondition(lambda self: self.cluster.job.spec.elastic)
     @rule(more=st.integers(0, 2))
     def the_user_scales(self, more: int) -> None:
-        self.world.scale(self.world.job.spec.least_workers + more)
+        self.cluster.scale(self.cluster.job.spec.min_workers + more)
 
     @rule(seconds=st.sampled_from([0.5, 3, 30, 400]))
     def time_passes(self, seconds: float) -> None:
-        self.world.wait(seconds)
+        self.cluster.wait(seconds)
 
     @invariant()
     def statuses_tell_one_story(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "cluster"):
             return
         previous = None
-        for status in self.world.statuses:
+        for status in self.cluster.statuses:
             old = previous.phase if previous else None
             assert status.phase is not None
             assert status.phase is old or status.phase in EDGES[old], f"{old} -> {status.phase}"
@@ -166,14 +168,14 @@ class CourseOfEvents(RuleBasedStateMachine):
                 assert status.restarts >= previous.restarts
                 assert status.preemptions >= previous.preemptions
                 assert status != previous
-            assert status.restarts <= self.world.job.spec.run_policy.backoff_limit
+            assert status.restarts <= self.cluster.job.spec.run_policy.backoff_limit
             self._conditions_agree(status)
             previous = status
 
     @invariant()
     def pods_of_one_attempt_are_made_from_one_spec(self) -> None:
-        pods = [pod for pod in self.world.pods.values() if not pod.deleting] if hasattr(self, "world") else []
-        if any(pod.role is Role.LAUNCHER and pod.attempt == self.world.status.attempt for pod in pods):
+        pods = [pod for pod in self.cluster.pods.values() if not pod.is_terminating] if hasattr(self, "cluster") else []
+        if any(pod.role is Role.LAUNCHER and pod.attempt == self.cluster.status.attempt for pod in pods):
             assert len({pod.spec_hash for pod in pods}) == 1
 
     def _conditions_agree(self, status: Any) -> None:
@@ -181,38 +183,38 @@ class CourseOfEvents(RuleBasedStateMachine):
         for phase, type_ in TRUE_CONDITION.items():
             assert (type_ in true) == (status.phase is phase), f"{type_} in {status.phase}"
         assert ConditionType.READY not in true or ConditionType.RECONCILING not in true
-        assert (status.completion_time is not None) == status.finished
+        assert (status.completion_time is not None) == status.is_finished
 
     @invariant()
     def events_follow_from_the_recorded_status(self) -> None:
         """Those of the last change, as its successor has to post them when the operator dies, and none besides."""
-        if not hasattr(self, "world") or not self.world.statuses:
+        if not hasattr(self, "cluster") or not self.cluster.statuses:
             return
-        changes = pairwise([HorovodJobStatus(), *self.world.statuses])
-        posted = [{event.identity for event in events_between(self.world.job, old, new)} for old, new in changes]
-        recorded = {event.identity for event in recorded_events(self.world.job)}
+        changes = pairwise([HorovodJobStatus(), *self.cluster.statuses])
+        posted = [{event.identity for event in events_between(self.cluster.job, old, new)} for old, new in changes]
+        recorded = {event.identity for event in recorded_events(self.cluster.job)}
         assert {name for name in posted[-1] if "-resized-" not in name} <= recorded <= set().union(*posted)
 
     def teardown(self) -> None:
         """Left alone, with pods that do as they should, every job ends and no worker is left."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "cluster"):
             return
         self.the_user_suspends_or_resumes(False)
         for _ in range(12):
-            self.world.look()
-            self.world.vanish()
-            self.world.wait(400 if not self.world.job.spec.run_policy.active_deadline_seconds else 100)
-            self.world.look()
-            self.world.place()
-            self.world.look()
-            self.world.workers_answer()
-            launcher = self.world.pods.get("cifar-launcher")
-            if launcher and launcher.alive and launcher.node and (launcher.hosts or launcher.ending):
-                self.world.end("cifar-launcher", 143 if launcher.ending else 0, "Completed")
-            self.world.look()
-            self.world.vanish()
-        assert self.world.status.finished, self.world.status
-        assert not [pod for pod in self.world.pods.values() if pod.role is Role.WORKER]
+            self.cluster.reconcile()
+            self.cluster.remove_terminating_pods()
+            self.cluster.wait(400 if not self.cluster.job.spec.run_policy.active_deadline_seconds else 100)
+            self.cluster.reconcile()
+            self.cluster.schedule_pods()
+            self.cluster.reconcile()
+            self.cluster.make_workers_ready()
+            launcher = self.cluster.pods.get("cifar-launcher")
+            if launcher and launcher.is_active and launcher.node and (launcher.hosts or launcher.is_stopping):
+                self.cluster.end_container("cifar-launcher", 143 if launcher.is_stopping else 0, "Completed")
+            self.cluster.reconcile()
+            self.cluster.remove_terminating_pods()
+        assert self.cluster.status.is_finished, self.cluster.status
+        assert not [pod for pod in self.cluster.pods.values() if pod.role is Role.WORKER]
 
 
 TestCourseOfEvents = CourseOfEvents.TestCase

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
-from horovodjob_operator.domain.observed import Pod, owned_pod
+from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pod_facts import owned_pod
 
 
 def facts(role: Role, **status: Any) -> Pod:
@@ -24,110 +25,110 @@ def facts(role: Role, **status: Any) -> Pod:
 def test_a_worker_is_no_host_while_init_containers_run_or_its_image_is_pulled(sidecar: str) -> None:
     def container_pending(state: str) -> bool:
         containers = [{"name": "proxy", "state": {sidecar: {}}}, {"name": "worker", "state": {state: {}}}]
-        return facts(Role.WORKER, phase="Pending", containerStatuses=containers).container_pending
+        return facts(Role.WORKER, phase="Pending", containerStatuses=containers).has_pending_container
 
-    world = World(a_job())
-    world.look()
-    world.place()
-    world.change("cifar-worker-1", container_pending=container_pending("waiting"))
-    world.look()
-    assert world.pods["cifar-launcher"].hosts == ""
-    world.change("cifar-worker-1", container_pending=container_pending("running"))
-    world.look()
-    assert world.pods["cifar-launcher"].hosts.count("slots=1") == 2
+    cluster = FakeCluster(training_job())
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.update_pod("cifar-worker-1", has_pending_container=container_pending("waiting"))
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts == ""
+    cluster.update_pod("cifar-worker-1", has_pending_container=container_pending("running"))
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
 
 
 def test_a_new_worker_of_an_elastic_job_is_no_host_before_its_container_has_started() -> None:
-    world = World(a_job(elastic={"minReplicas": 1, "maxReplicas": 3}))
-    world.launch()
-    world.scale(3)
-    world.look()
-    world.place()
-    world.change("cifar-worker-2", container_pending=True)
-    world.look()
-    assert world.pods["cifar-launcher"].hosts.count("slots=1") == 2
-    world.change("cifar-worker-2", container_pending=False)
-    world.look()
-    assert world.pods["cifar-launcher"].hosts.count("slots=1") == 3
+    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 3}))
+    cluster.start()
+    cluster.scale(3)
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.update_pod("cifar-worker-2", has_pending_container=True)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
+    cluster.update_pod("cifar-worker-2", has_pending_container=False)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 3
 
 
-def launched(**spec: Any) -> World:
-    world = World(a_job(**spec))
-    world.launch()
-    return world
+def launched(**spec: Any) -> FakeCluster:
+    cluster = FakeCluster(training_job(**spec))
+    cluster.start()
+    return cluster
 
 
-def fail(world: World, *unreachable: str, **told: str) -> None:
+def fail(cluster: FakeCluster, *unreachable: str, **told: str) -> None:
     """The launcher has ended, and names workers that it cannot reach."""
-    told |= {"unreachable": " ".join(world.pods[name].address for name in unreachable)} if unreachable else {}
-    world.end("cifar-launcher", 1, "Error", json.dumps(told) if told else "")
+    told |= {"unreachable": " ".join(cluster.pods[name].address for name in unreachable)} if unreachable else {}
+    cluster.end_container("cifar-launcher", 1, "Error", json.dumps(told) if told else "")
 
 
-def deleted(world: World) -> set[str]:
-    return {name for name, pod in world.pods.items() if pod.deleting}
+def deleted(cluster: FakeCluster) -> set[str]:
+    return {name for name, pod in cluster.pods.items() if pod.is_terminating}
 
 
 def test_a_worker_that_the_launcher_cannot_reach_is_lost_to_the_platform_and_replaced() -> None:
-    world = launched(runPolicy={"backoffLimit": 0})
-    fail(world, "cifar-worker-1")
-    world.wait(9)
-    world.look()
-    assert world.status.phase is Phase.RUNNING, "the kubelet may be about to report why"
-    world.wait(1)
-    world.look()
-    assert (world.status.phase, world.status.restarts, world.status.preemptions) == (Phase.RESTARTING, 0, 1)
-    (error,) = world.status.errors
-    told = f"the launcher cannot reach worker 1 at {world.pods['cifar-worker-1'].address} on node node1"
+    cluster = launched(runPolicy={"backoffLimit": 0})
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(9)
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.RUNNING, "the kubelet may be about to report why"
+    cluster.wait(1)
+    cluster.reconcile()
+    assert (cluster.status.phase, cluster.status.restarts, cluster.status.preemptions) == (Phase.RESTARTING, 0, 1)
+    (error,) = cluster.status.errors
+    told = f"the launcher cannot reach worker 1 at {cluster.pods['cifar-worker-1'].address} on node node1"
     assert (error.reason, error.pod, error.node, error.message) == (Reason.NODE_LOST, "cifar-worker-1", "node1", told)
-    assert deleted(world) == {"cifar-launcher", "cifar-worker-1"}
+    assert deleted(cluster) == {"cifar-launcher", "cifar-worker-1"}
 
 
 def test_the_next_attempt_waits_until_the_unreachable_worker_is_gone() -> None:
-    world = launched()
-    kept = world.pods["cifar-worker-0"].uid
-    fail(world, "cifar-worker-1")
-    world.wait(10)
-    world.look()
-    del world.pods["cifar-launcher"]
-    world.wait(60)
-    world.look()
-    assert (world.pods["cifar-launcher"].attempt, world.pods["cifar-launcher"].hosts) == (2, "")
-    world.vanish()
-    world.launch()
-    assert (world.status.phase, world.status.attempt, world.status.preemptions) == (Phase.RUNNING, 2, 1)
-    assert world.pods["cifar-worker-0"].uid == kept
+    cluster = launched()
+    kept = cluster.pods["cifar-worker-0"].uid
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(10)
+    cluster.reconcile()
+    del cluster.pods["cifar-launcher"]
+    cluster.wait(60)
+    cluster.reconcile()
+    assert (cluster.pods["cifar-launcher"].attempt, cluster.pods["cifar-launcher"].hosts) == (2, "")
+    cluster.remove_terminating_pods()
+    cluster.start()
+    assert (cluster.status.phase, cluster.status.attempt, cluster.status.preemptions) == (Phase.RUNNING, 2, 1)
+    assert cluster.pods["cifar-worker-0"].uid == kept
 
 
 @pytest.mark.parametrize("die_after", range(5))
 def test_all_unreachable_workers_are_deleted_by_an_operator_that_dies_at_any_write(die_after: int) -> None:
-    world = launched()
-    fail(world, "cifar-worker-0", "cifar-worker-1")
-    world.wait(10)
-    world.look(die_after=die_after)
-    for name in deleted(world) - {"cifar-worker-0", "cifar-worker-1"}:
-        del world.pods[name]
-    world.look()
-    assert deleted(world) >= {"cifar-worker-0", "cifar-worker-1"}
-    assert (world.status.attempt, world.status.preemptions) == (2, 1)
+    cluster = launched()
+    fail(cluster, "cifar-worker-0", "cifar-worker-1")
+    cluster.wait(10)
+    cluster.reconcile(die_after=die_after)
+    for name in deleted(cluster) - {"cifar-worker-0", "cifar-worker-1"}:
+        del cluster.pods[name]
+    cluster.reconcile()
+    assert deleted(cluster) >= {"cifar-worker-0", "cifar-worker-1"}
+    assert (cluster.status.attempt, cluster.status.preemptions) == (2, 1)
 
 
 def test_an_unreachable_worker_can_be_the_end() -> None:
-    world = launched(runPolicy={"onWorkerLoss": "Fail"})
-    fail(world, "cifar-worker-1")
-    world.wait(10)
-    world.look()
-    failed = world.status.condition(ConditionType.FAILED)
+    cluster = launched(runPolicy={"onWorkerLoss": "Fail"})
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(10)
+    cluster.reconcile()
+    failed = cluster.status.condition(ConditionType.FAILED)
     assert failed is not None
-    assert (world.status.phase, failed.reason) == (Phase.FAILED, Reason.NODE_LOST)
+    assert (cluster.status.phase, failed.reason) == (Phase.FAILED, Reason.NODE_LOST)
 
 
 def test_a_worker_that_ended_by_itself_is_not_lost_to_the_platform() -> None:
-    world = launched()
-    fail(world, "cifar-worker-1")
-    world.wait(9)
-    world.end("cifar-worker-1", 137, "OOMKilled")
-    world.look()
-    assert (world.status.errors[-1].reason, world.status.restarts) == (Reason.WORKER_OUT_OF_MEMORY, 1)
+    cluster = launched()
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(9)
+    cluster.end_container("cifar-worker-1", 137, "OOMKilled")
+    cluster.reconcile()
+    assert (cluster.status.errors[-1].reason, cluster.status.restarts) == (Reason.WORKER_OUT_OF_MEMORY, 1)
 
 
 @pytest.mark.parametrize(
@@ -138,48 +139,48 @@ def test_a_worker_that_ended_by_itself_is_not_lost_to_the_platform() -> None:
     ],
 )
 def test_a_launcher_that_names_no_worker_of_the_job_has_failed(words: str, message: str) -> None:
-    world = launched()
-    world.end("cifar-launcher", 1, "Error", words)
-    world.wait(11)
-    world.look()
-    error = world.status.errors[-1]
-    assert (error.reason, error.message, world.status.restarts) == (Reason.RANK_FAILED, message, 1)
-    assert deleted(world) == {"cifar-launcher"}
+    cluster = launched()
+    cluster.end_container("cifar-launcher", 1, "Error", words)
+    cluster.wait(11)
+    cluster.reconcile()
+    error = cluster.status.errors[-1]
+    assert (error.reason, error.message, cluster.status.restarts) == (Reason.RANK_FAILED, message, 1)
+    assert deleted(cluster) == {"cifar-launcher"}
 
 
 @pytest.mark.parametrize(("not_ready", "reason", "restarts"), [(True, "NodeLost", 0), (False, "SshUnavailable", 1)])
 def test_a_worker_without_ssh_is_lost_to_the_platform_where_its_node_does_not_report(
     not_ready: bool, reason: str, restarts: int
 ) -> None:
-    world = launched()
-    world.change("cifar-worker-1", node_not_ready=not_ready)
-    fail(world, reason="SshUnavailable", message="worker 10.0.0.2 did not answer")
-    world.wait(3)
-    world.look()
-    assert (world.status.errors[-1].reason, world.status.restarts) == (reason, restarts)
-    assert ("cifar-worker-1" in deleted(world)) == not_ready
+    cluster = launched()
+    cluster.update_pod("cifar-worker-1", has_unready_node=not_ready)
+    fail(cluster, reason="SshUnavailable", message="worker 10.0.0.2 did not answer")
+    cluster.wait(3)
+    cluster.reconcile()
+    assert (cluster.status.errors[-1].reason, cluster.status.restarts) == (reason, restarts)
+    assert ("cifar-worker-1" in deleted(cluster)) == not_ready
 
 
 def test_the_address_of_a_worker_whose_node_does_not_report_is_not_published() -> None:
-    world = World(a_job())
-    world.look()
-    world.place()
-    world.change("cifar-worker-1", node_not_ready=True)
-    world.look()
-    ready = world.status.condition(ConditionType.READY)
+    cluster = FakeCluster(training_job())
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.update_pod("cifar-worker-1", has_unready_node=True)
+    cluster.reconcile()
+    ready = cluster.status.condition(ConditionType.READY)
     assert ready is not None
     assert ready.message == "waiting for node node1 of pod cifar-worker-1, which does not report to Kubernetes"
-    assert world.pods["cifar-launcher"].hosts == ""
-    world.change("cifar-worker-1", node_not_ready=False)
-    world.look()
-    assert world.pods["cifar-launcher"].hosts.count("slots=1") == 2
+    assert cluster.pods["cifar-launcher"].hosts == ""
+    cluster.update_pod("cifar-worker-1", has_unready_node=False)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
 
 
 def test_ranks_of_an_elastic_job_go_on_while_a_node_does_not_report() -> None:
-    world = launched(elastic={"minReplicas": 1, "maxReplicas": 3})
-    world.change("cifar-worker-1", node_not_ready=True, ready=False)
-    world.look()
-    assert world.pods["cifar-launcher"].hosts.count("slots=1") == 2
+    cluster = launched(elastic={"minReplicas": 1, "maxReplicas": 3})
+    cluster.update_pod("cifar-worker-1", has_unready_node=True, is_ready=False)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
 
 
 @pytest.mark.parametrize(
@@ -196,4 +197,4 @@ def test_the_node_controller_makes_a_pod_unready_without_a_reason(
     ready: dict[str, str], containers_ready: str, not_ready: bool
 ) -> None:
     conditions = [{"type": "Ready", **ready}, {"type": "ContainersReady", "status": containers_ready}]
-    assert facts(Role.WORKER, conditions=conditions).node_not_ready is not_ready
+    assert facts(Role.WORKER, conditions=conditions).has_unready_node is not_ready

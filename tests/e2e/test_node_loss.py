@@ -86,9 +86,9 @@ def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_sa
         (error,) = space.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
         assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
-        space.wait("lost", "what to do", lambda _: told("if that node does not answer, delete it or taint it"))
+        space.wait("lost", "what to do", lambda _: told("if that node does not respond, delete it or taint it"))
         assert told("waiting for pod lost-worker-0")
-        assert told(f" to go, which node {NODE_NAME} should have ended by ")
+        assert told(f", which node {NODE_NAME} should have stopped by ")
         assert space.status("lost")["phase"] == "Restarting"
         with out_of_service(space.kubectl):
             space.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/"))
@@ -110,7 +110,7 @@ def test_a_node_that_is_off_costs_no_restart_and_the_next_attempt_waits_for_it(
         (error,) = status["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("NodeLost", "off-worker-0", NODE_NAME)
         assert (status["phase"], status["restarts"], status["preemptions"]) == ("Restarting", 0, 1)
-        words = "waiting for pod off-worker-0 to go"
+        words = "waiting for pod off-worker-0 to terminate"
         space.wait("off", "what to do", lambda _: words in space.condition("off", "Reconciling")["message"])
         launcher = space.pods()["off-launcher"]["metadata"]
         assert (launcher["labels"]["horovodjob.dev/attempt"], launcher["annotations"]["horovodjob.dev/hosts"]) == (

@@ -89,7 +89,7 @@ def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_go
     job.wait_for_pods(["launcher"])
     wait_for("the words", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
     assert job.condition("Reconciling")["message"].endswith(
-        ": if that node does not answer, delete it or taint it node.kubernetes.io/out-of-service"
+        ": if that node does not respond, delete it or taint it node.kubernetes.io/out-of-service"
     )
     assert (job.phase, job.status["attempt"], job.hosts) == ("Restarting", 2, "")
     job.api.patch(worker, {"metadata": {"finalizers": None}})

@@ -13,8 +13,8 @@ from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.pod_watch import PodWatch
 from horovodjob_operator.controller.reconciler import Reconciler
-from horovodjob_operator.domain.observed import owned_pod
-from horovodjob_operator.domain.resources.pods import worker_pod
+from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.resources.worker import worker_pod
 
 
 async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(

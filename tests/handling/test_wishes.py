@@ -204,7 +204,7 @@ def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submit
     first = job.uids()
     job.wait_for_condition("Queued", reason="SchedulingTimeout")
     message = job.condition("Queued")["message"]
-    assert message.startswith("1 of 3 pods had a node after scheduling.timeoutSeconds, 6 s; all are released")
+    assert message.startswith("1 of 3 pods had a node after scheduling.timeoutSeconds, 6 s; all pods are deleted")
     wait_for("the pods to go", lambda: job.pods() == {})
     job.wait_for_pods()
     assert not set(first.values()) & set(job.uids().values())

@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import a_job
+from domain.fake_cluster import training_job
 from horovodjob_operator.domain.resources import azure_files
-from horovodjob_operator.domain.resources.pods import launcher_pod, worker_pod
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.worker import worker_pod
 
 SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
 Pod = dict[str, Any]
 
 
 def pods(*shares: dict[str, Any], **spec: Any) -> tuple[Pod, Pod]:
-    job = a_job(azureFiles=list(shares), **spec)
+    job = training_job(azureFiles=list(shares), **spec)
     return launcher_pod(job, 0, "", ""), worker_pod(job, 0, 0, "")
 
 
@@ -110,6 +111,6 @@ def test_an_nfs_share_is_mounted_by_the_kubelet_itself() -> None:
     ],
 )
 def test_a_failed_mount_says_what_to_do(words: str, remedy: str) -> None:
-    text = azure_files.remedy(a_job(azureFiles=[SHARE]), f"MountVolume.SetUp failed for volume: {words}")
+    text = azure_files.mount_remedy(training_job(azureFiles=[SHARE]), f"MountVolume.SetUp failed for volume: {words}")
     assert remedy in text
     assert bool(text) is bool(remedy)

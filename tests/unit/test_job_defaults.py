@@ -3,10 +3,10 @@
 import pytest
 
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob_operator.domain.job_defaults import parsed_job_defaults
+from horovodjob_operator.domain.job_defaults import parse_job_defaults
 from horovodjob_operator.settings import Settings
 
-DEFAULTS = parsed_job_defaults(
+DEFAULTS = parse_job_defaults(
     """{
       "image": "default:1",
       "nodeSelector": {"pool": "gpu", "zone": "1"},
@@ -25,7 +25,7 @@ def spec(**fields: object) -> HorovodJobSpec:
 
 
 def test_a_job_that_sets_nothing_gets_all_of_them() -> None:
-    job = DEFAULTS.applied(spec(azureFiles=[SHARE]))
+    job = DEFAULTS.apply_to(spec(azureFiles=[SHARE]))
     assert job.node_selector == {"pool": "gpu", "zone": "1"}
     assert [toleration.key for toleration in job.tolerations or ()] == ["sku", "team"]
     assert (job.priority_class_name, job.shm_size) == ("training", "1Gi")
@@ -42,7 +42,7 @@ def test_what_a_job_sets_itself_wins() -> None:
         shmSize="2Gi",
         azureFiles=[{**SHARE, "mountOptions": ["brl", "vers=3.1.1"]}, {**SHARE, "name": "nfs", "protocol": "nfs"}],
     )
-    job = DEFAULTS.applied(own)
+    job = DEFAULTS.apply_to(own)
     assert job.node_selector == {"pool": "gpu", "zone": "2"}
     assert [(each.key, each.value) for each in job.tolerations or ()] == [("sku", "cpu"), ("team", None)]
     assert (job.priority_class_name, job.shm_size) == ("urgent", "2Gi")
@@ -53,12 +53,12 @@ def test_what_a_job_sets_itself_wins() -> None:
 
 @pytest.mark.parametrize(("own", "image"), [("", "default:1"), ("own:1", "own:1")])
 def test_a_job_with_an_empty_image_gets_the_default_one(own: str, image: str) -> None:
-    assert DEFAULTS.applied(spec(image=own)).image == image
+    assert DEFAULTS.apply_to(spec(image=own)).image == image
 
 
 def test_without_defaults_a_job_stays_as_it_is() -> None:
     job = spec(azureFiles=[SHARE], nodeSelector={"zone": "2"})
-    assert parsed_job_defaults("").applied(job) == job
+    assert parse_job_defaults("").apply_to(job) == job
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import kopf
 import pytest
 
-from domain.fake_cluster import World, a_job
+from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.connection import Connection
@@ -26,23 +26,23 @@ JOBS = 20
 def caches(request: pytest.FixtureRequest) -> Caches:
     """Jobs that are suspended, or finished jobs, which are to be deleted in some years."""
     if request.param == "suspended":
-        world = World(a_job(runPolicy={"suspend": True}))
+        cluster = FakeCluster(training_job(runPolicy={"suspend": True}))
     else:
-        world = World(a_job(runPolicy={"ttlSecondsAfterFinished": 10**9, "cleanPodPolicy": "None"}))
-        world.launch()
-        world.end("cifar-launcher", 0)
-    world.look()
+        cluster = FakeCluster(training_job(runPolicy={"ttlSecondsAfterFinished": 10**9, "cleanPodPolicy": "None"}))
+        cluster.start()
+        cluster.end_container("cifar-launcher", 0)
+    cluster.reconcile()
     caches = Caches()
     caches.pods_listed(set(), 1)
     for number in range(JOBS):
-        metadata = world.job.metadata.model_copy(update={"name": f"job-{number}", "uid": f"uid-{number}"})
-        job = world.job.model_copy(update={"metadata": metadata})
+        metadata = cluster.job.metadata.model_copy(update={"name": f"job-{number}", "uid": f"uid-{number}"})
+        job = cluster.job.model_copy(update={"metadata": metadata})
         caches.jobs[job.key] = Record(job, 1)
     return caches
 
 
 def a_day_later() -> datetime:
-    return World(a_job()).now + timedelta(days=1)
+    return FakeCluster(training_job()).now + timedelta(days=1)
 
 
 @pytest.fixture

@@ -16,6 +16,11 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
+def api_fields(model: Model | None) -> dict[str, Any]:
+    """The fields of a model that are set, with their names in the API."""
+    return model.model_dump(by_alias=True, exclude_none=True) if model else {}
+
+
 def rfc3339(moment: datetime) -> str:
     """The moment as Kubernetes writes it: UTC, whole seconds, `Z`."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -49,7 +49,7 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the job has ended for ever."""
         return self in (Phase.SUCCEEDED, Phase.FAILED)
 

@@ -550,7 +550,7 @@ class HorovodJobSpec(Model):
         return range(1 if self.launcher.as_worker else 0, self.worker.replicas)
 
     @property
-    def least_workers(self) -> int:
+    def min_workers(self) -> int:
         """Worker pods without which no rank can run."""
         return self.elastic.min_replicas if self.elastic else len(self.worker_indices)
 

@@ -7,8 +7,8 @@ from pydantic import Field
 from horovodjob.api.base import Model, Time, list_map
 from horovodjob.api.constants import ConditionType, ExecutionState, Phase
 
-NEWEST_ERRORS = 10
-MOST_METRICS = 32
+MAX_ERRORS = 10
+MAX_METRICS = 32
 
 
 class Condition(Model):
@@ -66,7 +66,7 @@ class Training(Model):
     samples_per_second: float | None = Field(None, ge=0, description="Samples a second, all ranks together.")
     eta: Time | None = Field(None, description="When the training is expected to end.")
     metrics: dict[str, float] = Field(
-        {}, max_length=MOST_METRICS, description="Loss, accuracy and the like, as the training program calls them."
+        {}, max_length=MAX_METRICS, description="Loss, accuracy and the like, as the training program calls them."
     )
 
 
@@ -97,9 +97,9 @@ class HorovodJobStatus(Model):
     training: Training | None = Field(None, description="How far the training is; kept until the next attempt tells.")
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the job has ended for ever."""
-        return self.phase is not None and self.phase.finished
+        return self.phase is not None and self.phase.is_finished
 
     def condition(self, type_: ConditionType) -> Condition | None:
         """The condition of this type, if it was ever set."""

@@ -8,8 +8,10 @@ from typing import Any
 from horovodjob.api.constants import Gang, Phase
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.events import Event
-from horovodjob_operator.domain.observed import Observed, OwnedPod, Pod, Refusal, Warned, owned_pod
-from horovodjob_operator.domain.progress_report import Report
+from horovodjob_operator.domain.observed import KubeletWarning, Observed, Refusal
+from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
+from horovodjob_operator.domain.progress_report import ProgressReport
 
 Key = tuple[str, str]
 DELETED_UIDS = 10_000
@@ -41,10 +43,10 @@ class Record:
     written_at: datetime | None = None
     gone: dict[str, Pod] = field(default_factory=dict)
     """The job's pods that are gone since the last pass, by name."""
-    warning: Warned | None = None
+    warning: KubeletWarning | None = None
     """What a kubelet last said of a pod that does not start."""
     kubelet_asked_at: datetime | None = None
-    report: Report | None = None
+    report: ProgressReport | None = None
     events: dict[Event, datetime] | None = None
     """Events still to be posted, with their times; None until those of the status that was found are among them."""
     unanswered: int | None = None
@@ -82,11 +84,11 @@ class Caches:
         pods, uid = self.pods.get(record.job.key, {}).values(), record.job.metadata.uid
         return Observed(
             pods=tuple(pod for pod in pods if pod.owner_uid == uid),
-            strangers=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
-            gone=tuple(pod for pod in record.gone.values() if pod.owner_uid == uid),
+            stale_owner_pods=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
+            deleted_pods=tuple(pod for pod in record.gone.values() if pod.owner_uid == uid),
             refusal=record.refusal,
-            warning=record.warning,
-            report=record.report,
+            kubelet_warning=record.warning,
+            progress_report=record.report,
             pod_group=record.pod_group,
         )
 
@@ -145,7 +147,10 @@ class Caches:
     def has_pods_that_run(self, key: Key) -> bool:
         """Whether a job that has ended has pods that nothing has ended yet."""
         pods, uid = self.pods.get(key, {}).values(), self.uid(key)
-        return any((pod.alive or pod.lingering) and not pod.deleting and pod.owner_uid == uid for pod in pods)
+        return any(
+            (pod.is_active or pod.has_running_sidecars) and not pod.is_terminating and pod.owner_uid == uid
+            for pod in pods
+        )
 
     def keep_job(self, record: Record) -> None:
         """Takes in a job that is to be reconciled."""
@@ -210,7 +215,7 @@ class Caches:
             del self.pods[key]
         # Its conditions may have come with the very news that it is gone. How its container ended says nothing more.
         if record := self.jobs.get(key):
-            record.gone[pod.name] = replace(pod, deleting=True, end=None)
+            record.gone[pod.name] = replace(pod, is_terminating=True, termination=None)
 
     def mark(self, job: HorovodJob, pods: Iterable[Pod], **facts: Any) -> None:
         """Notes what a write has just made true, before the watch says so."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from horovodjob_operator.domain.names import PRIVATE_KEY
+from horovodjob_operator.domain.names import AUTHORIZED_KEYS, HOST_KEY, KNOWN_HOSTS, PRIVATE_KEY
 from horovodjob_operator.start_scripts import SCRIPTS
 
 
@@ -21,8 +21,8 @@ def secret_contents() -> Mapping[str, str]:
     host, host_public = _pair()
     return {
         PRIVATE_KEY: user,
-        "authorized_keys": f"{user_public} horovodjob\n",
-        "ssh_host_ed25519_key": host,
-        "known_hosts": f"horovodjob {host_public}\n",
+        AUTHORIZED_KEYS: f"{user_public} horovodjob\n",
+        HOST_KEY: host,
+        KNOWN_HOSTS: f"horovodjob {host_public}\n",
         **SCRIPTS,
     }

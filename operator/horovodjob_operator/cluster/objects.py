@@ -10,7 +10,7 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.cluster.connection import METADATA_LIST, METADATA_ONLY, USER_AGENT, Connection
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.events import Event
-from horovodjob_operator.domain.observed import EventReason
+from horovodjob_operator.domain.observed import KubeletEventReason
 from horovodjob_operator.domain.resources.pod_group import API_VERSIONS
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -95,7 +95,7 @@ class Objects:
         path = path_of(body["apiVersion"], body["kind"], metadata["namespace"])
         return await self._connection.request("GET", f"{path}/{metadata['name']}", accept=METADATA_ONLY)
 
-    async def warning(self, namespace: str, pod_uid: str, reason: EventReason, since: datetime) -> str:
+    async def warning(self, namespace: str, pod_uid: str, reason: KubeletEventReason, since: datetime) -> str:
         """The newest that the kubelet has said of the pod for this reason; empty where it has said nothing since."""
         params = {"fieldSelector": f"involvedObject.uid={pod_uid},reason={reason}", "limit": "20"}
         answer = await self._connection.request("GET", f"/api/v1/namespaces/{namespace}/events", params=params)
@@ -174,7 +174,7 @@ class Objects:
             "reportingInstance": self._identity[:128],
             "action": event.reason,
             "reason": event.reason,
-            "type": "Warning" if event.warning else "Normal",
+            "type": "Warning" if event.is_warning else "Normal",
             "note": event.note[:1000],
             "regarding": {
                 "apiVersion": API_VERSION,

@@ -11,7 +11,7 @@ import jwt
 
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.token_claim import Claim, confirms
+from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed
 from horovodjob_operator.errors import ClusterError, Unavailable
 
 GENUINE_SECONDS, REFUSED_SECONDS = 300, 30
@@ -81,7 +81,7 @@ class Tokens:
         """Whether it is worth a review: the API server has signed the token, or does not publish its keys."""
         return await self._keys.may_have_signed(token)
 
-    async def is_genuine(self, token: str, claim: Claim, *, now: float) -> bool:
+    async def is_genuine(self, token: str, claim: TokenClaim, *, now: float) -> bool:
         """Whether the token is what it says of itself; `now` in seconds since 1970. Raises ClusterError."""
         if (known := self.known(token)) is not None:
             return known
@@ -97,8 +97,8 @@ class Tokens:
         self._keep(token_hash(token), genuine, seconds)
         return genuine
 
-    async def _ask(self, token: str, claim: Claim) -> bool:
-        return confirms(await review_token(self._connection, token, names.PROGRESS_AUDIENCE), claim)
+    async def _ask(self, token: str, claim: TokenClaim) -> bool:
+        return is_confirmed(claim, await review_token(self._connection, token, names.PROGRESS_AUDIENCE))
 
     def _keep(self, digest: bytes, genuine: bool, seconds: float) -> None:
         self._answers[digest] = (genuine, time.monotonic() + seconds)

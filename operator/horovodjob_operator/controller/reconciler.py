@@ -15,22 +15,19 @@ from horovodjob_operator.cluster.keys import secret_contents
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.preflight import Preflight
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks.table import Finding, counted
+from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.events import Event, events_between, recorded_events
-from horovodjob_operator.domain.observed import (
-    EventReason,
-    Observed,
-    OwnedPod,
-    Pod,
-    Refusal,
-    Warned,
-    owned_pod,
-    owner_uid,
-)
+from horovodjob_operator.domain.messages import count_text
+from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.resources import pod_group as gang
-from horovodjob_operator.domain.resources import pods as children
-from horovodjob_operator.domain.status import next_status, significant
+from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod, owner_uid
+from horovodjob_operator.domain.resources.auxiliary_resources import auxiliary_resources
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.pod_group import job_pod_group, not_served_message
+from horovodjob_operator.domain.resources.secret import job_secret
+from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.domain.status import is_significant, next_status
 from horovodjob_operator.errors import ClusterError, Gone, InvalidJob, NameTaken, NotServed, Refused, Unavailable
 from horovodjob_operator.metrics import count_transition
 
@@ -75,33 +72,33 @@ class Reconciler:
             return None  # Kubernetes takes down what the job owns, and nothing is to be made anew.
         events = record.events = self._events(record)
         try:
-            finding, deferred = await self._report(record, events)
+            outcome, deferred = await self._report(record, events)
             record.gone.clear()  # the status says by now what became of them
             observed, now = self._caches.observed(record), self._clock()
-            plan = plan_for(record.job, observed, finding, now=now)
+            plan = plan_for(record.job, observed, outcome, now=now)
             again = await self._act(record, observed, plan, now)
             asked = await self._ask_kubelet(record, observed, now)
             checked = await self._check_companions(record, observed, now)
         finally:
             # Pods do not wait for what is told about them.
             unposted = await self._post(record.job, events)
-        moments = [at for at in (plan.look_again_at, deferred, again, asked, checked, unposted) if at]
+        moments = [at for at in (plan.requeue_at, deferred, again, asked, checked, unposted) if at]
         return min(moments, default=None)
 
-    async def _report(self, record: Record, events: dict[Event, datetime]) -> tuple[Finding | None, datetime | None]:
-        """Writes the status until a look adds nothing to it; the last finding, and when a deferred write is due."""
+    async def _report(self, record: Record, events: dict[Event, datetime]) -> tuple[Outcome | None, datetime | None]:
+        """Writes the status until a look adds nothing to it; the last outcome, and when a deferred write is due."""
         while True:
             now = self._clock()
             job, observed = record.job, self._caches.observed(record)
-            status, finding = next_status(job, observed, now=now)
+            status, outcome = next_status(job, observed, now=now)
             if status == job.status:
-                return finding, None
-            if record.written_at and not significant(job.status, status):
+                return outcome, None
+            if record.written_at and not is_significant(job.status, status):
                 due = record.written_at + timedelta(seconds=UNHURRIED_SECONDS)
                 if now >= due and self._objects.busy:
                     due = now + timedelta(seconds=UNHURRIED_SECONDS)
                 if now < due:
-                    return finding, due
+                    return outcome, due
             await self._write(record, status, now)
             events |= dict.fromkeys(events_between(job, job.status, status), now)
 
@@ -154,7 +151,7 @@ class Reconciler:
 
     async def _ask_kubelet(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
         """Asks for the kubelet's events about a pod that does not start, where they alone tell why."""
-        unexplained = None if record.job.status.finished else _unexplained(observed, now)
+        unexplained = None if record.job.status.is_finished else _unexplained(observed, now)
         if unexplained is None or (record.warning and record.warning.reason is not unexplained[1]):
             record.warning = record.kubelet_asked_at = None
         if unexplained is None:
@@ -167,19 +164,19 @@ class Reconciler:
         record.kubelet_asked_at, before = now, record.warning
         since = now - timedelta(seconds=WARNED_SECONDS)
         words = await self._objects.warning(record.job.metadata.namespace, pod.uid, reason, since)
-        record.warning = Warned(reason, words) if words else None
+        record.warning = KubeletWarning(reason, words) if words else None
         return now if record.warning != before else now + timedelta(seconds=ASK_AGAIN_SECONDS)
 
     async def _check_companions(self, record: Record, observed: Observed, now: datetime) -> datetime | None:
         """Creates again what somebody deleted of the job's other objects; when to look for them, if not now."""
         job, launcher = record.job, observed.launcher
-        if not launcher or not launcher.alive or launcher.deleting or launcher.attempt != job.status.attempt:
+        if not launcher or not launcher.is_active or launcher.is_terminating or launcher.attempt != job.status.attempt:
             return None  # the launcher is created after them
         if record.companions_checked_at:
             due = record.companions_checked_at + timedelta(seconds=ASK_AGAIN_SECONDS)
             if now < due:
                 return due
-        for companion in children.companions(job):
+        for companion in auxiliary_resources(job):
             try:
                 await self._objects.partial_object(companion)
             except Gone:
@@ -203,11 +200,11 @@ class Reconciler:
             _tell(job, "deleted, as runPolicy.ttlSecondsAfterFinished says")
             return None
         await self._delete(record, observed, plan)
-        if plan.delete_keys:
+        if plan.delete_secrets:
             await self._delete_keys(record, observed)
-        if plan.probe:
+        if plan.recheck_refusal:
             return await self._probe(record, now)
-        if plan.attempt_starts:
+        if plan.creates_pods:
             if self._preflight and plan.create_launcher and (problem := await self._preflight.problem(job)):
                 return self._refuse(record, PREFLIGHT, *problem, self._clock())
             try:
@@ -220,10 +217,10 @@ class Reconciler:
         if plan.publish_hosts and observed.launcher:
             await self._objects.publish_hosts(job, plan.hosts)
             self._caches.mark(job, [observed.launcher], hosts=plan.hosts)
-            hosts = counted(plan.hosts.count("\n"), "host")
+            hosts = count_text(plan.hosts.count("\n"), "host")
             _tell(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
         # New pods and hosts count at once: no event may ever come that says more than is known here.
-        return now if plan.attempt_starts or plan.publish_hosts else None
+        return now if plan.creates_pods or plan.publish_hosts else None
 
     async def _delete(self, record: Record, observed: Observed, plan: Plan) -> None:
         job = record.job
@@ -232,14 +229,14 @@ class Reconciler:
         if plan.delete_all_pods or plan.delete_workers:
             role = None if plan.delete_all_pods else Role.WORKER
             await self._objects.delete_pods(job, role)
-            self._caches.mark(job, (pod for pod in observed.pods if role in (None, pod.role)), deleting=True)
+            self._caches.mark(job, (pod for pod in observed.pods if role in (None, pod.role)), is_terminating=True)
             _tell(job, "deleted its pods" if role is None else "deleted its workers")
         for pod in observed.pods:
             if pod.name in plan.delete_pods:
                 await self._delete_pod(job, pod)
-        if plan.end_launcher and observed.launcher:
+        if plan.stop_launcher and observed.launcher:
             await self._objects.end_launcher(job)
-            self._caches.mark(job, [observed.launcher], ending=True)
+            self._caches.mark(job, [observed.launcher], is_stopping=True)
             _tell(job, "ended the launcher, its pod stays with its log")
 
     async def _delete_keys(self, record: Record, observed: Observed) -> None:
@@ -248,7 +245,7 @@ class Reconciler:
             return
         job = record.job
         # Whoever may create pods could name any Secret in one.
-        secrets = {pod.secret for pod in observed.pods if names.may_be_secret_of(job, pod.secret)}
+        secrets = {pod.secret_name for pod in observed.pods if names.is_secret_name(job, pod.secret_name)}
         if "Secret" in record.ours:
             secrets.add(names.secret_name(job))
         for secret in sorted(secrets):
@@ -272,22 +269,22 @@ class Reconciler:
             _tell(job, f"deleted pod {pod.name} of attempt {pod.attempt}")
         except (Gone, NameTaken):
             pass
-        self._caches.mark(job, [pod], deleting=True)
+        self._caches.mark(job, [pod], is_terminating=True)
 
     async def _create(self, record: Record, observed: Observed, plan: Plan) -> None:
         """Creates what the plan says. One of each is built first, so that a job that cannot be built leaves nothing."""
         job, attempt = record.job, record.job.status.attempt
-        common = (plan.secret, plan.spec_hash)
+        common = (plan.secret_name, plan.spec_hash)
         pods = [(Role.WORKER, index, self._worker(job, index, *common)) for index in plan.create_workers[:1]]
         if plan.create_launcher:
             pods.insert(0, (Role.LAUNCHER, 0, self._launcher(job, plan.hosts, plan.spec_hash)))
-        pod_group = children.pod_group(job)
+        pod_group = job_pod_group(job)
         if plan.create_secret and not await self._ensure_secret(record, observed):
             return
         if plan.create_launcher:
             await asyncio.gather(
-                *(self._ensure(record, body) for body in children.companions(job)),
-                *(self._remove(record, body) for body in children.companions(job, wanted=False)),
+                *(self._ensure(record, body) for body in auxiliary_resources(job)),
+                *(self._remove(record, body) for body in auxiliary_resources(job, enabled=False)),
             )
             record.companions_checked_at = self._clock()
         if pod_group:
@@ -303,13 +300,13 @@ class Reconciler:
         await _all(map(create_worker, plan.create_workers[1:]))
         if pods:
             launcher = "the launcher and " if plan.create_launcher else ""
-            _tell(job, f"created {launcher}{counted(len(plan.create_workers), 'worker')}, attempt {attempt}")
+            _tell(job, f"created {launcher}{count_text(len(plan.create_workers), 'worker')}, attempt {attempt}")
 
     def _launcher(self, job: HorovodJob, hosts: str, spec_hash: str = "") -> dict[str, Any]:
-        return children.launcher_pod(job, job.status.attempt, hosts, self._progress_url, spec_hash)
+        return launcher_pod(job, job.status.attempt, hosts, self._progress_url, spec_hash)
 
     def _worker(self, job: HorovodJob, index: int, secret: str = "", spec_hash: str = "") -> dict[str, Any]:
-        return children.worker_pod(job, index, job.status.attempt, self._progress_url, secret, spec_hash)
+        return worker_pod(job, index, job.status.attempt, self._progress_url, secret, spec_hash)
 
     async def _create_pod(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], plan: Plan) -> None:
         name = pod["metadata"]["name"]
@@ -331,7 +328,7 @@ class Reconciler:
             created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
             hosts=plan.hosts if role is Role.LAUNCHER else "",
             gang=job.spec.scheduling.gang,
-            secret=plan.secret,
+            secret_name=plan.secret_name,
             spec_hash=plan.spec_hash,
         )
         self._caches.keep(OwnedPod(job.key, facts))
@@ -394,7 +391,7 @@ class Reconciler:
                 await self._objects.delete_pod_group(job, kind)
                 raise Unavailable(f"{what} is there from before, and is made anew when it has gone") from error
         except NotServed as error:
-            raise _RefusedObject(pod_group["kind"], Refused(gang.not_served(kind))) from error
+            raise _RefusedObject(pod_group["kind"], Refused(not_served_message(kind))) from error
         except Refused as error:
             raise _RefusedObject(pod_group["kind"], error) from error
         record.pod_group = kind
@@ -402,7 +399,7 @@ class Reconciler:
     async def _ensure_secret(self, record: Record, observed: Observed) -> bool:
         """Makes the Secret unless it is there; False where workers had to go because they hold other keys."""
         job = record.job
-        secret = children.secret(job, secret_contents())
+        secret = job_secret(job, secret_contents())
         try:
             await self._objects.create(secret)
         except NameTaken as error:
@@ -412,10 +409,10 @@ class Reconciler:
             raise _RefusedObject(secret["kind"], error) from error
         record.secret_is_ours = True
         record.ours.add("Secret")
-        if all(pod.secret != secret["metadata"]["name"] for pod in observed.pods):
+        if all(pod.secret_name != secret["metadata"]["name"] for pod in observed.pods):
             return True
         await self._objects.delete_pods(job)
-        self._caches.mark(job, observed.pods, deleting=True)
+        self._caches.mark(job, observed.pods, is_terminating=True)
         _tell(job, "made its Secret anew and deleted the pods that hold the keys of the lost one")
         return False
 
@@ -438,21 +435,21 @@ class Reconciler:
             record.refusal = None
             return self._clock()
         try:
-            group = children.pod_group(job)
-            bodies = (children.secret(job, secret_contents()), *children.companions(job), *([group] if group else []))
+            group = job_pod_group(job)
+            bodies = (job_secret(job, secret_contents()), *auxiliary_resources(job), *([group] if group else []))
             others = {body["kind"]: body for body in bodies}
             if record.refused in others:
                 await self._objects.create(others[record.refused], dry_run=True)
-            elif record.refused.endswith(f"-{Role.LAUNCHER}"):
+            elif record.refused == names.launcher_name(job):
                 await self._objects.create_pod(self._launcher(job, ""), dry_run=True)
             else:
-                index = int(record.refused.rpartition("-")[2] or 0)
+                index = names.worker_index(record.refused) if record.refused else 0
                 await self._objects.create_pod(self._worker(job, index), dry_run=True)
         except NameTaken:
             refusal = record.refusal
             return self._refuse(record, record.refused, Reason.NAME_CONFLICT, refusal.message if refusal else "", now)
         except NotServed:
-            words = gang.not_served(job.spec.scheduling.gang)
+            words = not_served_message(job.spec.scheduling.gang)
             return self._refuse(record, record.refused, Reason.INVALID_SPEC, words, now)
         except Refused as error:
             refused = _RefusedObject(record.refused, error)
@@ -468,21 +465,22 @@ class Reconciler:
         delay = min(REFUSAL_FIRST_SECONDS * 2 ** min(record.refusals, 10), REFUSAL_LONGEST_SECONDS)
         again = record.refusal
         record.refusals, record.refused = record.refusals + 1, refused
-        record.refusal = Refusal(reason, message, now + timedelta(seconds=delay), stalled)
+        retry_at = now + timedelta(seconds=delay)
+        record.refusal = Refusal(reason, message, retry_at, stalled)
         if again is None or again.message != message:
             _tell(record.job, f"{reason}: {message}")
             return now
-        return record.refusal.retry_at
+        return retry_at
 
 
-def _unexplained(observed: Observed, now: datetime) -> tuple[Pod, EventReason, datetime] | None:
+def _unexplained(observed: Observed, now: datetime) -> tuple[Pod, KubeletEventReason, datetime] | None:
     """A pod that does not start, the events that may tell why, and when to ask for them first."""
-    if pod := observed.without_image:
-        return pod, EventReason.PULL_SECRET_MISSING, now
-    pod = observed.unmounted
-    if pod is None or pod.placed_at is None:
+    if pod := observed.pod_awaiting_image:
+        return pod, KubeletEventReason.PULL_SECRET_MISSING, now
+    pod = observed.pod_awaiting_volumes
+    if pod is None or pod.scheduled_at is None:
         return None
-    return pod, EventReason.MOUNT_FAILED, pod.placed_at + timedelta(seconds=UNMOUNTED_SECONDS)
+    return pod, KubeletEventReason.MOUNT_FAILED, pod.scheduled_at + timedelta(seconds=UNMOUNTED_SECONDS)
 
 
 class _RefusedObject(Exception):

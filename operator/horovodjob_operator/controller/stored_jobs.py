@@ -10,7 +10,6 @@ from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob, Metadata, parse_status
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_operator.cluster.caches import FinishedJob, Record
-from horovodjob_operator.controller.clock import now
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.observed import Refusal
 
@@ -56,11 +55,11 @@ def parsed_job(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefaults
     status = parse_status(raw.get("status"))
     try:
         stored = HorovodJobSpec.model_validate(raw["spec"])
-        spec = defaults.applied(stored)
+        spec = defaults.apply_to(stored)
         return HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored), None
     except (ValidationError, KeyError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "is missing"}
         where = ".".join(str(part) for part in ("spec", *first["loc"]))
         words = f"{where}: {first['msg']}; this version of the operator leaves the job alone"
-        refusal = Refusal(Reason.INVALID_SPEC, words, now() + timedelta(days=36500), unreadable=True)
-        return HorovodJob(metadata=metadata, spec=HorovodJobSpec(image="-", command=("-",)), status=status), refusal
+        refusal = Refusal(Reason.INVALID_SPEC, words, retry_at=None, is_unreadable=True)
+        return HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""), status=status), refusal

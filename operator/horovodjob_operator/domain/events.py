@@ -1,4 +1,4 @@
-"""Events of a job: those of a change of its status, and those that a recorded status alone can still tell."""
+"""Events of a job: those of a status change, and those that follow from a recorded status. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from datetime import datetime
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus, JobError
-from horovodjob_operator.domain.checks.table import counted
+from horovodjob_operator.domain.messages import count_text
 
-# kubectl describe lists events by name, and several can be of the same second: these come first, in this order.
+# `kubectl describe` sorts events by name, and several can have the same time: these are first, in this order.
 _FIRST = ("created", "attemptended", "schedulingtimeout", "resumed", "admitted", "workersready", "started")
 
 # Phases in which all pods of the attempt have a node.
@@ -18,30 +18,30 @@ _PLACED = (Phase.STARTING, Phase.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to report in `kubectl describe`. Its name follows from the status, so it can be posted once only."""
+    """An event of a job. Its name follows from the status, so the API server stores it once."""
 
     reason: EventReason
     note: str
     attempt: int
     since: datetime
-    """When it happened, to the second, according to the status."""
-    warning: bool = False
-    what: str = ""
-    """What it is about in its name, where its reason alone does not distinguish it, or cannot be derived again."""
+    """When it happened according to the status, with a resolution of a second."""
+    is_warning: bool = False
+    subject: str = ""
+    """Part of the name that replaces the reason, where the reason is ambiguous or cannot be derived again."""
 
     @property
     def identity(self) -> str:
-        """Tells it apart from the other events of its job; sorts by time."""
-        what = self.what or self.reason.lower()
-        place = _FIRST.index(what) if what in _FIRST else len(_FIRST)
-        return f"{int(self.since.timestamp()):x}.{self.attempt}.{place}-{what}"
+        """Unique among the events of the job; sorts by time."""
+        subject = self.subject or self.reason.lower()
+        position = _FIRST.index(subject) if subject in _FIRST else len(_FIRST)
+        return f"{int(self.since.timestamp()):x}.{self.attempt}.{position}-{subject}"
 
 
 def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> tuple[Event, ...]:
-    """What to report about the change of status: each event once per transition."""
+    """Events of a status change, each once per transition."""
     events: list[Event] = []
-    changed = new.phase is not old.phase
-    if changed and old.phase is Phase.SUSPENDED and new.phase is not Phase.TERMINATING:
+    is_transition = new.phase is not old.phase
+    if is_transition and old.phase is Phase.SUSPENDED and new.phase is not Phase.TERMINATING:
         events.append(_resumed(new))
     if old.phase is None and new.phase not in (Phase.SUSPENDED, Phase.TERMINATING):
         events.append(_created(job, new))
@@ -51,27 +51,27 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
         events.append(_workers_ready(job, new))
     if new.attempt != old.attempt and new.phase is Phase.QUEUED and old.phase is not None:
         events.append(_scheduling_timeout(new))
-    if changed and new.phase is Phase.RESTARTING:
-        events.append(_attempt_ended(new, taken=new.preemptions > old.preemptions))
-    elif changed:
-        events += _of_phase(new)
+    if is_transition and new.phase is Phase.RESTARTING:
+        events.append(_attempt_ended(new, is_disruption=new.preemptions > old.preemptions))
+    elif is_transition:
+        events += _phase_events(new)
     elif new.phase is Phase.RUNNING:
         events += _elastic_events(old, new)
     return tuple(events)
 
 
 def recorded_events(job: HorovodJob) -> tuple[Event, ...]:
-    """What the recorded status says has happened to the present attempt, as `events_between` has reported it.
+    """Events of the current attempt, derived from the recorded status, equal to those of `events_between`.
 
-    An operator that was killed after it had written the status may not have posted it.
+    An operator that was killed after it wrote the status may not have posted them.
     """
     status = job.status
     if not status.conditions or not status.start_scripts:
-        return ()  # release 0.1.0, which records no such version, gave its events names that cannot be derived
+        return ()  # Names of events of release 0.1.0, which records no version of the scripts, cannot be derived.
     events: list[Event] = []
-    first, suspended = _first_seen(status), _changed_at(status, ConditionType.SUSPENDED)
+    first, suspended = _first_status_at(status), _transition_time(status, ConditionType.SUSPENDED)
     if status.phase in (Phase.QUEUED, *_PLACED) and status.start_time == suspended:
-        if suspended != first and suspended >= _began_at(status, first):
+        if suspended != first and suspended >= _attempt_start(status, first):
             events.append(_resumed(status))
         elif suspended == first and status.attempt == 1:
             events.append(_created(job, status))
@@ -79,83 +79,86 @@ def recorded_events(job: HorovodJob) -> tuple[Event, ...]:
         events.append(_admitted(status))
     if _is_prepared(status):
         events.append(_workers_ready(job, status))
-    error = _ended_before(status)
-    if error and error.reason == _ready(status)[0]:
+    error = _previous_error(status)
+    if error and error.reason == _ready_reason(status)[0]:
         if status.phase is Phase.RESTARTING:
-            events.append(_attempt_ended(status, taken=_was_taken(error)))
+            events.append(_attempt_ended(status, is_disruption=_is_disruption(error)))
         elif status.phase is Phase.QUEUED and error.reason == Reason.SCHEDULING_TIMEOUT:
             events.append(_scheduling_timeout(status))
-    events += _of_phase(status)
+    events += _phase_events(status)
     if status.phase is Phase.RUNNING:
-        started = _changed_at(status, ConditionType.RUNNING)
+        started = _transition_time(status, ConditionType.RUNNING)
         losses = (error for error in status.errors if error.attempt == status.attempt and error.time > started)
-        events += (_lost(error, taken=_was_taken(error)) for error in losses)
+        events += (_worker_lost(error, is_disruption=_is_disruption(error)) for error in losses)
     return tuple(events)
 
 
 def _created(job: HorovodJob, status: HorovodJobStatus) -> Event:
-    workers, slots = counted(job.spec.worker.replicas, "worker"), counted(job.spec.slots, "slot")
+    workers, slots = count_text(job.spec.worker.replicas, "worker"), count_text(job.spec.slots, "slot")
     note = f"creating the launcher and {workers} with {slots} each"
-    return Event(EventReason.CREATED, note, status.attempt, _first_seen(status))
+    return Event(EventReason.CREATED, note, status.attempt, _first_status_at(status))
 
 
 def _resumed(status: HorovodJobStatus) -> Event:
-    since = _changed_at(status, ConditionType.SUSPENDED)
+    since = _transition_time(status, ConditionType.SUSPENDED)
     return Event(EventReason.RESUMED, f"the job is resumed: attempt {status.attempt}", status.attempt, since)
 
 
 def _admitted(status: HorovodJobStatus) -> Event:
-    # Queued stays False from one attempt to the next.
-    since = _began_at(status, _changed_at(status, ConditionType.QUEUED))
+    # The condition Queued stays False from one attempt to the next.
+    since = _attempt_start(status, _transition_time(status, ConditionType.QUEUED))
     return Event(EventReason.ADMITTED, f"all pods of attempt {status.attempt} have a node", status.attempt, since)
 
 
 def _workers_ready(job: HorovodJob, status: HorovodJobStatus) -> Event:
-    workers = counted(job.spec.worker.replicas, "worker")
-    since = _changed_at(status, ConditionType.PREPARED)
+    workers = count_text(job.spec.worker.replicas, "worker")
+    since = _transition_time(status, ConditionType.PREPARED)
     return Event(EventReason.WORKERS_READY, f"{workers} ready: ssh answers", status.attempt, since)
 
 
 def _scheduling_timeout(status: HorovodJobStatus) -> Event:
-    since = _began_at(status, _first_seen(status))
-    return Event(EventReason.SCHEDULING_TIMEOUT, _ready(status)[1], status.attempt, since, warning=True)
+    since = _attempt_start(status, _first_status_at(status))
+    return Event(EventReason.SCHEDULING_TIMEOUT, _ready_reason(status)[1], status.attempt, since, is_warning=True)
 
 
-def _attempt_ended(status: HorovodJobStatus, *, taken: bool) -> Event:
-    reason = EventReason.PREEMPTED if taken else EventReason.RESTARTING
-    since = _began_at(status, _first_seen(status))
-    return Event(reason, _ready(status)[1], status.attempt, since, warning=True, what="attemptended")
+def _attempt_ended(status: HorovodJobStatus, *, is_disruption: bool) -> Event:
+    reason = EventReason.PREEMPTED if is_disruption else EventReason.RESTARTING
+    since = _attempt_start(status, _first_status_at(status))
+    return Event(reason, _ready_reason(status)[1], status.attempt, since, is_warning=True, subject="attemptended")
 
 
-def _lost(error: JobError, *, taken: bool) -> Event:
-    reason = EventReason.PREEMPTED if taken else EventReason.RESIZED
-    return Event(reason, error.message, error.attempt, error.time, warning=True, what=f"lost-{error.pod}".rstrip("-"))
+def _worker_lost(error: JobError, *, is_disruption: bool) -> Event:
+    reason = EventReason.PREEMPTED if is_disruption else EventReason.RESIZED
+    return Event(
+        reason, error.message, error.attempt, error.time, is_warning=True, subject=f"lost-{error.pod}".rstrip("-")
+    )
 
 
 def _elastic_events(old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Event]:
-    """Workers that come and go while the ranks run."""
+    """Workers that join and leave while the ranks run."""
     for error in new.errors:
         if error not in old.errors:
-            yield _lost(error, taken=new.preemptions > old.preemptions)
+            yield _worker_lost(error, is_disruption=new.preemptions > old.preemptions)
     replicas, before = (status.workers_ready.partition("/")[2] for status in (new, old))
     if replicas != before:
-        note, what = f"worker.replicas is {replicas}, was {before}", f"resized-{new.observed_generation}"
-        yield Event(EventReason.RESIZED, note, new.attempt, _changed_at(new, ConditionType.RUNNING), what=what)
+        note, subject = f"worker.replicas is {replicas}, was {before}", f"resized-{new.observed_generation}"
+        since = _transition_time(new, ConditionType.RUNNING)
+        yield Event(EventReason.RESIZED, note, new.attempt, since, subject=subject)
 
 
-def _of_phase(status: HorovodJobStatus) -> Iterator[Event]:
-    """What the phase itself reports."""
-    note, attempt = _ready(status)[1], status.attempt
+def _phase_events(status: HorovodJobStatus) -> Iterator[Event]:
+    """The event of a phase."""
+    note, attempt = _ready_reason(status)[1], status.attempt
     match status.phase:
         case Phase.RUNNING:
-            yield Event(EventReason.STARTED, note, attempt, _changed_at(status, ConditionType.RUNNING))
+            yield Event(EventReason.STARTED, note, attempt, _transition_time(status, ConditionType.RUNNING))
         case Phase.SUSPENDED:
-            yield Event(EventReason.SUSPENDED, note, attempt, _changed_at(status, ConditionType.SUSPENDED))
+            yield Event(EventReason.SUSPENDED, note, attempt, _transition_time(status, ConditionType.SUSPENDED))
         case Phase.SUCCEEDED:
-            yield Event(EventReason.SUCCEEDED, note, attempt, _changed_at(status, ConditionType.SUCCEEDED))
+            yield Event(EventReason.SUCCEEDED, note, attempt, _transition_time(status, ConditionType.SUCCEEDED))
         case Phase.FAILED:
-            since = _changed_at(status, ConditionType.FAILED)
-            yield Event(EventReason.FAILED, note, attempt, since, warning=True)
+            since = _transition_time(status, ConditionType.FAILED)
+            yield Event(EventReason.FAILED, note, attempt, since, is_warning=True)
 
 
 def _is_true(status: HorovodJobStatus, type_: ConditionType) -> bool:
@@ -167,35 +170,35 @@ def _is_prepared(status: HorovodJobStatus) -> bool:
     return status.phase in _PLACED and _is_true(status, ConditionType.PREPARED)
 
 
-def _ready(status: HorovodJobStatus) -> tuple[str, str]:
-    """Reason and message of the condition that sums up the others."""
+def _ready_reason(status: HorovodJobStatus) -> tuple[str, str]:
+    """Reason and message of the condition Ready, which summarizes the others."""
     ready = status.condition(ConditionType.READY)
     return (ready.reason, ready.message) if ready else ("", "")
 
 
-def _changed_at(status: HorovodJobStatus, type_: ConditionType) -> datetime:
+def _transition_time(status: HorovodJobStatus, type_: ConditionType) -> datetime:
     condition = status.condition(type_)
-    return condition.last_transition_time if condition else _first_seen(status)
+    return condition.last_transition_time if condition else _first_status_at(status)
 
 
-def _first_seen(status: HorovodJobStatus) -> datetime:
-    """When the job got its first status: the conditions about its end have changed at most once since then."""
+def _first_status_at(status: HorovodJobStatus) -> datetime:
+    """When the job got its first status: the conditions of its end have changed at most once since."""
     return min(condition.last_transition_time for condition in status.conditions)
 
 
-def _ended_before(status: HorovodJobStatus) -> JobError | None:
-    """Why the attempt before the present one ended, where it did by an error."""
+def _previous_error(status: HorovodJobStatus) -> JobError | None:
+    """The error that ended the previous attempt, if an error did."""
     errors = (error for error in reversed(status.errors) if error.attempt == status.attempt - 1)
     return next(errors, None)
 
 
-def _began_at(status: HorovodJobStatus, earliest: datetime) -> datetime:
-    """When the present attempt began, if that is later than `earliest`."""
-    error = _ended_before(status)
+def _attempt_start(status: HorovodJobStatus, earliest: datetime) -> datetime:
+    """When the current attempt started, if that is later than `earliest`."""
+    error = _previous_error(status)
     return max(error.time, earliest) if error else earliest
 
 
-def _was_taken(error: JobError) -> bool:
-    """Whether the platform took the pod, as far as the error shows: its container did not end by itself."""
-    taken = error.reason in (Reason.EVICTED, Reason.NODE_LOST)
-    return taken or (error.reason in (Reason.WORKER_LOST, Reason.LAUNCHER_FAILED) and not error.container)
+def _is_disruption(error: JobError) -> bool:
+    """Whether the error shows a disruption: the container did not end by itself."""
+    is_reported = error.reason in (Reason.EVICTED, Reason.NODE_LOST)
+    return is_reported or (error.reason in (Reason.WORKER_LOST, Reason.LAUNCHER_FAILED) and not error.container)

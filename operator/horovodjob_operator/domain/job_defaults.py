@@ -1,4 +1,4 @@
-"""Defaults that the cluster's administrator sets for all jobs. They are in the pods, and never in a job's spec."""
+"""Defaults of the administrator for all jobs. They apply to the pods, and are never stored in a spec. Pure."""
 
 from typing import Annotated
 
@@ -12,28 +12,28 @@ from horovodjob_operator.domain.resources.azure_files import option_name
 
 
 class JobDefaults(Model):
-    """What a job gets that does not set the field itself; of lists and maps, the entries with other keys."""
+    """Values of fields that a job does not set; lists and maps are merged by key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
     image: Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^\S+$")] | None = None
-    """Of jobs with an empty image."""
+    """For jobs with an empty image."""
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: Name | None = None
     image_pull_secrets: tuple[LocalObjectReference, ...] = ()
     shm_size: Annotated[Quantity, StringConstraints(max_length=32)] | None = None
     mount_options: tuple[MountOption, ...] = ()
-    """Of shares on Azure Files that are mounted over SMB."""
+    """For shares of Azure Files that are mounted over SMB."""
 
-    def applied(self, spec: HorovodJobSpec) -> HorovodJobSpec:
-        """The spec of a job with these defaults."""
+    def apply_to(self, spec: HorovodJobSpec) -> HorovodJobSpec:
+        """The spec, completed with these defaults."""
         own = {(toleration.key, toleration.effect) for toleration in spec.tolerations or ()}
-        added = tuple(each for each in self.tolerations if (each.key, each.effect) not in own)
+        defaults = (each for each in self.tolerations if (each.key, each.effect) not in own)
         return spec.model_copy(
             update={
                 "image": spec.image or self.image or "",
                 "node_selector": {**self.node_selector, **(spec.node_selector or {})} or None,
-                "tolerations": (*(spec.tolerations or ()), *added) or None,
+                "tolerations": (*(spec.tolerations or ()), *defaults) or None,
                 "priority_class_name": spec.priority_class_name or self.priority_class_name,
                 "image_pull_secrets": spec.image_pull_secrets or self.image_pull_secrets or None,
                 "shm_size": self.shm_size if spec.shm_size is None else spec.shm_size,
@@ -46,12 +46,12 @@ class JobDefaults(Model):
             return share
         own = share.mount_options or ()
         names = {option_name(option) for option in own}
-        added = tuple(option for option in self.mount_options if option_name(option) not in names)
-        return share.model_copy(update={"mount_options": (*added, *own)})
+        defaults = (option for option in self.mount_options if option_name(option) not in names)
+        return share.model_copy(update={"mount_options": (*defaults, *own)})
 
 
-def parsed_job_defaults(text: str) -> JobDefaults:
-    """The defaults of a JSON object; an empty text has none. Raises ValueError with one sentence."""
+def parse_job_defaults(text: str) -> JobDefaults:
+    """The defaults in a JSON object; none in an empty text. Raises ValueError with one sentence."""
     try:
         return JobDefaults.model_validate_json(text or "{}")
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Names, labels, paths and ports of a job's objects: each is made here and nowhere else."""
+"""Names, labels, paths and ports of the objects of a job. No other module composes them. Pure."""
 
 import hashlib
 import json
@@ -26,13 +26,20 @@ RUN_DIRECTORY = "/run/horovodjob"
 HOSTFILE = f"{RUN_DIRECTORY}/hostfile"
 SECRET_DIRECTORY = "/etc/horovodjob/mpi"
 HOSTS_DIRECTORY = "/etc/horovodjob/hosts"
+HOSTS_FILE = "hosts"
 PROGRESS_AUDIENCE = "horovodjob.dev/progress"
 PROGRESS_DIRECTORY = "/var/run/secrets/horovodjob.dev/progress"
 PROGRESS_TOKEN = "token"
+# Keys of the Secret, which are names of files in the pods.
 PRIVATE_KEY = "id_ed25519"
+AUTHORIZED_KEYS = "authorized_keys"
+HOST_KEY = "ssh_host_ed25519_key"
+KNOWN_HOSTS = "known_hosts"
 SECRET_VOLUME = "horovodjob-mpi"
 DEFAULT_EXPERIMENT = "default"
-# To the API server, the order of these lists' entries is no difference.
+_LAUNCHER_SUFFIX = f"-{Role.LAUNCHER}"
+_WORKER_INFIX = f"-{Role.WORKER}-"
+# Lists whose order has no meaning for the API server.
 KEYED_LISTS = {
     name
     for name, field in HorovodJobSpec.model_fields.items()
@@ -41,45 +48,62 @@ KEYED_LISTS = {
 
 
 def secret_name(job: HorovodJob) -> str:
-    """Name of the Secret with the job's keys and the start scripts of this release, for its next attempt.
+    """Name of the Secret with the keys of the job and the start scripts of this release, for its next attempt.
 
-    The operator can neither change nor read a Secret, so a job that began with other scripts gets a second one.
+    The operator can neither change nor read Secrets, so a job that began with other scripts gets a second one.
     """
-    name, status = f"{job.metadata.name}-mpi", job.status
-    first = status.phase is None or status.start_scripts == start_scripts.VERSION
-    return name if first else f"{name}-{start_scripts.VERSION}"
+    name, status = _first_secret_name(job), job.status
+    is_first = status.phase is None or status.start_scripts == start_scripts.VERSION
+    return name if is_first else f"{name}-{start_scripts.VERSION}"
 
 
-def may_be_secret_of(job: HorovodJob, name: str) -> bool:
-    """Whether a name is one that the job's Secret has under this or another release."""
-    return name == f"{job.metadata.name}-mpi" or name.startswith(f"{job.metadata.name}-mpi-")
+def is_secret_name(job: HorovodJob, name: str) -> bool:
+    """Whether this or another release can have given the name to a Secret of the job."""
+    first = _first_secret_name(job)
+    return name == first or name.startswith(f"{first}-")
+
+
+def _first_secret_name(job: HorovodJob) -> str:
+    return f"{job.metadata.name}-mpi"
 
 
 def launcher_name(job: HorovodJob) -> str:
     """Name of the launcher pod, the same in every attempt."""
-    return f"{job.metadata.name}-launcher"
+    return f"{job.metadata.name}{_LAUNCHER_SUFFIX}"
 
 
 def worker_name(job: HorovodJob, index: int) -> str:
     """Name of a worker pod, the same in every attempt."""
-    return f"{job.metadata.name}-worker-{index}"
+    return f"{job.metadata.name}{_WORKER_INFIX}{index}"
+
+
+def job_name(pod_name: str) -> str:
+    """Name of the job whose launcher or worker has this name; empty if it is no such name."""
+    if pod_name.endswith(_LAUNCHER_SUFFIX):
+        return pod_name.removesuffix(_LAUNCHER_SUFFIX)
+    return pod_name.rpartition(_WORKER_INFIX)[0]
+
+
+def worker_index(pod_name: str) -> int:
+    """Index of the worker with this name."""
+    return int(pod_name.rpartition("-")[2])
 
 
 def event_name(job: HorovodJob, identity: str) -> str:
-    """Name of an event about the job, the same however often it is posted."""
+    """Name of an event of the job. Posting it again causes a conflict instead of a second event."""
     return f"{job.metadata.name}.{job.metadata.uid[:8]}.{identity}"
 
 
 def spec_hash(job: HorovodJob) -> str:
-    """Hash of what a spec says about pods: of all that can change only while the job is suspended, but the run policy.
+    """Hash of the fields of a spec that can change only while the job is suspended, without the run policy.
 
-    Another release of the operator, or one with other defaults for all jobs, makes the same hash of the same spec.
+    Other releases of the operator, and other defaults for all jobs, result in the same hash of the same spec.
     """
     spec = job.stored_spec or job.spec
     neutral: dict[str, Any] = {"run_policy": RunPolicy()}
-    if spec.elastic:  # its size can change while it runs
+    if spec.elastic:  # Its size can change while it runs.
         neutral["worker"] = spec.worker.model_copy(update={"replicas": Worker().replicas})
-    # Without fields that have their default value, because the next release may have more of them.
+    # Without default values, because the next release can have more fields.
     values = spec.model_copy(update=neutral).model_dump(mode="json", exclude_defaults=True)
     for name in KEYED_LISTS & values.keys():
         values[name] = sorted(values[name] or (), key=_json)
@@ -113,19 +137,24 @@ def object_labels(job: HorovodJob) -> dict[str, str]:
     }
 
 
+def own_pod_labels(job: HorovodJob) -> dict[str, str]:
+    """Labels that only pods of this job have, and not pods of an earlier job with the same name."""
+    return {LABEL_JOB: job.metadata.name, LABEL_JOB_UID: job.metadata.uid}
+
+
 def selector(job: HorovodJob, role: Role | None = None) -> str:
     """Label selector of the job's pods, or of those with one role."""
-    selected = f"{LABEL_JOB}={job.metadata.name}"
-    return f"{selected},{LABEL_ROLE}={role.value}" if role else selected
+    job_selector = f"{LABEL_JOB}={job.metadata.name}"
+    return f"{job_selector},{LABEL_ROLE}={role.value}" if role else job_selector
 
 
 def own_pods_selector(job: HorovodJob, role: Role | None = None) -> str:
-    """Label selector that no pod matches but those that the operator made for this very job."""
+    """Label selector of the pods that the operator created for this job, not of those of an earlier job."""
     return f"{selector(job, role)},{LABEL_JOB_UID}={job.metadata.uid}"
 
 
 def output_path_segment(job: HorovodJob) -> str:
-    """Path below the user's log directory that no other job has."""
+    """Path below the log directory of the user, unique to the job."""
     experiment = job.metadata.labels.get(LABEL_EXPERIMENT, DEFAULT_EXPERIMENT)
     return f"{job.metadata.namespace}/experiments/{experiment}/jobs/{job.metadata.name}/{job.metadata.uid}"
 

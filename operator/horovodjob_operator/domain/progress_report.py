@@ -1,4 +1,4 @@
-"""What rank 0 tells about its training: what a report has to be, and what the status shows of it."""
+"""Reports of rank 0 about the progress of its training: their format, and what the status contains. Pure."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -8,18 +8,18 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError, fiel
 
 from horovodjob.api.constants import Phase
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.status import MOST_METRICS, Training
+from horovodjob.api.status import MAX_METRICS, Training
 
-REPORT_BYTES = 4096
-# Such a year is a mistake, and the API server would refuse the whole status for some of them.
+MAX_REPORT_BYTES = 4096
+# The API server rejects a status with certain earlier years, and all of them are mistakes.
 EARLIEST_YEAR = 2000
 MetricName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,62}$")]
 
 
-class Result(StrEnum):
-    """What became of a report, in the words of the metric."""
+class ReportResult(StrEnum):
+    """How a report was handled; the values are labels of a metric."""
 
-    TAKEN = "taken"
+    ACCEPTED = "taken"
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
     UNAUTHENTICATED = "unauthenticated"
@@ -30,17 +30,17 @@ class Result(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-class Report(Training):
-    """One report; it names no job, because the token that comes with it does."""
+class ProgressReport(Training):
+    """One report. It does not name the job, because its token does."""
 
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
     attempt: int = Field(ge=1)
-    metrics: dict[MetricName, float] = Field({}, max_length=MOST_METRICS)
+    metrics: dict[MetricName, float] = Field({}, max_length=MAX_METRICS)
 
     @field_validator("eta")
     @classmethod
     def _as_stored(cls, eta: datetime | None) -> datetime | None:
-        """In UTC and whole seconds, so that what is read back equals what was written."""
+        """In UTC and whole seconds, so that the stored value equals the reported one."""
         if eta is None:
             return None
         if eta.tzinfo is None or eta.year < EARLIEST_YEAR:
@@ -52,22 +52,22 @@ class Report(Training):
 
     @property
     def training(self) -> Training:
-        """What the status shows of it."""
-        told = self.model_dump(exclude={"attempt", "percent"})
-        # A hair for 0.29 * 100 = 28.999999999999996; rounding up would call a job done that is not.
-        return Training(**told, percent=f"{int(self.progress * 100 + 1e-9)}%")
+        """The part that the status contains."""
+        fields = self.model_dump(exclude={"attempt", "percent"})
+        # 0.29 * 100 = 28.999999999999996 must be 29, but rounding up would show 100% before the end.
+        return Training(**fields, percent=f"{int(self.progress * 100 + 1e-9)}%")
 
 
-def parse_report(body: bytes) -> Report:
-    """The report in a request's body. Raises ValueError with a sentence."""
+def parse_report(body: bytes) -> ProgressReport:
+    """The report in the body of a request. Raises ValueError with one sentence."""
     try:
-        return Report.model_validate_json(body)
+        return ProgressReport.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise ValueError(f"{where}: {first['msg']}"[:300]) from None
 
 
-def is_current(job: HorovodJob, report: Report) -> bool:
-    """Whether the report is about what runs now; a worker may live on with a rank of an attempt that is over."""
+def is_current(job: HorovodJob, report: ProgressReport) -> bool:
+    """Whether the report is about the current attempt; a rank of a previous attempt can still run on a worker."""
     return report.attempt == job.status.attempt and job.status.phase in (Phase.STARTING, Phase.RUNNING)

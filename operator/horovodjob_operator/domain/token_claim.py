@@ -1,4 +1,4 @@
-"""Who sends a report: what a token says of itself, and what the API server says of the token."""
+"""Authentication of progress reports: the claim of a token, and its confirmation by a TokenReview. Pure."""
 
 import base64
 import binascii
@@ -10,12 +10,12 @@ from typing import Any
 from horovodjob.api.constants import Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.observed import Pod
+from horovodjob_operator.domain.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Which pod a token says that it is bound to; the API server knows whether that is true."""
+class TokenClaim:
+    """The pod that a token claims to be bound to; only the API server can confirm the claim."""
 
     namespace: str
     pod: str
@@ -25,28 +25,26 @@ class Claim:
 
     @property
     def job(self) -> str:
-        """Name of the job whose pod it would be."""
-        launcher = f"-{Role.LAUNCHER}"
-        of_launcher = self.pod.endswith(launcher)
-        return self.pod.removesuffix(launcher) if of_launcher else self.pod.rpartition(f"-{Role.WORKER}-")[0]
+        """Name of the job that has a pod with this name."""
+        return names.job_name(self.pod)
 
 
-def claim_of(token: str) -> Claim | None:
-    """What a token says of itself, None for what is no token of a pod for this purpose."""
+def token_claim(token: str) -> TokenClaim | None:
+    """The claim of a token; None if it is not a pod-bound token for progress reports."""
     try:
         payload = token.split(".")[1]
-        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        if names.PROGRESS_AUDIENCE not in told["aud"]:
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        if names.PROGRESS_AUDIENCE not in claims["aud"]:
             return None
-        bound = told["kubernetes.io"]
+        bound = claims["kubernetes.io"]
         pod = bound["pod"]
-        return Claim(str(bound["namespace"]), str(pod["name"]), str(pod["uid"]), float(told["exp"]))
+        return TokenClaim(str(bound["namespace"]), str(pod["name"]), str(pod["uid"]), float(claims["exp"]))
     except (LookupError, TypeError, ValueError, binascii.Error, RecursionError, OverflowError):
         return None
 
 
-def confirms(review: Mapping[str, Any], claim: Claim) -> bool:
-    """Whether the status of a TokenReview says that the claim is true."""
+def is_confirmed(claim: TokenClaim, review: Mapping[str, Any]) -> bool:
+    """Whether the status of a TokenReview confirms the claim."""
     user = review.get("user") or {}
     extra = user.get("extra") or {}
     return (
@@ -59,7 +57,7 @@ def confirms(review: Mapping[str, Any], claim: Claim) -> bool:
 
 
 def may_report(job: HorovodJob, pod: Pod) -> bool:
-    """Whether rank 0 of the job can be in this pod: the first replica's, or any where ranks come and go."""
+    """Whether rank 0 of the job can run in this pod: in replica 0, or in any pod of an elastic job."""
     can_have_rank_0 = pod.index == 0 or job.spec.elastic is not None
     hosts_ranks = pod.role is Role.WORKER or job.spec.launcher.as_worker
-    return pod.owner_uid == job.metadata.uid and hosts_ranks and can_have_rank_0 and pod.alive
+    return pod.owner_uid == job.metadata.uid and hosts_ranks and can_have_rank_0 and pod.is_active

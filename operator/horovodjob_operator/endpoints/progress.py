@@ -19,8 +19,8 @@ from horovodjob_operator.cluster.tokens import Tokens
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain import progress_report as progress
 from horovodjob_operator.domain import token_claim as tokens
-from horovodjob_operator.domain.progress_report import REPORT_BYTES, Result
-from horovodjob_operator.domain.token_claim import Claim
+from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ReportResult
+from horovodjob_operator.domain.token_claim import TokenClaim
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.metrics import REPORTS
 
@@ -36,15 +36,15 @@ BURST, BURST_SECONDS = 10, 10
 REVIEW_SECONDS = 2
 TOLD_SECONDS = 60
 STATUS = {
-    Result.TAKEN: 204,
-    Result.MALFORMED: 400,
-    Result.TOO_LARGE: 413,
-    Result.UNAUTHENTICATED: 401,
-    Result.FOREIGN: 403,
-    Result.STALE: 403,
-    Result.TOO_OFTEN: 429,
-    Result.NOT_LEADER: 503,
-    Result.UNAVAILABLE: 503,
+    ReportResult.ACCEPTED: 204,
+    ReportResult.MALFORMED: 400,
+    ReportResult.TOO_LARGE: 413,
+    ReportResult.UNAUTHENTICATED: 401,
+    ReportResult.FOREIGN: 403,
+    ReportResult.STALE: 403,
+    ReportResult.TOO_OFTEN: 429,
+    ReportResult.NOT_LEADER: 503,
+    ReportResult.UNAVAILABLE: 503,
 }
 log = logging.getLogger("horovodjob.progress")
 
@@ -97,64 +97,64 @@ class Reports:
         response.force_close()
         return response
 
-    async def _result(self, request: web.BaseRequest) -> tuple[Result, str]:
+    async def _result(self, request: web.BaseRequest) -> tuple[ReportResult, str]:
         if not self._leads():
-            return Result.NOT_LEADER, "another replica of the operator takes reports, try again"
+            return ReportResult.NOT_LEADER, "another replica of the operator takes reports, try again"
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        claim = tokens.claim_of(token) if scheme == "Bearer" else None
+        claim = tokens.token_claim(token) if scheme == "Bearer" else None
         if claim is None:
-            return Result.UNAUTHENTICATED, f"a token for the audience {names.PROGRESS_AUDIENCE} is needed"
+            return ReportResult.UNAUTHENTICATED, f"a token for the audience {names.PROGRESS_AUDIENCE} is needed"
         try:
             body = await _body(request)
             address = request.remote or ""
-            return (Result.TOO_LARGE, "") if body is None else await self._take(address, token, claim, body)
+            return (ReportResult.TOO_LARGE, "") if body is None else await self._take(address, token, claim, body)
         except (ClusterError, ConnectionError) as error:
-            return Result.UNAVAILABLE, str(error)
+            return ReportResult.UNAVAILABLE, str(error)
         except web.RequestPayloadError:
-            return Result.MALFORMED, "the body was cut off"
+            return ReportResult.MALFORMED, "the body was cut off"
 
-    async def _take(self, address: str, token: str, claim: Claim, body: bytes) -> tuple[Result, str]:
+    async def _take(self, address: str, token: str, claim: TokenClaim, body: bytes) -> tuple[ReportResult, str]:
         try:
             report = progress.parse_report(body)
         except ValueError as error:
-            return Result.MALFORMED, str(error)
+            return ReportResult.MALFORMED, str(error)
         if self._record(claim) is None:
-            return Result.FOREIGN, f"pod {claim.namespace}/{claim.pod} is not where rank 0 of a job runs"
+            return ReportResult.FOREIGN, f"pod {claim.namespace}/{claim.pod} is not where rank 0 of a job runs"
         now, sender = self._clock(), self._sender(claim)
         if self._tokens.known(token) is None:
             if not await self._tokens.may_be_genuine(token):
-                return Result.UNAUTHENTICATED, "the API server has not signed the token"
+                return ReportResult.UNAUTHENTICATED, "the API server has not signed the token"
             if not sender.may_be_reviewed(address, now):
-                return Result.TOO_OFTEN, "the last token for this pod was reviewed a moment ago"
+                return ReportResult.TOO_OFTEN, "the last token for this pod was reviewed a moment ago"
         if not await self._tokens.is_genuine(token, claim, now=now.timestamp()):
-            return Result.UNAUTHENTICATED, "the API server does not confirm the token"
+            return ReportResult.UNAUTHENTICATED, "the API server does not confirm the token"
         record = self._record(claim)  # as it is after the review
         if record is None or not progress.is_current(record.job, report):
-            return Result.STALE, f"attempt {report.attempt} of the job does not run (any more)"
+            return ReportResult.STALE, f"attempt {report.attempt} of the job does not run (any more)"
         if len(sender.taken) == BURST and now - sender.taken[0] < timedelta(seconds=BURST_SECONDS):
-            return Result.TOO_OFTEN, f"at most {BURST} reports in {BURST_SECONDS} s"
+            return ReportResult.TOO_OFTEN, f"at most {BURST} reports in {BURST_SECONDS} s"
         sender.taken.append(now)
         record.report = report
         self._news(record.job.key)
-        return Result.TAKEN, ""
+        return ReportResult.ACCEPTED, ""
 
-    def _record(self, claim: Claim) -> Record | None:
+    def _record(self, claim: TokenClaim) -> Record | None:
         """The job whose rank 0 can be in the pod that is claimed."""
         key = (claim.namespace, claim.job)
         record, pod = self._caches.jobs.get(key), self._caches.pods.get(key, {}).get(claim.pod)
         known = record and pod and pod.uid == claim.uid and tokens.may_report(record.job, pod)
         return record if known else None
 
-    def _sender(self, claim: Claim) -> _Sender:
+    def _sender(self, claim: TokenClaim) -> _Sender:
         """Of the pod; those of pods that are gone are forgotten when they are as many as those that are there."""
         if claim.uid not in self._senders and len(self._senders) >= 2 * len(self._caches.jobs):
             there = {pod.uid for pods in self._caches.pods.values() for pod in pods.values()}
             self._senders = {uid: sender for uid, sender in self._senders.items() if uid in there}
         return self._senders.setdefault(claim.uid, _Sender())
 
-    def _tell(self, result: Result, words: str) -> None:
+    def _tell(self, result: ReportResult, words: str) -> None:
         """One line a minute about what is refused, whoever sends how much."""
-        if result in (Result.TAKEN, Result.NOT_LEADER):
+        if result in (ReportResult.ACCEPTED, ReportResult.NOT_LEADER):
             return
         now = self._clock()
         if self._told_at is None or now - self._told_at > timedelta(seconds=TOLD_SECONDS):
@@ -164,12 +164,12 @@ class Reports:
 
 async def _body(request: web.BaseRequest) -> bytes | None:
     """The body; None as soon as it is too large."""
-    if (request.content_length or 0) > REPORT_BYTES:
+    if (request.content_length or 0) > MAX_REPORT_BYTES:
         return None
     body = b""
     async for chunk in request.content.iter_any():
         body += chunk
-        if len(body) > REPORT_BYTES:
+        if len(body) > MAX_REPORT_BYTES:
             return None
     return body
 

@@ -1,1 +1,1 @@
-"""The checks that decide what state a job is in, in the order of their table."""
+"""The checks that determine the state of a job: one file a policy, in the order of `table.CHECKS`. Pure."""

@@ -1,4 +1,4 @@
-"""Volumes for `spec.azureFiles`, and what to do where one cannot be mounted."""
+"""The volumes of `spec.azureFiles`, and remedies for failed mounts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -13,8 +13,8 @@ from horovodjob_operator.domain import names
 # User and group of the trainer image.
 IMAGE_USER = 1000
 OWNERSHIP = ("uid", "gid")
-# SMB has no owners and modes: a mount gives all files the same. HDF5 and SQLite lock byte ranges, which fails across
-# SMB clients (nobrl); each mount has its own connection, so that one that breaks takes no other with it (nosharesock).
+# SMB has no owners and modes: a mount sets the same for all files. HDF5 and SQLite lock byte ranges, which fails across
+# SMB clients (nobrl). Each mount has its own connection, so a broken connection affects one mount (nosharesock).
 SMB_OPTIONS = (
     "dir_mode=0777",
     "file_mode=0777",
@@ -25,7 +25,7 @@ SMB_OPTIONS = (
     "actimeo=30",
 )
 PORT_CLOSED = "the node cannot reach port 445 of the account: open it in network security group and firewall"
-# What mount.cifs, the driver and the kubelet print, in lower case, and what mends it.
+# Parts of messages of mount.cifs, the driver and the kubelet in lower case, and what the user can do.
 REMEDIES = (
     (
         ("not found in the list of registered csi drivers",),
@@ -59,18 +59,18 @@ REMEDIES = (
 )
 
 
-def remedy(job: HorovodJob, words: str) -> str:
-    """What mends a mount that failed with these words of the kubelet; empty where that is not known."""
-    text = words.lower()
+def mount_remedy(job: HorovodJob, warning: str) -> str:
+    """What the user can do about a failed mount, given the kubelet's warning; empty if no remedy is known."""
+    text = warning.lower()
     accounts = ", ".join(dict.fromkeys(share.account for share in job.spec.azure_files or ()))
-    for needles, advice in REMEDIES:
-        if accounts and all(needle in text for needle in needles):
-            return advice.format(namespace=job.metadata.namespace, accounts=accounts)
+    for patterns, remedy in REMEDIES:
+        if accounts and all(pattern in text for pattern in patterns):
+            return remedy.format(namespace=job.metadata.namespace, accounts=accounts)
     return ""
 
 
 def volumes(job: HorovodJob, pods: RolePods) -> list[dict[str, Any]]:
-    """A volume for each share, with files owned by the user of these pods."""
+    """A volume for each share; its files belong to the user of these pods."""
     return [_volume(share, _smb_options(job, pods, share)) for share in job.spec.azure_files or ()]
 
 
@@ -94,7 +94,7 @@ def _volume_name(share: AzureFileShare) -> str:
 def _volume(share: AzureFileShare, options: Iterable[str]) -> dict[str, Any]:
     volume: dict[str, Any] = {"name": _volume_name(share)}
     if share.protocol == "nfs":
-        # The driver has no NFS for volumes of a pod's own: only for PersistentVolumes.
+        # The driver supports NFS only for PersistentVolumes, not for inline volumes.
         return volume | {"nfs": {**share.nfs_source, "readOnly": share.read_only}}
     attributes = {"shareName": share.share, "mountOptions": ",".join(options)}
     if share.client_id:
@@ -114,9 +114,10 @@ def _smb_options(job: HorovodJob, pods: RolePods, share: AzureFileShare) -> list
     """The defaults, each replaced by the user's option of the same name; `brl` replaces `nobrl`."""
     owner = (f"{name}={number}" for name, number in zip(OWNERSHIP, _user(job, pods), strict=True))
     read_only = ("ro",) if share.read_only else ()
-    given = share.mount_options or ()
-    replaced = {option_name(option) for option in given}
-    return [option for option in (*SMB_OPTIONS, *owner, *read_only) if option_name(option) not in replaced] + [*given]
+    options = share.mount_options or ()
+    names_set = {option_name(option) for option in options}
+    defaults = (*SMB_OPTIONS, *owner, *read_only)
+    return [*(option for option in defaults if option_name(option) not in names_set), *options]
 
 
 def option_name(option: str) -> str:
@@ -125,7 +126,7 @@ def option_name(option: str) -> str:
 
 
 def _user(job: HorovodJob, pods: RolePods) -> tuple[int, int]:
-    """User and group that the pods run as, as far as the job says."""
+    """User and group of the pods, as far as the job sets them."""
     user = 0 if job.spec.pod_security is PodSecurity.BASELINE else IMAGE_USER
     contexts = list(_security_contexts(pods.template))
     uids = (context.get("runAsUser") for context in contexts)
@@ -147,11 +148,11 @@ def _security_contexts(template: Mapping[str, Any] | None) -> Iterator[Mapping[s
 
 
 def script_on_share(job: HorovodJob) -> tuple[AzureFileShare, str] | None:
-    """The share that holds `spec.script` and the path there; None for a script in the image or on another volume."""
+    """The share that contains `spec.script` and the path on it; None for a script in the image or on another volume."""
     if job.spec.script is None:
         return None
     path = job.spec.script.path.replace("$(AZ_BATCHAI_JOB_MOUNT_ROOT)", names.MOUNT_ROOT)
-    # The deepest mount holds the file, where one is below another.
+    # If one mount is below another, the deepest mount contains the file.
     for share in sorted(job.spec.azure_files or (), key=lambda share: len(share.mount_path), reverse=True):
         inside = path.removeprefix(f"{names.MOUNT_ROOT}/{share.mount_path}/")
         if inside != path:

@@ -1,4 +1,4 @@
-"""What pods request of their nodes: amounts of resources, and Kubernetes' way to write them."""
+"""The resource requests of pods, and the quantities of Kubernetes."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 Amounts = dict[str, Fraction]
-# An exponent of more than two digits is no amount of anything, and would take all of the memory.
+# A number with a longer exponent is no realistic amount, and would need all of the memory.
 QUANTITY = re.compile(r"(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 FACTORS = {
     **{
@@ -18,8 +18,8 @@ FACTORS = {
 }
 
 
-def amount(quantity: object) -> Fraction:
-    """The number that a quantity stands for; 0 for what is none, for the API server refuses the pod that has it."""
+def parse_quantity(quantity: object) -> Fraction:
+    """The value of a quantity; 0 for an invalid one, because the API server rejects its pod."""
     match = QUANTITY.fullmatch(str(quantity))
     if not match:
         return Fraction(0)
@@ -27,41 +27,46 @@ def amount(quantity: object) -> Fraction:
     return Fraction(number) * (Fraction(10) ** int(exponent) if exponent else FACTORS.get(suffix, Fraction(1)))
 
 
-def quantity(amount: Fraction) -> str:
-    """The quantity that stands for a number, rounded up to thousandths."""
+def format_quantity(amount: Fraction) -> str:
+    """The quantity with a value, rounded up to thousandths."""
     return str(amount) if amount.denominator == 1 else f"{math.ceil(amount * 1000)}m"
 
 
-def requested(pod: Mapping[str, Any]) -> Amounts:
-    """What a pod requests of its node, as its scheduler counts it.
+def pod_requests(pod: Mapping[str, Any]) -> Amounts:
+    """The resource requests of a pod, as the scheduler computes them.
 
-    The containers and sidecars together, or an init container that needs more; and the overhead of the runtime class.
+    For each resource the larger one of the sum of containers and sidecars and the largest init container, plus the
+    overhead of the runtime class.
     """
     spec = pod["spec"]
-    first = spec.get("initContainers") or ()
-    sidecars = [container for container in first if container.get("restartPolicy") == "Always"]
-    together = added(_container_requests(container) for container in (*spec["containers"], *sidecars))
-    for container in first:
-        for name, needed in _container_requests(container).items():
-            together[name] = max(together.get(name, Fraction(0)), needed)
-    return added((together, _amounts(spec.get("overhead"))))
+    init_containers = spec.get("initContainers") or ()
+    sidecars = [container for container in init_containers if container.get("restartPolicy") == "Always"]
+    requests = total(_container_requests(container) for container in (*spec["containers"], *sidecars))
+    for container in init_containers:
+        for name, amount in _container_requests(container).items():
+            requests[name] = max(requests.get(name, Fraction(0)), amount)
+    return total((requests, _amounts(spec.get("overhead"))))
 
 
-def added(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
-    """All amounts together, by resource."""
-    total: Amounts = {}
+def total(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
+    """The sum of amounts, by resource."""
+    amounts: Amounts = {}
     for part in parts:
-        for name, more in part.items():
-            total[name] = total.get(name, Fraction(0)) + more
-    return total
+        for name, amount in part.items():
+            amounts[name] = amounts.get(name, Fraction(0)) + amount
+    return amounts
 
 
 def _container_requests(container: Mapping[str, Any]) -> Amounts:
-    """Requests; a limit is a request where there is no other."""
+    """The requests; a limit without a request is a request too."""
     resources = container.get("resources")
     resources = resources if isinstance(resources, Mapping) else {}
     return _amounts(resources.get("limits")) | _amounts(resources.get("requests"))
 
 
 def _amounts(quantities: object) -> Amounts:
-    return {str(name): amount(value) for name, value in quantities.items()} if isinstance(quantities, Mapping) else {}
+    return (
+        {str(name): parse_quantity(value) for name, value in quantities.items()}
+        if isinstance(quantities, Mapping)
+        else {}
+    )

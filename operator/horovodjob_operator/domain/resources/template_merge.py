@@ -1,4 +1,4 @@
-"""A user's pod template laid over a generated pod: a strategic merge by name, container, variable and key."""
+"""The strategic merge of a pod template into a generated pod: list items with the same key are merged."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from horovodjob_operator.errors import InvalidJob
 
-# Which field tells the items of a list apart, by the list's name; other lists are replaced as a whole.
+# The fields that identify the items of a list, by the name of the list. Other lists are replaced as a whole.
 MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "containers": ("name",),
     "initContainers": ("name",),
@@ -25,10 +25,10 @@ MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def overlaid(base: Mapping[str, Any], patch: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`base` with `patch` over it; null removes a field. Neither argument is changed or shared with the result.
+def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`base` merged with `patch`, in which null removes a field. The result shares no objects with the arguments.
 
-    Raises InvalidJob, with the path below `where`, for a patch that has another shape than a pod.
+    Raises InvalidJob, with the path below `where`, for a patch that is not a pod template.
     """
     merged = {key: copy.deepcopy(value) for key, value in base.items()}
     for key, value in patch.items():
@@ -37,9 +37,9 @@ def overlaid(base: Mapping[str, Any], patch: Mapping[str, Any], where: str) -> d
         if value is None:
             merged.pop(key, None)
         elif key in MERGE_KEYS and isinstance(old, list | type(None)):
-            merged[key] = _merged_list(old or [], value, MERGE_KEYS[key], path)
+            merged[key] = _merge_list(old or [], value, MERGE_KEYS[key], path)
         elif isinstance(old, Mapping):
-            merged[key] = overlaid(old, _expect(Mapping, value, path), path)
+            merged[key] = strategic_merge(old, _expect(Mapping, value, path), path)
         elif isinstance(old, list):
             merged[key] = copy.deepcopy(_expect(list, value, path))
         else:
@@ -50,16 +50,16 @@ def overlaid(base: Mapping[str, Any], patch: Mapping[str, Any], where: str) -> d
 def _expect(kind: Callable[..., Any] | type, value: Any, path: str) -> Any:
     if isinstance(value, kind):  # type: ignore[arg-type]
         return value
-    wanted = "a list" if kind is list else "an object"
-    raise InvalidJob(f"{path} must be {wanted}, but is {_shown(value)}")
+    expected = "a list" if kind is list else "an object"
+    raise InvalidJob(f"{path} must be {expected}, but is {_short_text(value)}")
 
 
-def _shown(value: Any) -> str:
+def _short_text(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _merged_list(base: list[Any], patch: Any, keys: tuple[str, ...], path: str) -> list[Any]:
+def _merge_list(base: list[Any], patch: Any, keys: tuple[str, ...], path: str) -> list[Any]:
     def identity(item: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(str(item.get(key, "TCP" if key == "protocol" else "")) for key in keys)
 
@@ -68,10 +68,10 @@ def _merged_list(base: list[Any], patch: Any, keys: tuple[str, ...], path: str) 
         at = f"{path}[{position}]"
         _expect(Mapping, item, at)
         if keys == ("name",) and not isinstance(item.get("name"), str):
-            raise InvalidJob(f"{at} has no name, and items of {path} are told apart by it")
-        twin = next((i for i, other in enumerate(merged) if identity(other) == identity(item)), None)
-        if twin is None:
+            raise InvalidJob(f"{at} has no name, and the name identifies items of {path}")
+        match = next((i for i, other in enumerate(merged) if identity(other) == identity(item)), None)
+        if match is None:
             merged.append({key: copy.deepcopy(value) for key, value in item.items() if value is not None})
         else:
-            merged[twin] = overlaid(merged[twin], item, at)
+            merged[match] = strategic_merge(merged[match], item, at)
     return merged

@@ -1,0 +1,143 @@
+"""The input of all checks: the facts about one job, and what several checks derive from them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from horovodjob.api.constants import ConditionType, Gang, Phase, Reason, Role
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.termination_message import termination_reason, unreachable_hosts
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """A job, its observed state and the time. Each derived value is computed once, in linear time in the workers."""
+
+    job: HorovodJob
+    observed: Observed
+    now: datetime
+
+    @cached_property
+    def launcher(self) -> Pod | None:
+        """The launcher of the current attempt."""
+        launcher = self.observed.launcher
+        return launcher if launcher and launcher.attempt == self.job.status.attempt else None
+
+    @cached_property
+    def workers(self) -> dict[int, Pod]:
+        """The workers by index."""
+        return self.observed.workers(self.job.spec.worker_indices)
+
+    @cached_property
+    def unreachable_workers(self) -> dict[int, Pod]:
+        """Workers that the failed launcher, of any attempt, could not reach, by index."""
+        launcher = self.observed.launcher
+        if launcher is None or launcher.phase != "Failed" or launcher.termination is None:
+            return {}
+        hosts, reason = unreachable_hosts(launcher.termination), termination_reason(launcher.termination)
+        has_no_ssh = reason is not None and reason[0] is Reason.SSH_UNAVAILABLE
+        return {
+            index: pod
+            for index, pod in sorted(self.workers.items())
+            if pod.is_active and pod.attempt <= launcher.attempt
+            if pod.address in hosts or (has_no_ssh and pod.has_unready_node)
+        }
+
+    @cached_property
+    def deleted_workers(self) -> dict[int, Pod]:
+        """Workers deleted since the last pass that have no replacement yet, by index."""
+        indices = self.job.spec.worker_indices
+        workers = (pod for pod in self.observed.deleted_pods if pod.role is Role.WORKER and pod.index in indices)
+        return {pod.index: pod for pod in workers if pod.index not in self.workers}
+
+    @cached_property
+    def deadline(self) -> datetime | None:
+        """When activeDeadlineSeconds is over; active time before a suspension counts."""
+        seconds, status = self.job.spec.run_policy.active_deadline_seconds, self.job.status
+        start = status.start_time or self.now
+        return start + timedelta(seconds=seconds - status.active_seconds) if seconds else None
+
+    @cached_property
+    def scheduling_deadline(self) -> datetime | None:
+        """When all pods must have a node; None if all have one, or if the time does not run.
+
+        The time runs from the creation of the launcher, which each attempt creates again, or from when the job was
+        last queued. A gang without any scheduled pod occupies no node: its time runs from its first scheduled pod.
+        """
+        created = self.launcher.created_at if self.launcher else None
+        if created is None or self.is_scheduled or self.job.status.phase in (Phase.STARTING, Phase.RUNNING):
+            return None
+        queued = self.job.status.condition(ConditionType.QUEUED)
+        start = max(created, queued.last_transition_time) if queued and queued.status == "True" else created
+        if self.job.spec.scheduling.gang is not Gang.NONE:
+            times = [pod.scheduled_at or start for pod in self.observed.pods if pod.node and pod.is_active]
+            if not times:
+                return None
+            start = max(start, min(times))
+        return start + timedelta(seconds=self.job.spec.scheduling.timeout_seconds)
+
+    @cached_property
+    def is_scheduled(self) -> bool:
+        """Whether all pods of the attempt exist and have a node."""
+        pods = [pod for pod in (self.launcher, *self.workers.values()) if pod and not pod.is_terminating]
+        scheduled = sum(bool(pod.node) and pod.is_active for pod in pods)
+        launcher = self.launcher
+        if launcher is None or launcher.is_terminating or not launcher.node or not launcher.is_active:
+            return False
+        if self.job.spec.elastic and self.job.status.phase is Phase.STARTING:
+            return True  # The number of workers can already change.
+        # An elastic job starts with fewer workers if the scheduler has reported that it has no node for the others.
+        unschedulable = sum(bool(pod.unschedulable_message) for pod in pods)
+        minimum, desired = self.job.spec.min_workers, len(self.job.spec.worker_indices)
+        return scheduled > minimum and scheduled + unschedulable == desired + 1
+
+    @cached_property
+    def terminating_pod(self) -> Pod | None:
+        """The terminating pod with a name of the job that has the oldest deletion timestamp."""
+        indices = self.job.spec.worker_indices
+        pods = (*self.observed.pods, *self.observed.stale_owner_pods)
+        terminating = (pod for pod in pods if pod.deletion_timestamp)
+        named = (pod for pod in terminating if pod.role is Role.LAUNCHER or pod.index in indices)
+        return min(named, key=lambda pod: (pod.deletion_timestamp, pod.name), default=None)
+
+    @cached_property
+    def unscheduled_phase(self) -> Phase:
+        """Phase while not all pods have a node."""
+        return Phase.RESTARTING if self.job.status.phase is Phase.RESTARTING else Phase.QUEUED
+
+    @cached_property
+    def startup_phase(self) -> Phase:
+        """Phase while pods start."""
+        return Phase.STARTING if self.is_scheduled else self.unscheduled_phase
+
+    @cached_property
+    def hosts(self) -> tuple[Pod, ...]:
+        """The pods on which ranks can run, in the order of their indices.
+
+        A pod has an address before its init containers run and its image is pulled, which can take longer than the
+        launcher waits for ssh. It keeps the address when its node is off; ranks that run may continue there, because
+        the node may only have lost its connection to the API server.
+        """
+        started = [pod for _, pod in sorted(self.workers.items()) if not pod.has_pending_container]
+        reachable = [pod for pod in started if not pod.has_unready_node or self.is_resizable]
+        # The launcher completes its own preparation before it reads its hosts.
+        prepared = [pod for pod in reachable if pod.is_ready or not self.job.spec.preparation]
+        if self.launcher and self.job.spec.launcher.as_worker:
+            prepared.insert(0, self.launcher)
+        return tuple(pod for pod in prepared if pod.address and pod.is_active and not pod.is_terminating)
+
+    @cached_property
+    def is_resizable(self) -> bool:
+        """Whether workers of the current attempt can join and leave: the job is elastic, and its ranks run."""
+        return self.job.spec.elastic is not None and self.job.status.phase is Phase.RUNNING
+
+    @cached_property
+    def worker_deadline(self) -> datetime | None:
+        """When an elastic job with fewer workers than elastic.minReplicas fails; None if it has enough."""
+        prepared = self.job.status.condition(ConditionType.PREPARED)
+        if not self.is_resizable or len(self.hosts) >= self.job.spec.min_workers or prepared is None:
+            return None
+        start = self.now if prepared.status == "True" else prepared.last_transition_time
+        return start + timedelta(seconds=self.job.spec.scheduling.timeout_seconds)

@@ -1,0 +1,75 @@
+"""Elastic jobs: ranks continue while workers join, leave and are lost."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from horovodjob.api.constants import Reason
+from horovodjob.api.status import MAX_ERRORS
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks import scheduling
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.outcome import Failure
+from horovodjob_operator.domain.checks.worker_failure import worker_disruption, worker_failure
+from horovodjob_operator.domain.messages import count_text
+
+# A worker whose deletion was observed can be missing for this time before the launcher has read its new hosts.
+DELETED_WORKER_SECONDS = 30
+
+
+def too_few_workers(context: JobContext) -> Iterable[Failure]:
+    """The job has had fewer workers than elastic.minReplicas for scheduling.timeoutSeconds."""
+    deadline, spec = context.worker_deadline, context.job.spec
+    if deadline and context.now >= deadline:
+        message = (
+            f"{count_text(len(context.hosts), 'worker')} of the {spec.min_workers} that elastic.minReplicas requires"
+        )
+        message += f" for {spec.scheduling.timeout_seconds} s, scheduling.timeoutSeconds"
+        yield Failure(Reason.WORKER_LOST, message, is_disruption=True, is_worker_loss=True)
+
+
+def workers_message(context: JobContext) -> str:
+    """How many ranks and workers an elastic job has, and what prevents it from having more."""
+    number, spec, refusal = len(context.hosts), context.job.spec, context.observed.refusal
+    workers = count_text(number, "worker")
+    obstacle = refusal.message if refusal else scheduling.overdue_pod_message(context)
+    if number < spec.min_workers:
+        message = f"{workers} of the {spec.min_workers} that elastic.minReplicas requires: ranks wait"
+    else:
+        message = f"up to {count_text(number * spec.slots, 'rank')} run on {workers}"
+        if number != spec.worker.replicas:
+            message += f" of {spec.worker.replicas}"
+    return f"{message}; {obstacle}" if obstacle else message
+
+
+def worker_losses(context: JobContext) -> tuple[Failure, ...]:
+    """Lost workers that the status does not contain yet, at most as many as a status contains."""
+    if not context.is_resizable:
+        return ()
+    losses = [
+        worker_disruption(pod, index, pod.name) if pod.is_active else worker_failure(pod, index)
+        for index, pod in sorted(context.workers.items())
+        if not pod.is_active or pod.is_terminating
+    ]
+    losses += [worker_disruption(pod, index, pod.name) for index, pod in sorted(context.deleted_workers.items())]
+    losses += _unobserved_losses(context)
+    return tuple(failure for failure in losses[:MAX_ERRORS] if not _is_reported(context, failure))
+
+
+def _unobserved_losses(context: JobContext) -> Iterable[Failure]:
+    """Hosts that the launcher still has, whose pods were deleted while the operator did not watch."""
+    lines = (context.launcher.hosts if context.launcher else "").splitlines()
+    addresses = {pod.address for pod in (*context.observed.pods, *context.observed.deleted_pods)}
+    lost = (address for address in (line.split()[0] for line in lines) if address not in addresses)
+    observed = context.workers | context.deleted_workers
+    missing = (index for index in context.job.spec.worker_indices if index not in observed)
+    for address, index in zip(lost, missing, strict=False):
+        message, name = f"worker {index} at {address} is gone", names.worker_name(context.job, index)
+        yield Failure(Reason.WORKER_LOST, message, pod_name=name, is_disruption=True)
+
+
+def _is_reported(context: JobContext, failure: Failure) -> bool:
+    errors = [error for error in context.job.status.errors if error.pod == failure.failed_pod]
+    if failure.pod:
+        return any(error.time >= (failure.pod.created_at or error.time) for error in errors)
+    start = context.now - timedelta(seconds=DELETED_WORKER_SECONDS)
+    return any(error.time >= start or error.message == failure.message for error in errors)

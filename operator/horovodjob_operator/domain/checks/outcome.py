@@ -1,0 +1,46 @@
+"""The result of a check."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from horovodjob.api.constants import Phase, Reason
+from horovodjob_operator.domain.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the current attempt cannot continue."""
+
+    reason: Reason
+    message: str
+    pod: Pod | None = None
+    pod_name: str = ""
+    """Name of a pod of which nothing else is known."""
+    is_disruption: bool = False
+    """The platform or a user ended a pod: the failure does not count against backoffLimit."""
+    is_worker_loss: bool = False
+    """runPolicy.onWorkerLoss applies."""
+    exit_code: int | None = None
+    """Exit code of mpirun, if mpirun ended by itself."""
+
+    @property
+    def failed_pod(self) -> str:
+        """Name of the pod that failed or was lost; empty if the failure concerns no single pod."""
+        return self.pod.name if self.pod else self.pod_name
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The state of the job that a check determined."""
+
+    phase: Phase
+    reason: Reason
+    message: str
+    is_stalled: bool = False
+    failure: Failure | None = None
+    blocked_pod: Pod | None = None
+    """The pod that cannot start, if that is the reason."""
+    exit_code: int | None = None
+    requeue_at: datetime | None = None
+    worker_losses: tuple[Failure, ...] = ()
+    """Workers that an elastic job has lost and continues without."""

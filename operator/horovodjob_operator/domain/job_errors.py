@@ -1,0 +1,64 @@
+"""The errors of a job that its status contains. Pure."""
+
+from datetime import datetime
+
+from horovodjob.api.constants import Reason
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.status import MAX_ERRORS, JobError
+from horovodjob_operator.domain.checks.outcome import Failure, Outcome
+from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
+from horovodjob_operator.domain.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.termination_message import termination_reason, unreachable_hosts
+
+
+def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[JobError, ...]:
+    """The errors of the status and those of the outcome, as many as a status contains."""
+    attempt, pod = job.status.attempt, outcome.blocked_pod
+    errors = (*job.status.errors, *(_failure_error(job, loss, now) for loss in outcome.worker_losses))
+    if outcome.failure:
+        errors = (*errors, _failure_error(job, outcome.failure, now))
+    elif pod and not any((error.reason, error.attempt) == (outcome.reason, attempt) for error in errors):
+        errors = (*errors, _startup_error(attempt, outcome, pod, now))
+    return errors[-MAX_ERRORS:]
+
+
+def _startup_error(attempt: int, outcome: Outcome, pod: Pod, now: datetime) -> JobError:
+    """A pod that cannot start, reported once an attempt."""
+    return JobError(
+        time=now,
+        attempt=max(attempt, 1),
+        pod=pod.name,
+        node=pod.node,
+        container=pod.waiting.container if pod.waiting else "",
+        reason=outcome.reason,
+        message=outcome.message[:MAX_MESSAGE_CHARACTERS],
+    )
+
+
+def _failure_error(job: HorovodJob, failure: Failure, now: datetime) -> JobError:
+    pod, end = failure.pod, failure.pod.termination if failure.pod else None
+    return JobError(
+        time=now,
+        attempt=job.status.attempt,
+        pod=failure.failed_pod,
+        node=pod.node if pod else "",
+        container=end.container if end else "",
+        reason=failure.reason,
+        exit_code=end.exit_code if end else None,
+        message=_message_with_log(failure, end),
+    )
+
+
+def _message_with_log(failure: Failure, end: ContainerTermination | None) -> str:
+    """The failure and the last lines of the container's log; for a failed program, only the lines."""
+    message = failure.message[:MAX_MESSAGE_CHARACTERS]
+    # The failure already contains what a start script wrote.
+    is_script_message = end is not None and (termination_reason(end) or unreachable_hosts(end))
+    log = end.message.strip() if end and not is_script_message else ""
+    if not log:
+        return message
+    if failure.reason is Reason.RANK_FAILED:
+        return log[-MAX_MESSAGE_CHARACTERS:]
+    separator = "; its last lines: "
+    remaining = MAX_MESSAGE_CHARACTERS - len(message) - len(separator)
+    return f"{message}{separator}{log[-remaining:]}" if remaining > 0 else message

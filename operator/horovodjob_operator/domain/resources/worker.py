@@ -1,0 +1,48 @@
+"""The worker pods: ssh servers that run ranks in their sessions."""
+
+from typing import Any
+
+from horovodjob.api.constants import Role
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.resources.pod import (
+    UNLIMITED_FAILURES,
+    build_container,
+    build_pod,
+    gpu_resources,
+    preparation_arguments,
+)
+from horovodjob_operator.domain.resources.pod_template import merge_template
+from horovodjob_operator.domain.resources.progress_reporting import add_progress_reporting
+from horovodjob_operator.domain.resources.spot import prefer_spot_nodes
+
+
+def worker_pod(
+    job: HorovodJob, index: int, attempt: int, progress_url: str, secret_name: str = "", spec_hash: str = ""
+) -> dict[str, Any]:
+    """The worker with this index.
+
+    Rank 0 reports its progress to `progress_url`, unless it is empty; in an elastic job every worker can get rank 0.
+    `secret_name` is the Secret that the launcher of a running attempt mounts; by default it is that of a new attempt.
+    All pods of an attempt have the same `spec_hash`.
+
+    Raises InvalidJob for a template that is not a pod template.
+    """
+    container = build_container(job, Role.WORKER) | {
+        "command": ["/bin/sh", f"{names.SECRET_DIRECTORY}/worker.sh"],
+        "args": preparation_arguments(job),
+        "ports": [{"name": "ssh", "containerPort": names.SSH_PORT, "protocol": "TCP"}],
+        "startupProbe": {
+            "tcpSocket": {"port": names.SSH_PORT},
+            "periodSeconds": 1,
+            "failureThreshold": UNLIMITED_FAILURES,
+        },
+        "resources": gpu_resources(job, job.spec.worker.resources),
+    }
+    labels = names.labels(job, Role.WORKER, index, attempt, spec_hash)
+    pod = build_pod(job, Role.WORKER, names.worker_name(job, index), container, labels, secret_name)
+    if progress_url and (index == 0 or job.spec.elastic):
+        add_progress_reporting(pod["spec"], progress_url)
+    if job.spec.spot:
+        prefer_spot_nodes(pod["spec"])
+    return merge_template(pod, job.spec.worker, Role.WORKER)
