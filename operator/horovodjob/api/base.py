@@ -63,3 +63,9 @@ Text = Annotated[str, StringConstraints(max_length=131072)]
 def list_map(*keys: str) -> dict[str, Any]:
     """Schema extension: a list whose items are told apart by these fields, so none can occur twice."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+def validations(*rules: tuple[str, str]) -> ConfigDict:
+    """Model configuration with CEL rules, each with the message for its violation."""
+    schema: list[Any] = [{"rule": rule, "message": message} for rule, message in rules]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": schema})

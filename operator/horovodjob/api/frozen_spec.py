@@ -9,7 +9,9 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from horovodjob.api.constants import GROUP, PLURAL
-from horovodjob.api.spec import HorovodJobSpec, RunPolicy, Worker
+from horovodjob.api.policies import RunPolicy
+from horovodjob.api.replicas import Worker
+from horovodjob.api.spec import HorovodJobSpec
 
 POLICY = f"frozen-spec.{GROUP}"
 # Of the run policy, what can change while the job runs, or has a rule of its own.

@@ -7,7 +7,8 @@ from pydantic.alias_generators import to_camel
 
 from horovodjob.api.azure_files import AzureFileShare, MountOption
 from horovodjob.api.base import LabelValue, Model, Name, Quantity
-from horovodjob.api.spec import HorovodJobSpec, LocalObjectReference, Toleration
+from horovodjob.api.pod_fields import LocalObjectReference, Toleration
+from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_operator.domain.resources.azure_files import option_name
 
 

@@ -16,7 +16,9 @@ from horovodjob.api.constants import (
     Role,
 )
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.spec import HorovodJobSpec, RunPolicy, Worker
+from horovodjob.api.policies import RunPolicy
+from horovodjob.api.replicas import Worker
+from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_operator import start_scripts
 
 SSH_PORT = 2222

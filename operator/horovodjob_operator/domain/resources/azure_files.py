@@ -6,7 +6,7 @@ from typing import Any
 from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.constants import PodSecurity
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.spec import RolePods
+from horovodjob.api.replicas import RolePods
 from horovodjob.api.storage_account import CSI_DRIVER, SECRET_ACCOUNT, SECRET_KEY
 from horovodjob_operator.domain import names
 

@@ -6,7 +6,7 @@ from typing import Any
 from horovodjob.api.base import api_fields
 from horovodjob.api.constants import Role
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.spec import RolePods
+from horovodjob.api.replicas import RolePods
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources.hostfile import add_hostfile
 from horovodjob_operator.domain.resources.pod import (

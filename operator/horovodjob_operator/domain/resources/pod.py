@@ -5,7 +5,7 @@ from typing import Any
 from horovodjob.api.base import api_fields
 from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE, KUEUE_PREFIX, PodSecurity, Role
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.spec import Resources
+from horovodjob.api.pod_fields import Resources
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources import azure_files
 from horovodjob_operator.domain.resources.environment import environment

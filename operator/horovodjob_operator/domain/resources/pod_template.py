@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from horovodjob.api.constants import Role
-from horovodjob.api.spec import RolePods
+from horovodjob.api.replicas import RolePods
 from horovodjob_operator.domain.resources.template_merge import strategic_merge
 from horovodjob_operator.errors import InvalidJob
 
