@@ -1,4 +1,4 @@
-"""Shares of Azure Files that a job mounts: `spec.azureFiles`."""
+"""The shares of Azure Files that a job mounts: `spec.azureFiles`."""
 
 from typing import Annotated, Any, Literal
 
@@ -35,11 +35,11 @@ VALIDATIONS: list[Any] = [{"rule": rule, "message": message} for rule, message i
 
 
 class AzureFileShare(Model):
-    """A share of Azure Files, mounted in launcher and workers."""
+    """A share of Azure Files that is mounted in launcher and workers."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": VALIDATIONS})
     name: Annotated[str, StringConstraints(min_length=1, max_length=46, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = (
-        Field(description="Name of this entry, different from those of the others; also the default mount path.")
+        Field(description="Name of this entry, unique in the list; also the default mount path.")
     )
     account: Annotated[str, StringConstraints(min_length=3, max_length=24, pattern=r"^[a-z0-9]+$")] = Field(
         description="Name of the storage account."
@@ -49,25 +49,25 @@ class AzureFileShare(Model):
     )
     directory: RelativePath | None = Field(
         None,
-        description="Directory of the share that is mounted instead of its root; it is created if it does not exist.",
+        description="Directory of the share that is mounted in place of its root; it is created if it does not exist.",
     )
     secret_name: Name | None = Field(
         None,
-        description="Secret of the job's namespace with the keys azurestorageaccountname and azurestorageaccountkey; "
-        "default azure-storage-account-<account>-secret.",
+        description="Secret in the namespace of the job with the keys azurestorageaccountname and "
+        "azurestorageaccountkey; default azure-storage-account-<account>-secret.",
     )
     client_id: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[-0-9A-Za-z]+$")] | None = (
         Field(
             None,
             alias="clientID",
-            description="Client ID of a managed identity that mounts the share in place of an account key, by workload "
-            "identity: it trusts the job's service account, and the CSI driver is version 1.35 or newer.",
+            description="Client ID of a managed identity for workload identity, in place of an account key. The "
+            "identity must trust the service account of the job, and the CSI driver must have version 1.35 or newer.",
         )
     )
     relative_mount_path: RelativePath | None = Field(
-        None, description="The share appears at $AZ_BATCHAI_JOB_MOUNT_ROOT/<relativeMountPath>; default: name."
+        None, description="Mount path below $AZ_BATCHAI_JOB_MOUNT_ROOT; default: name."
     )
-    read_only: bool = Field(False, description="Whether the job can only read the share.")
+    read_only: bool = Field(False, description="Whether the mount is read-only.")
     mount_options: tuple[MountOption, ...] | None = Field(
         None,
         description="Options of mount.cifs, such as actimeo=1; each replaces the operator's default of the same name "
@@ -75,12 +75,12 @@ class AzureFileShare(Model):
         max_length=64,
     )
     protocol: Literal["smb", "nfs"] = Field(
-        "smb", description="smb, through the CSI driver file.csi.azure.com, or nfs, for NFS shares of premium accounts."
+        "smb", description="smb, with the CSI driver file.csi.azure.com, or nfs, for NFS shares of premium accounts."
     )
     server: Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-.0-9A-Za-z]+$")] | None = Field(
         None,
-        description="Address of the account where it is not <account>.file.core.windows.net: that of another cloud "
-        "or of a private endpoint.",
+        description="Address of the account if it is not <account>.file.core.windows.net, such as in another cloud or "
+        "with a private endpoint.",
     )
 
     @property
@@ -95,5 +95,5 @@ class AzureFileShare(Model):
 
     @property
     def nfs_source(self) -> dict[str, str]:
-        """Server and path of a share that is mounted over NFS, as a volume of kind `nfs` has them."""
+        """Fields of an `nfs` volume for a share that is mounted over NFS."""
         return {"server": self.server or files_host(self.account), "path": f"/{self.account}/{self.share}"}

@@ -1,4 +1,4 @@
-"""What all models of the resource share: frozen, camelCase outside, unknown fields ignored when reading."""
+"""The base of all models of the resource: frozen, with camelCase aliases, ignoring unknown fields."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,7 +11,7 @@ QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9
 
 
 class Model(BaseModel):
-    """A frozen part of the resource; an older operator reads a newer CRD's objects without complaint."""
+    """A frozen part of the resource. It ignores unknown fields, so an older operator reads objects of a newer CRD."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
@@ -22,7 +22,7 @@ def api_fields(model: Model | None) -> dict[str, Any]:
 
 
 def rfc3339(moment: datetime) -> str:
-    """The moment as Kubernetes writes it: UTC, whole seconds, `Z`."""
+    """The time in the format of Kubernetes: UTC, whole seconds, `Z`."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -31,16 +31,16 @@ OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def open_fields(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Schema properties, by name and description, that may hold anything.
+    """Schema properties of any type, by name and description.
 
-    They have no type on purpose: CEL compares such values as a whole. Of an object it compares only the fields that
-    its schema names, so {hostNetwork: true} would equal {hostPID: true}, and a frozen field could change.
+    CEL compares values without a type as a whole. For an object it compares only the fields in its schema, so
+    {hostNetwork: true} would equal {hostPID: true}, and a frozen field could change.
     """
     return {name: {**OPEN, "description": description} for name, description in fields.items()}
 
 
 def open_object(fields: Mapping[str, str]) -> WithJsonSchema:
-    """Schema of an object of which nothing is pruned; its usual fields are named, so that changes are seen."""
+    """Schema of an object without pruning. It names the usual fields, so that CEL compares them."""
     return WithJsonSchema({"type": "object", "properties": open_fields(fields), **OPEN})
 
 
@@ -61,7 +61,7 @@ Text = Annotated[str, StringConstraints(max_length=131072)]
 
 
 def list_map(*keys: str) -> dict[str, Any]:
-    """Schema extension: a list whose items are told apart by these fields, so none can occur twice."""
+    """Schema extension: a list whose items are unique by these fields."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 

@@ -1,4 +1,4 @@
-"""The schema of the job chart's values, generated from the models: `python -m horovodjob.api.chart DIRECTORY`."""
+"""Generator of the schema of the job chart's values: `python -m horovodjob.api.chart DIRECTORY`."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from horovodjob.api.spec import HorovodJobSpec
 
 TEXT = ("string", "number", "boolean")
 LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
-# The values that are not fields of the spec.
+# Values that are not fields of the spec.
 OTHERS: Mapping[str, Mapping[str, Any]] = {
     "name": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 54},
     "experiment": {"type": "string", "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", "maxLength": 63},
@@ -32,7 +32,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
 
 
 def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a structural schema; it refuses unknown fields that the API server would drop."""
+    """The JSON schema for a structural schema; it rejects unknown fields, which the API server would drop."""
     open_ended = schema.get("x-kubernetes-preserve-unknown-fields", False)
     out = {key: value for key, value in schema.items() if not key.startswith("x-kubernetes-") and key != "default"}
     if "items" in out:
@@ -40,7 +40,7 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(out.get("additionalProperties"), dict):
         out["additionalProperties"] = closed(out["additionalProperties"])
     if "properties" in out:
-        # What is open is Kubernetes' own: the API server checks it.
+        # Kubernetes defines objects with unknown fields, and the API server validates them.
         fields = {name: field for name, field in out["properties"].items() if "type" in field or not open_ended}
         out["properties"] = {name: closed(field) for name, field in fields.items()}
         out["additionalProperties"] = open_ended
@@ -48,7 +48,7 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def optional(schema: Mapping[str, Any], default: Any) -> dict[str, Any]:
-    """The schema that accepts the chart's default, too, where this is empty and means that the field is absent."""
+    """The schema, extended by the default of the chart if this is empty, which means that the field is absent."""
     out = dict(schema)
     if default is None:
         out["type"] = [out["type"], "null"]
@@ -65,7 +65,7 @@ def optional(schema: Mapping[str, Any], default: Any) -> dict[str, Any]:
 
 
 def _with_fields(schema: Mapping[str, Any], defaults: Any) -> dict[str, Any]:
-    """The fields of an object of which the chart has defaults."""
+    """The schema of an object whose fields have defaults in the chart."""
     if not isinstance(defaults, dict):
         return {}
     fields = {name: optional(field, defaults[name]) for name, field in schema["properties"].items() if name in defaults}
@@ -73,7 +73,7 @@ def _with_fields(schema: Mapping[str, Any], defaults: Any) -> dict[str, Any]:
 
 
 def values_schema(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of the values; `defaults` are those of the chart's values.yaml."""
+    """The JSON schema of the values; `defaults` are the values in the values.yaml of the chart."""
     spec = closed(schema_of(HorovodJobSpec))["properties"]
     variable = spec["env"]["items"]["properties"]
     value = {
@@ -99,7 +99,7 @@ def values_schema(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values_schema_json(chart: Path) -> str:
-    """The text of the chart's values.schema.json."""
+    """The content of values.schema.json of the chart."""
     return json.dumps(values_schema(yaml.safe_load((chart / "values.yaml").read_text())), indent=1) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Every word that the resource speaks: phases, conditions, reasons, roles, labels."""
+"""The constants of the resource: phases, conditions, reasons, roles and labels."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "HorovodJob"
 PLURAL = "horovodjobs"
 FINISHED_FIELD = "status.completionTime"
-"""The field by which lists tell jobs that have ended from the others."""
+"""The field selector that distinguishes finished jobs."""
 
 LABEL_JOB = "horovodjob.dev/job"
 LABEL_JOB_UID = "horovodjob.dev/job-uid"
@@ -22,22 +22,22 @@ KUEUE_PREFIX = "kueue.x-k8s.io/"
 GPU_RESOURCE = "nvidia.com/gpu"
 AKS_POOL_LABEL = "kubernetes.azure.com/agentpool"
 AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
-# AKS has the first and the second, which is to take its place; nodes that Karpenter makes have the third.
+# AKS sets the first, and the second as its successor; Karpenter sets the third.
 SPOT_LABELS = (AKS_PRIORITY_TAINT, "kubernetes.azure.com/priority", "karpenter.sh/capacity-type")
 OPERATOR_NAME = "horovodjob.dev/operator"
-# AZ_BATCHAI_JOB_MOUNT_ROOT in the containers.
+# Value of AZ_BATCHAI_JOB_MOUNT_ROOT in the containers.
 MOUNT_ROOT = "/mnt/batchai/mounts"
 
 
 class Role(StrEnum):
-    """What a pod of a job is."""
+    """The role of a pod in a job."""
 
     LAUNCHER = "launcher"
     WORKER = "worker"
 
 
 class Phase(StrEnum):
-    """Where a job stands, in one word."""
+    """The phase of a job."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -50,12 +50,12 @@ class Phase(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job has ended for ever."""
+        """Whether the phase is final."""
         return self in (Phase.SUCCEEDED, Phase.FAILED)
 
 
 class ExecutionState(StrEnum):
-    """Batch AI's words for the same."""
+    """The execution state of a job as Batch AI defines it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -65,7 +65,7 @@ class ExecutionState(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """Conditions of a job; the last three are what kstatus and GitOps tools read."""
+    """Conditions of a job; kstatus and GitOps tools read the last three."""
 
     QUEUED = "Queued"
     PREPARED = "Prepared"
@@ -79,7 +79,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is, or why an attempt ended."""
+    """Reasons of conditions and errors."""
 
     ADMITTED = "Admitted"
     WAITING_FOR_NODES = "WaitingForNodes"
@@ -108,7 +108,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Events of a job, each once per transition."""
+    """Reasons of events of a job, each once per transition."""
 
     CREATED = "Created"
     ADMITTED = "Admitted"
@@ -125,7 +125,7 @@ class EventReason(StrEnum):
 
 
 class CleanPodPolicy(StrEnum):
-    """Which pods are deleted when the job has ended."""
+    """The pods that are deleted when the job has finished."""
 
     RUNNING = "Running"
     ALL = "All"
@@ -133,21 +133,21 @@ class CleanPodPolicy(StrEnum):
 
 
 class OnWorkerLoss(StrEnum):
-    """What follows when the platform, or somebody, takes a worker."""
+    """The action after a disruption of a worker."""
 
     RESTART = "Restart"
     FAIL = "Fail"
 
 
 class PodSecurity(StrEnum):
-    """The Pod Security level that the job's pods keep to."""
+    """The Pod Security level of the pods of a job."""
 
     RESTRICTED = "Restricted"
     BASELINE = "Baseline"
 
 
 class Gang(StrEnum):
-    """Whose PodGroup makes the job's pods one group, which gets its nodes all at once or none."""
+    """The kind of PodGroup with which the pods of a job are scheduled all at once or not at all."""
 
     NONE = "None"
     NATIVE = "Native"
@@ -155,7 +155,7 @@ class Gang(StrEnum):
 
 
 class MpiImplementation(StrEnum):
-    """Whose mpirun starts the ranks."""
+    """The MPI implementation with the mpirun that starts the ranks."""
 
     OPEN_MPI = "OpenMPI"
     MPICH = "MPICH"

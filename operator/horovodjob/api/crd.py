@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition and its admission policy, from the models: `python -m horovodjob.api.crd [FILE]`."""
+"""Generator of the CustomResourceDefinition and its admission policy: `python -m horovodjob.api.crd [FILE]`."""
 
 import sys
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ NAME_RULES: tuple[dict[str, Any], ...] = (
         "<name>-worker-<last index> may have 63 characters",
     },
     {
-        # A job that exists has its name for ever: it can run with the workers that its name allows.
+        # The name of an existing job cannot change: it can run with the workers that its name allows.
         "rule": "!has(self.spec.elastic) || "
         "size(self.metadata.name) + 8 + size(string(self.spec.elastic.maxReplicas - 1)) <= 63 || "
         "oldSelf.hasValue() && has(oldSelf.value().spec.elastic) && "
@@ -49,22 +49,22 @@ NAME_RULES: tuple[dict[str, Any], ...] = (
     },
 )
 COLUMNS = (
-    ("Phase", "string", ".status.phase", 0, "Where the job stands."),
-    ("Workers", "string", ".status.workersReady", 0, "Ready workers of all."),
-    ("Progress", "string", ".status.training.percent", 0, "How far the training is."),
+    ("Phase", "string", ".status.phase", 0, "Phase of the job."),
+    ("Workers", "string", ".status.workersReady", 0, "Ready workers and all workers."),
+    ("Progress", "string", ".status.training.percent", 0, "Completed percentage of the training."),
     ("Restarts", "integer", ".status.restarts", 0, "Restarts after failures."),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since creation."),
     ("Pool", "string", ".spec.pool", 1, "AKS node pool."),
     ("GPUs", "integer", ".spec.worker.gpus", 1, "GPUs per worker."),
     ("Exit code", "integer", ".status.exitCode", 1, "Exit code of mpirun."),
-    ("Start", "date", ".status.startTime", 1, "When the job was admitted."),
-    ("Finished", "date", ".status.completionTime", 1, "When the job ended."),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Why it stands there."),
+    ("Start", "date", ".status.startTime", 1, "Time of admission."),
+    ("Finished", "date", ".status.completionTime", 1, "Time of completion."),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Reason for the phase."),
 )
 
 
 def _nullable(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema without pydantic's `or null`: an absent field is absent, the API server drops nulls."""
+    """The schema without the alternative `null` that pydantic adds; the API server drops null values."""
     options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
     if len(options) != 1:
         return schema
@@ -72,7 +72,7 @@ def _nullable(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """A structural schema (API page: extend-kubernetes, CRDs) from pydantic's JSON schema."""
+    """The structural schema (of CustomResourceDefinitions) for a JSON schema of pydantic."""
     schema = _nullable(schema)
     if "$ref" in schema:
         target = definitions[schema["$ref"].rpartition("/")[2]]
@@ -82,7 +82,7 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
     if out.get("x-kubernetes-int-or-string"):
         out["anyOf"] = schema["anyOf"]
     if schema.get("default") is not None:
-        # An object's own fields have the defaults, so the object's default is empty: they are written once.
+        # The fields of an object have the defaults, so the default of the object itself is empty.
         out["default"] = {} if schema.get("type") == "object" else schema["default"]
     if "items" in schema:
         out["items"] = structural(schema["items"], definitions)
@@ -97,13 +97,13 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The model's structural schema."""
+    """The structural schema of a model."""
     schema = model.model_json_schema(by_alias=True)
     return structural(schema, schema.get("$defs", {}))
 
 
 def status_schema() -> dict[str, Any]:
-    """Schema of the status; a job nobody has looked at has observedGeneration -1, so that tools wait for it."""
+    """Schema of the status. A new job has observedGeneration -1, so that tools wait for the operator."""
     schema = schema_of(HorovodJobStatus)
 
     def strip(node: dict[str, Any]) -> None:
@@ -114,16 +114,16 @@ def status_schema() -> dict[str, Any]:
 
     strip(schema)
     schema["default"] = {"observedGeneration": -1}
-    schema["description"] = "What the operator reports about the job."
+    schema["description"] = "The observed state of the job, which the operator reports."
     return schema
 
 
 def custom_resource_definition() -> dict[str, Any]:
-    """The CRD as the API server takes it."""
+    """The CustomResourceDefinition."""
     spec = schema_of(HorovodJobSpec)
     spec["x-kubernetes-validations"] = [*spec["x-kubernetes-validations"], frozen_spec.REPLICAS_RULE]
     columns = [
-        # Priority 0 is not stored, so stating it would make each `kubectl apply` a change.
+        # The API server does not store priority 0, so with it each `kubectl apply` would be a change.
         {"name": name, "type": type_, "jsonPath": path, "description": description}
         | ({"priority": priority} if priority else {})
         for name, type_, path, priority, description in COLUMNS
@@ -146,7 +146,7 @@ def custom_resource_definition() -> dict[str, Any]:
         "served": True,
         "storage": True,
         "additionalPrinterColumns": columns,
-        # The operator lists the jobs that have not ended first.
+        # The operator lists the unfinished jobs first.
         "selectableFields": [{"jsonPath": f".{FINISHED_FIELD}"}],
         "subresources": {
             "status": {},
@@ -179,7 +179,7 @@ def custom_resource_definition() -> dict[str, Any]:
 
 
 def crd_yaml() -> str:
-    """The CRD, and the admission policy that belongs to it, as the text that is shipped."""
+    """The CustomResourceDefinition and its admission policy as YAML."""
     objects = (custom_resource_definition(), frozen_spec.policy(), frozen_spec.binding())
     return yaml.safe_dump_all(objects, sort_keys=False, width=120, allow_unicode=True)
 

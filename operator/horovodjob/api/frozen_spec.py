@@ -1,7 +1,7 @@
-"""What of a job's spec can change only while the job is suspended, and the admission policy that sees to it.
+"""The fields of the spec that can change only while the job is suspended, and the admission policy that enforces it.
 
-Rules of the schema would do as well, but the API server evaluates those at each write of the status, too: they doubled
-its cost. A ValidatingAdmissionPolicy is bound to writes of the spec only.
+The API server evaluates rules of the schema at each write of the status too, which doubled its cost. It evaluates the
+ValidatingAdmissionPolicy only at writes of the spec.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from horovodjob.api.replicas import Worker
 from horovodjob.api.spec import HorovodJobSpec
 
 POLICY = f"frozen-spec.{GROUP}"
-# Of the run policy, what can change while the job runs, or has a rule of its own.
+# Fields of the run policy that can change while the job runs, or have a rule of their own.
 NOT_FROZEN = ("suspend", "ttl_seconds_after_finished", "terminate", "managed_by")
 ONLY_WHILE_SUSPENDED = (
     " can change only while the job is suspended: set runPolicy.suspend to true first, or delete the job and create it "
     "anew"
 )
-# In the schema, because `kubectl scale` writes a subresource.
+# In the schema, because `kubectl scale` writes a subresource, which the policy does not match.
 REPLICAS_RULE = {
     "rule": "self.runPolicy.suspend || oldSelf.runPolicy.suspend || has(self.elastic) || "
     "self.worker.replicas == oldSelf.worker.replicas",
@@ -29,9 +29,9 @@ REPLICAS_RULE = {
 
 
 def frozen_fields() -> dict[str, list[str]]:
-    """The fields that can change only while the job is suspended, by the field of the spec that they are in.
+    """The fields that can change only while the job is suspended, by their parent; "" is the spec itself.
 
-    That is "" for those of the spec itself. `worker.replicas` has `REPLICAS_RULE`.
+    `worker.replicas` has `REPLICAS_RULE`.
     """
     return {
         "": [to_camel(name) for name in HorovodJobSpec.model_fields if name not in ("worker", "run_policy")],
@@ -41,12 +41,12 @@ def frozen_fields() -> dict[str, list[str]]:
 
 
 def frozen_paths() -> list[str]:
-    """The same, as paths."""
+    """The paths of these fields."""
     return [_path(parent, name) for parent, names in frozen_fields().items() for name in names]
 
 
 def policy() -> dict[str, Any]:
-    """The ValidatingAdmissionPolicy; its message names the fields that differ."""
+    """The ValidatingAdmissionPolicy, with a message that names the changed fields."""
     changed = " + ".join(_changed(parent, names) for parent, names in frozen_fields().items())
     resource = {
         "apiGroups": [GROUP],
@@ -55,7 +55,7 @@ def policy() -> dict[str, Any]:
         "resources": [PLURAL],
         "scope": "*",
     }
-    # With its defaults: the field is one for server-side apply, so two appliers of a shorter one would conflict.
+    # With all defaults: server-side apply treats the field as atomic, so appliers without them would conflict.
     constraints = {
         "matchPolicy": "Equivalent",
         "namespaceSelector": {},
@@ -88,7 +88,7 @@ def policy() -> dict[str, Any]:
 
 
 def binding() -> dict[str, Any]:
-    """The ValidatingAdmissionPolicyBinding: the policy holds in all namespaces."""
+    """The ValidatingAdmissionPolicyBinding: the policy applies to all namespaces."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -102,7 +102,7 @@ def _path(parent: str, name: str) -> str:
 
 
 def _changed(parent: str, names: list[str]) -> str:
-    """A CEL expression for the paths of the fields that differ; only what is `dyn` has fields by their names."""
+    """A CEL expression for the paths of the changed fields; `dyn` allows access to fields by name."""
     place = f"spec.{parent}" if parent else "spec"
     new, old = (f"dyn({version}.{place})" for version in ("object", "oldObject"))
     differs = f"(f in {new}) != (f in {old}) || f in {new} && {new}[f] != {old}[f]"

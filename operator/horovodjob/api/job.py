@@ -11,7 +11,7 @@ from horovodjob.api.status import HorovodJobStatus
 
 
 class Metadata(Model):
-    """The part of ObjectMeta that decisions depend on."""
+    """The fields of ObjectMeta that decisions depend on."""
 
     name: str
     namespace: str
@@ -31,7 +31,7 @@ class HorovodJob(Model):
     spec: HorovodJobSpec
     status: HorovodJobStatus = HorovodJobStatus()
     stored_spec: HorovodJobSpec | None = None
-    """The spec without the defaults of the operator's settings, where it can differ from `spec`."""
+    """The spec without the defaults of the operator's settings, if it can differ from `spec`."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -40,7 +40,7 @@ class HorovodJob(Model):
 
 
 def parse_status(stored: Any) -> HorovodJobStatus:
-    """The stored status, or the status of a job never seen where somebody wrote nonsense into it."""
+    """The stored status; an invalid status counts as the status of a new job."""
     try:
         return HorovodJobStatus.model_validate(stored or {})
     except ValueError:

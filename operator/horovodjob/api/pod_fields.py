@@ -43,26 +43,28 @@ EnvFrom = Annotated[
         {
             "configMapRef": "A ConfigMap: name, optional.",
             "secretRef": "A Secret: name, optional.",
-            "prefix": "What is put before the name of each variable.",
+            "prefix": "Prefix of the name of each variable.",
         }
     ),
 ]
 
 
 class EnvVar(Model):
-    """One variable, as in a container."""
+    """An environment variable, as in a container."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
         description="Name of the variable: letters, digits and underscores, not beginning with a digit."
     )
-    value: Text | None = Field(None, description="Its value; $(NAME) refers to a variable defined before it.")
+    value: Text | None = Field(
+        None, description="Value of the variable; $(NAME) refers to a variable that is defined before it."
+    )
     value_from: ValueFrom | None = Field(
-        None, description="Where the value comes from instead: secretKeyRef, configMapKeyRef, fieldRef."
+        None, description="Source of the value, in place of value: secretKeyRef, configMapKeyRef or fieldRef."
     )
 
 
 class LocalObjectReference(Model):
-    """An object of the job's namespace, by name."""
+    """A reference to an object in the namespace of the job."""
 
     name: Name = Field(description="Name of the object.")
 
@@ -71,58 +73,60 @@ class Resources(Model):
     """ResourceRequirements of a container."""
 
     requests: dict[str, Quantity] | None = Field(
-        None, description="What the scheduler sets aside.", json_schema_extra={"maxProperties": 64}
+        None, description="Resources that the scheduler reserves on the node.", json_schema_extra={"maxProperties": 64}
     )
     limits: dict[str, Quantity] | None = Field(
-        None, description="What the container can use at most.", json_schema_extra={"maxProperties": 64}
+        None, description="Maximum of resources that the container can use.", json_schema_extra={"maxProperties": 64}
     )
 
 
 class Toleration(Model):
-    """A taint that the job's pods accept."""
+    """A taint that the pods of the job tolerate."""
 
     key: Annotated[str, StringConstraints(max_length=317)] | None = Field(
-        None, description="Key of the taint; absent with operator Exists: every taint."
+        None, description="Key of the taint. Absent with operator Exists: all taints."
     )
     operator: Literal["Exists", "Equal", "Lt", "Gt"] | None = Field(
-        None, description="Exists or Equal (the default); Lt and Gt where the cluster has them."
+        None, description="Exists or Equal (the default); Lt and Gt if the cluster supports them."
     )
     value: Annotated[str, StringConstraints(max_length=63)] | None = Field(
         None, description="Value of the taint, with operator Equal."
     )
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        None, description="NoSchedule, PreferNoSchedule or NoExecute; empty: all of them."
+        None, description="NoSchedule, PreferNoSchedule or NoExecute. Empty: all effects."
     )
-    toleration_seconds: int | None = Field(None, description="How long a NoExecute taint is accepted.")
+    toleration_seconds: int | None = Field(None, description="Seconds for which a NoExecute taint is tolerated.")
 
 
 class VolumeMount(Model):
-    """Where a volume appears in the containers, as in a container's volumeMounts."""
+    """A mount of a volume in the containers, as in `volumeMounts` of a container."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra=OPEN)
     name: VolumeName = Field(description="Name of the volume.")
     mount_path: Annotated[str, StringConstraints(min_length=1, max_length=1024)] = Field(
         description="Absolute path in the containers."
     )
-    read_only: bool | None = Field(None, description="Whether the containers can only read it.")
-    sub_path: Path | None = Field(None, description="Path within the volume that is mounted instead of its root.")
-    sub_path_expr: Path | None = Field(None, description="The same, with $(NAME) replaced by variables.")
+    read_only: bool | None = Field(None, description="Whether the mount is read-only.")
+    sub_path: Path | None = Field(None, description="Path in the volume that is mounted in place of its root.")
+    sub_path_expr: Path | None = Field(
+        None, description="Like subPath; $(NAME) is replaced by the value of a variable."
+    )
     mount_propagation: Annotated[str, StringConstraints(max_length=32)] | None = Field(
         None, description="None, HostToContainer or Bidirectional."
     )
     recursive_read_only: Annotated[str, StringConstraints(max_length=32)] | None = Field(
-        None, description="Whether what is mounted below it can only be read too: Disabled, IfPossible or Enabled."
+        None, description="Whether mounts below a read-only mount are read-only too: Disabled, IfPossible or Enabled."
     )
 
 
 def _volume_sources(schema: dict[str, Any]) -> None:
-    words = {source: f"A volume of this kind; its fields are those of {source} in a pod." for source in VOLUME_SOURCES}
-    schema["properties"] |= open_fields(words)
+    descriptions = {source: f"Volume source; its fields are those of {source} in a pod." for source in VOLUME_SOURCES}
+    schema["properties"] |= open_fields(descriptions)
     schema.update(OPEN)
 
 
 class Volume(Model):
-    """A volume of the pods; its source is one of those that a pod can have."""
+    """A volume of the pods, with one of the volume sources of Kubernetes."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra=_volume_sources)
     name: VolumeName = Field(description="Name of the volume.")

@@ -9,35 +9,36 @@ from horovodjob.api.constants import OPERATOR_NAME, CleanPodPolicy, Gang, OnWork
 
 
 class Network(Model):
-    """How the job's pods find each other."""
+    """Network access of the pods."""
 
     service: bool = Field(
         False,
-        description="A headless Service with the job's name, for programs that look each other up: "
-        "<job>-worker-0.<job> is a worker's address.",
+        description="Whether to create a headless Service with the name of the job. It adds DNS names of pods, such as "
+        "<job>-worker-0.<job>.",
     )
     isolate: bool = Field(
         True,
-        description="A NetworkPolicy with the job's name: only the job's own pods can connect to its pods, where the "
-        "cluster enforces such policies.",
+        description="Whether to create a NetworkPolicy with the name of the job. It allows connections to the pods "
+        "only from pods of the same job, if the cluster enforces NetworkPolicies.",
     )
 
 
 class Scheduling(Model):
-    """How the job's pods come to their nodes."""
+    """How the pods are scheduled."""
 
     gang: Gang = Field(
         Gang.NONE,
-        description="A PodGroup with the job's name, whose pods are placed all at once or not at all: Native (that of "
-        "Kubernetes, scheduling.k8s.io/v1alpha2), Volcano (placed by Volcano's scheduler) or None.",
+        description="Gang scheduling: a PodGroup with the name of the job, whose pods are scheduled all at once or not "
+        "at all. Native (the PodGroup of Kubernetes, scheduling.k8s.io/v1alpha2), Volcano (with the scheduler of "
+        "Volcano) or None.",
     )
     timeout_seconds: int = Field(
         600,
         ge=1,
         le=2147483647,
-        description="Seconds in which all pods of an attempt must have a node; if not, all are deleted and made again "
-        "after a growing delay, so that two half-placed jobs never wait for each other for ever. A gang of which no "
-        "pod is placed holds nothing, and may wait for longer.",
+        description="Seconds within which all pods of an attempt must have a node. Otherwise all are deleted, and "
+        "created again after a delay that increases each time, so that two partially scheduled jobs do not block each "
+        "other. The time of a gang starts when its first pod has a node.",
     )
 
 
@@ -55,39 +56,43 @@ class RunPolicy(Model):
             "managedBy can never change: delete the job and create it anew",
         ),
     )
-    suspend: bool = Field(False, description="No pods while true; false starts the program again from its beginning.")
+    suspend: bool = Field(
+        False, description="Whether the job is suspended: it has no pods. false starts the program from its beginning."
+    )
     clean_pod_policy: CleanPodPolicy = Field(
         CleanPodPolicy.RUNNING,
-        description="Which pods are deleted at the end: Running (workers; the launcher keeps its log), All or None.",
+        description="Pods to delete when the job has finished: Running (the workers; the launcher stays with its log), "
+        "All or None.",
     )
     backoff_limit: int = Field(
         3,
         ge=0,
         le=1000,
-        description="Restarts after a failure before the job fails; delays grow from 10 s to 6 min.",
+        description="Number of restarts after failures before the job fails; delays increase from 10 s to 6 min.",
     )
     on_worker_loss: OnWorkerLoss = Field(
         OnWorkerLoss.RESTART,
-        description="What follows when a worker is evicted, preempted or deleted, or its node is gone: Restart (not "
-        "counted against backoffLimit) or Fail.",
+        description="Action when a worker is evicted, preempted or deleted, or when its node no longer exists: Restart "
+        "(not counted against backoffLimit) or Fail.",
     )
     active_deadline_seconds: int | None = Field(
         None,
         ge=1,
         le=2147483647,
-        description="Seconds of activity after which the job fails: all attempts counted, time in suspension not.",
+        description="Seconds of active time after which the job fails. All attempts count; time in suspension does "
+        "not.",
     )
     ttl_seconds_after_finished: int | None = Field(
         None,
         ge=0,
         le=2147483647,
-        description="Seconds after its end at which the HorovodJob is deleted, and with it all that it owns; can "
+        description="Seconds after completion until the HorovodJob and the objects that it owns are deleted; can "
         "change at any time.",
     )
     terminate: bool = Field(
-        False, description="true ends the job for ever: its pods go, its record and its files stay."
+        False, description="true ends the job permanently: its pods end; the HorovodJob and its files stay."
     )
     managed_by: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = Field(
         None,
-        description=f"Who looks after the job; the operator leaves jobs alone where this is not {OPERATOR_NAME}.",
+        description=f"Controller of the job; the operator ignores the job if this is not {OPERATOR_NAME}.",
     )

@@ -9,18 +9,18 @@ from horovodjob.api.constants import MpiImplementation
 
 
 class Script(Model):
-    """A program file that every rank runs as `interpreter path args`."""
+    """A program file, which each rank runs as `interpreter path args`."""
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
-        description="Path of the script in the containers; $(VAR) is replaced, so "
-        "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py works."
+        description="Path of the script in the containers, such as $(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py; "
+        "$(VAR) is replaced by the value of a variable."
     )
     interpreter: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
         "python3", description="Program that runs the script."
     )
     args: tuple[Text, ...] = Field(
         (),
-        description="Arguments of the script; as in a container, $(VAR) is replaced and $$ stands for $.",
+        description="Arguments of the script. As in a container, $(VAR) is replaced and $$ is an escaped $.",
         max_length=4096,
     )
 
@@ -34,16 +34,16 @@ Identifier = Annotated[str, StringConstraints(min_length=1, max_length=63, patte
 
 
 class Input(Model):
-    """A path that ranks find in a variable."""
+    """A path that is the value of an environment variable."""
 
-    id: Identifier = Field(description="Ranks find the path in AZ_BATCHAI_INPUT_<id>.")
+    id: Identifier = Field(description="Part of the name of the variable, AZ_BATCHAI_INPUT_<id>.")
     path: Annotated[str, StringConstraints(min_length=1, max_length=4096)] = Field(
-        description="Any path; $(VAR) is replaced, so $(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/data works."
+        description="Any path, such as $(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/data; $(VAR) is replaced."
     )
 
 
 class Output(Model):
-    """A directory that is made for this very job."""
+    """A directory that is created for this job alone."""
 
     model_config = validations(
         (PREFIX_RULE, PREFIX_MESSAGE),
@@ -53,24 +53,24 @@ class Output(Model):
             "pathSuffix must be a relative path without .., such as models",
         ),
     )
-    id: Identifier = Field(description="Ranks find the directory in AZ_BATCHAI_OUTPUT_<id>.")
+    id: Identifier = Field(description="Part of the name of the variable with the directory, AZ_BATCHAI_OUTPUT_<id>.")
     path_prefix: PathPrefix = Field(
         description="Directory on a mounted volume; the output is <pathPrefix>/<status.outputPathSegment>/<pathSuffix>."
     )
     path_suffix: Annotated[str, StringConstraints(max_length=1024)] | None = Field(
-        None, description="Last part of the directory's path, which tells outputs with one prefix apart."
+        None, description="Last part of the path of the directory, to distinguish outputs with the same prefix."
     )
 
 
 class Preparation(Model):
-    """What runs on every node with ranks before any rank; what it does to the file system stays."""
+    """A command that runs in each container with ranks before any rank; its changes of the file system persist."""
 
     command: Annotated[str, StringConstraints(min_length=1, max_length=131072)] = Field(
-        description="Shell command, run once in each worker's container, again only in a worker that was replaced; "
-        "$(VAR) is replaced and $$ stands for $."
+        description="Shell command that runs once in the container of each worker, and again only in the replacement "
+        "of a worker. $(VAR) is replaced and $$ is an escaped $."
     )
     timeout_seconds: int = Field(
-        1800, ge=1, le=2147483647, description="Seconds after which it has failed if it has not ended."
+        1800, ge=1, le=2147483647, description="Seconds after which the attempt fails if the command has not ended."
     )
 
 
@@ -78,18 +78,18 @@ Cooldown = Annotated[int, Field(ge=1, le=3600)]
 
 
 class Mpi(Model):
-    """How mpirun is called."""
+    """Options of mpirun."""
 
     implementation: MpiImplementation = Field(
-        MpiImplementation.OPEN_MPI, description="Whose mpirun the image has: OpenMPI (4 or 5), MPICH or IntelMPI."
+        MpiImplementation.OPEN_MPI, description="MPI implementation of the image: OpenMPI (4 or 5), MPICH or IntelMPI."
     )
     args: tuple[Text, ...] = Field(
-        (), description="More options of mpirun, such as -x of Open MPI; $(VAR) is replaced.", max_length=1024
+        (), description="Additional options of mpirun, such as -x of Open MPI; $(VAR) is replaced.", max_length=1024
     )
 
 
 class Elastic(Model):
-    """Ranks that come and go while the training goes on."""
+    """Elastic training: ranks join and leave while the training continues."""
 
     model_config = validations(
         (
@@ -101,29 +101,30 @@ class Elastic(Model):
         1,
         ge=1,
         le=10000,
-        description="Workers with which the job starts where there are not nodes for more, and goes on when others "
-        "are lost.",
+        description="Minimum number of workers. The job starts with fewer than worker.replicas if there are no nodes "
+        "for more, and continues when workers are lost.",
     )
-    max_replicas: int = Field(10000, ge=1, le=10000, description="The most that worker.replicas can be set to.")
+    max_replicas: int = Field(10000, ge=1, le=10000, description="Maximum of worker.replicas.")
     reset_limit: int | None = Field(
         None,
         ge=1,
         le=2147483647,
-        description="How often the ranks of an attempt can change before the attempt fails; default without limit.",
+        description="How often the ranks of an attempt can change before the attempt fails; default unlimited.",
     )
     cooldown_seconds: tuple[Cooldown, ...] = Field(
         (5, 60),
         min_length=2,
         max_length=2,
-        description="After a rank failed, its worker gets no ranks for so long: [least, most], growing with each time.",
+        description="Seconds without new ranks for a worker after one of its ranks failed: [minimum, maximum]. The "
+        "time increases with each failure.",
     )
 
 
 class Logs(Model):
-    """Files that the job writes while it runs."""
+    """Files with the output of the job."""
 
     model_config = validations((PREFIX_RULE, PREFIX_MESSAGE))
     path_prefix: PathPrefix = Field(
-        description="Directory on a mounted volume; files appear in "
+        description="Directory on a mounted volume. The files are in "
         "<pathPrefix>/<status.outputPathSegment>/stdouterr/: stdout.txt, stderr.txt, execution-<pod>.log."
     )

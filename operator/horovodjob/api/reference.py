@@ -1,4 +1,4 @@
-"""The API reference for users, generated from the models: `python -m horovodjob.api.reference [FILE]`."""
+"""Generator of the API reference for users: `python -m horovodjob.api.reference [FILE]`."""
 
 import json
 import sys
@@ -14,62 +14,62 @@ from horovodjob.api.status import HorovodJobStatus
 
 PHASES: Mapping[Phase, str] = {
     Phase.QUEUED: "Not all pods have a node yet.",
-    Phase.STARTING: "All pods have a node: images are pulled, workers are prepared and start to answer over ssh.",
-    Phase.RUNNING: "mpirun, or the launcher's own command, runs.",
-    Phase.RESTARTING: "An attempt has ended and the next one is being set up, after a delay.",
-    Phase.SUSPENDED: "No pods, because `runPolicy.suspend` is true.",
-    Phase.TERMINATING: "The job has had its time, or was told to end, and its pods are ending.",
-    Phase.SUCCEEDED: "All ranks ended with exit code 0. Never changes again.",
-    Phase.FAILED: "No restarts are left, the deadline has passed, or the job was told to end. Never changes again.",
+    Phase.STARTING: "All pods have a node. Images are pulled, and workers are prepared until they answer over ssh.",
+    Phase.RUNNING: "mpirun, or `launcherCommand`, runs.",
+    Phase.RESTARTING: "An attempt has ended. The next one starts after a delay.",
+    Phase.SUSPENDED: "The job has no pods, because `runPolicy.suspend` is true.",
+    Phase.TERMINATING: "The deadline has passed or the user requested termination, and the pods are ending.",
+    Phase.SUCCEEDED: "All ranks ended with exit code 0. Final.",
+    Phase.FAILED: "No restarts are left, the deadline has passed, or the user requested termination. Final.",
 }
 CONDITIONS: Mapping[ConditionType, str] = {
     ConditionType.QUEUED: "The job waits for nodes.",
-    ConditionType.PREPARED: "All workers answer.",
+    ConditionType.PREPARED: "All workers answer over ssh.",
     ConditionType.RUNNING: "mpirun runs.",
-    ConditionType.SUCCEEDED: "The job has ended with success.",
-    ConditionType.FAILED: "The job has ended without success.",
-    ConditionType.SUSPENDED: "The job has no pods, by wish.",
-    ConditionType.READY: "The job is as it should be: running, suspended or succeeded.",
-    ConditionType.RECONCILING: "The operator is on its way there.",
-    ConditionType.STALLED: "Nothing goes on without somebody's help; the message says what helps.",
+    ConditionType.SUCCEEDED: "The job has succeeded.",
+    ConditionType.FAILED: "The job has failed.",
+    ConditionType.SUSPENDED: "The job is suspended and has no pods.",
+    ConditionType.READY: "The job is in its desired state: running, suspended or succeeded.",
+    ConditionType.RECONCILING: "The operator is bringing the job into its desired state.",
+    ConditionType.STALLED: "The job cannot continue without a user action; the message describes the action.",
 }
 REASONS: Mapping[Reason, str] = {
-    Reason.ADMITTED: "All pods have a node: the job has been admitted, and `Queued` is over.",
-    Reason.WAITING_FOR_NODES: "Pods have no node yet, or a quota is used up; the message has the scheduler's words.",
-    Reason.WAITING_FOR_WORKERS: "All pods have a node; the workers start.",
-    Reason.PREPARATION_RUNNING: "All pods have a node; `preparation` runs on some.",
-    Reason.RANKS_RUNNING: "mpirun runs the ranks, or the launcher its own command.",
-    Reason.ALL_RANKS_SUCCEEDED: "mpirun, or the launcher's own command, ended with exit code 0.",
-    Reason.RANK_FAILED: "It ended with another exit code.",
+    Reason.ADMITTED: "All pods have a node: the job has been admitted, and `Queued` is False.",
+    Reason.WAITING_FOR_NODES: "Pods have no node yet, or a quota is exhausted; the message quotes the scheduler.",
+    Reason.WAITING_FOR_WORKERS: "All pods have a node, and the workers start.",
+    Reason.PREPARATION_RUNNING: "All pods have a node, and `preparation` runs in some workers.",
+    Reason.RANKS_RUNNING: "mpirun, or `launcherCommand`, runs.",
+    Reason.ALL_RANKS_SUCCEEDED: "mpirun, or `launcherCommand`, ended with exit code 0.",
+    Reason.RANK_FAILED: "mpirun, or `launcherCommand`, ended with another exit code.",
     Reason.LAUNCHER_FAILED: "The launcher ended, was killed or was deleted.",
-    Reason.PREPARATION_FAILED: "`preparation` failed on a node, or did not end in time.",
+    Reason.PREPARATION_FAILED: "`preparation` failed in a worker, or exceeded its timeout.",
     Reason.WORKER_LOST: "A worker ended, failed or was deleted.",
-    Reason.WORKER_OUT_OF_MEMORY: "A worker reached its memory limit.",
-    Reason.EVICTED: "The platform took a pod: eviction, preemption, a drained node.",
-    Reason.NODE_LOST: "The node of a pod is gone, or the launcher cannot reach a worker.",
-    Reason.IMAGE_PULL_FAILED: "An image cannot be pulled; the kubelet tries again.",
+    Reason.WORKER_OUT_OF_MEMORY: "A worker was killed at its memory limit.",
+    Reason.EVICTED: "The platform disrupted a pod: eviction, preemption or a drained node.",
+    Reason.NODE_LOST: "The node of a pod no longer exists, or the launcher cannot reach a worker.",
+    Reason.IMAGE_PULL_FAILED: "An image cannot be pulled. The kubelet tries again.",
     Reason.SSH_UNAVAILABLE: "A worker does not answer over ssh, or the image has no ssh server.",
     Reason.SCRIPT_NOT_FOUND: "`script.path` does not exist in the containers.",
-    Reason.BACKOFF_LIMIT_EXCEEDED: "The last of the restarts that `runPolicy.backoffLimit` allows has failed.",
+    Reason.BACKOFF_LIMIT_EXCEEDED: "The last restart that `runPolicy.backoffLimit` allows has failed.",
     Reason.DEADLINE_EXCEEDED: "The job ran for longer than `runPolicy.activeDeadlineSeconds`.",
-    Reason.SCHEDULING_TIMEOUT: "Some pods had no node within `scheduling.timeoutSeconds`: all are made again later.",
+    Reason.SCHEDULING_TIMEOUT: "Some pods had no node within `scheduling.timeoutSeconds`; all are created again later.",
     Reason.TERMINATED: "`runPolicy.terminate` is true.",
     Reason.SUSPENDED_BY_USER: "`runPolicy.suspend` is true.",
-    Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message has the kubelet's words.",
-    Reason.INVALID_SPEC: "Pods cannot be made as the job asks; the message says which field is wrong.",
-    Reason.NAME_CONFLICT: "An object with the name of one of the job's is somebody else's.",
+    Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message quotes the kubelet.",
+    Reason.INVALID_SPEC: "Pods cannot be created or started as the job specifies them; the message names the field.",
+    Reason.NAME_CONFLICT: "An object with the name of an object of the job exists and does not belong to the job.",
 }
 EVENTS: Mapping[EventReason, str] = {
     EventReason.CREATED: "The pods are being created.",
     EventReason.ADMITTED: "All pods have a node.",
-    EventReason.WORKERS_READY: "All workers answer.",
+    EventReason.WORKERS_READY: "All workers answer over ssh.",
     EventReason.STARTED: "mpirun runs.",
-    EventReason.RESTARTING: "An attempt has failed; another follows.",
-    EventReason.PREEMPTED: "The platform took a pod; another attempt follows, or an elastic job goes on without it.",
-    EventReason.RESIZED: "An elastic job has another size, or has lost a worker that ended by itself.",
-    EventReason.SCHEDULING_TIMEOUT: "Some pods had no node in time; all are deleted and made again later.",
+    EventReason.RESTARTING: "An attempt has failed, and the next one follows.",
+    EventReason.PREEMPTED: "The platform disrupted a pod; another attempt follows, or an elastic job continues.",
+    EventReason.RESIZED: "The size of an elastic job changed, or one of its workers ended by itself.",
+    EventReason.SCHEDULING_TIMEOUT: "Some pods had no node in time. All pods are deleted, and created again later.",
     EventReason.SUSPENDED: "The pods are being deleted.",
-    EventReason.RESUMED: "The job runs again, from the start.",
+    EventReason.RESUMED: "The job starts its program again from the beginning.",
     EventReason.SUCCEEDED: "The job has succeeded.",
     EventReason.FAILED: "The job has failed.",
 }
@@ -82,62 +82,63 @@ RANGES = (
 OBJECTS = """\
 | object | name | note |
 |---|---|---|
-| Secret | `<job>-mpi` | immutable: ssh keys and start scripts of this job alone; one for each release that starts it |
+| Secret | `<job>-mpi` | immutable ssh keys and start scripts of this job; one for each release that starts an attempt |
 | Pods | `<job>-worker-<index>` | run the ranks, in sessions of their ssh server |
 | Pod | `<job>-launcher` | runs mpirun; its annotation `horovodjob.dev/hosts` is the hostfile |
-| NetworkPolicy | `<job>` | only the job's own pods can connect to its pods; unless `network.isolate` is false |
-| Service | `<job>` | headless, only with `network.service`: `<job>-worker-0.<job>` is the address of worker 0 |
-| PodGroup | `<job>` | only with `scheduling.gang`: the pods are placed all at once or not at all |
+| NetworkPolicy | `<job>` | only pods of the job can connect to its pods; absent if `network.isolate` is false |
+| Service | `<job>` | headless, only with `network.service`; `<job>-worker-0.<job>` is the DNS name of worker 0 |
+| PodGroup | `<job>` | only with `scheduling.gang`; the pods are scheduled all at once or not at all |
 
-All of them are owned by the job and deleted with it. The job has no finalizer. An object with such a name that is not
-the job's is never touched: the job waits with reason `NameConflict`. Labels:
+The job owns these objects, and Kubernetes deletes them with it. The job has no finalizer. The operator never changes an
+object with such a name that does not belong to the job: the job waits with reason `NameConflict`. Labels:
 
 | label | meaning |
 |---|---|
 | `horovodjob.dev/job` | name of the job |
-| `horovodjob.dev/job-uid` | its uid, on pods |
+| `horovodjob.dev/job-uid` | UID of the job, on pods |
 | `horovodjob.dev/role` | `launcher` or `worker`, on pods |
 | `horovodjob.dev/replica-index` | index of the worker, from 0 |
-| `horovodjob.dev/spec-hash` | hash of the spec that the pod was made from, but for run policy and elastic size |
+| `horovodjob.dev/spec-hash` | hash of the spec that the pod was created from, without run policy and elastic size |
 | `horovodjob.dev/attempt` | attempt that the pod was created for |
 | `app.kubernetes.io/name` | `horovodjob` |
 | `app.kubernetes.io/instance` | name of the job |
 | `app.kubernetes.io/component` | the role, on pods |
 | `app.kubernetes.io/managed-by` | `horovodjob-operator` |
 
-On the job itself, the label `horovodjob.dev/experiment` becomes part of `status.outputPathSegment`; labels and
-annotations that begin with `kueue.x-k8s.io/` reach its pods; the annotation `scheduling.volcano.sh/queue-name` is the
-queue of a PodGroup of Volcano.
+On the job itself, the label `horovodjob.dev/experiment` becomes part of `status.outputPathSegment`. Labels and
+annotations that begin with `kueue.x-k8s.io/` are copied to its pods. The annotation
+`scheduling.volcano.sh/queue-name` sets the queue of a PodGroup of Volcano.
 """
 ENVIRONMENT = """\
 | variable | value |
 |---|---|
 | `HOROVODJOB_NAME`, `HOROVODJOB_NAMESPACE` | name and namespace of the job |
-| `HOROVODJOB_ATTEMPT` | number of the attempt, from 1; above 1, continue from a checkpoint |
+| `HOROVODJOB_ATTEMPT` | number of the attempt, from 1; if it is above 1, continue from a checkpoint |
 | `HOROVODJOB_POD` | name of the pod |
 | `HOROVODJOB_SLOTS` | ranks per worker |
 | `HOROVODJOB_HOSTFILE`, `AZ_BATCHAI_MPI_HOST_FILE` | path of the [hostfile](jobs.md#mpi) |
-| `AZ_BATCHAI_JOB_MOUNT_ROOT` | directory for mounts of shares |
-| `AZ_BATCHAI_JOB_TEMP` | a directory of the pod's own, gone with it |
-| `AZ_BATCHAI_STDOUTERR_DIR` | directory of the job's output files |
+| `AZ_BATCHAI_JOB_MOUNT_ROOT` | directory below which shares are mounted |
+| `AZ_BATCHAI_JOB_TEMP` | a directory that is deleted with the pod |
+| `AZ_BATCHAI_STDOUTERR_DIR` | directory of the output files of the job |
 | `AZ_BATCHAI_NUM_GPUS` | GPUs per worker |
 | `AZ_BATCHAI_INPUT_<id>` | path of the entry of `inputs` with this id |
-| `AZ_BATCHAI_OUTPUT_<id>` | directory of the entry of `outputs` with this id; it has been made |
-| `HOROVODJOB_PROGRESS_URL` | on worker 0, where rank 0 is: URL that it can post its progress to |
-| `HOROVODJOB_PROGRESS_TOKEN_FILE` | on worker 0: file with the bearer token for that, renewed every few minutes |
+| `AZ_BATCHAI_OUTPUT_<id>` | directory of the entry of `outputs` with this id; it exists |
+| `HOROVODJOB_PROGRESS_URL` | on pods that can host rank 0: URL to which rank 0 posts its progress |
+| `HOROVODJOB_PROGRESS_TOKEN_FILE` | on pods that can host rank 0: file with a bearer token, renewed every few minutes |
 | `NCCL_SOCKET_IFNAME`, `NCCL_DEBUG` | on workers with GPUs, unless set: the pod's interface, `WARN` |
 | `NCCL_IB_DISABLE` | on workers with GPUs and without InfiniBand devices, unless set: `1` |
 
-Variables of `env` and `envFrom` reach every rank too; values of `env` can refer to those above: `$(HOROVODJOB_NAME)`.
+Ranks also have the variables of `env` and `envFrom`. Values of `env` can refer to the variables above, such as
+`$(HOROVODJOB_NAME)`.
 """
 
 
 def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Every field below, with its path, its schema and whether it has to be given."""
+    """All fields below a schema, with their paths, their schemas and whether they are required."""
     for name, field in schema.get("properties", {}).items():
         here = f"{path}.{name}" if path else name
         yield here, field, name in schema.get("required", ())
-        # What is open is Kubernetes' own and described there.
+        # Kubernetes documents the objects with unknown fields.
         if "x-kubernetes-preserve-unknown-fields" not in field:
             yield from fields(field, here)
         items = field.get("items", {})
@@ -148,7 +149,7 @@ def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Map
 
 
 def type_name(field: Mapping[str, Any]) -> str:
-    """The field's type in a word or two."""
+    """The type of a field, in a word or two."""
     if field.get("x-kubernetes-int-or-string"):
         return "quantity"
     if "enum" in field:
@@ -167,20 +168,20 @@ def _plural(word: str) -> str:
 
 
 def bounds(field: Mapping[str, Any]) -> str:
-    """The field's bounds in words."""
+    """The bounds of a field, as text."""
     if field.get("x-kubernetes-int-or-string"):
         return "such as 500m, 2, 4Gi"
-    said = [_range(field, *keys) for keys in RANGES]
+    parts = [_range(field, *keys) for keys in RANGES]
     if keys := field.get("x-kubernetes-list-map-keys"):
-        said.append(f"each {keys[0]} once")
-    return ", ".join(words for words in said if words)
+        parts.append(f"each {keys[0]} once")
+    return ", ".join(part for part in parts if part)
 
 
 def _range(field: Mapping[str, Any], low: str, high: str, unit: str) -> str:
-    least, most = field.get(low), field.get(high)
-    if least is None:
-        return "" if most is None else f"at most {most}{unit}"
-    return f"at least {least}{unit}" if most is None else f"{least} to {most}{unit}"
+    minimum, maximum = field.get(low), field.get(high)
+    if minimum is None:
+        return "" if maximum is None else f"at most {maximum}{unit}"
+    return f"at least {minimum}{unit}" if maximum is None else f"{minimum} to {maximum}{unit}"
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -205,7 +206,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _rules() -> Iterator[str]:
+def _rule_messages() -> Iterator[str]:
     def below(schema: Mapping[str, Any], path: str) -> Iterator[str]:
         for rule in schema.get("x-kubernetes-validations", ()):
             yield f"{path}{rule['message']}"
@@ -216,17 +217,17 @@ def _rules() -> Iterator[str]:
     yield from below(schema_of(HorovodJobSpec), "")
 
 
-def _words(meanings: Mapping[Any, str]) -> Iterator[tuple[str, str]]:
-    return ((f"`{word}`", meaning) for word, meaning in meanings.items())
+def _meaning_rows(meanings: Mapping[Any, str]) -> Iterator[tuple[str, str]]:
+    return ((f"`{value}`", meaning) for value, meaning in meanings.items())
 
 
-def _frozen() -> str:
+def _frozen_fields() -> str:
     names = [f"`{path}`" for path in ("worker.replicas", *frozen_paths())]
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def reference() -> str:
-    """The whole page."""
+    """The page, in Markdown."""
     status = (
         (f"`{path}`", type_name(field), _cell(field["description"]))
         for path, field, _ in fields(schema_of(HorovodJobStatus))
@@ -234,48 +235,48 @@ def reference() -> str:
     columns = (
         (f"`{name}`", f"`{path}`", "wide" if wide else "always", words) for name, _, path, wide, words in COLUMNS
     )
-    rules = "".join(f"- {_cell(rule)}\n" for rule in _rules())
+    rules = "".join(f"- {_cell(rule)}\n" for rule in _rule_messages())
     return f"""\
 <!-- Generated from the models by `python -m horovodjob.api.reference docs/api.md`: change those, not this page. -->
 # {KIND}
 
 `apiVersion: {API_VERSION}`, `kind: {KIND}`, namespaced; `kubectl get hvj`. Subresources `status` and `scale`
 (`kubectl scale hvj NAME --replicas=4` while the job is suspended, or at any time where it is elastic).
-`kubectl explain hvj.spec` tells the same.
+`kubectl explain hvj.spec` shows the same descriptions.
 
 ## spec
 
 {table(("field", "type", "default", "bounds", "meaning"), _spec_rows())}
 ### Rules
 
-The API server refuses a job that breaks one of them:
+The API server rejects a job that violates one of these rules:
 
 {rules}
-A job that is not suspended is frozen: {_frozen()} can change only while `runPolicy.suspend` is true, or in the update
-that makes it true or false; with `elastic` set, `worker.replicas` can change at any time. `runPolicy.terminate` and
-`runPolicy.ttlSecondsAfterFinished` can change at any time,
-`runPolicy.managedBy` never. Unknown fields of `worker.template` and `launcher.template` are kept and passed on.
+Most fields are frozen unless the job is suspended: {_frozen_fields()} can change only while `runPolicy.suspend` is
+true, or in the update that changes it. With `elastic`, `worker.replicas` can change at any time.
+`runPolicy.terminate` and `runPolicy.ttlSecondsAfterFinished` can change at any time, `runPolicy.managedBy` never.
+Unknown fields of `worker.template` and `launcher.template` are copied to the pods.
 
 ## status
 
 {table(("field", "type", "meaning"), status)}
 ### Phases
 
-{table(("phase", "meaning"), _words(PHASES))}
+{table(("phase", "meaning"), _meaning_rows(PHASES))}
 ### Conditions
 
-{table(("condition", "when it is True"), _words(CONDITIONS))}
+{table(("condition", "when it is True"), _meaning_rows(CONDITIONS))}
 Tools that wait for objects (Helm, Flux, Argo CD, `kubectl wait --for=condition=Ready`) read the last three.
 
 ### Reasons
 
-{table(("reason", "meaning"), _words(REASONS))}
+{table(("reason", "meaning"), _meaning_rows(REASONS))}
 ### Events
 
-Each is told once per transition.
+The operator posts each event once per transition.
 
-{table(("event", "meaning"), _words(EVENTS))}
-## What a rank finds
+{table(("event", "meaning"), _meaning_rows(EVENTS))}
+## Environment of a rank
 
 {ENVIRONMENT}
 ## Objects of a job

@@ -1,4 +1,4 @@
-"""What the operator reports: `status` of a HorovodJob."""
+"""The `status` of a HorovodJob, which the operator reports."""
 
 from typing import Annotated
 
@@ -14,20 +14,20 @@ MAX_METRICS = 32
 class Condition(Model):
     """A metav1.Condition."""
 
-    type: ConditionType = Field(description="What it is about.")
+    type: ConditionType = Field(description="Type of the condition.")
     status: str = Field(description="True, False or Unknown.", max_length=7, pattern="^(True|False|Unknown)$")
-    observed_generation: int = Field(0, description="Generation of the spec that it was derived from.")
-    last_transition_time: Time = Field(description="When status last changed.")
-    reason: str = Field(description="Why, in one CamelCase word.", max_length=1024)
-    message: str = Field("", description="Why, in a sentence.", max_length=32768)
+    observed_generation: int = Field(0, description="Generation of the spec that the condition was derived from.")
+    last_transition_time: Time = Field(description="Time of the last change of status.")
+    reason: str = Field(description="Reason for the status, as one CamelCase word.", max_length=1024)
+    message: str = Field("", description="Reason for the status, as a sentence.", max_length=32768)
 
 
 class ReplicaStatus(Model):
-    """How many pods of a role are in which state."""
+    """Numbers of pods of a role by state."""
 
     active: int = Field(0, description="Pods that are pending or running.")
-    ready: int = Field(0, description="Active pods that are ready: workers answer, the launcher runs mpirun.")
-    succeeded: int = Field(0, description="Pods that ended with success.")
+    ready: int = Field(0, description="Active pods that are ready: workers answer over ssh, the launcher runs mpirun.")
+    succeeded: int = Field(0, description="Pods that succeeded.")
     failed: int = Field(0, description="Pods that failed.")
 
 
@@ -39,68 +39,76 @@ class ReplicaStatuses(Model):
 
 
 class JobError(Model):
-    """What went wrong, where, and the last words of the container."""
+    """An error: its time, its pod, its reason and the last lines of the log of the container."""
 
-    time: Time = Field(description="When it was seen.")
-    attempt: int = Field(description="Attempt that it belongs to.")
+    time: Time = Field(description="Time at which the operator observed the error.")
+    attempt: int = Field(description="Attempt in which the error occurred.")
     pod: str = Field("", description="Pod that failed.")
     node: str = Field("", description="Node of the pod.")
     container: str = Field("", description="Container that failed.")
-    reason: str = Field(description="Why, in one CamelCase word.")
+    reason: str = Field(description="Reason for the error, as one CamelCase word.")
     exit_code: int | None = Field(None, description="Exit code of the container.")
-    message: str = Field("", description="What happened, and the last lines of the container's log.")
+    message: str = Field("", description="The error, and the last lines of the log of the container.")
 
 
 Count = Annotated[int, Field(ge=0, le=10**15)]
 
 
 class Training(Model):
-    """How far the training is, as rank 0 told the operator."""
+    """Progress of the training, as rank 0 reports it."""
 
-    epoch: Count | None = Field(None, description="Epochs that are complete.")
-    epochs: Count | None = Field(None, description="Epochs in all.")
-    step: Count | None = Field(None, description="Steps that are complete in the epoch that runs.")
-    steps_per_epoch: Count | None = Field(None, description="Steps of an epoch.")
-    progress: float = Field(ge=0, le=1, description="Done share of the whole training.")
-    percent: str = Field("", max_length=8, description="The same to read, such as 13%.")
-    samples_per_second: float | None = Field(None, ge=0, description="Samples a second, all ranks together.")
-    eta: Time | None = Field(None, description="When the training is expected to end.")
+    epoch: Count | None = Field(None, description="Completed epochs.")
+    epochs: Count | None = Field(None, description="Total number of epochs.")
+    step: Count | None = Field(None, description="Completed steps of the current epoch.")
+    steps_per_epoch: Count | None = Field(None, description="Number of steps of an epoch.")
+    progress: float = Field(ge=0, le=1, description="Completed fraction of the training, from 0 to 1.")
+    percent: str = Field("", max_length=8, description="Completed fraction as a percentage, such as 13%.")
+    samples_per_second: float | None = Field(None, ge=0, description="Samples per second of all ranks together.")
+    eta: Time | None = Field(None, description="Estimated time of completion.")
     metrics: dict[str, float] = Field(
-        {}, max_length=MAX_METRICS, description="Loss, accuracy and the like, as the training program calls them."
+        {},
+        max_length=MAX_METRICS,
+        description="Metrics such as loss and accuracy, with the names that the training program uses.",
     )
 
 
 class HorovodJobStatus(Model):
-    """The truth about a job, as far as the operator has seen it."""
+    """The observed state of a job."""
 
-    observed_generation: int = Field(-1, description="Generation of the spec that this status speaks of.")
-    phase: Phase | None = Field(None, description="Where the job stands, in one word.")
-    execution_state: ExecutionState | None = Field(None, description="The same in Batch AI's words.")
-    conditions: tuple[Condition, ...] = Field(
-        (), description="Conditions; they never contradict the phase.", json_schema_extra=list_map("type")
+    observed_generation: int = Field(-1, description="Generation of the spec that this status was derived from.")
+    phase: Phase | None = Field(None, description="Current phase of the job.")
+    execution_state: ExecutionState | None = Field(
+        None, description="Execution state of the job as Batch AI defines it."
     )
-    start_time: Time | None = Field(None, description="When the job was first admitted, or resumed.")
-    active_seconds: int = Field(0, ge=0, description="Seconds that the job was active before it was last suspended.")
-    running_time: Time | None = Field(None, description="When mpirun of the current attempt began to run.")
-    completion_time: Time | None = Field(None, description="When the job ended.")
+    conditions: tuple[Condition, ...] = Field(
+        (), description="Conditions of the job, consistent with the phase.", json_schema_extra=list_map("type")
+    )
+    start_time: Time | None = Field(None, description="Time at which the job was first admitted, or last resumed.")
+    active_seconds: int = Field(0, ge=0, description="Seconds of active time before the last suspension.")
+    running_time: Time | None = Field(None, description="Time at which mpirun of the current attempt started.")
+    completion_time: Time | None = Field(None, description="Time at which the job finished.")
     attempt: int = Field(0, description="Number of the current attempt, from 1.")
-    restarts: int = Field(0, description="Restarts after failures; they count against backoffLimit.")
-    preemptions: int = Field(0, description="Times that the platform took a pod; they do not.")
-    exit_code: int | None = Field(None, description="Exit code of mpirun in the last attempt that ended.")
-    replicas: int = Field(0, description="Worker pods that exist.")
+    restarts: int = Field(0, description="Number of restarts after failures, which count against backoffLimit.")
+    preemptions: int = Field(
+        0, description="Number of disruptions of pods by the platform, which do not count against backoffLimit."
+    )
+    exit_code: int | None = Field(None, description="Exit code of mpirun in the last completed attempt.")
+    replicas: int = Field(0, description="Number of worker pods.")
     selector: str = Field("", description="Label selector of the worker pods.")
     replica_statuses: ReplicaStatuses = Field(ReplicaStatuses(), description="Pods by role and state.")
-    workers_ready: str = Field("", description="Ready workers of all, such as 3/4.")
-    output_path_segment: str = Field("", description="Path below logs.pathPrefix that is this job's own.")
+    workers_ready: str = Field("", description="Ready workers and all workers, such as 3/4.")
+    output_path_segment: str = Field("", description="Path below logs.pathPrefix, unique to this job.")
     start_scripts: str = Field("", description="Version of the start scripts in the Secret <job>-mpi.")
-    errors: tuple[JobError, ...] = Field((), description="The newest 10 errors, the last one last.")
-    training: Training | None = Field(None, description="How far the training is; kept until the next attempt tells.")
+    errors: tuple[JobError, ...] = Field((), description="The newest 10 errors, in the order of their times.")
+    training: Training | None = Field(
+        None, description="Progress of the training; kept until the next attempt reports its own."
+    )
 
     @property
     def is_finished(self) -> bool:
-        """Whether the job has ended for ever."""
+        """Whether the job is Succeeded or Failed, which never changes."""
         return self.phase is not None and self.phase.is_finished
 
     def condition(self, type_: ConditionType) -> Condition | None:
-        """The condition of this type, if it was ever set."""
+        """The condition of this type, if the status has it."""
         return next((c for c in self.conditions if c.type is type_), None)

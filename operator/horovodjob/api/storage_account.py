@@ -1,4 +1,4 @@
-"""Names that Azure Files and its CSI driver have given to their parts."""
+"""Names that Azure Files and its CSI driver define."""
 
 CSI_DRIVER = "file.csi.azure.com"
 PUBLIC_CLOUD = "core.windows.net"
@@ -8,10 +8,10 @@ SECRET_KEY = "azurestorageaccountkey"
 
 
 def files_host(account: str) -> str:
-    """Address of an account's shares in Azure's public cloud."""
+    """Address of the shares of an account in the public cloud of Azure."""
     return f"{account}.file.{PUBLIC_CLOUD}"
 
 
 def key_secret_name(account: str) -> str:
-    """Name of the Secret with an account's key, as the CSI driver names it by default."""
+    """Default name of the Secret with the key of an account, as the CSI driver defines it."""
     return f"azure-storage-account-{account}-secret"
