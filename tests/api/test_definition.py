@@ -57,8 +57,8 @@ def test_an_example_is_a_valid_job(api: Api, example: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("runPolicy", ("How the job starts, restarts and ends.", "backoffLimit", "Restarts after a failure")),
-        ("worker.template", ("A PodTemplate", "null removes a field")),
+        ("runPolicy", ("How the job starts, restarts and ends.", "backoffLimit", "Number of restarts after failures")),
+        ("worker.template", ("A pod template", "null removes a field")),
         ("volumes.persistentVolumeClaim", ("those of persistentVolumeClaim in a pod",)),
     ],
 )

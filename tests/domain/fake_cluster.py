@@ -1,4 +1,4 @@
-"""Worlds for tests of decisions: jobs, pods and a small model of what a cluster does with a plan."""
+"""A fake cluster for tests of the domain: a job, its pods, and a model of how a cluster carries out a plan."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -20,24 +20,24 @@ UID = "5e7c1f0a-0000-4000-8000-000000000001"
 
 
 def training_job(name: str = "cifar", *, status: HorovodJobStatus | None = None, **spec: Any) -> HorovodJob:
-    """A CPU job of two workers; `spec` in the words of the API."""
-    wish: dict[str, Any] = {"image": "trainer", "command": ["train"], "worker": {"replicas": 2, "gpus": 0}}
+    """A CPU job of two workers; `spec` has the field names of the API."""
+    defaults: dict[str, Any] = {"image": "trainer", "command": ["train"], "worker": {"replicas": 2, "gpus": 0}}
     return HorovodJob(
         metadata=Metadata(name=name, namespace="team", uid=UID, creation_timestamp=NOON),
-        spec=HorovodJobSpec.model_validate(wish | spec),
+        spec=HorovodJobSpec.model_validate(defaults | spec),
         status=status or HorovodJobStatus(),
     )
 
 
 @dataclass
 class FakeCluster:
-    """A job and its pods; plans are carried out at once, and the test plays scheduler and kubelet."""
+    """A job and its pods. Plans take effect at once; the test acts as scheduler and kubelet."""
 
     job: HorovodJob
     now: datetime = NOON
     pods: dict[str, Pod] = field(default_factory=dict)
     statuses: list[HorovodJobStatus] = field(default_factory=list)
-    made: int = 0
+    created_pods: int = 0
 
     @property
     def observed(self) -> Observed:
@@ -48,13 +48,13 @@ class FakeCluster:
         return self.job.status
 
     def reconcile(self, *, die_after: int | None = None) -> None:
-        """Passes until nothing changes, or until the operator dies after so many writes."""
+        """Runs passes until nothing changes, or until the operator dies after this number of writes."""
         writes = [die_after if die_after is not None else 10_000]
         for _ in range(20):
             outcome = self._report(writes)
-            if writes[0] <= 0 or not self._carry_out(plan_for(self.job, self.observed, outcome, now=self.now), writes):
+            if writes[0] <= 0 or not self._apply(plan_for(self.job, self.observed, outcome, now=self.now), writes):
                 return
-        raise AssertionError(f"passes never settle: {self.status}")
+        raise AssertionError(f"the passes reach no stable state: {self.status}")
 
     def _report(self, writes: list[int]) -> Outcome | None:
         for _ in range(10):
@@ -64,9 +64,9 @@ class FakeCluster:
             writes[0] -= 1
             self.statuses.append(status)
             self.job = self.job.model_copy(update={"status": status})
-        raise AssertionError(f"the status never settles: {self.status}")
+        raise AssertionError(f"the status reaches no stable state: {self.status}")
 
-    def _carry_out(self, plan: Plan, writes: list[int]) -> bool:
+    def _apply(self, plan: Plan, writes: list[int]) -> bool:
         """Whether the plan changed anything."""
         before = dict(self.pods)
         for effect in self._effects(plan):
@@ -96,11 +96,11 @@ class FakeCluster:
     def _create(self, role: Role, index: int, plan: Plan) -> None:
         name = names.launcher_name(self.job) if role is Role.LAUNCHER else names.worker_name(self.job, index)
         assert name not in self.pods, f"{name} is created twice"
-        self.made += 1
-        uid, attempt = f"uid-{self.made}", self.status.attempt
+        self.created_pods += 1
+        uid, attempt = f"uid-{self.created_pods}", self.status.attempt
         gang, hosts = self.job.spec.scheduling.gang, plan.hosts if role is Role.LAUNCHER else ""
-        made = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now, gang=gang)
-        self.pods[name] = replace(made, spec_hash=plan.spec_hash)
+        pod = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now, gang=gang)
+        self.pods[name] = replace(pod, spec_hash=plan.spec_hash)
 
     def _delete(self, pod: Pod) -> None:
         self.update_pod(pod.name, is_terminating=True)
@@ -111,12 +111,12 @@ class FakeCluster:
         self.edit_spec(run_policy=spec.run_policy.model_copy(update=policy))
 
     def scale(self, replicas: int) -> None:
-        """The user wants another number of workers."""
+        """The user changes the number of workers."""
         spec = self.job.spec
         self.edit_spec(worker=spec.worker.model_copy(update={"replicas": replicas}))
 
     def edit_spec(self, **fields: Any) -> None:
-        """The API server stores other values of these fields of the spec."""
+        """The user changes fields of the spec."""
         metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
         spec = self.job.spec.model_copy(update=fields)
         self.job = self.job.model_copy(update={"metadata": metadata, "spec": spec})
@@ -125,7 +125,7 @@ class FakeCluster:
         self.pods[name] = replace(self.pods[name], **facts)
 
     def remove_terminating_pods(self) -> None:
-        """Pods being deleted are gone."""
+        """Terminating pods are deleted."""
         self.pods = {name: pod for name, pod in self.pods.items() if not pod.is_terminating}
 
     def schedule_pods(self, at_most: int = 1000) -> None:

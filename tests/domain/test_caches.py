@@ -17,7 +17,7 @@ def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:
     return raw, owned
 
 
-def test_a_pod_whose_deletion_was_seen_before_its_creation_was_answered_stays_forgotten() -> None:
+def test_a_pod_deleted_before_its_creation_is_answered_stays_deleted() -> None:
     caches = Caches()
     raw, owned = stored_worker("first")
     caches.pod_seen(raw)
@@ -36,7 +36,7 @@ def test_a_pod_that_was_created_while_the_pods_were_listed_stays_known() -> None
     assert caches.pods == {}
 
 
-def test_a_list_of_jobs_makes_the_missing_ones_forgotten() -> None:
+def test_a_list_of_jobs_removes_the_missing_jobs() -> None:
     kept, gone = training_job("kept"), training_job("gone")
     gone = gone.model_copy(update={"metadata": gone.metadata.model_copy(update={"uid": "gone"})})
     caches = Caches(jobs={job.key: Record(job, 1) for job in (kept, gone)})

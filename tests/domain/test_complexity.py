@@ -64,7 +64,7 @@ def elastic_and_gone(workers: int) -> FakeCluster:
 
 
 @pytest.mark.parametrize("situation", [starting, launched, failed, elastic_and_gone])
-def test_eight_times_the_workers_are_eight_times_the_work(situation: Callable[[int], FakeCluster]) -> None:
+def test_a_pass_takes_linear_time_in_the_number_of_workers(situation: Callable[[int], FakeCluster]) -> None:
     def work(workers: int) -> int:
         cluster = situation(workers)
         job, observed = cluster.job, cluster.observed

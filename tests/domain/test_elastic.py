@@ -1,4 +1,4 @@
-"""Jobs whose workers come and go: worlds in, statuses, hosts and pods out."""
+"""Elastic jobs: statuses, hosts and pods when workers join, leave and are lost."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,7 +47,7 @@ def running() -> FakeCluster:
     return cluster
 
 
-def test_it_grows_while_it_runs(running: FakeCluster) -> None:
+def test_an_elastic_job_gets_more_workers_while_it_runs(running: FakeCluster) -> None:
     before = running.status
     running.scale(3)
     running.reconcile()
@@ -60,7 +60,7 @@ def test_it_grows_while_it_runs(running: FakeCluster) -> None:
     assert resized == ["worker.replicas is 3, was 2"]
 
 
-def test_it_shrinks_from_its_end_and_the_ranks_hear_of_it_first(running: FakeCluster) -> None:
+def test_scaling_down_publishes_the_hosts_before_it_deletes_the_last_workers(running: FakeCluster) -> None:
     running.scale(1)
     outcome = next_status(running.job, running.observed, now=running.now)[1]
     first = plan_for(running.job, running.observed, outcome, now=running.now)
@@ -75,7 +75,7 @@ def test_it_shrinks_from_its_end_and_the_ranks_hear_of_it_first(running: FakeClu
 
 
 @pytest.mark.parametrize("how", ["deleted", "gone", "evicted"])
-def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running: FakeCluster, how: str) -> None:
+def test_a_disrupted_worker_is_replaced_at_once_and_the_ranks_continue(running: FakeCluster, how: str) -> None:
     name = "cifar-worker-1"
     if how == "evicted":
         running.update_pod(
@@ -100,7 +100,7 @@ def test_a_worker_that_is_taken_is_replaced_at_once_and_the_ranks_go_on(running:
     assert status.preemptions == 1
 
 
-def test_a_worker_that_is_gone_right_after_it_was_seen_to_go_is_lost_once(running: FakeCluster) -> None:
+def test_a_terminating_worker_that_disappears_is_reported_once(running: FakeCluster) -> None:
     running.update_pod("cifar-worker-1", is_terminating=True)
     status, _ = next_status(running.job, running.observed, now=running.now)
     running.job = running.job.model_copy(update={"status": status})
@@ -109,7 +109,7 @@ def test_a_worker_that_is_gone_right_after_it_was_seen_to_go_is_lost_once(runnin
     assert (len(running.status.errors), running.status.preemptions) == (1, 1)
 
 
-def test_a_worker_whose_eviction_and_absence_are_seen_at_once_is_evicted_and_lost_once(running: FakeCluster) -> None:
+def test_a_worker_whose_eviction_and_absence_are_observed_together_is_reported_once(running: FakeCluster) -> None:
     pod = replace(running.pods.pop("cifar-worker-1"), disruption="EvictionByEvictionAPI", is_terminating=True)
     for _ in range(2):
         status, _ = next_status(running.job, replace(running.observed, deleted_pods=(pod,)), now=running.now)
@@ -149,7 +149,7 @@ def test_a_worker_that_ends_by_itself_is_replaced_after_a_growing_delay(running:
     assert (running.status.phase, running.status.preemptions, running.status.restarts) == (Phase.RUNNING, 0, 0)
 
 
-def test_more_losses_at_once_than_a_status_holds_settle() -> None:
+def test_more_simultaneous_losses_than_a_status_contains_reach_a_stable_status() -> None:
     cluster = FakeCluster(training_job(worker={"replicas": 14, "gpus": 0}, elastic={}))
     cluster.start()
     for index in range(1, 14):
@@ -161,7 +161,7 @@ def test_more_losses_at_once_than_a_status_holds_settle() -> None:
     assert (cluster.status.phase, len(workers(cluster))) == (Phase.RUNNING, 14)
 
 
-def test_it_starts_with_fewer_when_there_are_no_nodes_for_the_others() -> None:
+def test_an_elastic_job_starts_with_fewer_workers_when_nodes_are_missing() -> None:
     cluster = an_elastic_job(replicas=3, least=2)
     cluster.reconcile()
     for name in ("cifar-worker-0", "cifar-worker-1", LAUNCHER):
@@ -179,7 +179,7 @@ def test_it_starts_with_fewer_when_there_are_no_nodes_for_the_others() -> None:
     assert hosts(cluster) == addresses(cluster, 0, 1, 2)
 
 
-def test_it_waits_for_nodes_while_it_has_fewer_than_its_least() -> None:
+def test_an_elastic_job_waits_for_nodes_below_its_minimum() -> None:
     cluster = an_elastic_job(replicas=3, least=2, scheduling={"timeoutSeconds": 60})
     cluster.reconcile()
     cluster.update_pod(LAUNCHER, node="node1", address="10.1.0.1")
@@ -194,7 +194,7 @@ def test_it_waits_for_nodes_while_it_has_fewer_than_its_least() -> None:
 
 
 @pytest.mark.parametrize(("policy", "phase"), [("Restart", Phase.RESTARTING), ("Fail", Phase.FAILED)])
-def test_below_its_least_it_waits_for_the_timeout_and_not_longer(policy: str, phase: Phase) -> None:
+def test_an_elastic_job_below_its_minimum_fails_after_the_timeout(policy: str, phase: Phase) -> None:
     cluster = an_elastic_job(least=2, scheduling={"timeoutSeconds": 60}, runPolicy={"onWorkerLoss": policy})
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True)
@@ -230,7 +230,7 @@ def test_a_worker_in_time_ends_the_wait() -> None:
     assert condition(cluster, ConditionType.PREPARED).status == "True"
 
 
-def test_a_refused_worker_costs_the_others_nothing(running: FakeCluster) -> None:
+def test_a_refused_worker_does_not_affect_the_other_workers(running: FakeCluster) -> None:
     running.scale(3)
     retry_at = running.now.replace(second=30)
     refusal = Refusal(Reason.WAITING_FOR_NODES, "exceeded quota: pods=3", retry_at)
@@ -246,7 +246,7 @@ def test_a_refused_worker_costs_the_others_nothing(running: FakeCluster) -> None
     assert later.create_workers == (2,)
 
 
-def test_the_launchers_end_is_the_attempts_end(running: FakeCluster) -> None:
+def test_the_end_of_the_launcher_ends_the_attempt(running: FakeCluster) -> None:
     running.end_container(LAUNCHER, 7)
     running.wait(3)
     running.reconcile()

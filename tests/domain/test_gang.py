@@ -98,7 +98,7 @@ WORKERS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("what", WORKERS)
-def test_volcano_is_told_what_all_pods_request_together(what: str) -> None:
+def test_the_pod_group_of_volcano_has_the_requests_of_all_pods(what: str) -> None:
     worker, total = WORKERS[what]
     assert requests(worker={"replicas": 2, "gpus": 0, **worker}) == total
 
@@ -106,7 +106,7 @@ def test_volcano_is_told_what_all_pods_request_together(what: str) -> None:
 @pytest.mark.parametrize(
     ("gang", "size"), [("Native", {"schedulingPolicy": {"gang": {"minCount": 3}}}), ("Volcano", 3)]
 )
-def test_the_gang_of_an_elastic_job_is_what_it_needs_to_start(gang: str, size: Any) -> None:
+def test_the_gang_of_an_elastic_job_has_its_minimum_size(gang: str, size: Any) -> None:
     group = job_pod_group(training_job(scheduling={"gang": gang}, worker={"replicas": 8}, elastic={"minReplicas": 2}))
     assert group is not None
     assert size in (group["spec"], group["spec"].get("minMember"))
@@ -126,7 +126,7 @@ def test_a_launcher_that_hosts_ranks_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("gang", GANGS)
-def test_a_pod_shows_whose_group_it_is_in(gang: str) -> None:
+def test_the_kind_of_group_follows_from_a_pod(gang: str) -> None:
     job = training_job(scheduling={"gang": gang})
     seen = owned_pod(worker_pod(job, 0, 1, "") | {"status": {}} | {"metadata": _metadata(job)})
     assert seen is not None
@@ -138,7 +138,7 @@ def _metadata(job: Any) -> Any:
 
 
 @pytest.mark.parametrize("gang", GANGS)
-def test_a_gang_that_waits_for_nodes_may_wait_for_ever(gang: str) -> None:
+def test_a_gang_without_a_scheduled_pod_has_no_timeout(gang: str) -> None:
     cluster = a_gang(gang)
     cluster.reconcile()
     cluster.wait(10_000)
@@ -153,7 +153,7 @@ def _finding(cluster: FakeCluster) -> Any:
     return next_status(cluster.job, cluster.observed, now=cluster.now)[1]
 
 
-def test_a_gang_of_which_some_are_placed_has_its_time_from_then_on() -> None:
+def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
     cluster = a_gang()
     cluster.reconcile()
     cluster.wait(10_000)
@@ -166,7 +166,7 @@ def test_a_gang_of_which_some_are_placed_has_its_time_from_then_on() -> None:
     assert (cluster.status.errors[-1].reason, cluster.status.attempt) == ("SchedulingTimeout", 2)
 
 
-def test_workers_that_an_attempt_keeps_are_not_held_for_ever() -> None:
+def test_workers_that_an_attempt_keeps_are_subject_to_the_timeout() -> None:
     cluster = a_gang()
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True)
@@ -180,7 +180,7 @@ def test_workers_that_an_attempt_keeps_are_not_held_for_ever() -> None:
     assert all(pod.is_terminating for pod in cluster.pods.values())
 
 
-def test_a_new_gang_waits_until_the_old_one_has_gone() -> None:
+def test_a_new_gang_waits_until_the_pods_of_the_old_one_are_deleted() -> None:
     cluster = a_gang()
     cluster.start()
     cluster.edit_run_policy(suspend=True)
@@ -194,7 +194,7 @@ def test_a_new_gang_waits_until_the_old_one_has_gone() -> None:
     assert len(cluster.pods) == 3
 
 
-def test_a_gang_waits_for_the_pods_of_an_earlier_job_of_the_name() -> None:
+def test_a_gang_waits_for_the_pods_of_an_earlier_job_with_the_same_name() -> None:
     cluster = a_gang()
     cluster.reconcile()
     strangers = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
@@ -204,7 +204,7 @@ def test_a_gang_waits_for_the_pods_of_an_earlier_job_of_the_name() -> None:
 
 @pytest.mark.parametrize("gang", GANGS)
 @pytest.mark.parametrize("policy", ["suspend", "terminate"])
-def test_the_group_goes_with_the_pods(gang: str, policy: str) -> None:
+def test_the_group_is_deleted_with_the_pods(gang: str, policy: str) -> None:
     cluster = a_gang(gang)
     cluster.start()
     cluster.edit_run_policy(**{policy: True})
@@ -216,7 +216,7 @@ def test_the_group_goes_with_the_pods(gang: str, policy: str) -> None:
     assert plan_for(cluster.job, cluster.observed, _finding(cluster), now=cluster.now).delete_pod_groups == set()
 
 
-def test_the_group_goes_when_the_job_has_succeeded() -> None:
+def test_the_group_is_deleted_when_the_job_has_succeeded() -> None:
     cluster = a_gang()
     cluster.start()
     cluster.end_container("cifar-launcher", 0)
@@ -228,7 +228,7 @@ def test_the_group_goes_when_the_job_has_succeeded() -> None:
     assert plan_for(cluster.job, cluster.observed, None, now=cluster.now).delete_pod_groups == set()
 
 
-def test_a_group_goes_although_the_job_is_to_have_another_or_none() -> None:
+def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
     cluster = a_gang("Volcano")
     cluster.start()
     cluster.edit_run_policy(suspend=True)
@@ -240,7 +240,7 @@ def test_a_group_goes_although_the_job_is_to_have_another_or_none() -> None:
     assert plan.delete_pod_groups == {Gang.VOLCANO}
 
 
-def test_words_about_nodes_are_shown_before_those_about_the_gang() -> None:
+def test_messages_about_nodes_precede_messages_about_the_gang() -> None:
     cluster = a_gang()
     cluster.reconcile()
     cluster.update_pod("cifar-launcher", unschedulable_message="waiting for minCount pods from a gang to be scheduled")

@@ -1,4 +1,4 @@
-"""A job's turns, one fact a test: worlds in, statuses out."""
+"""The lifecycle of a job: the status in each state of the cluster."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -43,14 +43,14 @@ def fail_once(cluster: FakeCluster) -> None:
     cluster.reconcile()
 
 
-def test_a_good_job_goes_through_four_phases(running: FakeCluster) -> None:
+def test_a_successful_job_has_four_phases(running: FakeCluster) -> None:
     running.end_container("cifar-launcher", 0)
     running.reconcile()
     assert phases(running) == [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED]
     assert running.status.exit_code == 0
 
 
-def test_the_launcher_learns_its_hosts_when_every_worker_has_an_address() -> None:
+def test_hosts_are_published_when_every_worker_has_an_address() -> None:
     cluster = FakeCluster(training_job(worker={"replicas": 2, "gpus": 0, "slots": 3}))
     cluster.reconcile()
     cluster.update_pod("cifar-worker-1", node="n", address="10.0.0.9")
@@ -80,7 +80,7 @@ def test_a_launcher_that_hosts_ranks_is_replica_0(replicas: int) -> None:
     assert cluster.status.workers_ready == f"{replicas}/{replicas}"
 
 
-def test_workers_go_and_the_launcher_stays_when_the_job_has_succeeded(running: FakeCluster) -> None:
+def test_workers_are_deleted_and_the_launcher_stays_when_the_job_has_succeeded(running: FakeCluster) -> None:
     running.end_container("cifar-launcher", 0)
     running.reconcile()
     running.remove_terminating_pods()
@@ -88,7 +88,7 @@ def test_workers_go_and_the_launcher_stays_when_the_job_has_succeeded(running: F
 
 
 @pytest.mark.parametrize(("policy", "left"), [("All", 0), ("None", 3)])
-def test_clean_pod_policy_says_what_stays(policy: str, left: int) -> None:
+def test_clean_pod_policy_selects_the_pods_to_delete(policy: str, left: int) -> None:
     cluster = FakeCluster(training_job(runPolicy={"cleanPodPolicy": policy}))
     cluster.start()
     cluster.end_container("cifar-launcher", 0)
@@ -97,7 +97,7 @@ def test_clean_pod_policy_says_what_stays(policy: str, left: int) -> None:
     assert len(cluster.pods) == left
 
 
-def test_a_finished_job_stays_finished_after_its_pods_are_gone(running: FakeCluster) -> None:
+def test_a_finished_job_stays_finished_after_its_pods_are_deleted(running: FakeCluster) -> None:
     running.end_container("cifar-launcher", 0)
     running.reconcile()
     final = running.status
@@ -107,7 +107,7 @@ def test_a_finished_job_stays_finished_after_its_pods_are_gone(running: FakeClus
     assert running.status == final
 
 
-def test_a_finished_job_has_seen_a_change_of_its_spec(running: FakeCluster) -> None:
+def test_the_observed_generation_of_a_finished_job_follows_its_spec(running: FakeCluster) -> None:
     running.end_container("cifar-launcher", 0)
     running.reconcile()
     final = running.status
@@ -129,7 +129,7 @@ def test_a_failed_rank_restarts_the_job_after_ten_seconds(running: FakeCluster) 
     assert running.pods["cifar-launcher"].attempt == 2
 
 
-def test_a_restart_keeps_healthy_workers_and_tells_the_new_launcher_its_hosts_at_once(running: FakeCluster) -> None:
+def test_a_restart_keeps_healthy_workers_and_publishes_hosts_at_once(running: FakeCluster) -> None:
     workers = {name: pod.uid for name, pod in running.pods.items() if "worker" in name}
     fail_once(running)
     running.remove_terminating_pods()
@@ -139,7 +139,7 @@ def test_a_restart_keeps_healthy_workers_and_tells_the_new_launcher_its_hosts_at
     assert running.pods["cifar-launcher"].hosts.count("slots=1") == 2
 
 
-def test_the_job_fails_when_its_restarts_are_used_up() -> None:
+def test_the_job_fails_at_its_backoff_limit() -> None:
     cluster = FakeCluster(training_job(runPolicy={"backoffLimit": 1}))
     cluster.start()
     fail_once(cluster)
@@ -155,7 +155,7 @@ def test_the_job_fails_when_its_restarts_are_used_up() -> None:
     assert failed.reason == Reason.BACKOFF_LIMIT_EXCEEDED
 
 
-def test_a_deleted_worker_is_replaced_and_does_not_use_up_a_restart(running: FakeCluster) -> None:
+def test_a_deleted_worker_is_replaced_and_does_not_count_as_a_restart(running: FakeCluster) -> None:
     kept = running.pods["cifar-worker-0"].uid
     running.update_pod("cifar-worker-1", is_terminating=True)
     running.reconcile()
@@ -168,7 +168,7 @@ def test_a_deleted_worker_is_replaced_and_does_not_use_up_a_restart(running: Fak
     assert running.pods["cifar-worker-0"].uid == kept
 
 
-def test_a_worker_deleted_before_the_hosts_are_published_is_simply_made_again() -> None:
+def test_a_worker_deleted_before_the_hosts_are_published_is_created_again() -> None:
     cluster = FakeCluster(training_job())
     cluster.reconcile()
     del cluster.pods["cifar-worker-1"]
@@ -177,7 +177,7 @@ def test_a_worker_deleted_before_the_hosts_are_published_is_simply_made_again() 
     assert cluster.status.attempt == 1
 
 
-def test_the_worker_that_ran_out_of_memory_is_named_even_if_the_launcher_fails_first(running: FakeCluster) -> None:
+def test_a_worker_out_of_memory_is_the_reason_even_if_the_launcher_fails_first(running: FakeCluster) -> None:
     running.end_container("cifar-launcher", 137)
     running.reconcile()
     running.wait(9)
@@ -208,7 +208,7 @@ def test_the_worker_that_ran_out_of_memory_is_named_even_if_the_launcher_fails_f
     ],
     ids=["memory", "killed", "launcher", "logs in JSON", "feigned", "silent", "long"],
 )
-def test_an_error_says_what_happened_and_what_the_container_said_at_last(
+def test_an_error_contains_its_cause_and_the_last_lines_of_the_log(
     running: FakeCluster, pod: str, reason: str, said: str, happened: str
 ) -> None:
     running.end_container(pod, 137, reason, said)
@@ -233,7 +233,7 @@ def test_an_evicted_worker_counts_as_a_preemption(running: FakeCluster) -> None:
     ("pod", "reason", "who"),
     [("cifar-worker-1", Reason.WORKER_LOST, "worker 1"), ("cifar-launcher", Reason.LAUNCHER_FAILED, "the launcher")],
 )
-def test_a_pod_that_is_evicted_for_its_own_use_of_storage_has_failed(
+def test_a_pod_that_exceeds_its_own_storage_limit_has_failed(
     running: FakeCluster, pod: str, reason: Reason, who: str
 ) -> None:
     words = 'Usage of EmptyDir volume "scratch" exceeds the limit "10Mi".'
@@ -248,7 +248,7 @@ def test_a_pod_that_is_evicted_for_its_own_use_of_storage_has_failed(
     "reason", ["UnexpectedAdmissionError", "OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity", "NodeShutdown"]
 )
 @pytest.mark.parametrize("role", ["worker-1", "launcher"])
-def test_a_pod_that_its_kubelet_rejects_counts_as_a_preemption(running: FakeCluster, role: str, reason: str) -> None:
+def test_a_pod_that_the_kubelet_rejects_counts_as_a_preemption(running: FakeCluster, role: str, reason: str) -> None:
     running.update_pod(f"cifar-{role}", phase="Failed", reason=reason, message="Pod was rejected: no room")
     running.reconcile()
     error = running.status.errors[-1]
@@ -272,7 +272,7 @@ def test_a_worker_that_ends_with_its_node_counts_as_a_preemption(running: FakeCl
     assert (running.status.preemptions, running.status.restarts) == (1, 0)
 
 
-def test_a_worker_whose_node_is_gone_is_told_as_such(running: FakeCluster) -> None:
+def test_a_worker_on_a_deleted_node_is_reported_as_such(running: FakeCluster) -> None:
     running.update_pod("cifar-worker-0", phase="Failed", disruption="DeletionByPodGC", is_terminating=True)
     running.reconcile()
     error = running.status.errors[-1]
@@ -283,7 +283,7 @@ def test_a_worker_whose_node_is_gone_is_told_as_such(running: FakeCluster) -> No
 @pytest.mark.parametrize(
     ("role", "reason"), [("worker-0", Reason.NODE_LOST), ("launcher", Reason.NODE_LOST), ("worker-1", Reason.EVICTED)]
 )
-def test_a_pod_whose_end_and_absence_are_seen_at_once_is_told_with_what_took_it(
+def test_the_cause_of_a_deletion_is_reported_when_the_pod_is_already_absent(
     running: FakeCluster, role: str, reason: Reason
 ) -> None:
     disruption = "DeletionByPodGC" if reason is Reason.NODE_LOST else "EvictionByEvictionAPI"
@@ -305,7 +305,7 @@ def message_of(cluster: FakeCluster) -> str:
     return ready.message if ready else ""
 
 
-def test_a_pod_that_its_node_does_not_end_is_told_with_what_to_do(running: FakeCluster) -> None:
+def test_a_pod_that_its_node_does_not_stop_is_reported_with_a_remedy(running: FakeCluster) -> None:
     leaves_at = NOON + timedelta(seconds=30)
     running.update_pod(
         "cifar-worker-1", is_terminating=True, deletion_timestamp=leaves_at, disruption="DeletionByTaintManager"
@@ -328,7 +328,7 @@ def test_a_pod_that_its_node_does_not_end_is_told_with_what_to_do(running: FakeC
     assert (running.status.phase, running.status.attempt, running.status.preemptions) == (Phase.RUNNING, 2, 1)
 
 
-def test_a_pod_that_never_goes_does_not_hold_the_nodes_of_the_others_for_ever(running: FakeCluster) -> None:
+def test_a_pod_that_never_terminates_does_not_keep_the_nodes_of_the_others(running: FakeCluster) -> None:
     running.update_pod("cifar-worker-1", is_terminating=True, deletion_timestamp=NOON + timedelta(seconds=30))
     running.reconcile()
     running.pods = {name: pod for name, pod in running.pods.items() if pod.deletion_timestamp or not pod.is_terminating}
@@ -342,7 +342,7 @@ def test_a_pod_that_never_goes_does_not_hold_the_nodes_of_the_others_for_ever(ru
     assert all(pod.is_terminating for pod in running.pods.values())
 
 
-def test_a_pod_of_an_earlier_job_that_its_node_does_not_end_is_told_too() -> None:
+def test_a_pod_of_an_earlier_job_that_its_node_does_not_stop_is_reported_too() -> None:
     cluster = FakeCluster(training_job())
     old = Pod("cifar-worker-1", "old", Role.WORKER, 1, node="node1", is_terminating=True, deletion_timestamp=NOON)
     cluster.reconcile()
@@ -352,7 +352,7 @@ def test_a_pod_of_an_earlier_job_that_its_node_does_not_end_is_told_too() -> Non
     assert status.conditions[0].message == WORDS.replace("12:00:30Z", "12:00:00Z")
 
 
-def test_an_elastic_job_says_so_while_it_goes_on() -> None:
+def test_an_elastic_job_reports_an_overdue_pod_while_it_continues() -> None:
     cluster = FakeCluster(training_job(elastic={"minReplicas": 1}))
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True, deletion_timestamp=NOON)
@@ -364,7 +364,7 @@ def test_an_elastic_job_says_so_while_it_goes_on() -> None:
     assert running.message == f"up to 1 rank run on 1 worker of 2; {WORDS.replace('12:00:30Z', '12:00:00Z')}"
 
 
-def test_a_start_script_tells_its_reason_itself(running: FakeCluster) -> None:
+def test_a_start_script_sets_its_reason(running: FakeCluster) -> None:
     running.end_container(
         "cifar-launcher", 1, "Error", '{"reason":"SshUnavailable","message":"worker 10.0.0.2 did not answer"}'
     )
@@ -373,7 +373,7 @@ def test_a_start_script_tells_its_reason_itself(running: FakeCluster) -> None:
     assert running.status.errors[-1].reason == Reason.SSH_UNAVAILABLE
 
 
-def test_suspending_takes_all_pods_and_resuming_starts_anew(running: FakeCluster) -> None:
+def test_suspending_deletes_all_pods_and_resuming_starts_again(running: FakeCluster) -> None:
     running.edit_run_policy(suspend=True)
     running.reconcile()
     running.remove_terminating_pods()
@@ -420,7 +420,7 @@ def test_a_job_has_one_deadline_however_often_it_is_suspended() -> None:
     assert cluster.status.conditions[0].reason == Reason.DEADLINE_EXCEEDED
 
 
-def test_a_job_that_was_suspended_when_its_time_was_over_gets_no_pods_again() -> None:
+def test_a_job_suspended_at_its_deadline_gets_no_pods_again() -> None:
     cluster = FakeCluster(training_job(runPolicy={"activeDeadlineSeconds": 60}))
     cluster.start()
     cluster.edit_run_policy(suspend=True)
@@ -433,7 +433,7 @@ def test_a_job_that_was_suspended_when_its_time_was_over_gets_no_pods_again() ->
     assert not cluster.pods
 
 
-def test_a_job_that_is_told_to_end_ends_from_every_phase_and_keeps_its_launcher(running: FakeCluster) -> None:
+def test_a_terminated_job_ends_from_every_phase_and_keeps_its_launcher(running: FakeCluster) -> None:
     running.edit_run_policy(terminate=True)
     running.reconcile()
     assert phase_of(running) is Phase.TERMINATING
@@ -447,18 +447,18 @@ def test_a_job_that_is_told_to_end_ends_from_every_phase_and_keeps_its_launcher(
     assert (running.status.exit_code, set(running.pods)) == (143, {"cifar-launcher"})
 
 
-def test_a_suspended_job_that_is_told_to_end_has_never_begun() -> None:
+def test_a_terminated_suspended_job_has_no_start_time() -> None:
     cluster = FakeCluster(training_job(runPolicy={"suspend": True}))
     cluster.reconcile()
     cluster.edit_run_policy(terminate=True)
     cluster.reconcile()
     assert phases(cluster) == [Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED]
-    assert (cluster.status.start_time, cluster.made) == (None, 0)
+    assert (cluster.status.start_time, cluster.created_pods) == (None, 0)
     told = [event.reason for event in events_between(cluster.job, cluster.statuses[0], cluster.statuses[1])]
     assert told == []
 
 
-def test_a_worker_that_is_lost_can_be_the_end() -> None:
+def test_a_lost_worker_fails_the_job_if_the_policy_is_fail() -> None:
     cluster = FakeCluster(training_job(runPolicy={"onWorkerLoss": "Fail"}))
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True)
@@ -470,7 +470,7 @@ def test_a_worker_that_is_lost_can_be_the_end() -> None:
     assert cluster.status.errors[-1].pod == "cifar-worker-1"
 
 
-def test_a_lost_launcher_is_no_lost_worker() -> None:
+def test_a_lost_launcher_does_not_count_as_a_lost_worker() -> None:
     cluster = FakeCluster(training_job(runPolicy={"onWorkerLoss": "Fail"}))
     cluster.start()
     cluster.update_pod("cifar-launcher", is_terminating=True)
@@ -484,7 +484,7 @@ def half_placed(cluster: FakeCluster) -> None:
     cluster.reconcile()
 
 
-def test_pods_that_do_not_all_get_a_node_are_all_released_and_made_again_later() -> None:
+def test_pods_that_are_not_all_scheduled_are_deleted_and_created_again_later() -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
     half_placed(cluster)
     cluster.wait(59)
@@ -508,7 +508,7 @@ def test_pods_that_do_not_all_get_a_node_are_all_released_and_made_again_later()
     assert (phase_of(cluster), cluster.status.attempt) == (Phase.RUNNING, 2)
 
 
-def test_the_delay_after_a_release_grows_and_differs_from_job_to_job() -> None:
+def test_the_requeue_delay_increases_and_differs_between_jobs() -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
     delays = []
     for _ in range(4):
@@ -525,7 +525,7 @@ def test_the_delay_after_a_release_grows_and_differs_from_job_to_job() -> None:
     assert requeue_at(other) != requeue_at(cluster.job)
 
 
-def test_time_that_a_job_ran_is_not_time_that_it_waited_for_nodes() -> None:
+def test_running_time_does_not_count_for_the_scheduling_timeout() -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
     cluster.reconcile()
     cluster.schedule_pods()
@@ -543,7 +543,7 @@ def test_time_that_a_job_ran_is_not_time_that_it_waited_for_nodes() -> None:
     assert cluster.status.attempt == 2
 
 
-def test_a_finished_job_is_deleted_when_its_time_is_over(running: FakeCluster) -> None:
+def test_a_finished_job_is_deleted_after_its_ttl(running: FakeCluster) -> None:
     running.edit_run_policy(ttl_seconds_after_finished=60)
     running.end_container("cifar-launcher", 0)
     running.reconcile()
@@ -554,7 +554,7 @@ def test_a_finished_job_is_deleted_when_its_time_is_over(running: FakeCluster) -
     assert plan_for(running.job, running.observed, None, now=ended + timedelta(seconds=60)).delete_job
 
 
-def test_a_deadline_that_passes_during_a_pass_is_looked_at_again_at_once() -> None:
+def test_a_deadline_that_passes_during_a_pass_causes_another_pass_at_once() -> None:
     cluster = FakeCluster(training_job(runPolicy={"activeDeadlineSeconds": 60}))
     cluster.start()
     status, outcome = next_status(cluster.job, cluster.observed, now=NOON + timedelta(seconds=59))
@@ -563,7 +563,7 @@ def test_a_deadline_that_passes_during_a_pass_is_looked_at_again_at_once() -> No
     assert plan.requeue_at == NOON + timedelta(seconds=60)
 
 
-def test_an_image_that_cannot_be_pulled_is_a_reason_not_silence() -> None:
+def test_an_image_that_cannot_be_pulled_is_reported() -> None:
     cluster = FakeCluster(training_job())
     cluster.reconcile()
     cluster.schedule_pods()
@@ -578,7 +578,7 @@ def test_an_image_that_cannot_be_pulled_is_a_reason_not_silence() -> None:
     assert len(cluster.status.errors) == 1
 
 
-def test_a_job_that_cannot_pull_its_image_gives_its_nodes_back_and_tries_again() -> None:
+def test_a_job_that_cannot_pull_its_image_frees_its_nodes_and_tries_again() -> None:
     cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
     cluster.reconcile()
     cluster.schedule_pods()
@@ -599,7 +599,7 @@ def test_a_job_that_cannot_pull_its_image_gives_its_nodes_back_and_tries_again()
     assert (phase_of(cluster), cluster.status.attempt, cluster.status.restarts) == (Phase.RUNNING, 2, 0)
 
 
-def test_a_root_image_under_restricted_is_told_which_field_helps() -> None:
+def test_an_image_that_runs_as_root_is_reported_with_the_field_that_helps() -> None:
     cluster = FakeCluster(training_job())
     cluster.reconcile()
     words = "container has runAsNonRoot and image will run as root"
@@ -613,7 +613,7 @@ def test_a_root_image_under_restricted_is_told_which_field_helps() -> None:
     assert "spec.podSecurity" in stalled.message
 
 
-def test_a_volume_that_cannot_be_mounted_is_told_until_the_pod_has_an_address() -> None:
+def test_a_failed_mount_is_reported_until_the_pod_has_an_address() -> None:
     cluster = FakeCluster(training_job())
     cluster.reconcile()
     for name in cluster.pods:
@@ -633,7 +633,7 @@ def test_a_volume_that_cannot_be_mounted_is_told_until_the_pod_has_an_address() 
     assert mended.status == "False"
 
 
-def test_the_schedulers_own_words_are_shown() -> None:
+def test_the_message_of_the_scheduler_is_reported() -> None:
     cluster = FakeCluster(training_job())
     cluster.reconcile()
     cluster.update_pod(
@@ -654,7 +654,7 @@ def test_a_sidecar_that_fails_is_not_mistaken_for_the_program(running: FakeClust
     assert running.status.errors[-1].container == "proxy"
 
 
-def test_counts_alone_are_not_worth_a_write_at_once() -> None:
+def test_changes_of_counts_alone_are_not_significant() -> None:
     cluster = FakeCluster(training_job())
     cluster.reconcile()
     cluster.schedule_pods()
@@ -687,7 +687,7 @@ def raw_launcher(*states: tuple[str, dict[str, Any]], phase: str = "Running") ->
     }
 
 
-def test_a_job_has_ended_with_its_own_container_while_a_sidecar_goes_on(running: FakeCluster) -> None:
+def test_a_job_has_finished_when_its_main_container_ends_while_a_sidecar_runs(running: FakeCluster) -> None:
     own = ("launcher", {"terminated": {"exitCode": 0, "reason": "Completed"}})
     seen = owned_pod(raw_launcher(own, ("proxy", {"running": {}})))
     assert seen is not None
@@ -702,7 +702,7 @@ def test_a_job_has_ended_with_its_own_container_while_a_sidecar_goes_on(running:
     assert running.pods["cifar-launcher"].is_stopping
 
 
-def test_a_worker_that_was_deleted_while_the_operator_was_away_was_not_evicted(running: FakeCluster) -> None:
+def test_a_worker_deleted_while_the_operator_was_down_is_not_reported_as_evicted(running: FakeCluster) -> None:
     running.end_container("cifar-worker-0", 143)
     running.update_pod("cifar-worker-0", is_terminating=True)
     running.reconcile()

@@ -48,7 +48,7 @@ things = st.recursive(
 
 
 @given(reports)
-def test_what_is_written_is_what_is_read_back(told: dict[str, Any]) -> None:
+def test_the_stored_report_equals_the_written_one(told: dict[str, Any]) -> None:
     """Else every pass would find the status changed, and write it again."""
     report = parse_report(json.dumps(told).encode())
     status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training)
@@ -84,7 +84,7 @@ def told(cluster: FakeCluster, attempt: int, progress: float) -> Training | None
     return status.training
 
 
-def test_only_the_present_attempt_moves_the_progress(running: FakeCluster) -> None:
+def test_only_the_current_attempt_changes_the_progress(running: FakeCluster) -> None:
     first = told(running, 1, 0.5)
     assert first is not None
     running.end_container("cifar-launcher", 1)
@@ -98,7 +98,7 @@ def test_only_the_present_attempt_moves_the_progress(running: FakeCluster) -> No
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_reports_are_taken_while_the_attempt_runs(running: FakeCluster, phase: Phase) -> None:
+def test_reports_are_accepted_while_the_attempt_runs(running: FakeCluster, phase: Phase) -> None:
     status = running.status.model_copy(update={"phase": phase})
     job = running.job.model_copy(update={"status": status})
     assert is_current(job, ProgressReport(attempt=1, progress=0)) is (phase in (Phase.STARTING, Phase.RUNNING))
@@ -116,7 +116,7 @@ def test_reports_are_taken_while_the_attempt_runs(running: FakeCluster, phase: P
         ({"phase": "Failed"}, False),
     ],
 )
-def test_only_where_rank_0_is_can_report(running: FakeCluster, facts: dict[str, Any], may: bool) -> None:
+def test_only_a_pod_that_can_host_rank_0_can_report(running: FakeCluster, facts: dict[str, Any], may: bool) -> None:
     assert may_report(running.job, replace(running.pods["cifar-worker-0"], **facts)) is may
 
 
@@ -133,12 +133,12 @@ CLAIMS = {
 CLAIM = TokenClaim("team", "cifar-worker-0", "u1", 1e9)
 
 
-def test_a_token_says_which_pod_it_is_of() -> None:
+def test_the_claim_of_a_token_names_its_pod() -> None:
     assert token_claim(token(CLAIMS)) == CLAIM
 
 
 @given(st.text() | things.map(token) | things.map(lambda thing: token(CLAIMS | {"kubernetes.io": thing})))
-def test_whatever_is_no_token_is_told_as_none(text: str) -> None:
+def test_an_invalid_token_has_no_claim(text: str) -> None:
     assert token_claim(text) is None
 
 
@@ -167,14 +167,14 @@ REVIEW: dict[str, Any] = {
         lambda review: review.clear(),
     ],
 )
-def test_a_claim_holds_only_if_the_api_server_says_all_of_it(lie: Callable[[dict[str, Any]], Any]) -> None:
+def test_a_claim_is_confirmed_only_if_the_review_matches_all_of_it(lie: Callable[[dict[str, Any]], Any]) -> None:
     review = json.loads(json.dumps(REVIEW))
     assert is_confirmed(CLAIM, review)
     lie(review)
     assert not is_confirmed(CLAIM, review)
 
 
-def test_the_launcher_has_as_much_time_to_end_as_the_ranks() -> None:
+def test_the_launcher_has_the_grace_period_of_the_ranks() -> None:
     job = training_job(worker={"template": {"spec": {"terminationGracePeriodSeconds": 120}}, "gpus": 0})
     pods = (worker_pod(job, 0, 1, ""), launcher_pod(job, 1, "", ""))
     assert [pod["spec"]["terminationGracePeriodSeconds"] for pod in pods] == [120, 120]

@@ -49,7 +49,7 @@ def change_unseen(cluster: FakeCluster, **spec: Any) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING])
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_job_that_changed_unseen_goes_on_with_pods_of_its_new_spec_alone(phase: Phase, what: str) -> None:
+def test_a_job_changed_while_unobserved_gets_only_pods_of_its_new_spec(phase: Phase, what: str) -> None:
     cluster = begun(phase)
     before, attempts = set(cluster.pods.values()), cluster.status.attempt
     cluster.end_container("cifar-worker-1", 1)
@@ -67,7 +67,7 @@ def test_a_job_that_changed_unseen_goes_on_with_pods_of_its_new_spec_alone(phase
     assert cluster.status.attempt == attempts + (phase is not Phase.RESTARTING)
 
 
-def test_a_change_that_nobody_saw_is_told_as_a_suspension() -> None:
+def test_an_unobserved_change_is_reported_as_a_suspension() -> None:
     cluster = begun(Phase.RUNNING)
     change_unseen(cluster, image="trainer:2")
     seen = len(cluster.statuses)
@@ -79,7 +79,7 @@ def test_a_change_that_nobody_saw_is_told_as_a_suspension() -> None:
 
 
 @pytest.mark.parametrize("writes", range(1, 4))
-def test_workers_that_a_suspension_left_do_not_serve_a_changed_job(writes: int) -> None:
+def test_workers_that_remain_from_before_a_suspension_are_replaced(writes: int) -> None:
     cluster = begun(Phase.RUNNING)
     old = set(cluster.pods)
     cluster.edit_run_policy(suspend=True)
@@ -90,7 +90,7 @@ def test_workers_that_a_suspension_left_do_not_serve_a_changed_job(writes: int) 
 
 
 @pytest.mark.parametrize("dead", [[], ["cifar-worker-0", "cifar-worker-1"]])
-def test_a_gang_that_changed_unseen_gets_a_group_of_its_new_size(dead: list[str]) -> None:
+def test_a_gang_changed_while_unobserved_gets_a_group_of_its_new_size(dead: list[str]) -> None:
     cluster = begun(Phase.RUNNING, scheduling={"gang": "Volcano"})
     change_unseen(cluster, worker={"replicas": 3, "gpus": 0})
     for name in dead:
@@ -108,7 +108,7 @@ ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": 4}, "worker": {"replicas
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_scaling_and_the_run_policy_leave_pods_alone(size: int) -> None:
+def test_scaling_and_the_run_policy_do_not_replace_pods(size: int) -> None:
     cluster = begun(Phase.RUNNING, **ELASTIC)
     before = {name: pod.uid for name, pod in cluster.pods.items()}
     cluster.edit_run_policy(suspend=True)
@@ -136,24 +136,24 @@ SAME: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_what_says_the_same_about_pods_has_the_same_hash(what: str) -> None:
+def test_equivalent_specs_have_the_same_hash(what: str) -> None:
     first, second = (names.spec_hash(training_job(**spec)) for spec in SAME[what])
     assert first == second
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_says_something_else_about_pods_has_another_hash(what: str) -> None:
+def test_specs_of_different_pods_have_different_hashes(what: str) -> None:
     assert names.spec_hash(training_job()) != names.spec_hash(training_job(**CHANGES[what]))
 
 
-def test_defaults_of_the_settings_are_no_part_of_the_hash() -> None:
+def test_the_hash_does_not_depend_on_the_defaults_of_the_settings() -> None:
     job, defaults = training_job(), JobDefaults(shm_size="1Gi", node_selector={"a": "b"})
     other = job.model_copy(update={"spec": defaults.apply_to(job.spec), "stored_spec": job.spec})
     assert names.spec_hash(other) == names.spec_hash(job)
 
 
 @pytest.mark.parametrize("spec_hash", ["", "another"])
-def test_pods_of_another_release_are_left_alone(spec_hash: str) -> None:
+def test_pods_of_another_release_are_not_replaced(spec_hash: str) -> None:
     """One that had no hash yet, or that makes another one of the same spec."""
     cluster = begun(Phase.RUNNING, **ELASTIC)
     for name in cluster.pods:

@@ -1,4 +1,4 @@
-"""Properties over random courses of events: what must never happen, whatever happens."""
+"""Properties of a job under random sequences of events, checked by a state machine."""
 
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,7 @@ from horovodjob.api.constants import ConditionType, Phase, Role
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.events import events_between, recorded_events
 
-# Phases that passed while the operator was away are skipped, so an edge may go over several of them.
+# The operator skips phases that pass while it is down, so an edge can span several of them.
 LATER = {Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUCCEEDED}
 EDGES = {
     None: {Phase.QUEUED, Phase.SUSPENDED, Phase.TERMINATING},
@@ -42,8 +42,8 @@ TRUE_CONDITION = {
 }
 
 
-class CourseOfEvents(RuleBasedStateMachine):
-    """A cluster that does anything that clusters do, and an operator that may die after any write."""
+class JobStateMachine(RuleBasedStateMachine):
+    """A cluster with random events, and an operator that can be killed after any write."""
 
     @initialize(
         backoff=st.integers(0, 2),
@@ -54,7 +54,7 @@ class CourseOfEvents(RuleBasedStateMachine):
         gang=st.sampled_from(["None", "Native", "Volcano"]),
         kind=st.sampled_from(["fixed", "elastic", "the launcher is a worker"]),
     )
-    def begin(
+    def create_job(
         self, backoff: int, deadline: int | None, replicas: int, timeout: int, loss: str, gang: str, kind: str
     ) -> None:
         policy = {"backoffLimit": backoff, "activeDeadlineSeconds": deadline, "onWorkerLoss": loss}
@@ -67,16 +67,16 @@ class CourseOfEvents(RuleBasedStateMachine):
         self.cluster = FakeCluster(training_job(worker=size, scheduling=placing, runPolicy=policy, **kinds[kind]))
 
     @rule(die_after=st.one_of(st.none(), st.integers(0, 4)))
-    def look(self, die_after: int | None) -> None:
+    def reconcile(self, die_after: int | None) -> None:
         self.cluster.wait(1)  # the times of a status are whole seconds
         self.cluster.reconcile(die_after=die_after)
 
     @rule()
-    def pods_start(self) -> None:
+    def pods_are_scheduled(self) -> None:
         self.cluster.schedule_pods()
 
     @rule()
-    def workers_answer(self) -> None:
+    def workers_become_ready(self) -> None:
         self.cluster.make_workers_ready()
 
     @precondition(lambda self: any(pod.role is Role.LAUNCHER and pod.hosts for pod in self.cluster.pods.values()))
@@ -88,7 +88,7 @@ class CourseOfEvents(RuleBasedStateMachine):
                 return
 
     @rule()
-    def deleted_pods_go(self) -> None:
+    def terminating_pods_are_deleted(self) -> None:
         self.cluster.remove_terminating_pods()
 
     @precondition(lambda self: self.cluster.pods)
@@ -111,7 +111,7 @@ class CourseOfEvents(RuleBasedStateMachine):
 
     @precondition(lambda self: self.cluster.pods)
     @rule(data=st.data(), at_once=st.booleans())
-    def somebody_deletes_a_pod(self, data: Any, at_once: bool) -> None:
+    def a_pod_is_deleted(self, data: Any, at_once: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.cluster.pods)))
         self.cluster.update_pod(
             name, is_terminating=True, disruption=data.draw(st.sampled_from(["", "EvictionByEvictionAPI"]))
@@ -124,7 +124,7 @@ class CourseOfEvents(RuleBasedStateMachine):
         self.cluster.edit_run_policy(suspend=suspend)
 
     @rule(image=st.sampled_from(["trainer", "trainer:2"]))
-    def the_user_changes_the_job_while_nobody_looks(self, image: str) -> None:
+    def the_user_changes_the_job_while_the_operator_is_down(self, image: str) -> None:
         suspend = self.cluster.job.spec.run_policy.suspend
         self.cluster.edit_run_policy(suspend=True)
         self.cluster.edit_spec(image=image)
@@ -132,15 +132,15 @@ class CourseOfEvents(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.cluster.statuses) > 6)
     @rule()
-    def the_user_ends_the_job(self) -> None:
+    def the_user_terminates_the_job(self) -> None:
         self.cluster.edit_run_policy(terminate=True)
 
     @rule()
-    def some_pods_get_a_node(self) -> None:
+    def one_pod_is_scheduled(self) -> None:
         self.cluster.schedule_pods(at_most=1)
 
     @rule()
-    def there_is_no_node_for_the_others(self) -> None:
+    def the_other_pods_are_unschedulable(self) -> None:
         for pod in list(self.cluster.pods.values()):
             if not pod.node:
                 self.cluster.update_pod(pod.name, unschedulable_message="0/1 nodes are available")
@@ -155,7 +155,7 @@ class CourseOfEvents(RuleBasedStateMachine):
         self.cluster.wait(seconds)
 
     @invariant()
-    def statuses_tell_one_story(self) -> None:
+    def statuses_are_consistent(self) -> None:
         if not hasattr(self, "cluster"):
             return
         previous = None
@@ -173,7 +173,7 @@ class CourseOfEvents(RuleBasedStateMachine):
             previous = status
 
     @invariant()
-    def pods_of_one_attempt_are_made_from_one_spec(self) -> None:
+    def pods_of_one_attempt_have_one_spec(self) -> None:
         pods = [pod for pod in self.cluster.pods.values() if not pod.is_terminating] if hasattr(self, "cluster") else []
         if any(pod.role is Role.LAUNCHER and pod.attempt == self.cluster.status.attempt for pod in pods):
             assert len({pod.spec_hash for pod in pods}) == 1
@@ -217,7 +217,7 @@ class CourseOfEvents(RuleBasedStateMachine):
         assert not [pod for pod in self.cluster.pods.values() if pod.role is Role.WORKER]
 
 
-TestCourseOfEvents = CourseOfEvents.TestCase
-TestCourseOfEvents.settings = settings(
+TestJobStateMachine = JobStateMachine.TestCase
+TestJobStateMachine.settings = settings(
     max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

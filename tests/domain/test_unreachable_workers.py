@@ -68,7 +68,7 @@ def deleted(cluster: FakeCluster) -> set[str]:
     return {name for name, pod in cluster.pods.items() if pod.is_terminating}
 
 
-def test_a_worker_that_the_launcher_cannot_reach_is_lost_to_the_platform_and_replaced() -> None:
+def test_a_worker_that_the_launcher_cannot_reach_counts_as_a_disruption_and_is_replaced() -> None:
     cluster = launched(runPolicy={"backoffLimit": 0})
     fail(cluster, "cifar-worker-1")
     cluster.wait(9)
@@ -83,7 +83,7 @@ def test_a_worker_that_the_launcher_cannot_reach_is_lost_to_the_platform_and_rep
     assert deleted(cluster) == {"cifar-launcher", "cifar-worker-1"}
 
 
-def test_the_next_attempt_waits_until_the_unreachable_worker_is_gone() -> None:
+def test_the_next_attempt_waits_until_the_unreachable_worker_is_deleted() -> None:
     cluster = launched()
     kept = cluster.pods["cifar-worker-0"].uid
     fail(cluster, "cifar-worker-1")
@@ -112,7 +112,7 @@ def test_all_unreachable_workers_are_deleted_by_an_operator_that_dies_at_any_wri
     assert (cluster.status.attempt, cluster.status.preemptions) == (2, 1)
 
 
-def test_an_unreachable_worker_can_be_the_end() -> None:
+def test_an_unreachable_worker_fails_the_job_if_the_policy_is_fail() -> None:
     cluster = launched(runPolicy={"onWorkerLoss": "Fail"})
     fail(cluster, "cifar-worker-1")
     cluster.wait(10)
@@ -122,7 +122,7 @@ def test_an_unreachable_worker_can_be_the_end() -> None:
     assert (cluster.status.phase, failed.reason) == (Phase.FAILED, Reason.NODE_LOST)
 
 
-def test_a_worker_that_ended_by_itself_is_not_lost_to_the_platform() -> None:
+def test_a_worker_that_ended_by_itself_is_no_disruption() -> None:
     cluster = launched()
     fail(cluster, "cifar-worker-1")
     cluster.wait(9)
@@ -149,7 +149,7 @@ def test_a_launcher_that_names_no_worker_of_the_job_has_failed(words: str, messa
 
 
 @pytest.mark.parametrize(("not_ready", "reason", "restarts"), [(True, "NodeLost", 0), (False, "SshUnavailable", 1)])
-def test_a_worker_without_ssh_is_lost_to_the_platform_where_its_node_does_not_report(
+def test_a_worker_without_ssh_is_a_disruption_if_its_node_does_not_report(
     not_ready: bool, reason: str, restarts: int
 ) -> None:
     cluster = launched()
@@ -176,7 +176,7 @@ def test_the_address_of_a_worker_whose_node_does_not_report_is_not_published() -
     assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
 
 
-def test_ranks_of_an_elastic_job_go_on_while_a_node_does_not_report() -> None:
+def test_ranks_of_an_elastic_job_continue_while_a_node_does_not_report() -> None:
     cluster = launched(elastic={"minReplicas": 1, "maxReplicas": 3})
     cluster.update_pod("cifar-worker-1", has_unready_node=True, is_ready=False)
     cluster.reconcile()

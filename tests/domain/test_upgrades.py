@@ -47,7 +47,7 @@ def test_events_of_a_job_of_release_0_1_0_are_not_derived_again() -> None:
     assert recorded_events(job.model_copy(update={"status": older})) == ()
 
 
-def test_a_restart_under_another_release_replaces_the_workers_that_hold_other_keys() -> None:
+def test_a_restart_under_another_release_replaces_workers_with_other_keys() -> None:
     cluster = running()
     made_by_another_release(cluster)
     cluster.end_container("cifar-launcher", 1)
@@ -76,7 +76,7 @@ def test_a_worker_of_a_running_elastic_attempt_gets_the_secret_of_its_launcher()
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.RESTARTING, Phase.TERMINATING])
-def test_a_job_with_a_spec_that_cannot_be_read_is_stalled_and_left_alone(phase: Phase) -> None:
+def test_a_job_with_an_unreadable_spec_is_stalled_and_not_changed(phase: Phase) -> None:
     cluster = running()
     if phase is Phase.RESTARTING:
         cluster.end_container("cifar-launcher", 1)
@@ -100,7 +100,7 @@ def test_a_job_with_a_spec_that_cannot_be_read_is_stalled_and_left_alone(phase: 
     ) == before.condition(ConditionType.READY)
 
 
-def test_a_finished_job_with_a_spec_that_cannot_be_read_keeps_its_pods() -> None:
+def test_a_finished_job_with_an_unreadable_spec_keeps_its_pods() -> None:
     cluster = running()
     cluster.edit_run_policy(clean_pod_policy=CleanPodPolicy.NONE)
     cluster.end_container("cifar-launcher", 0)

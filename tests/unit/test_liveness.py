@@ -1,4 +1,4 @@
-"""What makes the process ready and healthy: lists that are taken in, and watches that are alive."""
+"""Readiness and liveness of the process: it is ready after its lists, and healthy while its watches are alive."""
 
 import math
 from collections.abc import AsyncIterator, Mapping
