@@ -31,6 +31,8 @@ RETRY_LONGEST_SECONDS = 360
 EVIDENCE_SECONDS = 2
 # A rank that was killed, or a worker that does not answer, points to a worker; kubelets of busy nodes report late.
 KILLED_EVIDENCE_SECONDS = 10
+# A node that is further ahead has no clock to go by.
+LARGEST_CLOCK_SKEW_SECONDS = 60
 VANISHED_SECONDS = 30
 # A kubelet that is there takes less to end a pod whose grace period is over.
 OVERDUE_SECONDS = 10
@@ -589,8 +591,8 @@ def _evidence_until(launcher: Pod, now: datetime) -> datetime:
         return now
     points_to_worker = launcher.end.exit_code > 128 or unreachable_hosts(launcher.end)
     window = timedelta(seconds=KILLED_EVIDENCE_SECONDS if points_to_worker else EVIDENCE_SECONDS)
-    if launcher.end.finished_at - now > window:
-        return now  # the node's clock is ahead, and the job must not wait for as long
+    if launcher.end.finished_at - now > timedelta(seconds=LARGEST_CLOCK_SKEW_SECONDS):
+        return now  # the node's clock is wrong, and the job must not wait for it
     return launcher.end.finished_at + window
 
 
