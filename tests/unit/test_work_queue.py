@@ -93,6 +93,24 @@ def test_a_job_that_is_deleted_while_the_finished_ones_are_listed_does_not_come_
     assert list(caches.finished_phases()) == []
 
 
+async def test_a_leader_that_follows_another_observes_changes_of_finished_jobs(
+    caches: Caches, passes: WorkQueue
+) -> None:
+    await passes.close()
+    events, long_ago, before = EventHandlers(caches, passes, JobDefaults()), "2020-01-01T00:00:00Z", looks()
+    metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
+    status = {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1}
+    caches.jobs.clear()
+    for generation in (1, 2):
+        named = {"generation": generation, "uid": f"old-{generation}", "name": f"old-{generation}"}
+        events.job_seen({"metadata": metadata | named, "spec": {}, "status": status})
+    passes.open()
+    async with asyncio.timeout(10):
+        while looks() == before:
+            await asyncio.sleep(0.01)
+    assert looks() - before == 1
+
+
 async def test_many_events_of_a_big_job_are_few_passes(caches: Caches, passes: WorkQueue) -> None:
     events, pods = EventHandlers(caches, passes, JobDefaults()), 2000
     record = caches.jobs["team", "job-0"]

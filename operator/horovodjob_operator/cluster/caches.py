@@ -63,6 +63,8 @@ class FinishedJob:
     completed_at: datetime
     delete_at: datetime | None
     """When runPolicy.ttlSecondsAfterFinished is over."""
+    is_observed: bool = True
+    """Whether the status is about the present spec."""
 
 
 @dataclass(slots=True)

@@ -13,10 +13,12 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamRead
 
 from horovodjob.api.constants import API_VERSION, FINISHED_FIELD, PLURAL
 from horovodjob_operator.cluster.connection import Connection, verb_and_resource
-from horovodjob_operator.cluster.pod_watch import CHUNK, retry_delay
+from horovodjob_operator.cluster.pod_watch import retry_delay
 from horovodjob_operator.errors import ClusterError
 
 FORBIDDEN_SECONDS = 10
+# Nobody waits for these lists, and a large chunk would be the most memory that the process ever needs.
+FINISHED_CHUNK = "100"
 log = logging.getLogger("horovodjob.watch")
 
 
@@ -120,7 +122,7 @@ class FinishedJobLists:
 
     async def _list(self, namespace: str) -> None:
         path = f"/apis/{API_VERSION}/{f'namespaces/{namespace}/' if namespace else ''}{PLURAL}"
-        params, uids = {"fieldSelector": f"{FINISHED_FIELD}!=", "limit": CHUNK}, set[str]()
+        params, uids = {"fieldSelector": f"{FINISHED_FIELD}!=", "limit": FINISHED_CHUNK}, set[str]()
         while True:
             answer = await self._connection.request("GET", path, params=params)
             for job in answer["items"]:

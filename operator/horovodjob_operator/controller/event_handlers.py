@@ -10,7 +10,7 @@ from horovodjob.api.constants import GROUP, OPERATOR_NAME, PLURAL, VERSION
 from horovodjob.api.job import Metadata
 from horovodjob_operator.cluster.caches import Caches, FinishedJob, Key
 from horovodjob_operator.cluster.pod_watch import silence_seconds
-from horovodjob_operator.controller.stored_jobs import ended_job, is_unobserved, new_record, parsed_job
+from horovodjob_operator.controller.stored_jobs import ended_job, new_record, parsed_job
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
 
@@ -40,7 +40,7 @@ class EventHandlers:
         if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
             return  # another controller's job; that can never change
         if not (same and self._work_queue.is_open) and (ended := ended_job(raw, metadata)):
-            self._finished_job_seen(key, ended, unobserved=is_unobserved(raw, metadata))
+            self._finished_job_seen(key, ended)
             return
         if known and same:
             job, refusal = parsed_job(raw, metadata, self._defaults)
@@ -52,14 +52,14 @@ class EventHandlers:
             self._caches.keep_job(new_record(raw, metadata, self._defaults))
         self._work_queue.enqueue(key)
 
-    def _finished_job_seen(self, key: Key, job: FinishedJob, *, unobserved: bool) -> None:
+    def _finished_job_seen(self, key: Key, job: FinishedJob) -> None:
         first = self._caches.uid(key) != job.uid
         self._work_queue.forget(key)
         self._caches.keep_finished(key, job)
-        if unobserved and self._work_queue.is_open:
-            self._work_queue.enqueue(key)
-        elif first:
+        if first:
             self._work_queue.finished(key)
+        elif not job.is_observed:
+            self._work_queue.enqueue(key)
         elif job.delete_at:
             self._work_queue.look_at(key, job.delete_at)
 

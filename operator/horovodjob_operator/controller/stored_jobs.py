@@ -23,12 +23,8 @@ def ended_job(raw: Mapping[str, Any], metadata: Metadata) -> FinishedJob | None:
         return None
     seconds = ((raw.get("spec") or {}).get("runPolicy") or {}).get("ttlSecondsAfterFinished")
     delete_at = None if seconds is None else completed_at + timedelta(seconds=seconds)
-    return FinishedJob(metadata.uid, int(metadata.resource_version), phase, completed_at, delete_at)
-
-
-def is_unobserved(raw: Mapping[str, Any], metadata: Metadata) -> bool:
-    """Whether the spec of a job has changed since its status was written."""
-    return bool(raw["status"].get("observedGeneration") != metadata.generation)
+    is_observed = status.get("observedGeneration") == metadata.generation
+    return FinishedJob(metadata.uid, int(metadata.resource_version), phase, completed_at, delete_at, is_observed)
 
 
 def finished_job(job: HorovodJob, version: int) -> FinishedJob | None:

@@ -91,7 +91,8 @@ class WorkQueue:
         job = self._caches.finished[key]
         if not self._open:
             return
-        if now() - job.completed_at < timedelta(seconds=EVENT_SECONDS) or self._caches.has_pods_that_run(key):
+        is_recent = now() - job.completed_at < timedelta(seconds=EVENT_SECONDS)
+        if is_recent or not job.is_observed or self._caches.has_pods_that_run(key):
             self.enqueue(key)
         elif job.delete_at:
             self.look_at(key, job.delete_at)

@@ -1,6 +1,14 @@
 # shellcheck shell=sh disable=SC2154 # names are shared with what sources this
 # Sourced by worker.sh, and by launcher.sh where the launcher hosts ranks: what runs on a node before any rank.
 
+# any_runs PIDS: whether one of the processes runs. One kill for all of them fails where one has ended.
+any_runs() {
+    for pid in $1; do
+        if kill -0 "$pid" 2>/dev/null; then return 0; fi
+    done
+    return 1
+}
+
 # prepare COMMAND: runs spec.preparation; its output goes to the container's log and to files of its own.
 prepare() {
     logs=${HOROVODJOB_LOGS:-$AZ_BATCHAI_JOB_TEMP}
@@ -25,8 +33,7 @@ prepare() {
     turns=0
     most=10
     [ "$code" = 0 ] || most=100
-    # shellcheck disable=SC2086 # a list of numbers
-    while [ "$turns" -lt "$most" ] && kill -0 $copies 2>/dev/null; do
+    while [ "$turns" -lt "$most" ] && any_runs "$copies"; do
         sleep 0.1
         turns=$((turns + 1))
     done

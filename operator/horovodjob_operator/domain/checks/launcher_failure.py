@@ -16,6 +16,8 @@ from horovodjob_operator.domain.termination_message import termination_reason, u
 EVIDENCE_SECONDS = 2
 # A killed rank or a worker that does not answer indicates a problem of a worker; kubelets of busy nodes report late.
 WORKER_EVIDENCE_SECONDS = 10
+# A common clock skew is worth the wait. A clock that is further ahead is wrong, and its times are not usable.
+MAX_CLOCK_SKEW_SECONDS = 60
 
 
 def launcher_lost(context: JobContext) -> Iterable[Failure]:
@@ -61,8 +63,8 @@ def evidence_deadline(launcher: Pod, now: datetime) -> datetime:
         return now
     indicates_worker = end.exit_code > 128 or unreachable_hosts(end)
     window = timedelta(seconds=WORKER_EVIDENCE_SECONDS if indicates_worker else EVIDENCE_SECONDS)
-    if end.finished_at - now > window:
-        return now  # The clock of the node is ahead, and the job must not wait until it is right.
+    if end.finished_at - now > timedelta(seconds=MAX_CLOCK_SKEW_SECONDS):
+        return now  # The job must not wait for the time of a wrong clock.
     return end.finished_at + window
 
 
