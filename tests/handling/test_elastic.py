@@ -95,5 +95,5 @@ def test_too_few_workers_end_the_attempt_when_the_time_is_over(submitted: Submit
     job.remove("worker-1")
     wait_for("the reason why it waits", lambda: "1 worker of the 2" in job.condition("Ready")["message"])
     status = job.wait("Restarting")
-    assert "1 worker of the 2 that elastic.minReplicas wants for 8 s" in status["errors"][-1]["message"]
+    assert "1 worker of the 2 that elastic.minReplicas requires for 8 s" in status["errors"][-1]["message"]
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
