@@ -22,10 +22,10 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import models
-from horovodjob_trainer.augmentation import Augmentation
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.launch import usable_cores
-from horovodjob_trainer.pipeline import training_batches
+from horovodjob_trainer.run.augmentation import Augmentation
+from horovodjob_trainer.run.pipeline import training_batches
 
 BATCH = 32
 PICTURES = 10_000

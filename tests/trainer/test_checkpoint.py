@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint import Form, described, snapshot, variables_of
+from horovodjob_trainer.checkpoint.layout import Form, described, snapshot, variables_of
+from horovodjob_trainer.checkpoint.output_directory import Checkpoints, Output, opened_output
+from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError
-from horovodjob_trainer.output import Checkpoints, Output, opened_output
-from horovodjob_trainer.state import RunState
 
 SETTINGS = {"dataset": "digits", "batch_size": 32}
 said: list[str] = []

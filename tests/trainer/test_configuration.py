@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from horovodjob_trainer.configuration import Configuration, configuration
+from horovodjob_trainer.cli.configuration import Configuration, configuration
+from horovodjob_trainer.cli.settings import SETTINGS
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
-from horovodjob_trainer.settings import SETTINGS
 
 SHA256 = "0" * 64
 

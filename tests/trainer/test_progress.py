@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from horovodjob_trainer import posting
-from horovodjob_trainer.posting import Poster
-from horovodjob_trainer.progress import Place, Reporter
+from horovodjob_trainer.reporting import progress_client
+from horovodjob_trainer.reporting.progress_client import Poster
+from horovodjob_trainer.reporting.reporter import Place, Reporter
 
 said: list[str] = []
 SECONDS = 120
@@ -85,13 +85,13 @@ def token(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that others use too may take its time."""
-    monkeypatch.setattr(posting, "TIMEOUT_SECONDS", SECONDS)
-    monkeypatch.setattr(posting, "LAST_SECONDS", SECONDS)
+    monkeypatch.setattr(progress_client, "TIMEOUT_SECONDS", SECONDS)
+    monkeypatch.setattr(progress_client, "LAST_SECONDS", SECONDS)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posting, "INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(progress_client, "INTERVAL_SECONDS", 0.05)
 
 
 def test_a_report_carries_the_token_of_the_moment(operator: Operator, token: Path, quick: None) -> None:
@@ -116,7 +116,7 @@ def test_a_standby_is_asked_again_on_another_connection(operator: Operator, toke
 def test_the_last_report_is_sent_before_the_end(
     operator: Operator, token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "INTERVAL_SECONDS", 100 * SECONDS)
+    monkeypatch.setattr(progress_client, "INTERVAL_SECONDS", 100 * SECONDS)
     poster = Poster(operator.url, token, said.append)
     poster.post({"epoch": 1})
     operator.taken(1)
@@ -144,7 +144,7 @@ def test_a_refusal_is_said_once_and_never_again(operator: Operator, token: Path,
 def test_neither_a_post_nor_the_end_waits_for_an_operator_that_does_not_answer(
     token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(progress_client, "LAST_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         poster = Poster(f"http://127.0.0.1:{silent.getsockname()[1]}/", token, said.append)
         poster.post({"epoch": 1})

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from horovodjob_trainer.termination import Termination
+from horovodjob_trainer.run.termination import Termination
 Termination().listen()
 print(open("/proc/self/status").read())
 """

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from horovodjob_trainer.termination import Termination
+from horovodjob_trainer.run.termination import Termination
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -17,9 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     os.environ.setdefault("HDF5_USE_FILE_LOCKING", "BEST_EFFORT")
     os.environ["KERAS_BACKEND"] = "tensorflow"
     # Not earlier: numpy starts threads, and one that was there before would not leave SIGTERM to the listener.
-    from horovodjob_trainer import command_line
+    from horovodjob_trainer.run import command
 
-    command_line.run(sys.argv[1:] if arguments is None else arguments, termination)
+    command.run(sys.argv[1:] if arguments is None else arguments, termination)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import keras
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.posting import Poster
-from horovodjob_trainer.progress import Place, Reporter
+from horovodjob_trainer.reporting.progress_client import Poster
+from horovodjob_trainer.reporting.reporter import Place, Reporter
 
 
 class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from horovodjob_trainer import object_reference
+from horovodjob_trainer import import_string
 from horovodjob_trainer.errors import ModelError, UsageError
 
 SMALLEST_SIDE = 10  # of a picture, for two rounds of convolution and pooling
@@ -11,11 +11,11 @@ SMALLEST_SIDE = 10  # of a picture, for two rounds of convolution and pooling
 
 def problem(name: str) -> str | None:
     """One sentence about a model that does not exist or whose module cannot be imported."""
-    if not object_reference.is_reference(name):
+    if not import_string.is_reference(name):
         known = ", ".join(MODELS)
         return None if name in MODELS else f"there is no model '{name}'; choose {known}, or package.module:function"
     try:
-        object_reference.function(name)
+        import_string.function(name)
     except UsageError as error:
         return str(error)
     return None
@@ -29,7 +29,7 @@ def build(name: str, *, shape: tuple[int, ...], classes: int | None, dropout: bo
     """
     if (sentence := problem(name)) is not None:
         raise ModelError(sentence)
-    if object_reference.is_reference(name):
+    if import_string.is_reference(name):
         return _own(name, shape=shape, classes=classes, dropout=dropout)
     if len(shape) != 3 or min(shape[:2]) < SMALLEST_SIDE:
         raise ModelError(
@@ -44,7 +44,7 @@ def build(name: str, *, shape: tuple[int, ...], classes: int | None, dropout: bo
 def _own(reference: str, **offered: Any) -> Any:
     import keras
 
-    model = object_reference.called(reference, **offered)
+    model = import_string.called(reference, **offered)
     if not isinstance(model, keras.Model):
         raise ModelError(f"{reference} gave {type(model).__module__}.{type(model).__qualname__}, not a keras.Model")
     return model

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import data
 from horovodjob_trainer.errors import DataError
-from horovodjob_trainer.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
 
 
 @pytest.fixture(scope="session")

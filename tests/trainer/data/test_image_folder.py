@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import data
-from horovodjob_trainer.pipeline import explained
+from horovodjob_trainer.run.pipeline import explained
 
 
 def request(path: Path, **changes: Any) -> data.Request:

@@ -51,7 +51,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, folders: Any, picture: Any) 
 
 PROGRAM = """
 import json, os, sys
-from horovodjob_trainer import inference
+from horovodjob_trainer.run import inference
 for line in sys.stdin:
     sys.stdout.write(f"{inference.main(json.loads(line))}\\n--\\n")
     sys.stderr.write("--\\n")

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horovodjob_trainer.augmentation import Augmentation
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
-from horovodjob_trainer.pipeline import evaluation_batches
+from horovodjob_trainer.run.augmentation import Augmentation
+from horovodjob_trainer.run.pipeline import evaluation_batches
 
 MOVED, MIRRORED, BOTH = Augmentation(shift=0.1), Augmentation(flip=True), Augmentation(shift=0.1, flip=True)
 

@@ -47,17 +47,17 @@ def _install(given: Options, launch: Launch) -> None:
     from horovodjob_trainer.compat import keras2
 
     keras2.install()
-    from horovodjob_trainer.compat import datasets, repairs, tensorflow1
+    from horovodjob_trainer.compat import datasets, patches, tensorflow1
 
     say_once = _say if launch.rank == 0 else _silence
     tensorflow1.install(given.threads or threads_per_rank(launch, usable_cores()), say_once)
     datasets.install(given.data)
     if given.max_epochs is not None:
-        repairs.cap_epochs(given.max_epochs)
+        patches.cap_epochs(given.max_epochs)
     if not given.as_is:
-        repairs.pass_forgotten_callbacks(say_once)
-        repairs.save_on_rank_0(launch, _say)
-        repairs.tolerate_other_ranks_directories(launch, _say)
+        patches.pass_forgotten_callbacks(say_once)
+        patches.save_on_rank_0(launch, _say)
+        patches.tolerate_other_ranks_directories(launch, _say)
 
 
 def _give_up(error: Exception, code: int, launch: Launch) -> NoReturn:

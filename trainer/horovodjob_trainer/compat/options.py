@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from horovodjob_trainer import parsing
+from horovodjob_trainer.cli import parsing
+from horovodjob_trainer.cli.settings import COUNT, PREFIX, SETTINGS, Parser, Setting
 from horovodjob_trainer.data import Request, problem
 from horovodjob_trainer.errors import UsageError
-from horovodjob_trainer.settings import COUNT, PREFIX, SETTINGS, Parser, Setting
 
 PROGRAM = "horovodjob_trainer.compat"
 OPTIONS = (

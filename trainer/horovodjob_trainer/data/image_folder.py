@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import eager_tensor
 from horovodjob_trainer.data.download import reason
-from horovodjob_trainer.data.reading import decoded, rows_read
+from horovodjob_trainer.data.example_reader import decoded, rows_read
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.data.splitting import split_rows
+from horovodjob_trainer.data.train_test_split import split_rows
 from horovodjob_trainer.errors import DataError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from horovodjob_trainer.data import memory
 from horovodjob_trainer.data.arrays import Arrays, aligned, aligned_copy
 from horovodjob_trainer.data.download import reason
-from horovodjob_trainer.data.given import checked_pair, divided, joined
-from horovodjob_trainer.data.order import Rows
 from horovodjob_trainer.data.request import Request
+from horovodjob_trainer.data.sampling import Rows
 from horovodjob_trainer.data.source import Dataset
+from horovodjob_trainer.data.user_arrays import checked_pair, divided, joined
 from horovodjob_trainer.errors import DataError
 
 CHUNK_BYTES = 1 << 24

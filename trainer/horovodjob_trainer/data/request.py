@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from horovodjob_trainer import object_reference
+from horovodjob_trainer import import_string
 from horovodjob_trainer.data.cifar import ANY_SHA256, LAYOUTS
 from horovodjob_trainer.errors import UsageError
 
@@ -32,7 +32,7 @@ class Request:
 def problem(request: Request) -> str | None:
     """One sentence about a request that no data could satisfy; reads nothing but the user's own module."""
     dataset = request.dataset
-    own = object_reference.is_reference(dataset)
+    own = import_string.is_reference(dataset)
     if dataset not in NAMES and not own:
         return f"there is no data set '{dataset}'; choose one of {', '.join(NAMES)}, or package.module:function"
     if dataset in ON_DISK and request.path is None:
@@ -70,7 +70,7 @@ def _value_problem(request: Request) -> str | None:
 
 def _import_problem(reference: str) -> str | None:
     try:
-        object_reference.function(reference)
+        import_string.function(reference)
     except UsageError as error:
         return str(error)
     return None

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.order import Rows
-from horovodjob_trainer.data.reading import decoded, rows_read
+from horovodjob_trainer.data.example_reader import decoded, rows_read
 from horovodjob_trainer.data.record_index import record_offsets
+from horovodjob_trainer.data.sampling import Rows
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.data.splitting import split_rows
+from horovodjob_trainer.data.train_test_split import split_rows
 from horovodjob_trainer.errors import DataError
 
 PICTURE_KEYS, LABEL_KEYS = ("image/encoded", "image"), ("image/class/label", "label")

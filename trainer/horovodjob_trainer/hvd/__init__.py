@@ -61,7 +61,7 @@ from horovodjob_trainer.hvd.collectives import (
 )
 from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.elastic import run as elastic_run
-from horovodjob_trainer.hvd.keras_behaviour import teach_keras
+from horovodjob_trainer.hvd.keras_patches import teach_keras
 from horovodjob_trainer.hvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer, is_distributed
 from horovodjob_trainer.hvd.saving import load_model
 from horovodjob_trainer.hvd.tape import DistributedGradientTape, PartialDistributedGradientTape

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.collectives import broadcast_variables
-from horovodjob_trainer.hvd.exchange import key_of
+from horovodjob_trainer.hvd.gradient_reducer import key_of
 from horovodjob_trainer.hvd.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
 
 __all__ = [

@@ -9,7 +9,7 @@ import horovod.tensorflow as horovod
 import keras
 
 from horovodjob_trainer.hvd.compression import Compression
-from horovodjob_trainer.hvd.exchange import Exchange, exchange_of, key_of
+from horovodjob_trainer.hvd.gradient_reducer import Exchange, exchange_of, key_of
 
 Optimizer = keras.optimizers.Optimizer
 LossScaleOptimizer = keras.optimizers.LossScaleOptimizer

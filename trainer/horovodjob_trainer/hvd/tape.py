@@ -6,7 +6,7 @@ import horovod.tensorflow as horovod
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.compression import Compression
-from horovodjob_trainer.hvd.exchange import Exchange, exchange_of, key_of
+from horovodjob_trainer.hvd.gradient_reducer import Exchange, exchange_of, key_of
 from horovodjob_trainer.hvd.optimizer import local_variables
 
 

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.configuration import Configuration
+from horovodjob_trainer.cli.configuration import Configuration
 
 OPTIMIZERS = {
     "rmsprop": (keras.optimizers.RMSprop, {}),

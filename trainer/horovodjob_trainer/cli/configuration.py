@@ -11,10 +11,11 @@ from typing import Any
 
 import yaml
 
-from horovodjob_trainer import models, parsing
+from horovodjob_trainer import models
+from horovodjob_trainer.cli import parsing
+from horovodjob_trainer.cli.settings import GROUPS, PREFIX, SETTINGS, Parser, Setting, defaults_of
 from horovodjob_trainer.data import Request, problem
 from horovodjob_trainer.errors import UsageError
-from horovodjob_trainer.settings import GROUPS, PREFIX, SETTINGS, Parser, Setting, defaults_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from typing import NoReturn
 
-from horovodjob_trainer.configuration import Configuration, configuration
+from horovodjob_trainer.cli.configuration import Configuration, configuration
 from horovodjob_trainer.errors import JobError, TrainerError, UsageError
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.termination import Termination, leave
+from horovodjob_trainer.run.termination import Termination, leave
 
 FAILED = 1
 # mpirun ends the other ranks when one exits, so those with nothing to say leave rank 0 the time to speak.
@@ -23,7 +23,7 @@ AFTER_TRAINING = ("predict", "evaluate")
 def run(arguments: Sequence[str], termination: Termination) -> NoReturn:
     """Does it, and ends the process with the exit code that `--help` explains."""
     if arguments and arguments[0] in AFTER_TRAINING:
-        from horovodjob_trainer import inference
+        from horovodjob_trainer.run import inference
 
         leave(inference.main(arguments))
     launch = Launch.from_environment(os.environ)
@@ -49,7 +49,8 @@ def _exit_code(run: Configuration, launch: Launch, termination: Termination) -> 
         import absl.logging
 
         absl.logging.set_verbosity(absl.logging.ERROR)  # Keras calls .h5, which the tutorial writes, legacy
-        from horovodjob_trainer import hvd, training
+        from horovodjob_trainer import hvd
+        from horovodjob_trainer.run import training
 
         hvd.init()
         try:

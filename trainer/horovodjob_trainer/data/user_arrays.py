@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer import object_reference
+from horovodjob_trainer import import_string
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy, checked_labels, classes_of
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.data.splitting import split_rows
+from horovodjob_trainer.data.train_test_split import split_rows
 from horovodjob_trainer.errors import DataError
 
 
@@ -56,7 +56,7 @@ def from_function(request: Request) -> Dataset:
     It is called with those of path, image_size, seed, data_directory and threads that it declares.
     """
     where = request.dataset
-    given = object_reference.called(
+    given = import_string.called(
         where,
         path=request.path,
         image_size=request.image_size,

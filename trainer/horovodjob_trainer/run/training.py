@@ -8,17 +8,17 @@ import keras
 import tensorflow as tf
 
 from horovodjob_trainer import data, hvd, models
-from horovodjob_trainer.checkpoint import variables_of
-from horovodjob_trainer.compilation import compiled
-from horovodjob_trainer.configuration import Configuration
+from horovodjob_trainer.checkpoint.layout import variables_of
+from horovodjob_trainer.checkpoint.output_directory import Output, opened_output
+from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError, TrainerError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
-from horovodjob_trainer.loop import Loop, Setup
-from horovodjob_trainer.output import Output, opened_output
-from horovodjob_trainer.posting import Poster
-from horovodjob_trainer.progress import Reporter
-from horovodjob_trainer.state import RunState
-from horovodjob_trainer.termination import Termination
+from horovodjob_trainer.reporting.progress_client import Poster
+from horovodjob_trainer.reporting.reporter import Reporter
+from horovodjob_trainer.run.compilation import compiled
+from horovodjob_trainer.run.loop import Loop, Setup
+from horovodjob_trainer.run.termination import Termination
 
 T = TypeVar("T")
 # Settings that decide what is trained: an unfinished run goes on with the same ones only.

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from horovodjob_trainer.atomic import whole
+from horovodjob_trainer.atomic_file import whole
 from horovodjob_trainer.compat import keras2
-from horovodjob_trainer.compat.forgotten import forgotten
+from horovodjob_trainer.compat.unused_callbacks import forgotten
 from horovodjob_trainer.launch import Launch
 
 Say = Callable[[str], None]

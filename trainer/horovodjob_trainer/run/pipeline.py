@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from horovodjob_trainer.augmentation import Augmentation, augmented
-from horovodjob_trainer.data.order import Rows, sequence
-from horovodjob_trainer.data.reading import explained, mapped
+from horovodjob_trainer.data.example_reader import explained, mapped
+from horovodjob_trainer.data.sampling import Rows, sequence
 from horovodjob_trainer.data.source import Source
+from horovodjob_trainer.run.augmentation import Augmentation, augmented
 
 __all__ = ["evaluation_batches", "explained", "training_batches"]
 

@@ -23,7 +23,7 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = directory / "bin" / "python"
     (site,) = directory.glob("lib/python3.*/site-packages")
     (site / "a.pth").write_text(f"{sysconfig.get_path('purelib')}\n{TRAINER}\n")
-    subprocess.run([str(python), "-m", "horovodjob_trainer.stock_imports", "enable"], check=True)
+    subprocess.run([str(python), "-m", "horovodjob_trainer.import_hook", "enable"], check=True)
     return python
 
 
@@ -87,13 +87,13 @@ def loads(interpreter: Path, code: str, **environment: str) -> str:
 
 def test_the_hook_costs_a_start_nothing_but_one_small_module(interpreter: Path) -> None:
     loaded = set(loads(interpreter, "import sys; print(*sys.modules)").split())
-    assert "horovodjob_trainer.stock_imports" in loaded
+    assert "horovodjob_trainer.import_hook" in loaded
     assert not {"typing", "importlib.util", "importlib.metadata", "tensorflow", "keras", "horovod"} & loaded
 
 
 def test_the_hook_steps_aside_for_keras_2_and_where_it_is_told_to(interpreter: Path) -> None:
     code = "import importlib.util as u; import horovod; print(type(u.find_spec('horovod.keras').loader).__name__)"
-    remove = "import horovodjob_trainer.stock_imports as stock; stock.remove(); "
+    remove = "import horovodjob_trainer.import_hook as stock; stock.remove(); "
     keras2 = (
         "import sys, types; sys.modules['keras'] = keras = types.ModuleType('keras'); keras.__version__ = '2.18.0'; "
     )
@@ -107,7 +107,7 @@ def test_the_hook_steps_aside_for_keras_2_and_where_it_is_told_to(interpreter: P
 
 def test_the_hook_can_be_enabled_twice_and_disabled(interpreter: Path) -> None:
     for wish, count in (("enable", 1), ("disable", 0), ("disable", 0), ("enable", 1)):
-        subprocess.run([str(interpreter), "-m", "horovodjob_trainer.stock_imports", wish], check=True)
+        subprocess.run([str(interpreter), "-m", "horovodjob_trainer.import_hook", wish], check=True)
         assert len(list(interpreter.parents[1].rglob("horovodjob_stock_imports.pth"))) == count
-    wrong = "import runpy; runpy.run_module('horovodjob_trainer.stock_imports', run_name='__main__')"
+    wrong = "import runpy; runpy.run_module('horovodjob_trainer.import_hook', run_name='__main__')"
     assert "usage" in loads(interpreter, wrong)

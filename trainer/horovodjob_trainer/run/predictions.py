@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.atomic import whole
+from horovodjob_trainer.atomic_file import whole
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import OutputError
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.atomic import PARTIAL_PREFIX, whole
-from horovodjob_trainer.checkpoint import UNREADABLE, Array, Form, described, restored
+from horovodjob_trainer.atomic_file import PARTIAL_PREFIX, whole
+from horovodjob_trainer.checkpoint.layout import UNREADABLE, Array, Form, described, restored
+from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError
-from horovodjob_trainer.state import RunState
 
 MODEL_DIRECTORY = "saved_models"
 RUN_FILE = ".horovodjob-run.json"

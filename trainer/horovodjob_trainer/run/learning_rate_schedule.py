@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from horovodjob_trainer.configuration import Configuration
+from horovodjob_trainer.cli.configuration import Configuration
 
 
 @dataclass(frozen=True, slots=True)

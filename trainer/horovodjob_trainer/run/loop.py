@@ -10,21 +10,21 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.augmentation import Augmentation
-from horovodjob_trainer.checkpoint import Form, snapshot, variables_of
-from horovodjob_trainer.compilation import labels_as
-from horovodjob_trainer.configuration import Configuration
-from horovodjob_trainer.coordination import Coordination, averaged
-from horovodjob_trainer.data.reading import explained
+from horovodjob_trainer.checkpoint.layout import Form, snapshot, variables_of
+from horovodjob_trainer.checkpoint.output_directory import Checkpoints, Output
+from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.data.example_reader import explained
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import NonFiniteLoss, RanksDiffer, Terminated
-from horovodjob_trainer.output import Checkpoints, Output
-from horovodjob_trainer.pipeline import evaluation_batches, training_batches
-from horovodjob_trainer.progress import Place, Reporter
-from horovodjob_trainer.schedule import Schedule
-from horovodjob_trainer.state import RunState
-from horovodjob_trainer.step import step_function, time_exchange
-from horovodjob_trainer.termination import Termination
+from horovodjob_trainer.reporting.reporter import Place, Reporter
+from horovodjob_trainer.run.augmentation import Augmentation
+from horovodjob_trainer.run.compilation import labels_as
+from horovodjob_trainer.run.coordination import Coordination, averaged
+from horovodjob_trainer.run.learning_rate_schedule import Schedule
+from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.run.step import step_function, time_exchange
+from horovodjob_trainer.run.termination import Termination
 
 EVALUATION_BATCH = 250
 SHIFT = 0.1  # of the image's side, in each direction

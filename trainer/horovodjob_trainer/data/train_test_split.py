@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.data.order import Rows
+from horovodjob_trainer.data.sampling import Rows
 
 
 def split_rows(

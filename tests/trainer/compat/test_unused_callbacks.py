@@ -2,7 +2,7 @@
 
 import pytest
 
-from horovodjob_trainer.compat.forgotten import Forgotten, forgotten
+from horovodjob_trainer.compat.unused_callbacks import Forgotten, forgotten
 
 
 def found(source: str, **variables: object) -> tuple[Forgotten, ...]:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from horovodjob_trainer import data, parsing
+from horovodjob_trainer import data
+from horovodjob_trainer.cli import parsing
+from horovodjob_trainer.cli.settings import SETTINGS, Parser
 from horovodjob_trainer.errors import UsageError
-from horovodjob_trainer.predictions import FORMATS
-from horovodjob_trainer.settings import SETTINGS, Parser
+from horovodjob_trainer.run.predictions import FORMATS
 
 DATA_SETTINGS = ("dataset", "data", "archive", "archive-url", "archive-sha256", "data-dir", "validation-share",
                  "image-size", "seed", "threads")  # fmt: skip

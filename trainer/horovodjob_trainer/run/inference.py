@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob_trainer import data
+from horovodjob_trainer.cli.inference_arguments import parsed, request
 from horovodjob_trainer.errors import DataError, ModelError, TrainerError, UsageError
-from horovodjob_trainer.inference_arguments import parsed, request
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
-from horovodjob_trainer.predictions import lines, written
+from horovodjob_trainer.run.predictions import lines, written
 
 # mpirun ends the other ranks when one exits, so those with nothing to say leave rank 0 the time to speak.
 YIELD_SECONDS = 10.0
@@ -42,7 +42,7 @@ def _run(given: argparse.Namespace, launch: Launch) -> int:
 
     absl.logging.set_verbosity(absl.logging.ERROR)  # Keras calls .h5 legacy
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.training import on_all_ranks, use_devices, wait_for_all_ranks
+    from horovodjob_trainer.run.training import on_all_ranks, use_devices, wait_for_all_ranks
 
     hvd.init()
     threads = given.threads or threads_per_rank(launch, usable_cores())
@@ -104,7 +104,7 @@ def _source(given: argparse.Namespace, model: Any, threads: int) -> data.Source:
 def _evaluated(model: Any, test: data.Source, batch: int, threads: int) -> dict[str, float]:
     """Loss and metrics over the examples of all ranks together, each example weighing the same."""
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.coordination import averaged
+    from horovodjob_trainer.run.coordination import averaged
 
     known = model.output_shape[-1]
     if test.classes is not None and known not in (1, None) and test.classes > known:
@@ -153,7 +153,8 @@ def _examined(source: data.Source, examine: Callable[[Any], Any], batch: int, th
     """What `examine` gives for this rank's batches, None if it has none. Raises DataError for an unreadable file."""
     import tensorflow as tf
 
-    from horovodjob_trainer import hvd, pipeline
+    from horovodjob_trainer import hvd
+    from horovodjob_trainer.run import pipeline
 
     if hvd.rank() >= source.samples:
         return None

@@ -171,7 +171,7 @@ def test_momentum_follows_the_rate() -> None:
     import tensorflow as tf
 
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.step import step_function
+    from horovodjob_trainer.run.step import step_function
 
     hvd.init()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.state import RunState
+from horovodjob_trainer.checkpoint.run_state import RunState
 
 ATTRIBUTE = "horovodjob"
 # What h5py and Keras raise for files that are cut off, foreign or of another model.

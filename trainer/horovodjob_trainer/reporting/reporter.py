@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovodjob_trainer.posting import Poster
+from horovodjob_trainer.reporting.progress_client import Poster
 
 LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from horovodjob_trainer import data, models, parsing
+from horovodjob_trainer import data, models
+from horovodjob_trainer.cli import parsing
 from horovodjob_trainer.errors import UsageError
 
 PREFIX = "TRAINER_"

@@ -10,13 +10,13 @@ import numpy as np
 from horovodjob_trainer.data import memory
 from horovodjob_trainer.data.cifar import LAYOUTS, cifar
 from horovodjob_trainer.data.digits import digits
-from horovodjob_trainer.data.given import from_function
+from horovodjob_trainer.data.example_reader import in_memory
 from horovodjob_trainer.data.image_folder import image_folder
 from horovodjob_trainer.data.npz import npz
-from horovodjob_trainer.data.reading import in_memory
 from horovodjob_trainer.data.request import Request, problem
 from horovodjob_trainer.data.source import Dataset, Source
 from horovodjob_trainer.data.tfrecord import tfrecord
+from horovodjob_trainer.data.user_arrays import from_function
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import Launch
 

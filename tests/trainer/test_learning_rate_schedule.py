@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from horovodjob_trainer.configuration import configuration
-from horovodjob_trainer.schedule import Schedule
+from horovodjob_trainer.cli.configuration import configuration
+from horovodjob_trainer.run.learning_rate_schedule import Schedule
 
 STEPS = 10
 
