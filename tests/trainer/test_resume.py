@@ -1,4 +1,4 @@
-"""A run that is killed or told to stop goes on as if nothing had happened, down to the last bit."""
+"""A run that is killed or terminated resumes with bitwise the same result as an uninterrupted run."""
 
 import os
 import re
@@ -21,7 +21,7 @@ CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH = 3, 16, 3, 8
 
 
 class Job:
-    """Two ranks in the background, whose processes can be told things."""
+    """Two ranks in the background, which can receive signals."""
 
     def __init__(self, command: list[str], environment: dict[str, str], directory: Path) -> None:
         self.directory = directory
@@ -30,14 +30,14 @@ class Job:
         )
 
     def wait_for(self, pattern: str) -> None:
-        """Until the run has written a file like this."""
+        """Wait until the run has written a file that matches the pattern."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not list(self.directory.glob(pattern)):
             assert self.process.poll() is None, self.process.communicate()[0]
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def tell(self, rank: int, number: signal.Signals) -> None:
+    def send_signal(self, rank: int, number: signal.Signals) -> None:
         os.kill(int((self.directory / f"pid-{rank}").read_text()), number)
 
     def ended(self) -> tuple[int, str]:
@@ -87,8 +87,8 @@ def started(start: Callable[[list[str]], Job], command: Callable[[Path], list[st
 
 
 @pytest.fixture(scope="module")
-def undisturbed(run: Callable[..., Any], command: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
-    directory = tmp_path_factory.mktemp("undisturbed")
+def uninterrupted(run: Callable[..., Any], command: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    directory = tmp_path_factory.mktemp("uninterrupted")
     return run(2, command(directory)), directory
 
 
@@ -113,16 +113,16 @@ def assert_same_bits(first: Path, second: Path) -> None:
 
 
 def epoch_lines(output: str) -> list[str]:
-    """What is told at the end of each epoch, without the speed."""
+    """The log lines at the end of each epoch, without the speed."""
     lines = [line for line in output.splitlines() if f" {STEPS_PER_EPOCH}/{STEPS_PER_EPOCH} " in line]
     return [re.sub(" [0-9]+ images/s$", "", line) for line in lines]
 
 
-def test_a_rank_killed_between_checkpoints_costs_nothing_but_time(
-    started: Job, undisturbed: tuple[Any, Path], run: Callable[..., Any], command: Any, tmp_path: Path
+def test_a_run_resumes_after_a_rank_was_killed_between_checkpoints(
+    started: Job, uninterrupted: tuple[Any, Path], run: Callable[..., Any], command: Any, tmp_path: Path
 ) -> None:
     started.wait_for("checkpoint-1-8.h5")
-    started.tell(1, signal.SIGKILL)
+    started.send_signal(1, signal.SIGKILL)
     code, _ = started.ended()
     assert code != 0
     newest = max(tmp_path.glob("checkpoint-*.h5"), key=lambda path: path.stat().st_mtime_ns)
@@ -131,21 +131,21 @@ def test_a_rank_killed_between_checkpoints_costs_nothing_but_time(
     resumed = run(2, command(tmp_path), {"HOROVODJOB_ATTEMPT": "2"})
     assert resumed.code == 0, resumed.stderr
     assert f"Skipping the checkpoint {newest}, which cannot be read: " in resumed.stdout
-    assert re.search(r"^Attempt 2: going on after epoch [12]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
-    assert_same_bits(tmp_path / MODEL, undisturbed[1] / MODEL)
-    # The first epoch told is a part of one; what is measured after it is what the undisturbed run measured.
+    assert re.search(r"^Attempt 2: resuming after epoch [12]( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
+    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
+    # The first logged epoch is incomplete. Later validations equal those of the uninterrupted run.
     validations = [line.partition("val_loss")[2] for line in epoch_lines(resumed.stdout)]
     assert (
         validations
-        == [line.partition("val_loss")[2] for line in epoch_lines(undisturbed[0].stdout)][-len(validations) :]
+        == [line.partition("val_loss")[2] for line in epoch_lines(uninterrupted[0].stdout)][-len(validations) :]
     )
 
 
-def test_sigterm_to_any_rank_leaves_a_checkpoint_of_that_very_step(
-    started: Job, undisturbed: tuple[Any, Path], run: Callable[..., Any], command: Any, tmp_path: Path
+def test_sigterm_to_any_rank_writes_a_checkpoint_of_the_current_step(
+    started: Job, uninterrupted: tuple[Any, Path], run: Callable[..., Any], command: Any, tmp_path: Path
 ) -> None:
     started.wait_for("checkpoint-0-3.h5")
-    started.tell(1, signal.SIGTERM)
+    started.send_signal(1, signal.SIGTERM)
     code, output = started.ended()
     assert code == 143, output
     (step,) = re.findall(r"^SIGTERM: stopped after step ([0-9]+), ", output, re.MULTILINE)
@@ -155,11 +155,11 @@ def test_sigterm_to_any_rank_leaves_a_checkpoint_of_that_very_step(
     resumed = run(2, command(tmp_path))
     assert resumed.code == 0, resumed.stderr
     words = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
-    assert f"Attempt 1: going on after {words}\n" in resumed.stdout
-    assert_same_bits(tmp_path / MODEL, undisturbed[1] / MODEL)
+    assert f"Attempt 1: resuming after {words}\n" in resumed.stdout
+    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
 
 
-def test_a_rank_that_waits_for_one_that_is_stuck_ends_on_sigterm(
+def test_a_rank_that_waits_for_a_stopped_rank_ends_on_sigterm(
     start: Callable[[list[str]], Job],
     fresh_trainer: Callable[..., list[str]],
     flags: tuple[object, ...],
@@ -167,7 +167,7 @@ def test_a_rank_that_waits_for_one_that_is_stuck_ends_on_sigterm(
 ) -> None:
     started = start(fresh_trainer(*flags, tmp_path))
     started.wait_for("checkpoint-0-3.h5")
-    started.tell(0, signal.SIGSTOP)
-    started.tell(1, signal.SIGTERM)
+    started.send_signal(0, signal.SIGSTOP)
+    started.send_signal(1, signal.SIGTERM)
     code, _ = started.ended()
     assert code == 143

@@ -1,4 +1,4 @@
-"""What watches over a run: losses that are no numbers, ranks that differ or are slow, early stopping, odd settings."""
+"""Checks during a run: invalid losses, ranks that differ or are slow, early stopping, and unusual settings."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def slow_on_rank_1(shape, classes):
 
 
 class Drifting(keras.Model):
-    '''Changes a weight on rank 1 alone, as a layer with an update of its own does.'''
+    '''Changes a weight on rank 1 alone, as a layer that updates its own weights does.'''
 
     def train_step(self, data):
         logs = super().train_step(data)
@@ -68,48 +68,48 @@ def normalised(shape, classes):
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment in which `own:...` names models of a user."""
+def user_module(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which `own:...` refers to models of a user."""
     directory = tmp_path_factory.mktemp("own")
     (directory / "own.py").write_text(textwrap.dedent(OWN))
     return {"PYTHONPATH": str(directory)}
 
 
 @pytest.fixture
-def digits(run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path, own: dict[str, str]) -> Any:
+def digits(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path, user_module: dict[str, str]
+) -> Any:
     def ended(ranks: int, *flags: object) -> Any:
         program = trainer("--dataset", "digits", "--dir", tmp_path, "--threads", 1, *flags)
-        return run(ranks, program, own)
+        return run(ranks, program, user_module)
 
     return ended
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_code_3_before_a_checkpoint_of_it(
-    digits: Any, tmp_path: Path
-) -> None:
+def test_an_invalid_loss_ends_the_run_with_code_3_before_a_checkpoint(digits: Any, tmp_path: Path) -> None:
     ended = digits(2, "--model", "own:diverging", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 2)
     assert ended.code == 3
-    (sentence,) = ended.complaints
+    (sentence,) = ended.errors
     assert re.search(r"the loss is not a number since step [0-9]+, first on rank [01] on \S+", sentence)
     assert "--on-nonfinite continue" in sentence
     assert not list(tmp_path.glob("checkpoint-*"))
 
 
-def test_it_trains_on_if_told_to(digits: Any) -> None:
+def test_a_run_with_an_invalid_loss_continues_on_request(digits: Any) -> None:
     flags = ("--model", "own:diverging", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 1)
     ended = digits(1, *flags, "--on-nonfinite", "continue")
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.count("Training goes on although the loss is not a number") == 1
+    assert ended.stdout.count("Training continues although the loss is not a number") == 1
 
 
-def test_a_rank_whose_weights_drift_away_is_named_with_code_4(digits: Any) -> None:
+def test_different_weights_of_a_rank_end_the_run_with_code_4(digits: Any) -> None:
     ended = digits(2, "--model", "own:drifting", "--check-sync-every", 5, "--epochs", 2)
     assert ended.code == 4
-    (sentence,) = ended.complaints
-    assert re.search(r"after step 5 the weights of rank 1 on \S+ are not those of the other ranks", sentence)
+    (sentence,) = ended.errors
+    assert re.search(r"after step 5 the weights of rank 1 on \S+ differ from those of the other ranks", sentence)
 
 
-def test_a_slow_rank_is_named_once(digits: Any) -> None:
+def test_a_slow_rank_is_logged_once(digits: Any) -> None:
     ended = digits(2, "--model", "own:slow_on_rank_1", "--epochs", 1)
     assert ended.code == 0, ended.stderr
     assert (
@@ -117,7 +117,7 @@ def test_a_slow_rank_is_named_once(digits: Any) -> None:
     )
 
 
-def test_everything_at_once_trains_in_step_on_two_ranks(digits: Any, tmp_path: Path) -> None:
+def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp_path: Path) -> None:
     ended = digits(
         2, "--model", "own:normalised", "--precision", "mixed_float16", "--compression", "fp16", "--schedule", "cosine",
         "--warmup-epochs", 1, "--check-sync-every", 1, "--epochs", 4, "--xla",
@@ -127,30 +127,30 @@ def test_everything_at_once_trains_in_step_on_two_ranks(digits: Any, tmp_path: P
     assert len(accuracies) == 4
     assert accuracies[-1] > 0.6
     records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
-    # The model came compiled: its own rate of one rank, times two after the warm-up, down to nearly nothing.
+    # The model is already compiled: its own rate, times two after the warm-up, which decreases almost to 0.
     assert max(record["learningRate"] for record in records) == pytest.approx(0.02, rel=0.1)
     assert records[-1]["learningRate"] < 1e-3
 
 
-def test_smoothing_accumulation_and_clipping_train_in_step_and_stop_early(digits: Any) -> None:
+def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(digits: Any) -> None:
     ended = digits(
         2, "--model", "own:small", "--optimizer", "momentum", "--learning-rate", 1e-9, "--label-smoothing", 0.1,
         "--accumulate", 3, "--clip-norm", 1, "--compression", "bf16", "--check-sync-every", 1, "--epochs", 50,
         "--early-stopping", 1, "--monitor", "val_accuracy", "--schedule", "constant",
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
-    assert "Stopping early: val_accuracy has not become better since epoch 1" in ended.stdout
+    assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout
     assert len(re.findall(r"^Epoch [0-9]+/50 45/45 ", ended.stdout, re.MULTILINE)) == 2
 
 
-def test_a_metric_that_is_not_there_is_said_with_those_that_are(digits: Any) -> None:
+def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any) -> None:
     ended = digits(1, "--model", "own:small", "--monitor", "val_auc", "--max-steps", 45, "--epochs", 3)
     assert ended.code == 0, ended.stderr
-    assert "There is no metric val_auc to find the best epoch by" in ended.stdout
+    assert "The metric val_auc, which selects the best epoch, does not exist" in ended.stdout
     assert "val_accuracy" in ended.stdout
 
 
-def test_a_rank_that_sees_other_files_is_named_before_training(
+def test_a_rank_with_different_files_is_rejected_before_training(
     run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     import numpy as np
@@ -161,17 +161,17 @@ def test_a_rank_that_sees_other_files_is_named_before_training(
     command = " ".join(f"'{word}'" for word in trainer("--dir", tmp_path / "out", "--dataset", "npz", "--data"))
     ended = run(2, ["sh", "-c", f"exec {command} '{tmp_path}/data-'$OMPI_COMM_WORLD_RANK'.npz'"])
     assert ended.code == 1
-    (sentence,) = ended.complaints
-    assert re.search(r"rank 1 on \S+ sees other data than rank 0", sentence)
+    (sentence,) = ended.errors
+    assert re.search(r"rank 1 on \S+ has different data than rank 0", sentence)
 
 
-def test_momentum_follows_the_rate() -> None:
+def test_the_velocity_factor_scales_momentum() -> None:
     import keras
     import numpy as np
     import tensorflow as tf
 
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.run.step import step_function
+    from horovodjob_trainer.run.step import build_step_function
 
     hvd.init()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -181,7 +181,7 @@ def test_momentum_follows_the_rate() -> None:
         weight.assign(np.zeros(weight.shape))
     for velocity in model.optimizer.momentums:
         velocity.assign(np.full(velocity.shape, 3.0))
-    step = step_function(model, tf.Variable(0.1))
+    step = build_step_function(model, tf.Variable(0.1))
     zeros = tf.data.Dataset.from_tensors((tf.zeros((4, 2)), tf.zeros((4, 1)))).repeat()
-    step(iter(zeros))  # without a gradient only the factor and the momentum itself act
+    step(iter(zeros))  # without a gradient, only the factor and the momentum change the velocity
     assert all(np.allclose(velocity, 0.9 * 0.1 * 3.0) for velocity in model.optimizer.momentums)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writes of files."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ PARTIAL_PREFIX = ".partial-"
 
 
 @contextmanager
-def whole(target: Path) -> Iterator[Path]:
-    """A path to write to that becomes `target` in one step once everything is on the disk."""
-    path = target.with_name(f"{PARTIAL_PREFIX}{target.name}")  # Keras looks at the suffix
+def atomic_write(target: Path) -> Iterator[Path]:
+    """A temporary path that replaces `target` when the block ends and its content is on the disk."""
+    path = target.with_name(f"{PARTIAL_PREFIX}{target.name}")  # with the same suffix, which Keras reads
     try:
         yield path
-        with path.open("rb+") as file:  # an SMB server flushes only what is open for writing
+        with path.open("rb+") as file:  # an SMB server flushes only files that are open for writing
             os.fsync(file.fileno())
         os.replace(path, target)
     except BaseException:

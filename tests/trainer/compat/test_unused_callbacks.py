@@ -1,13 +1,13 @@
-"""Which callbacks count as forgotten: those in variables that no line of the script makes use of."""
+"""Detection of unused callbacks: those in variables that no line of the script reads."""
 
 import pytest
 
-from horovodjob_trainer.compat.unused_callbacks import Forgotten, forgotten
+from horovodjob_trainer.compat.unused_callbacks import UnusedCallbacks, find_unused_callbacks
 
 
-def found(source: str, **variables: object) -> tuple[Forgotten, ...]:
+def unused_callbacks(source: str, **variables: object) -> tuple[UnusedCallbacks, ...]:
     """Callbacks are integers here."""
-    return forgotten(source, variables, lambda value: isinstance(value, int))
+    return find_unused_callbacks(source, variables, lambda value: isinstance(value, int))
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ def found(source: str, **variables: object) -> tuple[Forgotten, ...]:
         "def train():\n    callbacks = [1]\n    callbacks.insert(0, 2)\n    model.fit(x)",
     ],
 )
-def test_a_list_that_is_only_filled_is_forgotten(source: str) -> None:
+def test_a_list_with_additions_only_is_unused(source: str) -> None:
     line = 2 if source.startswith("def") else 1
-    assert found(source, callbacks=[1, 2], x=3) == (Forgotten("callbacks", line, (1, 2)),)
+    assert unused_callbacks(source, callbacks=[1, 2], x=3) == (UnusedCallbacks("callbacks", line, (1, 2)),)
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,21 @@ def test_a_list_that_is_only_filled_is_forgotten(source: str) -> None:
         "from other import callbacks\nmodel.fit(x)",
     ],
 )
-def test_a_list_that_the_script_reads_anywhere_is_its_own_affair(source: str) -> None:
-    assert found(source, callbacks=[1], more=[1, 2], last=1) == ()
+def test_a_list_that_the_script_reads_is_not_reported(source: str) -> None:
+    assert unused_callbacks(source, callbacks=[1], more=[1, 2], last=1) == ()
 
 
-def test_what_holds_no_callbacks_is_left_alone() -> None:
-    assert found("a = []\nb = 'text'\nc = [1, 'text']\nd = {}\ne: int", a=[], b="text", c=[1, "text"], d={}) == ()
+def test_variables_without_callbacks_are_not_reported() -> None:
+    assert (
+        unused_callbacks("a = []\nb = 'text'\nc = [1, 'text']\nd = {}\ne: int", a=[], b="text", c=[1, "text"], d={})
+        == ()
+    )
 
 
-def test_several_are_found_in_the_order_of_the_script_single_ones_too() -> None:
-    names = [one.name for one in found("z = 1\na = (2, 3)\nmodel.fit(x)", a=(2, 3), z=1)]
+def test_several_variables_are_reported_in_the_order_of_the_script() -> None:
+    names = [entry.name for entry in unused_callbacks("z = 1\na = (2, 3)\nmodel.fit(x)", a=(2, 3), z=1)]
     assert names == ["z", "a"]
 
 
-def test_a_file_that_is_being_edited_holds_nothing() -> None:
-    assert found("callbacks = [1\n", callbacks=[1]) == ()
+def test_a_file_with_a_syntax_error_has_no_unused_callbacks() -> None:
+    assert unused_callbacks("callbacks = [1\n", callbacks=[1]) == ()

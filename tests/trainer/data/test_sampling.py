@@ -1,4 +1,4 @@
-"""The order: each row once in a pass, shared by the ranks, a function of seed and position."""
+"""Sampling: each row once per pass, divided among the ranks, a function of seed and position."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovodjob_trainer.data import rows_at
+from horovodjob_trainer.data import step_rows
 from horovodjob_trainer.data.train_test_split import split_rows
 
 
@@ -14,7 +14,7 @@ from horovodjob_trainer.data.train_test_split import split_rows
 def test_in_each_pass_every_row_is_read_once_by_one_rank(samples: int, size: Any, batch: int, seed: int) -> None:
     steps = range(-(-2 * samples // (size * batch)))
     read = [
-        rows_at(step * size * batch, samples=samples, batch=batch, rank=rank, size=size, seed=seed)
+        step_rows(step * size * batch, samples=samples, batch=batch, rank=rank, size=size, seed=seed)
         for step in steps
         for rank in range(size)
     ]
@@ -25,14 +25,14 @@ def test_in_each_pass_every_row_is_read_once_by_one_rank(samples: int, size: Any
 
 @given(size=st.integers(1, 6), position=st.integers(0, 500))
 def test_ranks_together_read_what_one_rank_with_all_their_images_reads(size: Any, position: int) -> None:
-    parts = [rows_at(position, samples=37, batch=4, rank=rank, size=size, seed=1) for rank in range(size)]
-    whole = rows_at(position, samples=37, batch=4 * size, rank=0, size=1, seed=1)
+    parts = [step_rows(position, samples=37, batch=4, rank=rank, size=size, seed=1) for rank in range(size)]
+    whole = step_rows(position, samples=37, batch=4 * size, rank=0, size=1, seed=1)
     np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_passes_and_seeds_have_different_orders() -> None:
     def order(number: int, seed: int) -> list[int]:
-        return list(rows_at(number * 50, samples=50, batch=50, rank=0, size=1, seed=seed))
+        return list(step_rows(number * 50, samples=50, batch=50, rank=0, size=1, seed=seed))
 
     assert order(0, 1) == order(0, 1)
     assert order(0, 1) != order(1, 1)

@@ -1,4 +1,4 @@
-"""Arrays that the user gives, in a .npz file or from a function: checked, split, read in place where they can be."""
+"""Arrays of the user, in a .npz file or from a function: checks, split and memory mapping."""
 
 import io
 import zipfile
@@ -20,9 +20,9 @@ def request(path: Path, **changes: Any) -> data.Request:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_grey_pictures_and_classes_are_recognised(tmp_path: Path, whole: Any, save: Any) -> None:
+def test_grey_images_and_classes_are_detected(tmp_path: Path, whole: Any, save: Any) -> None:
     save(tmp_path / "a.npz", x_train=X, y_train=Y[:, None].astype(np.uint8), x_test=X[:9], y_test=Y[:9, None])
-    found = data.opened(request(tmp_path / "a.npz"))
+    found = data.load_dataset(request(tmp_path / "a.npz"))
     assert found.train.images
     assert found.train.classes == 4
     images, labels = whole(found.train, size=3)
@@ -34,7 +34,7 @@ def test_grey_pictures_and_classes_are_recognised(tmp_path: Path, whole: Any, sa
 def test_a_regression_has_no_classes_and_keeps_its_values(tmp_path: Path, train: Any) -> None:
     x, y = np.asfortranarray(np.random.default_rng(1).normal(size=(30, 3))), np.linspace(-1, 1, 30)
     np.savez(tmp_path / "a.npz", x=x, y=y)
-    found = data.opened(request(tmp_path / "a.npz", validation_share=0.1))
+    found = data.load_dataset(request(tmp_path / "a.npz", validation_share=0.1))
     assert (found.train.samples, found.test.samples) == (27, 3)
     assert found.train.classes is None
     for rows, values in train(found.train):
@@ -42,14 +42,14 @@ def test_a_regression_has_no_classes_and_keeps_its_values(tmp_path: Path, train:
             np.testing.assert_allclose(row, x[np.argmin(np.abs(y - value))], rtol=1e-6)
 
 
-def test_an_uncompressed_file_is_read_in_place_with_the_same_batches(tmp_path: Path, train: Any, whole: Any) -> None:
+def test_an_uncompressed_file_is_memory_mapped_with_the_same_batches(tmp_path: Path, train: Any, whole: Any) -> None:
     np.savez(tmp_path / "a.npz", x=X, y=Y)
-    kept, mapped = (data.opened(request(tmp_path / "a.npz", cache=cache)) for cache in ("memory", "none"))
-    assert kept.fingerprint == mapped.fingerprint
-    for one, other in zip(train(kept.train, threads=3), train(mapped.train, threads=3), strict=True):
+    in_memory, mapped = (data.load_dataset(request(tmp_path / "a.npz", cache=cache)) for cache in ("memory", "none"))
+    assert in_memory.fingerprint == mapped.fingerprint
+    for one, other in zip(train(in_memory.train, threads=3), train(mapped.train, threads=3), strict=True):
         np.testing.assert_array_equal(one[0], other[0])
         np.testing.assert_array_equal(one[1], other[1])
-    np.testing.assert_array_equal(whole(kept.test)[0], whole(mapped.test)[0])
+    np.testing.assert_array_equal(whole(in_memory.test)[0], whole(mapped.test)[0])
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,14 @@ def test_an_uncompressed_file_is_read_in_place_with_the_same_batches(tmp_path: P
     [
         (zipfile.ZIP_DEFLATED, "auto", "needs 999.0 GB"),
         (zipfile.ZIP_STORED, "memory", "needs 999.0 GB"),
-        (zipfile.ZIP_STORED, "auto", "cannot be read"),  # in place, where the file says more than it holds
+        (
+            zipfile.ZIP_STORED,
+            "auto",
+            "cannot be read",
+        ),  # memory-mapped, with a header that claims more data than the file contains
     ],
 )
-def test_more_than_the_memory_is_not_even_tried(
+def test_arrays_that_exceed_the_memory_are_rejected_before_they_are_read(
     tmp_path: Path, problem: Any, compression: int, cache: str, what: str
 ) -> None:
     header, labels = io.BytesIO(), io.BytesIO()
@@ -76,24 +80,24 @@ def test_more_than_the_memory_is_not_even_tried(
 @pytest.mark.parametrize(
     ("arrays", "what"),
     [
-        ({"x": X}, "holds x; it has to hold x_train, y_train, x_test, y_test or x, y"),
-        ({"x": X, "y": Y[:7]}, "give as many of both"),
-        ({"x": X, "y": np.where(Y == 3, np.nan, Y)}, "y holds nan in row 3"),
-        ({"x": X, "y": Y - 1}, "y holds the label -1; number the classes from 0"),
-        ({"x": X, "y": np.array([None] * 60)}, "y holds Python objects"),
+        ({"x": X}, "contains x; it must contain x_train, y_train, x_test, y_test or x, y"),
+        ({"x": X, "y": Y[:7]}, "both need the same length"),
+        ({"x": X, "y": np.where(Y == 3, np.nan, Y)}, "y contains nan in row 3"),
+        ({"x": X, "y": Y - 1}, "y contains the label -1; number the classes from 0"),
+        ({"x": X, "y": np.array([None] * 60)}, "y contains Python objects"),
         ({"x": X.astype(str), "y": Y}, "x has the type <U3"),
-        ({"x": X[:0], "y": Y[:0]}, "at least one"),
-        ({"x": X[:1], "y": Y[:1]}, "cannot be divided"),
-        ({"x_train": X, "y_train": Y, "x_test": X[:, 1:], "y_test": Y}, "give both alike"),
-        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y / 2}, "give both alike"),
+        ({"x": X[:0], "y": Y[:0]}, "at least one example"),
+        ({"x": X[:1], "y": Y[:1]}, "cannot be split"),
+        ({"x_train": X, "y_train": Y, "x_test": X[:, 1:], "y_test": Y}, "both need the same type and shape"),
+        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y / 2}, "need the same type and shape"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, problem: Any, arrays: Any, what: str) -> None:
+def test_inconsistent_arrays_are_rejected(tmp_path: Path, problem: Any, arrays: Any, what: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     assert what in problem(dataset="npz", path=tmp_path / "a.npz", names=tmp_path / "a.npz")
 
 
-def test_a_file_that_is_damaged_or_none_is_refused(tmp_path: Path, problem: Any) -> None:
+def test_a_damaged_or_missing_file_is_rejected(tmp_path: Path, problem: Any) -> None:
     np.savez(tmp_path / "a.npz", x=X, y=Y)
     content = (tmp_path / "a.npz").read_bytes()
     flipped = bytearray(content)
@@ -126,29 +130,29 @@ text = "no function"
 """
 
 
-def test_a_function_of_the_user_gives_arrays_or_a_data_set(
+def test_a_function_of_the_user_returns_arrays_or_a_data_set(
     tmp_path: Path, problem: Any, train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_data.py").write_text(MODULE)
     (tmp_path / "broken_data.py").write_text("import numpy\nimport no_such_thing\n")
     (tmp_path / "unfinished_data.py").write_text("x = (\n")
     monkeypatch.chdir(tmp_path)
-    found = data.opened(data.Request(dataset="own_data:arrays", seed=7))
+    found = data.load_dataset(data.Request(dataset="own_data:arrays", seed=7))
     assert train(found.train)[0][0].tolist() == [[7.0] * 5] * 4
     assert found.train.classes == 2
-    assert data.opened(data.Request(dataset="own_data:same")).name == "digits"
+    assert data.load_dataset(data.Request(dataset="own_data:same")).name == "digits"
     for name, what in {
-        "own_data:number": "gave neither",
+        "own_data:number": "returned neither",
         "own_data:none": "has no 'none'",
-        "own_data:text": "has, but cannot call, 'text'",
+        "own_data:text": "has 'text', which is not callable",
         "no_data:x": f"there is no module no_data in {tmp_path}",
         "broken_data:x": "ModuleNotFoundError at",
         "unfinished_data:x": "unfinished_data.py:1",
         "own-data:x": "does not have the form",
     }.items():
         assert what in problem(dataset=name)
-    with pytest.raises(Exception, match="own_data:demands requires 'batch'; it is offered path"):
-        data.opened(data.Request(dataset="own_data:demands"))
+    with pytest.raises(Exception, match="own_data:demands requires 'batch'; available are path"):
+        data.load_dataset(data.Request(dataset="own_data:demands"))
 
 
 @pytest.mark.parametrize(
@@ -162,16 +166,16 @@ def test_a_function_of_the_user_gives_arrays_or_a_data_set(
         ({"dataset": "cifar100", "archive_sha256": "any"}, "a download is always checked"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_read(request_: Any, what: str) -> None:
-    assert what in str(data.problem(data.Request(**request_)))
+def test_an_invalid_request_is_rejected_before_data_is_read(request_: Any, what: str) -> None:
+    assert what in str(data.request_error(data.Request(**request_)))
 
 
-def test_the_room_for_data_is_half_of_what_the_container_has_left_for_each_rank(tmp_path: Path) -> None:
+def test_the_memory_budget_is_half_of_the_free_memory_of_the_container_divided_by_the_ranks(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
-    assert memory.room(1, cgroup=tmp_path, meminfo=meminfo) == 4_096_000_000
+    assert memory.budget_bytes(1, cgroup=tmp_path, meminfo=meminfo) == 4_096_000_000
     for name, text in {"max": "3000", "current": "1500", "stat": "anon 1\ninactive_file 500\n"}.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert memory.room(2, cgroup=tmp_path, meminfo=meminfo) == 500
+    assert memory.budget_bytes(2, cgroup=tmp_path, meminfo=meminfo) == 500
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory.room(1, cgroup=tmp_path, meminfo=meminfo) == 4_096_000_000
+    assert memory.budget_bytes(1, cgroup=tmp_path, meminfo=meminfo) == 4_096_000_000

@@ -1,4 +1,4 @@
-"""Scripts written for Horovod's own Keras layers, byte for byte: with the import hook their ranks stay together."""
+"""Unchanged scripts for the Keras layers of Horovod: the import hook synchronizes their ranks."""
 
 import os
 import subprocess
@@ -60,16 +60,16 @@ def are_equal(first: list[Any], second: list[Any]) -> bool:
     return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-def test_horovods_own_layer_trains_without_synchronisation_and_without_an_error(ended: Callable[..., Any]) -> None:
+def test_the_layer_of_horovod_does_not_synchronize_and_reports_no_error(ended: Callable[..., Any]) -> None:
     assert not are_equal(*ended("stock_silent", "silent", hook=False))
 
 
-def test_the_same_script_is_synchronised_under_the_hook(ended: Callable[..., Any]) -> None:
+def test_the_hook_synchronizes_the_same_script(ended: Callable[..., Any]) -> None:
     assert are_equal(*ended("stock_silent", "silent"))
 
 
 @pytest.mark.parametrize("name", ["fit", "loaded", "tape", "optimizer", "history"])
-def test_every_way_to_import_horovod_keeps_the_ranks_together(ended: Callable[..., Any], name: str) -> None:
+def test_the_hook_synchronizes_with_every_import_of_horovod(ended: Callable[..., Any], name: str) -> None:
     assert are_equal(*ended("stock_loops", name))
 
 
@@ -78,36 +78,36 @@ def test_the_learning_rate_is_warmed_up_and_decays_as_documented(ended: Callable
     np.testing.assert_allclose(rates, [0.0015, 0.002, 0.002], rtol=1e-6)
 
 
-def loads(interpreter: Path, code: str, **environment: str) -> str:
+def output_of(interpreter: Path, code: str, **environment: str) -> str:
     done = subprocess.run(
         [str(interpreter), "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
     )
     return done.stdout + done.stderr
 
 
-def test_the_hook_costs_a_start_nothing_but_one_small_module(interpreter: Path) -> None:
-    loaded = set(loads(interpreter, "import sys; print(*sys.modules)").split())
+def test_the_hook_adds_only_one_small_module_to_a_start(interpreter: Path) -> None:
+    loaded = set(output_of(interpreter, "import sys; print(*sys.modules)").split())
     assert "horovodjob_trainer.import_hook" in loaded
     assert not {"typing", "importlib.util", "importlib.metadata", "tensorflow", "keras", "horovod"} & loaded
 
 
-def test_the_hook_steps_aside_for_keras_2_and_where_it_is_told_to(interpreter: Path) -> None:
+def test_the_hook_is_inactive_with_keras_2_and_when_it_is_disabled(interpreter: Path) -> None:
     code = "import importlib.util as u; import horovod; print(type(u.find_spec('horovod.keras').loader).__name__)"
-    remove = "import horovodjob_trainer.import_hook as stock; stock.remove(); "
+    remove = "import horovodjob_trainer.import_hook as hook; hook.remove(); "
     keras2 = (
         "import sys, types; sys.modules['keras'] = keras = types.ModuleType('keras'); keras.__version__ = '2.18.0'; "
     )
-    assert loads(interpreter, code) == "_Substitute\n"
-    own = "SourceFileLoader\n"
-    assert loads(interpreter, code, HOROVODJOB_STOCK_HOROVOD="1") == own
-    assert loads(interpreter, code, TF_USE_LEGACY_KERAS="1") == own
-    assert loads(interpreter, remove + code) == own
-    assert loads(interpreter, keras2 + code) == own
+    assert output_of(interpreter, code) == "_ReplacementLoader\n"
+    original = "SourceFileLoader\n"
+    assert output_of(interpreter, code, HOROVODJOB_STOCK_HOROVOD="1") == original
+    assert output_of(interpreter, code, TF_USE_LEGACY_KERAS="1") == original
+    assert output_of(interpreter, remove + code) == original
+    assert output_of(interpreter, keras2 + code) == original
 
 
 def test_the_hook_can_be_enabled_twice_and_disabled(interpreter: Path) -> None:
-    for wish, count in (("enable", 1), ("disable", 0), ("disable", 0), ("enable", 1)):
-        subprocess.run([str(interpreter), "-m", "horovodjob_trainer.import_hook", wish], check=True)
+    for action, count in (("enable", 1), ("disable", 0), ("disable", 0), ("enable", 1)):
+        subprocess.run([str(interpreter), "-m", "horovodjob_trainer.import_hook", action], check=True)
         assert len(list(interpreter.parents[1].rglob("horovodjob_stock_imports.pth"))) == count
-    wrong = "import runpy; runpy.run_module('horovodjob_trainer.import_hook', run_name='__main__')"
-    assert "usage" in loads(interpreter, wrong)
+    without_action = "import runpy; runpy.run_module('horovodjob_trainer.import_hook', run_name='__main__')"
+    assert "usage" in output_of(interpreter, without_action)

@@ -1,4 +1,4 @@
-"""The form of a checkpoint: Keras' own .h5 file of model and optimizer, with the state of the run and a checksum."""
+"""The layout of a checkpoint: an .h5 file of model and optimizer by Keras, with the state of the run and a checksum."""
 
 import hashlib
 import io
@@ -16,38 +16,38 @@ import numpy.typing as npt
 from horovodjob_trainer.checkpoint.run_state import RunState
 
 ATTRIBUTE = "horovodjob"
-# What h5py and Keras raise for files that are cut off, foreign or of another model.
-UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, EOFError)
+# Errors that h5py and Keras raise for truncated files, files of other programs and files of other models.
+READ_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, EOFError)
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How the variables of a model lie in a file: the bytes of a file by Keras, and the data sets to fill in.
+class CheckpointLayout:
+    """The layout of the variables in a file: the bytes of a file by Keras, and the HDF5 data sets of the variables.
 
-    Keras writes the file once; from then on a checkpoint is a copy of it with new numbers, which any thread can
-    make while the model trains. A model that Keras cannot write as .h5 gets a file with nothing but the numbers.
+    Keras writes the file once. Each checkpoint is a copy of it with new values, which any thread can write during
+    training. For a model that Keras cannot save as .h5, the file contains only the values.
     """
 
     base: bytes
     datasets: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, model: Any) -> "Form":
-        """The form for a compiled model whose optimizer is built."""
-        variables = variables_of(model)
+    def of_model(cls, model: Any) -> "CheckpointLayout":
+        """The layout for a compiled model with a built optimizer."""
+        variables = training_variables(model)
         try:
-            base = _written_by_keras(model)
+            base = _keras_file(model)
             datasets = tuple(_datasets(base, model, variables))
-        except (*UNREADABLE, NotImplementedError):
+        except (*READ_ERRORS, NotImplementedError):
             base, datasets = b"", ()
         if {index for _, index in datasets} != set(range(len(variables))):
             base, datasets = b"", tuple((f"variables/{index}", index) for index in range(len(variables)))
         return cls(base, datasets)
 
-    def content(self, values: Sequence[Array], run: str, state: RunState) -> memoryview:
-        """A checkpoint of these values, in the order of `variables_of`."""
+    def serialize(self, values: Sequence[Array], run: str, state: RunState) -> memoryview:
+        """The content of a checkpoint with these values, in the order of `training_variables`."""
         file = io.BytesIO(self.base)
         description = {"run": run, "state": state.to_json(), "datasets": self.datasets}
         with h5py.File(file, "r+" if self.base else "w") as h5:
@@ -61,8 +61,8 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """What a checkpoint says of itself."""
+class CheckpointDescription:
+    """The metadata in a checkpoint."""
 
     run: str
     state: RunState
@@ -70,43 +70,45 @@ class Description:
     sha256: str
 
 
-def variables_of(model: Any) -> list[Any]:
-    """All that training changes: weights, then the optimizer's variables."""
+def training_variables(model: Any) -> list[Any]:
+    """The variables that training changes: the weights, then the variables of the optimizer."""
     return [*model.weights, *model.optimizer.variables]
 
 
 def snapshot(variables: Sequence[Any]) -> list[Array]:
+    """Copies of the values."""
     return [np.array(variable.value) for variable in variables]
 
 
-def described(path: Path) -> Description:
-    """What the checkpoint says of itself; raises one of UNREADABLE for another file."""
+def read_description(path: Path) -> CheckpointDescription:
+    """The metadata in the checkpoint. Raises one of READ_ERRORS for any other file."""
     with h5py.File(path) as h5:
         return _description(h5)
 
 
-def restored(path: Path, variables: Sequence[Any]) -> RunState:
-    """Gives the variables the checkpoint's values, or leaves them as they are and raises one of UNREADABLE."""
+def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
+    """Assign the values in the checkpoint to the variables. Raises one of READ_ERRORS and then changes no variable."""
     with h5py.File(path) as h5:
         description = _description(h5)
         values: dict[int, Array] = {index: h5[name][()] for name, index in description.datasets}
     if sorted(values) != list(range(len(variables))):
-        raise ValueError("it is of another network or optimizer")
+        raise ValueError("it belongs to a different network or optimizer")
     arrays = [np.asarray(values[index]) for index in range(len(variables))]
     if [array.shape for array in arrays] != [tuple(variable.shape) for variable in variables]:
-        raise ValueError("it is of another network or optimizer")
-    told = {"run": description.run, "state": description.state.to_json(), "datasets": description.datasets}
-    if _checksum(arrays, told) != description.sha256:
+        raise ValueError("it belongs to a different network or optimizer")
+    metadata = {"run": description.run, "state": description.state.to_json(), "datasets": description.datasets}
+    if _checksum(arrays, metadata) != description.sha256:
         raise ValueError("its content does not match its checksum")
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
     return description.state
 
 
-def _description(h5: Any) -> Description:
-    told = json.loads(h5.attrs[ATTRIBUTE])
-    datasets = tuple((str(path), int(index)) for path, index in told["datasets"])
-    return Description(told["run"], RunState.from_json(told["state"]), datasets, told["sha256"])
+def _description(h5: Any) -> CheckpointDescription:
+    metadata = json.loads(h5.attrs[ATTRIBUTE])
+    datasets = tuple((str(path), int(index)) for path, index in metadata["datasets"])
+    state = RunState.from_json(metadata["state"])
+    return CheckpointDescription(metadata["run"], state, datasets, metadata["sha256"])
 
 
 def _checksum(values: Sequence[Array], description: dict[str, Any]) -> str:
@@ -116,33 +118,33 @@ def _checksum(values: Sequence[Array], description: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _written_by_keras(model: Any) -> bytes:
+def _keras_file(model: Any) -> bytes:
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "form.h5"
+        path = Path(directory) / "layout.h5"
         model.save(path)
         return path.read_bytes()
 
 
 def _datasets(base: bytes, model: Any, variables: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    """Where each variable lies in the file by Keras; KeyError or ValueError where that cannot be told."""
+    """The data set of each variable in the file by Keras. Raises KeyError or ValueError if one is not found."""
     index = {id(variable): number for number, variable in enumerate(variables)}
     with h5py.File(io.BytesIO(base)) as h5:
         groups = [(f"model_weights/{layer.name}", [*layer.trainable_weights, *layer.non_trainable_weights])
                   for layer in model.layers]  # fmt: skip
         for group, weights in [*groups, ("optimizer_weights", list(model.optimizer.variables))]:
-            names = _names(h5[group]) if weights else []
+            names = _weight_names(h5[group]) if weights else []
             for name, variable in zip(names, weights, strict=True):
                 if h5[group][name].shape != tuple(variable.shape):
-                    raise ValueError(f"{group}/{name} has another shape")
+                    raise ValueError(f"{group}/{name} has a different shape")
                 yield f"{group}/{name}", index[id(variable)]
 
 
-def _names(group: Any) -> list[str]:
-    # Keras cuts the list into pieces where an attribute would be too long.
+def _weight_names(group: Any) -> list[str]:
+    # Keras splits the list if it is too long for an HDF5 attribute.
     if "weight_names" in group.attrs:
-        pieces = [group.attrs["weight_names"]]
+        chunks = [group.attrs["weight_names"]]
     else:
-        pieces = [
+        chunks = [
             group.attrs[f"weight_names{n}"] for n in range(sum(a.startswith("weight_names") for a in group.attrs))
         ]
-    return [name.decode() if isinstance(name, bytes) else str(name) for piece in pieces for name in piece]
+    return [name.decode() if isinstance(name, bytes) else str(name) for chunk in chunks for name in chunk]

@@ -1,4 +1,4 @@
-"""Where a run is: all that decides how it goes on, besides the variables of its model."""
+"""The state of a run that a checkpoint stores in addition to the variables of the model."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class RunState:
-    """Counted in examples, so that it means the same for any number of ranks.
+    """The state of a run, counted in examples and therefore independent of the number of ranks.
 
-    `position` examples of the endless sequence are consumed; an epoch is `epoch_examples` of them, an amount that the
-    first start of the run, with `first_size` ranks, fixes together with `epochs`. `draws` are the counters of the
-    model's random seeds.
+    The run has consumed `position` examples of the infinite sequence. An epoch has `epoch_examples` examples. The
+    first start of the run, with `first_size` ranks, sets `epoch_examples` and `epochs`. `draws` contains the counters
+    of the seed generators of the model.
     """
 
     epochs: int
@@ -25,7 +25,7 @@ class RunState:
 
     @property
     def epoch(self) -> int:
-        """Epochs that are complete."""
+        """Number of completed epochs."""
         return self.position // self.epoch_examples
 
     @property
@@ -33,7 +33,7 @@ class RunState:
         return self.epochs * self.epoch_examples
 
     def steps_in_epoch(self, job_batch: int) -> int:
-        """Steps of a whole epoch when each takes `job_batch` examples."""
+        """Number of steps in an epoch if each step takes `job_batch` examples."""
         return -(-self.epoch_examples // job_batch)
 
     def step_in_epoch(self, job_batch: int) -> int:
@@ -44,8 +44,8 @@ class RunState:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "RunState":
-        """Raises ValueError or TypeError for what is no state."""
+        """The state in a JSON object. Raises ValueError or TypeError for other content."""
         names = {entry.name for entry in fields(cls)}
         if set(value) != names:
-            raise ValueError("it holds no state of a run")
+            raise ValueError("it does not contain the state of a run")
         return cls(**value)

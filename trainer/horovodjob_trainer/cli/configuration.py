@@ -1,10 +1,8 @@
-"""What a run was asked to do: settings from flags, environment and file; refuses the impossible before a start."""
+"""The configuration of a training run, with all settings parsed and checked against each other."""
 
-import argparse
-import difflib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,23 @@ import yaml
 
 from horovodjob_trainer import models
 from horovodjob_trainer.cli import parsing
-from horovodjob_trainer.cli.settings import GROUPS, PREFIX, SETTINGS, Parser, Setting, defaults_of
-from horovodjob_trainer.data import Request, problem
+from horovodjob_trainer.cli.arguments import build_parser
+from horovodjob_trainer.cli.setting_sources import (
+    SettingText,
+    default_texts,
+    environment_texts,
+    file_texts,
+    flag_texts,
+    parse_setting,
+)
+from horovodjob_trainer.cli.settings import PREFIX, SETTINGS, dataset_defaults
+from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A run of the trainer. Every value is possible; learning rate and batch are those of one rank."""
+    """The valid settings of a run. Learning rate and batch size are those of one rank."""
 
     dataset: str
     data: Path | None
@@ -69,7 +76,7 @@ class Configuration:
     logs: Path
 
     def request(self, threads: int) -> Request:
-        """The data set that this run asks for."""
+        """The request for the data set of this run."""
         return Request(
             dataset=self.dataset,
             path=self.data,
@@ -85,113 +92,47 @@ class Configuration:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A setting's text and who gave it, for the sentence that refuses it."""
-
-    text: str
-    source: str
-
-
-def configuration(
+def load_configuration(
     arguments: Sequence[str], *, world_size: int, environment: Mapping[str, str] | None = None
 ) -> Configuration:
-    """The run that flags, environment and --config ask for, in this order of precedence, for `world_size` ranks.
+    """The configuration of a run with `world_size` ranks. Flags override the environment, which overrides --config.
 
     Raises UsageError with one sentence; `--help` and `--print-config` print and raise SystemExit.
     """
     environment = os.environ if environment is None else environment
-    flags = vars(_parser().parse_args(arguments))
-    given = dict(_defaults_given())
+    flags = vars(build_parser().parse_args(arguments))
+    texts = default_texts()
     file = flags.pop("config") or environment.get(f"{PREFIX}CONFIG")
     if file is not None:
-        given |= _from_file(file)
-    given |= _from_environment(environment)
-    shows = flags.pop("print_config")
-    given |= {name: _Given(text, f"--{name}") for name, text in _flags_given(flags)}
-    values = {SETTINGS[name].field: _parsed(SETTINGS[name], value) for name, value in given.items()}
-    run = _completed(values, world_size, environment)
-    _refuse_contradictions(run, given)
-    if shows:
-        print(printed(run, given))
+        texts |= file_texts(file)
+    texts |= environment_texts(environment)
+    prints_configuration = flags.pop("print_config")
+    texts |= flag_texts(flags)
+    values = {SETTINGS[name].field: parse_setting(SETTINGS[name], text) for name, text in texts.items()}
+    configuration = _with_derived_defaults(values, world_size, environment)
+    _check_consistency(configuration, texts)
+    if prints_configuration:
+        print(configuration_file(configuration, texts))
         raise SystemExit(0)
-    return run
+    return configuration
 
 
-def printed(run: Configuration, given: Mapping[str, _Given]) -> str:
-    """The configuration as a file for --config, each line with where its value comes from."""
+def configuration_file(configuration: Configuration, texts: Mapping[str, SettingText]) -> str:
+    """The configuration as a file for --config; a comment in each line names the source of the value."""
     lines = []
     for name, setting in SETTINGS.items():
-        value = getattr(run, setting.field)
-        source = given[name].source if name in given else "default"
+        value = getattr(configuration, setting.field)
+        source = texts[name].source if name in texts else "default"
         if value is None:
             lines.append("tensorboard: none" if name == "tensorboard" else f"# {name}: not set")
             continue
-        plain = value if isinstance(value, bool | int | float) else parsing.text_of(value)
+        plain = value if isinstance(value, bool | int | float) else parsing.command_line_text(value)
         lines.append(f"{yaml.safe_dump({name: plain}, width=4096).strip()}  # {source}")
     return "\n".join(lines)
 
 
-def _defaults_given() -> Iterator[tuple[str, _Given]]:
-    for name, setting in SETTINGS.items():
-        if setting.default is not None:
-            yield name, _Given(setting.default, "default")
-
-
-def _flags_given(flags: Mapping[str, str | bool | None]) -> Iterator[tuple[str, str]]:
-    for field, value in flags.items():
-        if value is not None:
-            yield field.replace("_", "-"), parsing.text_of(value)
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
-    known = {setting.variable: name for name, setting in SETTINGS.items()}
-    found = {}
-    for variable, text in environment.items():
-        if variable.startswith(PREFIX) and variable != f"{PREFIX}CONFIG":
-            if variable not in known:
-                raise UsageError(f"the environment variable {variable} is no setting{_meant(variable, known)}")
-            found[known[variable]] = _Given(text, f"environment variable {variable}")
-    return found
-
-
-def _from_file(file: str) -> dict[str, _Given]:
-    try:
-        content = yaml.safe_load(Path(file).read_bytes())
-    except OSError as error:
-        raise UsageError(f"--config: cannot read {file}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config: {file} is no YAML: {' '.join(str(error).split())}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise UsageError(f"--config: {file} holds no settings: write one 'name: value' in a line")
-    found = {}
-    for key, value in content.items():
-        name = str(key).replace("_", "-")
-        if name not in SETTINGS:
-            raise UsageError(f"{file}: '{key}' is no setting{_meant(name, SETTINGS)}")
-        if isinstance(value, dict) or (isinstance(value, list) and name != "lr-steps"):
-            raise UsageError(f"{file}: {name} has to be one value")
-        if value is not None:
-            found[name] = _Given(parsing.text_of(value), f"{file}: {name}")
-    return found
-
-
-def _meant(name: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else "; --help lists all of them"
-
-
-def _parsed(setting: Setting, given: _Given) -> Any:
-    try:
-        return setting.parse(given.text)
-    except ValueError as error:
-        raise UsageError(f"{given.source}: {error}") from error
-
-
-def _completed(values: dict[str, Any], world_size: int, environment: Mapping[str, str]) -> Configuration:
-    defaults = defaults_of(values["dataset"])
+def _with_derived_defaults(values: dict[str, Any], world_size: int, environment: Mapping[str, str]) -> Configuration:
+    defaults = dataset_defaults(values["dataset"])
     values.setdefault("epochs", math.ceil(defaults.epochs / world_size))
     values.setdefault("learning_rate", defaults.learning_rate)
     values["flip"] = values["augment"] and values.get("flip", defaults.flip)
@@ -201,52 +142,23 @@ def _completed(values: dict[str, Any], world_size: int, environment: Mapping[str
     return Configuration(**complete)
 
 
-def _refuse_contradictions(run: Configuration, given: Mapping[str, _Given]) -> None:
-    def belongs(name: str, holds: bool, to: str) -> None:
-        default = SETTINGS[name].default
-        changed = name in given and (
-            default is None or getattr(run, SETTINGS[name].field) != SETTINGS[name].parse(default)
-        )
-        if changed and not holds:
-            raise UsageError(f"{given[name].source} belongs to {to}")
-
-    belongs("lr-steps", run.schedule == "step", "--schedule step")
-    belongs("lr-factor", run.schedule == "step", "--schedule step")
-    belongs("decay", run.schedule == "decay", "--schedule decay")
-    if run.warmup_epochs > run.epochs:
-        raise UsageError(f"--warmup-epochs {run.warmup_epochs:g} is more than the {run.epochs} epochs of this run")
-    if sentence := problem(run.request(threads=1)) or models.problem(run.model):
-        raise UsageError(sentence)
+def _check_consistency(configuration: Configuration, texts: Mapping[str, SettingText]) -> None:
+    schedule = configuration.schedule
+    _check_applies("lr-steps", schedule == "step", "--schedule step", configuration, texts)
+    _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, texts)
+    _check_applies("decay", schedule == "decay", "--schedule decay", configuration, texts)
+    warmup, epochs = configuration.warmup_epochs, configuration.epochs
+    if warmup > epochs:
+        raise UsageError(f"--warmup-epochs {warmup:g} is more than the {epochs} epochs of this run")
+    if error := request_error(configuration.request(threads=1)) or models.model_error(configuration.model):
+        raise UsageError(error)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="horovodjob_trainer",
-        usage="python -m horovodjob_trainer [--SETTING VALUE ...] | predict ... | evaluate ...",
-        description="Train a Keras model with one process per rank. Start it with mpirun, horovodrun or as a "
-        "HorovodJob; alone it trains with one rank.",
-        epilog="A setting comes from its flag, else from its environment variable (TRAINER_BATCH_SIZE for "
-        "--batch-size), else from the file of --config, else it has its default. "
-        "An epoch has samples / batch size steps on every rank, so that N ranks see the whole data set N times in "
-        "it; the default number of epochs is therefore divided by the number of ranks, and the learning rate is "
-        "multiplied by it. Rank 0 writes checkpoint-EPOCH.h5 after each epoch and, at the end, the trained model "
-        "below saved_models as .h5 and .keras. "
-        "Exit codes: 0 trained, 1 failed, 2 a setting is wrong, 3 the loss is not a number, 4 the ranks' weights "
-        "differ, 143 ended by SIGTERM.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, 'name: value' in each line")
-    parser.add_argument("--print-config", action="store_true", help="show every setting and its source, then end")
-    for title, settings in GROUPS.items():
-        group = parser.add_argument_group(title)
-        for setting in settings:
-            _add(group, setting)
-    return parser
-
-
-def _add(group: Any, setting: Setting) -> None:
-    flags = [f"--{setting.name}"] if setting.name != "dir" else ["-d", "--dir"]
-    if setting.parse is parsing.boolean:
-        group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=setting.explained)
-    else:
-        group.add_argument(*flags, metavar=setting.metavar, help=setting.explained)
+def _check_applies(
+    name: str, applies: bool, condition: str, configuration: Configuration, texts: Mapping[str, SettingText]
+) -> None:
+    setting = SETTINGS[name]
+    value = getattr(configuration, setting.field)
+    is_changed = name in texts and (setting.default is None or value != setting.parse(setting.default))
+    if is_changed and not applies:
+        raise UsageError(f"{texts[name].source} belongs to {condition}")

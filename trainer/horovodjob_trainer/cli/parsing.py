@@ -1,4 +1,4 @@
-"""Texts from the command line, the environment or a file, turned into values; ValueError says what is wrong."""
+"""Parsers of texts from the command line, the environment or a file. They raise ValueError with a message."""
 
 import math
 import re
@@ -15,7 +15,7 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 def word(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", text):
-        raise ValueError(f"'{text}' is no name: letters, digits, '_', '-' and '.' make one")
+        raise ValueError(f"'{text}' is not a name; a name consists of letters, digits, '_', '-' and '.'")
     return text
 
 
@@ -35,65 +35,65 @@ def path_or_none(text: str) -> Path | None:
     return None if text == "none" else path(text)
 
 
-def integer(least: int, most: int) -> Callable[[str], int]:
-    def parsed(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
-            raise ValueError(f"'{text}' is not a whole number from {least} to {most}")
+def integer(minimum: int, maximum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not minimum <= int(text) <= maximum:
+            raise ValueError(f"'{text}' is not a whole number from {minimum} to {maximum}")
         return int(text)
 
-    return parsed
+    return parse
 
 
-def real(least: float, most: float = math.inf, *, above: bool = False) -> Callable[[str], float]:
-    bounds = f"{'above' if above else 'from'} {least:g}" + (f" to {most:g}" if math.isfinite(most) else "")
+def number(minimum: float, maximum: float = math.inf, *, exclusive: bool = False) -> Callable[[str], float]:
+    bounds = f"{'above' if exclusive else 'from'} {minimum:g}" + (f" to {maximum:g}" if math.isfinite(maximum) else "")
 
-    def parsed(text: str) -> float:
+    def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or not least <= value <= most or (above and value == least):
+        if not math.isfinite(value) or not minimum <= value <= maximum or (exclusive and value == minimum):
             raise ValueError(f"'{text}' is not a number {bounds}")
         return value
 
-    return parsed
+    return parse
 
 
-def rising_numbers(text: str) -> tuple[float, ...]:
-    """Numbers above 0, each greater than the one before, separated by commas."""
+def increasing_numbers(text: str) -> tuple[float, ...]:
+    """Numbers above 0 in increasing order, separated by commas."""
     try:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
         numbers = ()
-    rising = all(before < after for before, after in zip((0.0, *numbers), numbers, strict=False))
-    if not numbers or not rising or not math.isfinite(numbers[-1]):
-        raise ValueError(f"'{text}' is no list of rising numbers such as 30,60,80")
+    is_increasing = all(before < after for before, after in zip((0.0, *numbers), numbers, strict=False))
+    if not numbers or not is_increasing or not math.isfinite(numbers[-1]):
+        raise ValueError(f"'{text}' is not a list of increasing numbers such as 30,60,80")
     return numbers
 
 
 def choice(*names: str) -> Callable[[str], str]:
-    def parsed(text: str) -> str:
+    def parse(text: str) -> str:
         if text not in names:
             raise ValueError(f"'{text}' is none of {', '.join(names)}")
         return text
 
-    return parsed
+    return parse
 
 
 def choice_or_function(*names: str) -> Callable[[str], str]:
-    """One of the names, or somebody's own function as `package.module:function`."""
+    """One of the names, or the import string of a function: `package.module:function`."""
 
-    def parsed(text: str) -> str:
+    def parse(text: str) -> str:
         if text not in names and not FUNCTION.fullmatch(text):
-            raise ValueError(f"'{text}' is none of {', '.join(names)} and no package.module:function")
+            raise ValueError(f"'{text}' is neither one of {', '.join(names)} nor package.module:function")
         return text
 
-    return parsed
+    return parse
 
 
 def url(text: str) -> str:
     if not re.fullmatch(r"https?://[^/\s]+/\S*", text):
-        raise ValueError(f"'{text}' is not an http or https address of a file")
+        raise ValueError(f"'{text}' is not the http or https URL of a file")
     return text
 
 
@@ -103,12 +103,12 @@ def sha256(text: str) -> str:
     return text.lower()
 
 
-def text_of(value: Any) -> str:
-    """A value of a YAML file as it would be written on the command line."""
+def command_line_text(value: Any) -> str:
+    """A value of a YAML file in the form that the command line has."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
-        return ",".join(text_of(item) for item in value)
+        return ",".join(command_line_text(item) for item in value)
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(value)

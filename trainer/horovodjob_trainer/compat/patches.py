@@ -1,4 +1,4 @@
-"""What is done to a script's training and files from outside: repairs of two mistakes, and no half-written file."""
+"""Patches for a script: two mistakes in its training and its files, and atomic writes."""
 
 import inspect
 import linecache
@@ -10,92 +10,92 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from horovodjob_trainer.atomic_file import whole
+from horovodjob_trainer.atomic_file import atomic_write
 from horovodjob_trainer.compat import keras2
-from horovodjob_trainer.compat.unused_callbacks import forgotten
+from horovodjob_trainer.compat.unused_callbacks import find_unused_callbacks
 from horovodjob_trainer.launch import Launch
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def cap_epochs(most: int) -> None:
-    """Ends every training after so many epochs."""
+def limit_epochs(maximum: int) -> None:
+    """End every training after this number of epochs."""
 
-    def capped(arguments: dict[str, Any]) -> None:
-        arguments["epochs"] = min(arguments.get("epochs", 1), most)
+    def limit(arguments: dict[str, Any]) -> None:
+        arguments["epochs"] = min(arguments.get("epochs", 1), maximum)
 
-    _before_fit(capped)
+    _before_fit(limit)
 
 
-def pass_forgotten_callbacks(say: Say) -> None:
-    """Passes callbacks that the script builds and never uses to a fit that gets none."""
+def pass_unused_callbacks(log: Log) -> None:
+    """Pass callbacks that the script creates and never uses to a `fit` without callbacks."""
     from keras.callbacks import Callback
 
-    told: set[str] = set()
+    logged: set[str] = set()
 
-    def complete(arguments: dict[str, Any]) -> None:
+    def add_callbacks(arguments: dict[str, Any]) -> None:
         frame = _caller()
         if arguments.get("callbacks") or frame is None:
             return
-        source = "".join(linecache.getlines(frame.f_code.co_filename))  # nothing of what exec was given as a string
+        source = "".join(linecache.getlines(frame.f_code.co_filename))  # empty for code that exec got as a string
         variables = {**frame.f_globals, **frame.f_locals}
-        found = forgotten(source, variables, lambda value: isinstance(value, Callback))
-        if found:
-            arguments["callbacks"] = [callback for one in found for callback in one.callbacks]
-        for one in found:
-            if one.name not in told:
-                told.add(one.name)
-                kinds = ", ".join(type(callback).__name__ for callback in one.callbacks)
-                say(
-                    f"repaired: the script never passes '{one.name}' (line {one.line}: {kinds}) to the training that "
-                    f"line {frame.f_lineno} starts; now they take part (--as-is leaves them out)"
+        unused = find_unused_callbacks(source, variables, lambda value: isinstance(value, Callback))
+        if unused:
+            arguments["callbacks"] = [callback for entry in unused for callback in entry.callbacks]
+        for entry in unused:
+            if entry.name not in logged:
+                logged.add(entry.name)
+                kinds = ", ".join(type(callback).__name__ for callback in entry.callbacks)
+                log(
+                    f"patched: the script never passes '{entry.name}' (line {entry.line}: {kinds}) to the training "
+                    f"that line {frame.f_lineno} starts; the training now uses them (--as-is disables this patch)"
                 )
 
-    _before_fit(complete)
+    _before_fit(add_callbacks)
 
 
-def save_on_rank_0(launch: Launch, say: Say) -> None:
-    """Lets rank 0 alone write models and weights, each file whole or not at all."""
+def save_on_rank_0(launch: Launch, log: Log) -> None:
+    """Let only rank 0 write models and weights, each file atomically."""
     from tf_keras.src.saving import saving_api
 
-    told: set[str] = set()
+    logged: set[str] = set()
 
-    def alone(write: Callable[..., None]) -> Callable[..., None]:
+    def on_rank_0(write: Callable[..., None]) -> Callable[..., None]:
         @wraps(write)
         def save(model: Any, filepath: Any, overwrite: bool = True, **others: Any) -> None:
             if not isinstance(filepath, str | os.PathLike):
                 write(model, filepath, overwrite, **others)
             elif launch.rank == 0:
-                _write_whole(partial(write, model), Path(filepath), overwrite, others)
-            elif launch.rank == 1 and os.fspath(filepath) not in told:
-                told.add(os.fspath(filepath))
-                say(f"repaired: the script lets every rank write {filepath}; now rank 0 does alone (--as-is: all)")
+                _write_atomically(partial(write, model), Path(filepath), overwrite, others)
+            elif launch.rank == 1 and os.fspath(filepath) not in logged:
+                logged.add(os.fspath(filepath))
+                log(f"patched: the script lets every rank write {filepath}; now only rank 0 does (--as-is: all ranks)")
 
         return save
 
     for function in (saving_api.save_model, saving_api.save_weights):
-        keras2.replace(function, alone(function))
+        keras2.replace(function, on_rank_0(function))
 
 
-def tolerate_other_ranks_directories(launch: Launch, say: Say) -> None:
-    """Lets the script's os.makedirs find a directory that another rank has made since the script looked."""
+def accept_existing_directories(launch: Launch, log: Log) -> None:
+    """Let os.makedirs of the script succeed if another rank has created the directory after the check of the script."""
     makedirs = os.makedirs
 
     @wraps(makedirs)
-    def tolerant(name: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
-        own = sys._getframe(1).f_globals.get("__name__") == "__main__" and launch.size > 1
+    def make_directories(name: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
+        is_script = sys._getframe(1).f_globals.get("__name__") == "__main__" and launch.size > 1
         try:
             makedirs(name, mode, exist_ok)
         except FileExistsError:
-            if not (own and os.path.isdir(name)):
+            if not (is_script and os.path.isdir(name)):
                 raise
-            say(f"repaired: rank {launch.rank} goes on though {name} exists, as another rank may have just made it")
+            log(f"patched: rank {launch.rank} continues although {name} exists; another rank may have created it")
 
-    os.makedirs = tolerant
+    os.makedirs = make_directories
 
 
 def _before_fit(change: Callable[[dict[str, Any]], None]) -> None:
-    """Shows the arguments of every fit, fit_generator included, to `change` before it begins."""
+    """Call `change` with the arguments of every `fit` and `fit_generator` before it starts."""
     from keras import Model
 
     original = Model.fit
@@ -111,7 +111,7 @@ def _before_fit(change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _caller() -> FrameType | None:
-    """The frame that called into Keras."""
+    """The frame that called Keras."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
         "tf_keras",
@@ -121,11 +121,11 @@ def _caller() -> FrameType | None:
     return frame
 
 
-def _write_whole(write: Callable[..., None], target: Path, overwrite: bool, others: dict[str, Any]) -> None:
-    # Keras 2.1 had one format, whatever the name; tf_keras would make directories of names without a suffix.
+def _write_atomically(write: Callable[..., None], target: Path, overwrite: bool, others: dict[str, Any]) -> None:
+    # Keras 2.1 had a single format; tf_keras would write a directory for a name without a suffix.
     others["save_format"] = others.get("save_format") or ("h5" if target.suffix != ".keras" else None)
-    if others["save_format"] == "tf" or (target.exists() and not overwrite):  # a directory, or Keras asks
+    if others["save_format"] == "tf" or (target.exists() and not overwrite):  # writes a directory, or Keras prompts
         write(target, overwrite, **others)
         return
-    with whole(target) as path:
+    with atomic_write(target) as path:
         write(path, **others)

@@ -1,4 +1,4 @@
-"""Which rows a rank reads in a step: a function of the seed and of how many examples the job has consumed."""
+"""Sampling: the rows that a rank reads in a step, a function of the seed and the position of the job."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,35 +6,35 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.int64]
 
 
-def rows_at(position: int, *, samples: int, batch: int, rank: int, size: int, seed: int) -> Rows:
-    """Rows that `rank` trains on in the step before which the whole job had consumed `position` examples.
+def step_rows(position: int, *, samples: int, batch: int, rank: int, size: int, seed: int) -> Rows:
+    """Rows of `rank` in the step before which the whole job has consumed `position` examples.
 
-    The job reads one endless sequence, a new permutation of all rows after the other, and the ranks take turns
-    in it. So no row is dropped, no two ranks read the same row of a permutation, and the rows that N ranks read
-    in a step are those that one rank with N times the batch would read.
+    The job reads an infinite sequence of random permutations of all rows, from which the ranks take turns to read a
+    batch. No row is dropped, no two ranks read the same row of a permutation, and N ranks read the rows in a step that
+    one rank with N times the batch size would read.
     """
     first = position + rank * batch
-    return sequence(np.arange(first, first + batch), samples=samples, seed=seed)
+    return rows_at_positions(np.arange(first, first + batch), samples=samples, seed=seed)
 
 
-def sequence(places: Rows, *, samples: int, seed: int) -> Rows:
-    """Rows at these places, of any shape, of the endless sequence."""
-    rows = np.empty(places.shape, dtype=np.int64)
-    passes, inside = np.divmod(places, samples)
+def rows_at_positions(positions: Rows, *, samples: int, seed: int) -> Rows:
+    """Rows at these positions, an array of any shape, in the infinite sequence."""
+    rows = np.empty(positions.shape, dtype=np.int64)
+    passes, offsets = np.divmod(positions, samples)
     for number in range(int(passes.min()), int(passes.max()) + 1):
-        here = passes == number
-        rows[here] = _permutation(samples, seed, number)[inside[here]]
+        in_pass = passes == number
+        rows[in_pass] = _permutation(samples, seed, number)[offsets[in_pass]]
     return rows
 
 
-_kept: dict[tuple[int, int, int], Rows] = {}
+_permutation_cache: dict[tuple[int, int, int], Rows] = {}
 
 
 def _permutation(samples: int, seed: int, number: int) -> Rows:
     key = (samples, seed, number)
-    found = _kept.get(key)
-    if found is None:
-        while len(_kept) >= 4:
-            _kept.pop(next(iter(_kept)), None)
-        _kept[key] = found = np.random.default_rng((seed, number)).permutation(samples)
-    return found
+    permutation = _permutation_cache.get(key)
+    if permutation is None:
+        while len(_permutation_cache) >= 4:
+            _permutation_cache.pop(next(iter(_permutation_cache)), None)
+        _permutation_cache[key] = permutation = np.random.default_rng((seed, number)).permutation(samples)
+    return permutation

@@ -1,4 +1,4 @@
-"""Rows kept for the test where the data has no test part of its own."""
+"""Selection of test examples for data sets without a test part."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,16 +9,16 @@ from horovodjob_trainer.data.sampling import Rows
 def split_rows(
     samples: int, *, share: float, seed: int, labels: npt.NDArray[np.int64] | None = None
 ) -> tuple[Rows, Rows]:
-    """Rows to train on and rows for the test, the same on every rank and in every attempt, each in rising order.
+    """Training rows and test rows in increasing order, the same on every rank and in every attempt.
 
-    With labels, each class gives its share, and keeps at least one row to train on.
+    With labels, the share applies to each class, and each class keeps at least one training row.
     """
     groups = [np.arange(samples)] if labels is None else [np.flatnonzero(labels == each) for each in np.unique(labels)]
     test: list[Rows] = []
     for number, rows in enumerate(groups):
         count = min(round(share * len(rows)), len(rows) - 1)
         test.append(np.random.default_rng((seed, number)).permutation(rows)[:count])
-    chosen = np.sort(np.concatenate(test))
-    if not len(chosen) and samples > 1:  # so few of each class that no share makes a whole one
-        chosen = np.array([samples - 1])
-    return np.setdiff1d(np.arange(samples), chosen), chosen
+    selected = np.sort(np.concatenate(test))
+    if not len(selected) and samples > 1:  # the share of each class is less than one row
+        selected = np.array([samples - 1])
+    return np.setdiff1d(np.arange(samples), selected), selected

@@ -1,4 +1,4 @@
-"""Tells the operator how far the run is; a job never waits for it and never fails because of it."""
+"""The client for progress reports to the operator. A job never waits for a report and never fails because of one."""
 
 import json
 import threading
@@ -10,50 +10,50 @@ from pathlib import Path
 from typing import Any
 
 URL_VARIABLE, TOKEN_VARIABLE = "HOROVODJOB_PROGRESS_URL", "HOROVODJOB_PROGRESS_TOKEN_FILE"
-INTERVAL_SECONDS, TIMEOUT_SECONDS, LAST_SECONDS = 5.0, 2.0, 4.0
-STANDBY, TRIES = 503, 4  # behind one address stand the leading operator and another
+INTERVAL_SECONDS, TIMEOUT_SECONDS, CLOSE_TIMEOUT_SECONDS = 5.0, 2.0, 4.0
+STANDBY, TRIES = 503, 4  # the Service of the operator also routes to the standby replica
 
 
-class Poster:
-    """Posts the newest report from a thread of its own, at most one in five seconds."""
+class ProgressClient:
+    """Posts the newest report in a separate thread, at most one every five seconds."""
 
-    def __init__(self, url: str, token_file: Path, say: Callable[[str], None]) -> None:
-        self.url, self.token_file, self.say = url, token_file, say
+    def __init__(self, url: str, token_file: Path, log: Callable[[str], None]) -> None:
+        self.url, self.token_file, self.log = url, token_file, log
         self.changed = threading.Condition()
         self.report: Mapping[str, Any] | None = None
-        self.closing = self.complained = False
+        self.is_closing = self.has_warned = False
         self.thread = threading.Thread(target=self._work, name="progress", daemon=True)
         self.thread.start()
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], say: Callable[[str], None]) -> "Poster | None":
-        """A poster where an operator wants to know, else nothing."""
+    def from_environment(cls, environment: Mapping[str, str], log: Callable[[str], None]) -> "ProgressClient | None":
+        """A client if the operator has set the URL and the token, else None."""
         url, token_file = environment.get(URL_VARIABLE), environment.get(TOKEN_VARIABLE)
-        return cls(url, Path(token_file), say) if url and token_file else None
+        return cls(url, Path(token_file), log) if url and token_file else None
 
     def post(self, report: Mapping[str, Any]) -> None:
-        """Hands over the report to be posted in its turn, in the place of one that still waits."""
+        """Queue the report. It replaces a report that is still in the queue."""
         with self.changed:
             self.report = report
             self.changed.notify()
 
     def close(self) -> None:
-        """Posts what still waits and ends, within a few seconds."""
+        """Post the report in the queue and end the thread, within a few seconds."""
         with self.changed:
-            self.closing = True
+            self.is_closing = True
             self.changed.notify()
-        self.thread.join(LAST_SECONDS)
+        self.thread.join(CLOSE_TIMEOUT_SECONDS)
 
     def _work(self) -> None:
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self.closing or self.report is not None)
+                self.changed.wait_for(lambda: self.is_closing or self.report is not None)
                 report, self.report = self.report, None
                 if report is None:
                     return
             self._send(json.dumps(report).encode())
             with self.changed:
-                self.changed.wait_for(lambda: self.closing, INTERVAL_SECONDS)
+                self.changed.wait_for(lambda: self.is_closing, INTERVAL_SECONDS)
 
     def _send(self, body: bytes) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -65,10 +65,10 @@ class Poster:
                 with error:
                     if error.code == STANDBY and time.monotonic() < deadline - 0.1:
                         continue
-                self._complain(f"the operator answers {error.code} {error.reason}")
+                self._warn(f"the operator responded with {error.code} {error.reason}")
                 return
-            except (OSError, ValueError) as error:  # URLError and time-outs are OSErrors
-                self._complain(" ".join(str(getattr(error, "reason", None) or error).split()))
+            except (OSError, ValueError) as error:  # URLError and timeouts are OSErrors
+                self._warn(" ".join(str(getattr(error, "reason", None) or error).split()))
                 return
 
     def _request(self, body: bytes, seconds: float) -> None:
@@ -78,11 +78,11 @@ class Poster:
         with _direct.open(request, timeout=max(seconds, 0.1)):
             pass
 
-    def _complain(self, reason: str) -> None:
-        if not self.complained and not self.closing:  # at the end of an attempt the next one may have begun
-            self.complained = True
-            self.say(f"Progress cannot be reported to the operator, training goes on: {reason}")
+    def _warn(self, reason: str) -> None:
+        if not self.has_warned and not self.is_closing:  # at the end of an attempt, the next one may have started
+            self.has_warned = True
+            self.log(f"Cannot report progress to the operator; training continues: {reason}")
 
 
-# A proxy for the outside world has no business between a pod and its operator.
+# Requests from a pod to the operator must not use the proxy for external addresses.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,6 +1,5 @@
-"""How far a run is, told by rank 0: lines, progress.jsonl, TensorBoard, the job's status."""
+"""Progress reports of rank 0: log lines, progress.jsonl, TensorBoard and the status of the job."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -9,184 +8,114 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
-from horovodjob_trainer.reporting.progress_client import Poster
+from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
+from horovodjob_trainer.reporting.progress_client import ProgressClient
 
 LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A point in a run: `step` steps into epoch number `epoch`, counted from 1; `position` of `total` examples."""
+class TrainingPosition:
+    """A position in a run: `step` steps into epoch number `epoch`, counted from 1; `examples` are consumed."""
 
     epoch: int
     epochs: int
     step: int
     steps_per_epoch: int
-    position: int
-    total: int
+    examples: int
+    total_examples: int
     global_step: int
 
 
 class Reporter:
-    """Turns points of a run into reports, at most one each `seconds` inside an epoch, and one after each epoch.
+    """Reports the progress of a run: at most every `interval_seconds` within an epoch, and after each epoch.
 
-    Files that cannot be written cost a sentence, never the run.
+    A file that cannot be written results in a log line and never ends the run.
     """
 
     def __init__(
         self,
         *,
-        logs: Path,
+        directory: Path,
         tensorboard: Path | None,
         attempt: int,
         ranks: int,
-        seconds: float,
-        poster: Poster | None,
-        say: Callable[[str], None],
+        interval_seconds: float,
+        progress_client: ProgressClient | None,
+        log: Callable[[str], None],
     ) -> None:
-        self.attempt, self.ranks, self.seconds, self.poster, self.say = attempt, ranks, seconds, poster, say
-        self.lines = _Lines(logs / "progress.jsonl", say)
-        self.events = _Events(tensorboard, say)
+        self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
+        self.progress_client, self.log = progress_client, log
+        self.lines = JsonLinesFile(directory / "progress.jsonl", log)
+        self.events = TensorBoardFiles(tensorboard, log)
         self.rate = 0.0
-        self.last_time, self.last_position = time.monotonic(), -1
-        self.last: dict[str, Any] | None = None
+        self.last_time, self.last_examples = time.monotonic(), -1
+        self.last_record: dict[str, Any] | None = None
 
-    def begin(self, position: int) -> None:
-        """Counts the rate from here: compilation and validation are no part of it."""
-        self.last_time, self.last_position = time.monotonic(), position
+    def begin(self, examples: int) -> None:
+        """Start to measure the rate, which excludes compilation and validation."""
+        self.last_time, self.last_examples = time.monotonic(), examples
 
-    def pause(self, position: int) -> None:
-        """Ends the time that the rate counts, so that a validation is no part of it."""
-        if position > self.last_position >= 0:
-            self.rate = (position - self.last_position) / max(time.monotonic() - self.last_time, 1e-9)
-        self.begin(position)
+    def pause(self, examples: int) -> None:
+        """Update the rate before a validation, so that the validation is not part of it."""
+        if examples > self.last_examples >= 0:
+            self.rate = (examples - self.last_examples) / max(time.monotonic() - self.last_time, 1e-9)
+        self.begin(examples)
 
-    def due(self) -> bool:
-        """Whether it is time for a report inside an epoch."""
-        return time.monotonic() - self.last_time >= self.seconds
+    def is_due(self) -> bool:
+        """Whether a report within an epoch is due."""
+        return time.monotonic() - self.last_time >= self.interval_seconds
 
-    def report(self, place: Place, metrics: Mapping[str, float], learning_rate: float) -> None:
-        """Tells the point, the metrics and the rate since the last report or `begin`."""
-        self.pause(place.position)
-        record = self._record(place, metrics, learning_rate)
-        shown = " ".join(f"{name} {metrics[name]:.4f}" for name in LINE_METRICS if name in metrics)
-        self.say(f"Epoch {place.epoch}/{place.epochs} {place.step}/{place.steps_per_epoch} {shown} "
+    def report(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> None:
+        """Report the position, the metrics and the rate since the last report or `begin`."""
+        self.pause(position.examples)
+        record = self._record(position, metrics, learning_rate)
+        values = " ".join(f"{name} {metrics[name]:.4f}" for name in LINE_METRICS if name in metrics)
+        self.log(f"Epoch {position.epoch}/{position.epochs} {position.step}/{position.steps_per_epoch} {values} "
                  f"{self.rate:.0f} images/s")  # fmt: skip
         self.lines.write(record)
         self.events.write(
-            place.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
+            position.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
         )
-        if self.poster:
-            self.poster.post(_for_status(record))
-        self.last = record
+        if self.progress_client:
+            self.progress_client.post(_status(record))
+        self.last_record = record
 
     def close(self, *, done: bool) -> None:
-        """Sends what is still to be sent; `done` when nothing of the run is left."""
-        if self.poster:
-            if done and self.last:
-                self.poster.post(_for_status(self.last | {"progress": 1.0, "eta": None}))
-            self.poster.close()
+        """Send the last report and close the files; `done` means that the run is complete."""
+        if self.progress_client:
+            if done and self.last_record:
+                self.progress_client.post(_status(self.last_record | {"progress": 1.0, "eta": None}))
+            self.progress_client.close()
         self.lines.close()
         self.events.close()
 
-    def _record(self, place: Place, metrics: Mapping[str, float], learning_rate: float) -> dict[str, Any]:
+    def _record(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> dict[str, Any]:
         now = datetime.now(UTC)
-        left = (place.total - place.position) / self.rate if self.rate else None
+        remaining = (position.total_examples - position.examples) / self.rate if self.rate else None
         return {
-            "time": _stamp(now),
+            "time": _timestamp(now),
             "attempt": self.attempt,
-            "epoch": place.epoch,
-            "epochs": place.epochs,
-            "step": place.step,
-            "stepsPerEpoch": place.steps_per_epoch,
-            "progress": round(min(place.position / max(place.total, 1), 1.0), 6),
+            "epoch": position.epoch,
+            "epochs": position.epochs,
+            "step": position.step,
+            "stepsPerEpoch": position.steps_per_epoch,
+            "progress": round(min(position.examples / max(position.total_examples, 1), 1.0), 6),
             "loss": metrics.get("loss"),
             "metrics": dict(metrics),
             "learningRate": learning_rate,
             "samplesPerSecond": round(self.rate, 3),
             "samplesPerSecondPerRank": round(self.rate / self.ranks, 3),
-            "eta": None if left is None else _stamp(now + timedelta(seconds=min(max(left, 0), 10**8))),
+            "eta": None if remaining is None else _timestamp(now + timedelta(seconds=min(max(remaining, 0), 10**8))),
         }
 
 
-def _for_status(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a record that a job's status has, with finite numbers only: JSON knows no others."""
+def _status(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
     names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
     metrics = {name: value for name, value in record["metrics"].items() if math.isfinite(value)}
     return {name: record[name] for name in names} | {"metrics": metrics}
 
 
-def _stamp(moment: datetime) -> str:
+def _timestamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class _Lines:
-    """A file that gets one JSON object in a line; a new attempt goes on where the one before ended."""
-
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self.path, self.say, self.file = path, say, None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = path.open("a", encoding="utf-8", buffering=1)
-        except OSError as error:
-            self._give_up(error)
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        if self.file is None:
-            return
-        try:
-            self.file.write(json.dumps(_plain(record)) + "\n")
-        except OSError as error:
-            self._give_up(error)
-
-    def close(self) -> None:
-        if self.file is not None:
-            try:
-                self.file.close()
-            except OSError as error:
-                self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self.file = None
-        self.say(f"Training goes on without {self.path}: {error.strerror or error}")
-
-
-def _plain(value: Any) -> Any:
-    """The value with null in the place of numbers that JSON lacks."""
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class _Events:
-    """TensorBoard's event files."""
-
-    def __init__(self, directory: Path | None, say: Callable[[str], None]) -> None:
-        self.directory, self.say = directory, say
-        self.writer: Any = None
-        if directory is not None:
-            self._guarded(lambda: setattr(self, "writer", tf.summary.create_file_writer(str(directory))))
-
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        if self.writer is not None:
-            self._guarded(lambda: self._scalars(step, values))
-
-    def _scalars(self, step: int, values: Mapping[str, float]) -> None:
-        with tf.device("CPU"), self.writer.as_default():
-            for name, value in values.items():
-                tf.summary.scalar(name, value, step=step)
-        self.writer.flush()
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self._guarded(lambda: self.writer.close())
-
-    def _guarded(self, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except (tf.errors.OpError, OSError) as error:
-            self.writer = None
-            reason = " ".join(str(error).split())
-            self.say(f"Training goes on without TensorBoard files in {self.directory}: {reason[:200]}")

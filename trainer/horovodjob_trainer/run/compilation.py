@@ -1,4 +1,4 @@
-"""The model ready to train: optimizer and loss as configured, or as its own function compiled it."""
+"""Compilation of the model with optimizer, loss and metrics."""
 
 from typing import Any
 
@@ -18,45 +18,45 @@ OPTIMIZERS = {
 }
 
 
-def compiled(model: Any, run: Configuration, shape: tuple[int, ...], classes: int | None) -> Any:
-    """The model with an optimizer whose gradients are averaged over all ranks.
+def compile_model(model: Any, configuration: Configuration, shape: tuple[int, ...], classes: int | None) -> Any:
+    """The model, compiled with an optimizer that averages the gradients over all ranks.
 
-    A model that comes compiled keeps its loss, its metrics and its optimizer's settings.
+    A model that is already compiled keeps its loss, its metrics and the settings of its optimizer.
     """
-    if not model.built:  # a subclass of Model learns its shapes from the first call
+    if not model.built:  # a subclass of Model determines its shapes in the first call
         model(tf.zeros((1, *shape)))
-    compression = getattr(hvd.Compression, run.compression)
+    compression = getattr(hvd.Compression, configuration.compression)
     if model.compiled:
         if not hvd.is_distributed(model.optimizer):
             model.optimizer = hvd.DistributedOptimizer(model.optimizer, compression=compression)
     else:
-        optimizer = hvd.DistributedOptimizer(_optimizer(run), compression=compression)
-        loss, metrics = _loss(run, classes)
+        optimizer = hvd.DistributedOptimizer(_build_optimizer(configuration), compression=compression)
+        loss, metrics = _loss_and_metrics(configuration, classes)
         model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     return model
 
 
-def labels_as(run: Configuration, classes: int | None) -> Any:
-    """What the labels of a batch become: one number for each class where they are smoothed."""
-    if run.label_smoothing and classes is not None:
+def label_encoding(configuration: Configuration, classes: int | None) -> Any:
+    """The function that encodes the labels of a batch as one-hot vectors for label smoothing; otherwise None."""
+    if configuration.label_smoothing and classes is not None:
         return lambda examples, labels: (examples, tf.one_hot(labels, classes))
     return None
 
 
-def _optimizer(run: Configuration) -> Any:
-    kind, settings = OPTIMIZERS[run.optimizer]
-    extra: dict[str, Any] = dict(settings)
-    if run.clip_norm is not None:
-        extra["global_clipnorm"] = run.clip_norm
-    if run.accumulate > 1:
-        extra["gradient_accumulation_steps"] = run.accumulate
-    return kind(run.learning_rate, **extra)
+def _build_optimizer(configuration: Configuration) -> Any:
+    optimizer_class, settings = OPTIMIZERS[configuration.optimizer]
+    arguments: dict[str, Any] = dict(settings)
+    if configuration.clip_norm is not None:
+        arguments["global_clipnorm"] = configuration.clip_norm
+    if configuration.accumulate > 1:
+        arguments["gradient_accumulation_steps"] = configuration.accumulate
+    return optimizer_class(configuration.learning_rate, **arguments)
 
 
-def _loss(run: Configuration, classes: int | None) -> tuple[Any, list[str]]:
+def _loss_and_metrics(configuration: Configuration, classes: int | None) -> tuple[Any, list[str]]:
     if classes is None:
         return "mean_squared_error", ["mean_absolute_error"]
-    if run.label_smoothing:
-        return keras.losses.CategoricalCrossentropy(label_smoothing=run.label_smoothing), ["accuracy"]
+    if configuration.label_smoothing:
+        return keras.losses.CategoricalCrossentropy(label_smoothing=configuration.label_smoothing), ["accuracy"]
     return "sparse_categorical_crossentropy", ["accuracy"]

@@ -1,4 +1,4 @@
-"""The learning rate as a function of how far a run is."""
+"""The learning rate as a function of the epoch and the number of ranks."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from horovodjob_trainer.cli.configuration import Configuration
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """Learning rate over epochs, with warm-up and linear scaling (Goyal et al. 2017, arXiv:1706.02677).
+class LearningRateSchedule:
+    """Learning rate over the epochs, with warm-up and linear scaling (Goyal et al. 2017, arXiv:1706.02677).
 
-    `base` is the rate of one rank, `steps_per_epoch` that of the run's first start.
+    `base` is the rate of one rank. `steps_per_epoch` is that of the first start of the run.
     """
 
     base: float
-    scaled: bool
+    is_scaled: bool
     kind: str
     warmup_epochs: float
     epochs: int
@@ -24,29 +24,40 @@ class Schedule:
     lr_factor: float
 
     @classmethod
-    def of(cls, run: Configuration, *, base: float, epochs: int, steps_per_epoch: int) -> "Schedule":
-        """The schedule that the configuration asks for."""
-        return cls(base, run.scale_learning_rate, run.schedule, run.warmup_epochs, epochs, steps_per_epoch,
-                   run.decay, run.lr_steps, run.lr_factor)  # fmt: skip
+    def from_configuration(
+        cls, configuration: Configuration, *, base: float, epochs: int, steps_per_epoch: int
+    ) -> "LearningRateSchedule":
+        """The schedule that the configuration selects."""
+        return cls(
+            base=base,
+            is_scaled=configuration.scale_learning_rate,
+            kind=configuration.schedule,
+            warmup_epochs=configuration.warmup_epochs,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            decay=configuration.decay,
+            lr_steps=configuration.lr_steps,
+            lr_factor=configuration.lr_factor,
+        )
 
     def rate(self, epoch: float, size: int) -> float:
-        """The rate of the step that begins `epoch` epochs into the run, with `size` ranks."""
-        return self.base * self._warmed(epoch, size if self.scaled else 1) * self._shape(epoch)
+        """The rate of the step that begins after `epoch` epochs, with `size` ranks."""
+        return self.base * self._warmup_factor(epoch, size if self.is_scaled else 1) * self._decay_factor(epoch)
 
-    def _warmed(self, epoch: float, size: int) -> float:
-        # The last step of the warm-up trains with the full rate.
+    def _warmup_factor(self, epoch: float, size: int) -> float:
+        # The last step of the warm-up has the full rate.
         done = epoch + 1 / self.steps_per_epoch
         if done >= self.warmup_epochs:
             return size
         return 1 + (size - 1) * done / self.warmup_epochs
 
-    def _shape(self, epoch: float) -> float:
+    def _decay_factor(self, epoch: float) -> float:
         if self.kind == "decay":
             return 1 / (1 + self.decay * epoch * self.steps_per_epoch)
         if self.kind == "step":
             return self.lr_factor ** sum(epoch >= boundary for boundary in self.lr_steps)
         if self.kind == "cosine":
-            left = max(self.epochs - self.warmup_epochs, 1e-9)
-            done = min(max((epoch - self.warmup_epochs) / left, 0), 1)
+            remaining = max(self.epochs - self.warmup_epochs, 1e-9)
+            done = min(max((epoch - self.warmup_epochs) / remaining, 0), 1)
             return 0.5 * (1 + math.cos(math.pi * done))
         return 1.0

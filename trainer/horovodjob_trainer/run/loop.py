@@ -1,298 +1,271 @@
-"""The steps of a run, from wherever its state is to its end; the same sequence of exchanges on every rank."""
+"""The training loop. Every rank performs the same sequence of collective operations."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.layout import Form, snapshot, variables_of
-from horovodjob_trainer.checkpoint.output_directory import Checkpoints, Output
+from horovodjob_trainer.checkpoint.layout import CheckpointLayout, snapshot, training_variables
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.checkpoint.writer import CheckpointWriter
 from horovodjob_trainer.cli.configuration import Configuration
-from horovodjob_trainer.data.example_reader import explained
+from horovodjob_trainer.data.example_reader import data_error
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import NonFiniteLoss, RanksDiffer, Terminated
-from horovodjob_trainer.reporting.reporter import Place, Reporter
+from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.augmentation import Augmentation
-from horovodjob_trainer.run.compilation import labels_as
-from horovodjob_trainer.run.coordination import Coordination, averaged
-from horovodjob_trainer.run.learning_rate_schedule import Schedule
+from horovodjob_trainer.run.compilation import label_encoding
+from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
+from horovodjob_trainer.run.early_stopping import update_best_epoch
+from horovodjob_trainer.run.evaluation import Evaluation
+from horovodjob_trainer.run.learning_rate import LearningRate
+from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
-from horovodjob_trainer.run.step import step_function, time_exchange
+from horovodjob_trainer.run.step import build_step_function, time_gradient_reduction
 from horovodjob_trainer.run.termination import Termination
 
 EVALUATION_BATCH = 250
-SHIFT = 0.1  # of the image's side, in each direction
+SHIFT = 0.1  # share of the height and width of an image, in each direction
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What this rank trains with, whatever the number of ranks."""
+    """The parts of a run that do not depend on the number of ranks."""
 
-    run: Configuration
+    configuration: Configuration
     dataset: Dataset
     model: Any
     base_rate: float
     threads: int
     termination: Termination
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
 
 class Loop:
-    """Trains one model with the present ranks. Rank 0 has `output` and `reporter`, the others None."""
+    """Trains a model with the current ranks. Only rank 0 has an `output` and a `reporter`."""
 
     def __init__(
         self,
         setup: Setup,
         state: RunState,
         *,
-        output: Output | None,
+        output: OutputDirectory | None,
         reporter: Reporter | None,
         commit: Callable[[], None] | None = None,
     ) -> None:
         self.setup, self.state, self.reporter, self.commit = setup, state, reporter, commit
-        self.run, self.model, self.size = setup.run, setup.model, hvd.size()
-        self.job_batch = self.run.batch_size * self.size
-        first_batch = self.run.batch_size * state.first_size
-        self.schedule = Schedule.of(self.run, base=setup.base_rate, epochs=state.epochs,
-                                    steps_per_epoch=state.epoch_examples // first_batch)  # fmt: skip
-        self.variables = variables_of(self.model)
-        self.draws = [v for v in self.model.variables if v.name == "seed_generator_state"]
+        self.configuration, self.model, self.size = setup.configuration, setup.model, hvd.size()
+        self.job_batch = self.configuration.batch_size * self.size
+        first_batch = self.configuration.batch_size * state.first_size
+        self.schedule = LearningRateSchedule.from_configuration(
+            self.configuration,
+            base=setup.base_rate,
+            epochs=state.epochs,
+            steps_per_epoch=state.epoch_examples // first_batch,
+        )
+        self.learning_rate = LearningRate(self.model.optimizer, self._previous_rate())
+        self.variables = training_variables(self.model)
+        self.seed_states = [v for v in self.model.variables if v.name == "seed_generator_state"]
         inner = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
-        self.accumulated = list(getattr(inner, "_accumulated_gradients", None) or [])
-        with tf.device("CPU"):  # read and written by the host
-            self.waited = tf.Variable(0.0, dtype=tf.float64, trainable=False)
-            self.velocity_factor = tf.Variable(1.0, trainable=False)
-        self.coordination = Coordination(self.waited, setup.say)
+        self.accumulated_gradients = list(getattr(inner, "_accumulated_gradients", None) or [])
+        with tf.device("CPU"):  # the host reads and writes it
+            self.reduction_seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self.coordination = Coordination(self.reduction_seconds, setup.log)
         self.checkpoints = None
         if output is not None:
-            self.checkpoints = Checkpoints(output, Form.of(self.model), keep=self.run.keep_checkpoints, say=setup.say)
-        batches = evaluation_batches(setup.dataset.test, batch=EVALUATION_BATCH, rank=hvd.rank(), size=self.size,
-                                     threads=setup.threads)  # fmt: skip
-        self.test_batches = self._labelled(batches)
-        self.one_step = step_function(self.model, self.velocity_factor)
-        if not self.run.deterministic:  # TensorFlow then refuses to read the clock
-            time_exchange(self.model.optimizer, self.waited)
-        self.best_is_less = "accuracy" not in self.run.monitor and "auc" not in self.run.monitor
+            layout = CheckpointLayout.of_model(self.model)
+            keep = self.configuration.keep_checkpoints
+            self.checkpoints = CheckpointWriter(output, layout, keep=keep, log=setup.log)
+        test = setup.dataset.test
+        batches = evaluation_batches(
+            test, batch=EVALUATION_BATCH, rank=hvd.rank(), size=self.size, threads=setup.threads
+        )
+        self.evaluation = Evaluation(self.model, test, self._with_encoded_labels(batches), setup.termination)
+        self.run_step = build_step_function(self.model, self.learning_rate.velocity_factor)
+        if not self.configuration.deterministic:  # TensorFlow then refuses to read the clock
+            time_gradient_reduction(self.model.optimizer, self.reduction_seconds)
 
     def train(self) -> None:
-        """Every step that is left. Raises a JobError, the same on all ranks, when the run cannot go on."""
+        """Run all remaining steps. If the run cannot continue, all ranks raise the same JobError."""
         state, termination = self.state, self.setup.termination
-        for draw, count in zip(self.draws, state.draws, strict=False):
-            draw.assign(np.array([int(draw.value[0]), count]))
-        if state.position:  # the step before this one had its own rate
-            before = max(state.position - self.job_batch, 0)
-            self._rate = self.schedule.rate(before / state.epoch_examples, self.size)
-        batches = iter(self._batches())
-        termination.training(True)
+        for seed_state, count in zip(self.seed_states, state.draws, strict=False):
+            seed_state.assign(np.array([int(seed_state.value[0]), count]))
+        batches = iter(self._training_batches())
+        termination.set_training(True)
         try:
-            while not self._ended():
+            while not self._is_finished():
                 self._epoch(batches)
         except tf.errors.OpError as error:
-            raise explained(error, self.setup.dataset.train) or error from error
+            raise data_error(error, self.setup.dataset.train) or error from error
         finally:
             if self.checkpoints:
                 self.checkpoints.wait()
-            termination.training(False)
+            termination.set_training(False)
 
     def result(self) -> dict[str, float]:
-        """Loss and metrics of the model as it is now."""
-        if self._validated_at == self.state.position:
-            return self._validation
-        return self.evaluation()
+        """Loss and metrics of the model in its current state."""
+        return self.evaluation.metrics(self.state.position)
 
-    def evaluation(self) -> dict[str, float]:
-        """Loss and metrics over the test examples of all ranks together, each example weighing the same."""
-        mine = len(range(hvd.rank(), self.setup.dataset.test.samples, self.size))
-        beats = [_Beat(self.setup.termination)]
-        try:
-            values = (
-                self.model.evaluate(self.test_batches, verbose=0, return_dict=True, callbacks=beats) if mine else {}
-            )
-        except tf.errors.OpError as error:
-            raise explained(error, self.setup.dataset.test) or error from error
-        return averaged({name: float(value) for name, value in values.items()}, mine)
-
-    def _epoch(self, batches: Any) -> None:
+    def _epoch(self, batches: Iterator[Any]) -> None:
         state = self.state
         epoch = state.epoch
-        boundary = (epoch + 1) * state.epoch_examples
+        end = (epoch + 1) * state.epoch_examples
         self.model.reset_metrics()
         self.coordination.restart_clock()
         if self.reporter:
             self.reporter.begin(state.position)
         logs: dict[str, Any] = {}
-        while state.position < boundary and not self._ended():
-            logs = self._step(batches, boundary)
-        if state.position >= boundary:
+        while state.position < end and not self._is_finished():
+            logs = self._step(batches, end)
+        if state.position >= end:
             self._end_epoch(epoch, logs)
 
-    def _step(self, batches: Any, boundary: int) -> dict[str, Any]:
-        state, run = self.state, self.run
-        rate = self.schedule.rate(state.position / state.epoch_examples, self.size)
-        self._set_rate(rate)
-        logs: dict[str, Any] = self.one_step(batches)
+    def _step(self, batches: Iterator[Any], epoch_end: int) -> dict[str, Any]:
+        state, configuration = self.state, self.configuration
+        rate = self._rate_at(state.position)
+        self.learning_rate.set(rate)
+        logs: dict[str, Any] = self.run_step(batches)
         state.position += self.job_batch
         state.step += 1
-        self.setup.termination.beat()
-        ends = state.position >= boundary
-        # Between two updates each rank has gradients of its own in the optimizer, which no checkpoint could hold.
-        whole = state.step % run.accumulate == 0
-        self._saves |= bool(run.checkpoint_steps and state.step % run.checkpoint_steps == 0)
-        if self.coordination.step(state.step, logs["loss"]) or ends or self._saves or self._ended():
+        self.setup.termination.heartbeat()
+        ends_epoch = state.position >= epoch_end
+        # Between two updates the optimizer of each rank holds different gradients, which a checkpoint cannot contain.
+        updates_weights = state.step % configuration.accumulate == 0
+        self._checkpoint_is_due |= bool(
+            configuration.checkpoint_steps and state.step % configuration.checkpoint_steps == 0
+        )
+        is_round_due = self.coordination.record_step(state.step, logs["loss"])
+        if is_round_due or ends_epoch or self._checkpoint_is_due or self._is_finished():
             self._coordinate()
-        if run.check_sync_every and state.step % run.check_sync_every == 0:
+        if configuration.check_sync_every and state.step % configuration.check_sync_every == 0:
             self._check_sync()
-        if self.reporter and not ends and self.reporter.due():
-            place = self._place(state.epoch, state.step_in_epoch(self.job_batch))
-            self.reporter.report(place, _floats(logs), rate)
-        if whole and not ends:
-            self._keep()
+        if self.reporter and not ends_epoch and self.reporter.is_due():
+            position = self._training_position(state.epoch, state.step_in_epoch(self.job_batch))
+            self.reporter.report(position, _floats(logs), rate)
+        if updates_weights and not ends_epoch:
+            self._end_step()
         return logs
 
-    def _keep(self) -> None:
-        """What can be kept or ended between two steps inside an epoch."""
-        if self._stops:
-            self._checkpoint()
+    def _end_step(self) -> None:
+        """Terminate, write a checkpoint or commit after a step within an epoch."""
+        if self._stop_is_requested:
+            self._write_checkpoint()
             self._terminate()
-        if self._saves:
-            self._checkpoint()
-        if self.state.step % self.run.commit_steps == 0:
+        if self._checkpoint_is_due:
+            self._write_checkpoint()
+        if self.state.step % self.configuration.commit_steps == 0:
             self._commit()
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         state = self.state
         rate = float(self.model.optimizer.learning_rate)
-        metrics = averaged(_floats(logs), 1.0)
+        metrics = average_over_ranks(_floats(logs), 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
-        self._validation, self._validated_at = self.evaluation(), state.position
-        metrics |= {f"val_{name}": value for name, value in self._validation.items()}
-        self._judge(metrics, epoch + 1)
+        metrics |= {f"val_{name}": value for name, value in self.evaluation.metrics(state.position).items()}
+        update_best_epoch(state, metrics, epoch + 1, self.configuration, self.setup.log)
         if self.reporter:
-            self.reporter.report(self._place(epoch, state.steps_in_epoch(self.job_batch)), metrics, rate)
-        for gradient in self.accumulated if self.run.accumulate > 1 else ():
+            position = self._training_position(epoch, state.steps_in_epoch(self.job_batch))
+            self.reporter.report(position, metrics, rate)
+        for gradient in self.accumulated_gradients if self.configuration.accumulate > 1 else ():
             gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
-        self._checkpoint()
-        if self._stops and not self._ended():
+        self._write_checkpoint()
+        if self._stop_is_requested and not self._is_finished():
             self._terminate()
         self._commit()
 
-    def _judge(self, metrics: dict[str, float], epoch: int) -> None:
-        """Whether this epoch is the best, and whether it is time to stop; the same on all ranks, as metrics are."""
-        state, patience = self.state, self.run.early_stopping
-        value = metrics.get(self.run.monitor)
-        if value is None:
-            if state.best_epoch == 0 and epoch == 1:
-                self.setup.say(f"There is no metric {self.run.monitor} to find the best epoch by; "
-                               f"--monitor can be one of {', '.join(sorted(metrics))}")  # fmt: skip
-            return
-        better = state.best is None or (value < state.best if self.best_is_less else value > state.best)
-        if better and math.isfinite(value):
-            state.best, state.best_epoch = value, epoch
-        if patience and epoch - state.best_epoch >= patience:
-            state.stopped = True
-            self.setup.say(f"Stopping early: {self.run.monitor} has not become better since epoch {state.best_epoch}")
-
     def _coordinate(self) -> None:
-        verdict = self.coordination.round(terminate=self.setup.termination.requested)
-        if verdict.nonfinite_step is not None:
-            where = self.coordination.named(verdict.nonfinite_ranks)
-            sentence = f"the loss is not a number since step {verdict.nonfinite_step}, first on {where}"
-            if self.run.on_nonfinite == "stop":
-                raise NonFiniteLoss(f"{sentence}; try a lower --learning-rate, --clip-norm 1, or look at the data "
-                                    "of that step (--on-nonfinite continue trains on)")  # fmt: skip
-            if not self._nonfinite_said:
-                self._nonfinite_said = True
-                self.setup.say(f"Training goes on although {sentence}")
-        self._stops |= verdict.terminate
+        result = self.coordination.round(terminate=self.setup.termination.requested)
+        if result.nonfinite_step is not None:
+            ranks = self.coordination.rank_names(result.nonfinite_ranks)
+            problem = f"the loss is not a number since step {result.nonfinite_step}, first on {ranks}"
+            if self.configuration.on_nonfinite == "stop":
+                raise NonFiniteLoss(f"{problem}; try a lower --learning-rate or --clip-norm 1, or check the data of "
+                                    "that step (--on-nonfinite continue continues the training)")  # fmt: skip
+            if not self._nonfinite_is_logged:
+                self._nonfinite_is_logged = True
+                self.setup.log(f"Training continues although {problem}")
+        self._stop_is_requested |= result.terminate
 
     def _terminate(self) -> None:
         if self.checkpoints:
             self.checkpoints.wait()
-        self.setup.say(f"SIGTERM: stopped after step {self.state.step}, where the next attempt goes on")
+        self.setup.log(f"SIGTERM: stopped after step {self.state.step}, from which the next attempt continues")
         hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
         raise Terminated("ended by SIGTERM")
 
     def _check_sync(self) -> None:
-        differing = self.coordination.differing(self.model.weights)
-        if differing:
+        different_ranks = self.coordination.different_ranks(self.model.weights)
+        if different_ranks:
             raise RanksDiffer(
-                f"after step {self.state.step} the weights of {self.coordination.named(differing)} are not those of "
-                "the other ranks; a layer or an optimizer of the model changes them without averaging"
+                f"after step {self.state.step} the weights of {self.coordination.rank_names(different_ranks)} differ "
+                "from those of the other ranks; a layer or an optimizer of the model changes them without averaging"
             )
 
-    def _checkpoint(self) -> None:
-        state, self._saves = self.state, False
-        self._remember_draws()
+    def _write_checkpoint(self) -> None:
+        state, self._checkpoint_is_due = self.state, False
+        self._record_seed_states()
         if self.checkpoints is not None:
             name = (state.epoch, state.step_in_epoch(self.job_batch))
             self.checkpoints.write(snapshot(self.variables), state, name)
 
     def _commit(self) -> None:
         if self.commit:
-            self._remember_draws()
+            self._record_seed_states()
             self.commit()
 
-    def _remember_draws(self) -> None:
-        self.state.draws = [int(draw.value[1]) for draw in self.draws]
+    def _record_seed_states(self) -> None:
+        self.state.draws = [int(seed_state.value[1]) for seed_state in self.seed_states]
 
-    def _ended(self) -> bool:
+    def _is_finished(self) -> bool:
         state = self.state
-        return state.stopped or state.position >= state.total or state.step >= (self.run.max_steps or math.inf)
+        return (
+            state.stopped or state.position >= state.total or state.step >= (self.configuration.max_steps or math.inf)
+        )
 
-    def _place(self, epoch: int, step: int) -> Place:
+    def _rate_at(self, position: int) -> float:
+        return self.schedule.rate(position / self.state.epoch_examples, self.size)
+
+    def _previous_rate(self) -> float:
+        position = self.state.position
+        return self._rate_at(max(position - self.job_batch, 0)) if position else 0.0
+
+    def _training_position(self, epoch: int, step: int) -> TrainingPosition:
         state = self.state
-        return Place(epoch + 1, state.epochs, step, state.steps_in_epoch(self.job_batch), state.position, state.total,
-                     state.step)  # fmt: skip
+        return TrainingPosition(
+            epoch=epoch + 1,
+            epochs=state.epochs,
+            step=step,
+            steps_per_epoch=state.steps_in_epoch(self.job_batch),
+            examples=state.position,
+            total_examples=state.total,
+            global_step=state.step,
+        )
 
-    def _batches(self) -> Any:
-        run = self.run
+    def _training_batches(self) -> Any:
+        configuration = self.configuration
         batches = training_batches(
             self.setup.dataset.train,
-            batch=run.batch_size,
+            batch=configuration.batch_size,
             rank=hvd.rank(),
             size=self.size,
-            seed=run.seed,
+            seed=configuration.seed,
             position=self.state.position,
-            augment=Augmentation(shift=SHIFT if run.augment else 0.0, flip=run.flip),
+            augment=Augmentation(shift=SHIFT if configuration.augment else 0.0, flip=configuration.flip),
             threads=self.setup.threads,
         )
-        return self._labelled(batches)
+        return self._with_encoded_labels(batches)
 
-    def _labelled(self, batches: Any) -> Any:
-        changed = labels_as(self.run, self.setup.dataset.train.classes)
-        return batches.map(changed) if changed else batches
+    def _with_encoded_labels(self, batches: Any) -> Any:
+        encode = label_encoding(self.configuration, self.setup.dataset.train.classes)
+        return batches.map(encode) if encode else batches
 
-    def _set_rate(self, rate: float) -> None:
-        changed = rate != self._rate
-        if changed or self._rate_changed:
-            self.velocity_factor.assign(rate / self._rate if changed and self._rate else 1.0)
-        if changed:
-            self.model.optimizer.learning_rate = rate
-        self._rate, self._rate_changed = rate, changed
-
-    _rate = 0.0
-    _rate_changed = False
-    _nonfinite_said = _saves = _stops = False
-    _validation: dict[str, float]
-    _validated_at = -1
-
-
-class _Beat(keras.callbacks.Callback):  # type: ignore[misc]
-    """Signs of life of a validation."""
-
-    def __init__(self, termination: Termination) -> None:
-        super().__init__()
-        self.termination = termination
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.termination.beat()
+    _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
 
 
 def _floats(logs: dict[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The input of a rank as tf.data: its examples of each step, augmented, ready before the step asks for them."""
+"""The input pipeline of a rank: a tf.data.Dataset with the augmented examples of each step, prefetched."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from horovodjob_trainer.data.example_reader import explained, mapped
-from horovodjob_trainer.data.sampling import Rows, sequence
+from horovodjob_trainer.data.example_reader import map_dataset
+from horovodjob_trainer.data.sampling import Rows, rows_at_positions
 from horovodjob_trainer.data.source import Source
-from horovodjob_trainer.run.augmentation import Augmentation, augmented
+from horovodjob_trainer.run.augmentation import Augmentation, augment_images
 
-__all__ = ["evaluation_batches", "explained", "training_batches"]
-
-BLOCK_ROWS = 8192  # of a rank, put in order at once: Python runs once for many steps
-READY_BATCHES = 4
+BLOCK_ROWS = 8192  # rows of a rank that are sampled at once, so that Python code runs once for many steps
+PREFETCHED_BATCHES = 4
 
 
 def training_batches(
@@ -29,19 +27,20 @@ def training_batches(
     threads: int = 2,
     steps: int | None = None,
 ) -> Any:
-    """tf.data.Dataset of (examples, labels) for one rank, each a batch of the step before which the whole job had
-    consumed `position` examples, and so on; endless unless `steps` are given.
+    """Batches of (examples, labels) for one rank as a tf.data.Dataset, infinite unless `steps` is given.
 
-    Examples are float32, pictures in 0..1. Every value follows from the seed and its place in the job's sequence:
-    a run that goes on sees what it would have seen, on any number of threads, and the ranks of a job see what one
-    rank with all their examples would.
+    The first batch is that of the step before which the whole job has consumed `position` examples. Examples are
+    float32, and images have values from 0 to 1. Every value depends only on the seed and its position in the sequence
+    of the job: a resumed run gets the batches of an uninterrupted run, on any number of threads, and the ranks of a
+    job together get the examples that one rank with their whole batch would get.
     """
-    changes = augment is not None and augment.changes and source.images
+    is_augmented = augment is not None and augment.is_active and source.images
 
-    def prepared(first: Any, rows: Any) -> tuple[Any, Any]:
-        examples, labels = _read(source, rows, batch)
-        if augment is not None and changes:
-            examples = augmented(examples, first, seed=seed, augmentation=augment)
+    def prepare(first: Any, rows: Any) -> tuple[Any, Any]:
+        examples, labels = source.tensors(rows)
+        examples, labels = _normalize(source, examples, labels, batch)
+        if augment is not None and is_augmented:
+            examples = augment_images(examples, first, seed=seed, augmentation=augment)
         return examples, labels
 
     def blocks() -> Iterator[tuple[Rows, Rows]]:
@@ -49,43 +48,38 @@ def training_batches(
         first = position + rank * batch
         while True:
             firsts = first + np.arange(steps_of_block, dtype=np.int64) * (batch * size)
-            yield firsts, sequence(firsts[:, np.newaxis] + np.arange(batch), samples=source.samples, seed=seed)
+            yield firsts, rows_at_positions(firsts[:, np.newaxis] + np.arange(batch), samples=source.samples, seed=seed)
             first += steps_of_block * batch * size
 
     signature = (tf.TensorSpec((None,), tf.int64), tf.TensorSpec((None, batch), tf.int64))
-    order = tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
+    rows = tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
     if steps is not None:
-        order = order.take(steps)
-    return _on(threads, mapped(order, prepared, threads).prefetch(READY_BATCHES))
+        rows = rows.take(steps)
+    return _with_private_threads(threads, map_dataset(rows, prepare, threads).prefetch(PREFETCHED_BATCHES))
 
 
 def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int = 1, threads: int = 2) -> Any:
-    """tf.data.Dataset of this rank's (examples, labels): every size-th example, so that all ranks see each once.
+    """Batches of (examples, labels) as a tf.data.Dataset: every size-th example, so that all ranks see each one once.
 
-    What is slow to read is kept in memory where the source says that it fits: use one dataset for all evaluations.
+    If the source is slow to read and fits into memory, the first pass caches it: use one dataset for all evaluations.
     """
     rows = tf.data.Dataset.range(rank, source.samples, size).batch(batch)
-    read = mapped(rows, source.tensors, threads)
+    examples = map_dataset(rows, source.tensors, threads)
     if source.keep:
-        read = read.cache()
-    batches = mapped(read, lambda examples, labels: _shaped(source, examples, labels, None), threads)
-    return _on(threads, batches.prefetch(READY_BATCHES))
+        examples = examples.cache()
+    batches = map_dataset(examples, lambda values, labels: _normalize(source, values, labels, None), threads)
+    return _with_private_threads(threads, batches.prefetch(PREFETCHED_BATCHES))
 
 
-def _read(source: Source, rows: Any, batch: int) -> tuple[Any, Any]:
-    examples, labels = source.tensors(rows)
-    return _shaped(source, examples, labels, batch)
-
-
-def _shaped(source: Source, examples: Any, labels: Any, batch: int | None) -> tuple[Any, Any]:
+def _normalize(source: Source, examples: Any, labels: Any, batch: int | None) -> tuple[Any, Any]:
     examples = tf.cast(examples, tf.float32)
     if source.images:
         examples = examples * np.float32(1 / 255)
     return tf.ensure_shape(examples, (batch, *source.shape)), labels
 
 
-def _on(threads: int, data: Any) -> Any:
-    """The dataset on threads of its own: those of the step never wait behind it."""
+def _with_private_threads(threads: int, data: Any) -> Any:
+    """The dataset with a separate thread pool, so that it never delays the operations of a step."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
     options.threading.max_intra_op_parallelism = 1

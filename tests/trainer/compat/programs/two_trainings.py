@@ -1,4 +1,4 @@
-"""A correct script: the callbacks are used, only not in the first training. Its folder and files are another matter."""
+"""A correct script: its second training uses the callbacks. It creates a directory and files on every rank."""
 
 import os
 import sys
