@@ -131,7 +131,7 @@ class ForkServer:
 
 
 def become(request: Request) -> None:
-    """Runs what the client wants, in this process, as `python` does it."""
+    """Run the program of the client in this process, as `python` does."""
     import random
     import runpy
 

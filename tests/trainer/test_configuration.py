@@ -50,7 +50,7 @@ def test_the_hundred_epochs_of_the_tutorial_are_divided_by_the_ranks(ranks: Any,
     assert configuration("--epochs", "7", world_size=ranks).epochs == 7
 
 
-def test_flags_override_the_environment_which_overrides_the_file_which_overrides_defaults(
+def test_flags_override_environment_file_and_defaults_in_this_order(
     settings_file: Callable[[str], str],
 ) -> None:
     path = settings_file("batch-size: 8\nepochs: 5\nlr-steps: [10, 20]\nschedule: step\naugment: false\n")

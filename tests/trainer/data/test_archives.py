@@ -82,13 +82,13 @@ def test_a_truncated_archive_is_rejected(tmp_path: Path, make_archive: Callable[
     problem(tmp_path / "a.tar.gz")
 
 
-@pytest.mark.parametrize("place", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
+@pytest.mark.parametrize("position", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
 def test_a_flipped_bit_is_detected_even_without_a_checksum(
-    tmp_path: Path, make_archive: Callable[..., str], place: Any
+    tmp_path: Path, make_archive: Callable[..., str], position: Any
 ) -> None:
     make_archive(tmp_path / "a.tar.gz", rows=20)
     content = bytearray((tmp_path / "a.tar.gz").read_bytes())
-    content[int(len(content) * place)] ^= 16
+    content[int(len(content) * position)] ^= 16
     (tmp_path / "a.tar.gz").write_bytes(content)
     problem(tmp_path / "a.tar.gz")
 

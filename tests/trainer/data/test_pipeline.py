@@ -38,7 +38,7 @@ def test_arrays_that_are_not_images_are_not_changed(train: Callable[..., Any]) -
         np.testing.assert_array_equal(rows, values[labels.astype(int)])
 
 
-def test_a_resumed_run_gets_the_batches_of_an_uninterrupted_one_on_any_number_of_threads(
+def test_a_resumed_run_gets_the_batches_of_an_uninterrupted_run(
     train: Callable[..., Any],
 ) -> None:
     whole = train(ramps(), 600, augment=BOTH)
@@ -56,7 +56,7 @@ def test_ranks_together_get_the_batch_of_one_rank_with_the_whole_batch_size(
     assert_equal(joined, whole)
 
 
-def test_the_augmentation_of_an_image_depends_on_its_position_and_not_on_the_batch_size(
+def test_the_augmentation_of_an_image_does_not_depend_on_the_batch_size(
     train: Callable[..., Any],
 ) -> None:
     small = np.concatenate([images for images, _ in train(ramps(), 15, batch=4, augment=BOTH)])

@@ -170,7 +170,7 @@ def test_an_invalid_request_is_rejected_before_data_is_read(request_: Any, what:
     assert what in str(data.request_error(data.Request(**request_)))
 
 
-def test_the_memory_budget_is_half_of_the_free_memory_of_the_container_divided_by_the_ranks(tmp_path: Path) -> None:
+def test_the_ranks_share_half_of_the_free_memory_of_the_container(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
     assert memory.budget_bytes(1, cgroup=tmp_path, meminfo=meminfo) == 4_096_000_000

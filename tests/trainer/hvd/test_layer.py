@@ -53,7 +53,7 @@ def test_the_metrics_of_an_epoch_are_averaged_over_the_ranks(job: Job) -> None:
         np.testing.assert_allclose(found["averaged metrics"], np.mean(own, axis=0), rtol=1e-6)
 
 
-def test_the_warm_up_increases_the_learning_rate_from_that_of_one_rank_to_that_of_the_job(job: Job) -> None:
+def test_the_warm_up_increases_the_learning_rate_to_that_of_the_job(job: Job) -> None:
     rates = job.found[0]["rates"]
     warm = 2 * STEPS_PER_EPOCH
     np.testing.assert_allclose(rates[:warm], 0.01 + 0.01 * np.arange(1, warm + 1) / warm, rtol=1e-6)
