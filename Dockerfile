@@ -141,7 +141,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && uv build --wheel --out-dir /tmp/wheel trainer \
  && uv venv /opt/venv \
  && uv pip install --python /opt/venv --no-installer-metadata --no-deps --no-index /tmp/wheel/*.whl \
- && /opt/venv/bin/python -m horovodjob_trainer.stock_imports enable \
+ && /opt/venv/bin/python -m horovodjob_trainer.import_hook enable \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
  && mkdir -p /out/bin /out/lib/python3.11/site-packages \
  && cp -a /opt/venv/bin/horovodjob-trainer /opt/venv/bin/horovodjob-compat /out/bin/ \

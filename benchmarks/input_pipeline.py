@@ -22,10 +22,10 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import models
-from horovodjob_trainer.augmentation import Augmentation
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.launch import usable_cores
-from horovodjob_trainer.pipeline import training_batches
+from horovodjob_trainer.run.augmentation import Augmentation
+from horovodjob_trainer.run.pipeline import training_batches
 
 BATCH = 32
 PICTURES = 10_000
@@ -101,7 +101,7 @@ def compare_steps(source: Arrays, *, rounds: int, steps: int, threads: int) -> f
     """How much longer a step of the tutorial's network takes with input than on a batch that stays the same."""
     import keras
 
-    model = models.build("tutorial", shape=source.shape, classes=source.classes)
+    model = models.build_model("tutorial", shape=source.shape, classes=source.classes)
     model.compile(keras.optimizers.RMSprop(1e-4), "sparse_categorical_crossentropy", jit_compile=False)
     model.make_train_function()
     batches = pipeline(source, threads)

@@ -64,7 +64,7 @@ def test_a_training_outlives_a_suspension_and_the_loss_of_a_worker(space: Space,
         return re.findall(pattern, (logs / "stdout.txt").read_text(), re.MULTILINE)
 
     def resumed() -> list[int]:
-        words = printed(r"^Attempt \d: going on after (epoch .*)$")
+        words = printed(r"^Attempt \d: resuming after (epoch .*)$")
         return [_position(re.findall(r"\d+", line)) for line in words]
 
     def newest_checkpoint() -> int:

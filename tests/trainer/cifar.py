@@ -1,4 +1,4 @@
-"""Small archives with the layout of CIFAR-10's official one."""
+"""Small archives with the layout of the official CIFAR-10 archive."""
 
 import hashlib
 import io
@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-# The pickler written in Python, whose steps can be replaced; typeshed knows only a part of it.
+# The pickler in Python, whose methods can be overridden; typeshed declares only a part of it.
 _PurePythonPickler: Any = pickle._Pickler
 
 
 class _Python2Pickler(_PurePythonPickler):  # type: ignore[misc]
-    """Writes what Python 2 and numpy 1 wrote into the official archive."""
+    """Pickles as Python 2 and numpy 1 did for the official archive."""
 
     def save_bytes(self, value: bytes) -> None:
         if len(value) < 256:
@@ -46,7 +46,7 @@ def python2_pickle(value: object) -> bytes:
 
 
 def cifar_images(count: int, seed: int) -> tuple[np.ndarray[Any, Any], list[int]]:
-    """Images of ten kinds that are easy to tell apart, flattened as in the official archive."""
+    """Images of ten classes that are easy to distinguish, flattened as in the official archive."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 10, count)
     images = random.integers(0, 60, (count, 3, 32, 32))
@@ -56,7 +56,7 @@ def cifar_images(count: int, seed: int) -> tuple[np.ndarray[Any, Any], list[int]
 
 
 def write_archive(path: Path, members: Mapping[str, bytes]) -> str:
-    """Writes a .tar.gz of these members and gives its SHA-256."""
+    """Write a .tar.gz of these members and return its SHA-256."""
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for name, content in members.items():
             entry = tarfile.TarInfo(name)

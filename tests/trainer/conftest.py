@@ -1,4 +1,4 @@
-"""What the trainer's tests share: real ranks started by mpirun, and archives of CIFAR-10's layout."""
+"""Fixtures of the tests of the trainer: real ranks under mpirun, and archives with the layout of CIFAR-10."""
 
 import os
 import signal
@@ -18,27 +18,27 @@ from trainer.waiting import TIMEOUT_SECONDS
 
 FORK_SERVER = Path(__file__).parent / "fork_server.py"
 PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "yaml")
-# Of a launcher around the tests; PYTHONUNBUFFERED lets mpirun mix the pieces of a line with those of other ranks.
+# Variables of a launcher of the tests. With PYTHONUNBUFFERED, mpirun mixes parts of the lines of different ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job that has ended: mpirun's exit code and what all ranks wrote."""
+    """A job that has ended: the exit code of mpirun and the output of all ranks."""
 
     code: int
     stdout: str
     stderr: str
 
     @property
-    def complaints(self) -> list[str]:
+    def errors(self) -> list[str]:
         return [line for line in self.stderr.splitlines() if line.startswith("horovodjob_trainer: ")]
 
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED)}
-    # More ranks than processors, each of which asks the others a thousand times a second by default.
+    # There are more ranks than processors, and by default each rank polls a thousand times per second.
     clean["HOROVOD_CYCLE_TIME"] = "10"
     return clean | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -55,7 +55,7 @@ def mpirun() -> Callable[[int, Sequence[str]], list[str]]:
 
 @pytest.fixture(scope="session")
 def run(mpirun: Callable[[int, Sequence[str]], list[str]], environment: dict[str, str]) -> Callable[..., Ended]:
-    """Runs a program to its end in so many ranks."""
+    """Runs a program on this number of ranks until it ends."""
 
     def ended(ranks: int, program: Sequence[str], extra: Mapping[str, str] | None = None) -> Ended:
         done = subprocess.run(
@@ -75,9 +75,9 @@ def run(mpirun: Callable[[int, Sequence[str]], list[str]], environment: dict[str
 def fork_server(
     environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., AbstractContextManager[list[str]]]:
-    """Starts a server that forks Python processes in which these modules are imported already.
+    """Starts a server that forks Python processes with these modules already imported.
 
-    It gives the beginning of the command line of such a process, in the place of `python`.
+    It returns the beginning of the command line of such a process, which replaces `python`.
     """
 
     @contextmanager
@@ -101,14 +101,14 @@ def fork_server(
 
 @pytest.fixture(scope="session")
 def preloaded_python(fork_server: Callable[..., AbstractContextManager[list[str]]]) -> Iterator[list[str]]:
-    """Python in a process that has TensorFlow imported: for tests that are not about the start of a process."""
+    """Python in a process that has imported TensorFlow, for tests that do not test the start of a process."""
     with fork_server(*PRELOADED) as command:
         yield command
 
 
 @pytest.fixture(scope="session")
 def trainer(preloaded_python: list[str]) -> Callable[..., list[str]]:
-    """The command line of the trainer, with TensorFlow imported already."""
+    """The command line of the trainer in a process that has imported TensorFlow."""
 
     def command(*flags: object) -> list[str]:
         return [*preloaded_python, "-m", "horovodjob_trainer", *map(str, flags)]
@@ -128,9 +128,9 @@ def fresh_trainer() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def horovodrun(environment: dict[str, str]) -> Callable[[Path, Sequence[str]], AbstractContextManager[Any]]:
-    """Starts a program elastically on the hosts that the file `hosts` of a directory lists; it ends with the block.
+    """Starts an elastic program on the hosts in the file `hosts` of a directory. It ends with the context.
 
-    What the ranks write goes to `log`; each rank adds its process to `pids` there.
+    The output of the ranks is in `log`; each rank appends its process ID to `pids`.
     """
 
     @contextmanager
@@ -139,9 +139,9 @@ def horovodrun(environment: dict[str, str]) -> Callable[[Path, Sequence[str]], A
         script.write_text(f"#!/bin/sh\ncat {directory}/hosts\n")
         script.chmod(0o755)
         ranks = ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(script)]
-        # A rank that joins imports TensorFlow while the others wait for it.
-        patience = ["--gloo", "--gloo-timeout-seconds", "90", "--network-interfaces", "lo"]
-        launcher = [str(Path(sys.executable).with_name("horovodrun")), *patience, *ranks]
+        # The other ranks wait while a new rank imports TensorFlow.
+        options = ["--gloo", "--gloo-timeout-seconds", "90", "--network-interfaces", "lo"]
+        launcher = [str(Path(sys.executable).with_name("horovodrun")), *options, *ranks]
         announce = ["sh", "-c", f'echo "$$" >> {directory}/pids; exec "$@"', "sh"]
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -158,7 +158,7 @@ def horovodrun(environment: dict[str, str]) -> Callable[[Path, Sequence[str]], A
                 process.kill()
                 process.wait()
                 for pid in map(int, pids.split()):
-                    with suppress(OSError):  # it has ended; by now its number may be that of another process
+                    with suppress(OSError):  # it has ended, and its ID may belong to a different process
                         if f"TEST_DIRECTORY={directory}\0" in Path(f"/proc/{pid}/environ").read_text():
                             os.kill(pid, signal.SIGKILL)
 
@@ -167,7 +167,7 @@ def horovodrun(environment: dict[str, str]) -> Callable[[Path, Sequence[str]], A
 
 @pytest.fixture(scope="session")
 def make_archive() -> Callable[..., str]:
-    """Writes an archive of CIFAR-10's layout and gives its SHA-256; members can be replaced or, by None, left out."""
+    """Writes an archive with the layout of CIFAR-10 and returns its SHA-256; None omits a member."""
 
     def archive(path: Path, rows: int = 4, **replaced: bytes | None) -> str:
         members = cifar_members(rows)

@@ -1,11 +1,11 @@
-"""Python processes that begin with TensorFlow imported: a server forks one for each client.
+"""Python processes that start with TensorFlow imported: a server forks one for each client.
 
     python fork_server.py serve SOCKET MODULE ...
     python -I -S fork_server.py run SOCKET [-m MODULE | -c CODE | SCRIPT] [ARGUMENT ...]
 
-A client stands for its forked process: it sends its environment, working directory and standard streams, forwards
-signals and ends as the process ends. The server ends, with all that it forked, when its stdin is closed.
-The import of TensorFlow takes seconds of a core for each rank, and few tests are about it.
+A client represents its forked process: it sends its environment, working directory and standard streams, forwards
+signals and ends with the same exit code. When its stdin is closed, the server ends with all processes that it forked.
+The import of TensorFlow takes several CPU seconds for each rank, and few tests test it.
 """
 
 import importlib
@@ -26,7 +26,7 @@ NUMBER_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client runs, and where."""
+    """The program of a client, with its environment and directory."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -35,7 +35,7 @@ class Request:
 
 
 def run(path: str, arguments: list[str]) -> NoReturn:
-    """Ends with the exit code, or by the signal, of the process that the server forks for this client."""
+    """Exit with the exit code, or by the signal, of the process that the server forks for this client."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     for number in FORWARDED:
@@ -63,7 +63,7 @@ def receive_request(connection: socket.socket) -> Request:
 
 
 class ForkServer:
-    """Its clients, and the processes that it forked for them."""
+    """Forks processes for clients."""
 
     def __init__(self, path: str) -> None:
         self.listener = socket.socket(socket.AF_UNIX)
@@ -79,7 +79,7 @@ class ForkServer:
         self.poll.register(stdin, select.POLLIN)
         self.poll.register(self.listener, select.POLLIN)
         while True:
-            descriptor, _ = self.poll.poll()[0]  # one at a time: what it closes may be among the others
+            descriptor, _ = self.poll.poll()[0]  # one at a time, because the handler may close one of the others
             if descriptor == stdin:
                 self._kill_all()
                 return None
@@ -131,7 +131,7 @@ class ForkServer:
 
 
 def become(request: Request) -> None:
-    """Runs what the client wants, in this process, as `python` does it."""
+    """Run the program of the client in this process, as `python` does."""
     import random
     import runpy
 

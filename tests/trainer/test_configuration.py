@@ -1,4 +1,4 @@
-"""Settings: one precedence, the tutorial's defaults, and the impossible refused in one sentence."""
+"""Settings: precedence, the defaults of the tutorial, and error messages in one sentence."""
 
 import re
 import sys
@@ -9,83 +9,87 @@ from typing import Any
 import pytest
 import yaml
 
-from horovodjob_trainer.configuration import Configuration, configuration
+from horovodjob_trainer.cli.configuration import Configuration, load_configuration
+from horovodjob_trainer.cli.settings import SETTINGS
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
-from horovodjob_trainer.settings import SETTINGS
 
 SHA256 = "0" * 64
 
 
-def wanted(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> Configuration:
-    return configuration(arguments, world_size=world_size, environment=environment or {})
+def configuration(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> Configuration:
+    return load_configuration(arguments, world_size=world_size, environment=environment or {})
 
 
-def refusal(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> str:
+def error(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> str:
     with pytest.raises(UsageError) as raised:
-        wanted(*arguments, world_size=world_size, environment=environment)
+        configuration(*arguments, world_size=world_size, environment=environment)
     return str(raised.value)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Callable[[str], str]:
-    def written(text: str) -> str:
+def settings_file(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
         path = tmp_path / "settings.yaml"
         path.write_text(text)
         return str(path)
 
-    return written
+    return write
 
 
-def test_without_settings_it_trains_the_tutorials_way() -> None:
-    run = wanted()
+def test_the_defaults_are_those_of_the_tutorial() -> None:
+    run = configuration()
     assert (run.dataset, run.epochs, run.batch_size, run.optimizer) == ("cifar10", 100, 32, "rmsprop")
     assert (run.learning_rate, run.scale_learning_rate, run.decay) == (1e-4, True, 1e-6)
     assert (run.augment, run.flip, run.dir, run.model_name) == (True, True, Path("."), "keras_cifar10_trained_model")
 
 
 @pytest.mark.parametrize(("ranks", "epochs"), [(1, 100), (2, 50), (3, 34), (4, 25), (100, 1), (1000, 1)])
-def test_the_tutorials_hundred_epochs_are_shared_by_the_ranks(ranks: Any, epochs: int) -> None:
-    assert wanted(world_size=ranks).epochs == epochs
-    assert wanted("--epochs", "7", world_size=ranks).epochs == 7
+def test_the_hundred_epochs_of_the_tutorial_are_divided_by_the_ranks(ranks: Any, epochs: int) -> None:
+    assert configuration(world_size=ranks).epochs == epochs
+    assert configuration("--epochs", "7", world_size=ranks).epochs == 7
 
 
-def test_flags_go_before_environment_before_file_before_defaults(file: Callable[[str], str]) -> None:
-    path = file("batch-size: 8\nepochs: 5\nlr-steps: [10, 20]\nschedule: step\naugment: false\n")
+def test_flags_override_environment_file_and_defaults_in_this_order(
+    settings_file: Callable[[str], str],
+) -> None:
+    path = settings_file("batch-size: 8\nepochs: 5\nlr-steps: [10, 20]\nschedule: step\naugment: false\n")
     environment = {"TRAINER_EPOCHS": "6", "TRAINER_SEED": "9", "OTHER": "x"}
-    run = wanted("--config", path, "--seed", "3", environment=environment)
+    run = configuration("--config", path, "--seed", "3", environment=environment)
     assert (run.batch_size, run.epochs, run.seed, run.optimizer) == (8, 6, 3, "rmsprop")
     assert (run.lr_steps, run.augment, run.flip) == ((10.0, 20.0), False, False)
-    assert wanted(environment={"TRAINER_CONFIG": path}).batch_size == 8
+    assert configuration(environment={"TRAINER_CONFIG": path}).batch_size == 8
 
 
-def test_the_printed_configuration_is_a_file_that_gives_the_same_run(
-    file: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+def test_the_printed_configuration_is_a_file_for_the_same_run(
+    settings_file: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--dataset", "digits", "--schedule", "step", "--tensorboard", "none", "--clip-norm", "1.5"]
+    flags = ["--dataset", "digits", "--schedule", "step", "--tensorboard", "none", "--clip-norm", "1.5"]
     with pytest.raises(SystemExit) as raised:
-        wanted(*given, "--print-config", environment={"TRAINER_BATCH_SIZE": "16"})
+        configuration(*flags, "--print-config", environment={"TRAINER_BATCH_SIZE": "16"})
     shown = capsys.readouterr().out
     assert raised.value.code == 0
     assert re.search(r"^batch-size: 16  # environment variable TRAINER_BATCH_SIZE$", shown, re.MULTILINE)
     assert re.search(r"^clip-norm: 1.5  # --clip-norm$", shown, re.MULTILINE)
     assert re.search(r"^# checkpoint-steps: not set$", shown, re.MULTILINE)
-    assert wanted("--config", file(shown)) == wanted(*given, environment={"TRAINER_BATCH_SIZE": "16"})
+    assert configuration("--config", settings_file(shown)) == configuration(
+        *flags, environment={"TRAINER_BATCH_SIZE": "16"}
+    )
     assert len(yaml.safe_load(shown)) + shown.count(": not set") == len(SETTINGS)
 
 
-def test_digits_are_never_mirrored_unless_asked() -> None:
-    run = wanted("--dataset", "digits")
+def test_digits_are_flipped_only_on_request() -> None:
+    run = configuration("--dataset", "digits")
     assert (run.augment, run.flip) == (True, False)
-    assert wanted("--dataset", "digits", "--flip").flip
-    assert not wanted("--no-augment", "--flip").flip
+    assert configuration("--dataset", "digits", "--flip").flip
+    assert not configuration("--no-augment", "--flip").flip
 
 
-def test_logs_go_beside_those_of_the_job() -> None:
-    run = wanted("--dir", "/out", environment={"AZ_BATCHAI_STDOUTERR_DIR": "/logs"})
+def test_logs_are_written_beside_those_of_the_job() -> None:
+    run = configuration("--dir", "/out", environment={"AZ_BATCHAI_STDOUTERR_DIR": "/logs"})
     assert (run.logs, run.tensorboard) == (Path("/logs"), Path("/logs/tensorboard"))
-    assert wanted("--dir", "/out").logs == Path("/out")
-    assert wanted("--tensorboard", "none").tensorboard is None
+    assert configuration("--dir", "/out").logs == Path("/out")
+    assert configuration("--tensorboard", "none").tensorboard is None
 
 
 @pytest.mark.parametrize(
@@ -128,8 +132,8 @@ def test_logs_go_beside_those_of_the_job() -> None:
         (["--config", "/no/such/file"], "cannot read /no/such/file: No such file"),
     ],
 )
-def test_the_impossible_is_refused_in_one_line_that_names_it(arguments: Any, named: Any) -> None:
-    sentence = refusal(*arguments)
+def test_an_invalid_setting_is_rejected_in_one_line_that_contains_it(arguments: Any, named: Any) -> None:
+    sentence = error(*arguments)
     assert named in sentence
     assert "\n" not in sentence
 
@@ -137,44 +141,46 @@ def test_the_impossible_is_refused_in_one_line_that_names_it(arguments: Any, nam
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("batch_sise: 3", "'batch_sise' is no setting; did you mean batch-size?"),
-        ("epochs: [1, 2]", "epochs has to be one value"),
-        ("epochs: {a: 1}", "epochs has to be one value"),
+        ("batch_sise: 3", "'batch_sise' is not a setting; did you mean batch-size?"),
+        ("epochs: [1, 2]", "epochs must be a single value"),
+        ("epochs: {a: 1}", "epochs must be a single value"),
         ("epochs: many", "epochs: 'many' is not a whole number"),
-        ("- epochs", "holds no settings"),
-        ("a: b: c", "is no YAML"),
-        ("epochs: 3\x00", "is no YAML"),
-        ("!!python/object/apply:os.system [true]", "is no YAML"),
+        ("- epochs", "contains no settings"),
+        ("a: b: c", "is not valid YAML"),
+        ("epochs: 3\x00", "is not valid YAML"),
+        ("!!python/object/apply:os.system [true]", "is not valid YAML"),
     ],
 )
-def test_a_file_of_settings_is_refused_by_its_name_and_line(file: Callable[[str], str], text: str, named: str) -> None:
-    path = file(text)
-    sentence = refusal("--config", path)
+def test_an_invalid_file_of_settings_is_rejected_with_its_path_and_setting(
+    settings_file: Callable[[str], str], text: str, named: str
+) -> None:
+    path = settings_file(text)
+    sentence = error("--config", path)
     assert named in sentence
     assert path in sentence
     assert "\n" not in sentence
 
 
-def test_an_unknown_variable_is_refused_with_the_one_that_was_meant() -> None:
-    assert "TRAINER_EPOCH is no setting; did you mean TRAINER_EPOCHS?" in refusal(environment={"TRAINER_EPOCH": "3"})
-    assert "environment variable TRAINER_EPOCHS: 'x'" in refusal(environment={"TRAINER_EPOCHS": "x"})
+def test_an_unknown_variable_is_rejected_with_a_suggestion() -> None:
+    assert "TRAINER_EPOCH is not a setting; did you mean TRAINER_EPOCHS?" in error(environment={"TRAINER_EPOCH": "3"})
+    assert "environment variable TRAINER_EPOCHS: 'x'" in error(environment={"TRAINER_EPOCHS": "x"})
 
 
-def test_a_warm_up_is_compared_with_the_epochs_that_this_many_ranks_get() -> None:
-    wanted("--warmup-epochs", "26")
-    assert "more than the 25 epochs" in refusal("--warmup-epochs", "26", world_size=4)
+def test_the_warm_up_is_limited_by_the_epochs_for_the_number_of_ranks() -> None:
+    configuration("--warmup-epochs", "26")
+    assert "more than the 25 epochs" in error("--warmup-epochs", "26", world_size=4)
 
 
-def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_setting_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        wanted("--help")
+        configuration("--help")
     assert raised.value.code == 0
     shown = capsys.readouterr().out
     for name in SETTINGS:
         assert re.search(rf"--{name}\b[^\n]*\s+\S", shown), name
 
 
-def test_reading_the_command_line_loads_neither_tensorflow_nor_horovod(
+def test_parsing_the_command_line_imports_neither_tensorflow_nor_horovod(
     run: Callable[..., Any], environment: dict[str, str]
 ) -> None:
     program = (
@@ -199,7 +205,7 @@ def test_reading_the_command_line_loads_neither_tensorflow_nor_horovod(
         ({"HOROVOD_ELASTIC": "1", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}, Launch(elastic=True)),
     ],
 )
-def test_a_rank_knows_itself_from_any_launcher(environment: dict[str, str], launch: Any) -> None:
+def test_a_rank_reads_the_variables_of_any_launcher(environment: dict[str, str], launch: Any) -> None:
     assert Launch.from_environment(environment) == launch
 
 
@@ -208,7 +214,7 @@ def test_the_ranks_of_a_node_divide_its_cores(ranks: Any, cores: int, threads: i
     assert threads_per_rank(Launch(local_size=ranks), cores) == threads
 
 
-def test_a_containers_cpu_limit_counts_as_its_cores(tmp_path: Path) -> None:
+def test_the_cpu_limit_of_a_container_limits_its_cores(tmp_path: Path) -> None:
     limit = tmp_path / "cpu.max"
     unlimited = usable_cores(tmp_path / "absent")
     limit.write_text("100000 100000\n")

@@ -1,4 +1,4 @@
-"""The program under a real `horovodrun`: it grows, outlives the kill of everything on a host, and ends as it should."""
+"""Elastic training with a real `horovodrun`: it grows, survives the kill of a host, and completes."""
 
 import os
 import re
@@ -14,16 +14,16 @@ import pytest
 from trainer.waiting import TIMEOUT_SECONDS
 
 EPOCHS, TRIES = 3, 3
-# Gloo takes what is left of an exchange that failed for the next one, and aborts in a thread that nobody can guard.
+# Gloo can take the remaining data of a failed collective for the next one and then aborts the process.
 GLOO_ENDED = "terminate called after throwing an instance of 'gloo::EnforceNotMet'"
 
 
 @pytest.fixture(scope="module")
 def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What is told by a run of one rank, joined by a second, which is then killed."""
+    """The output of a run of one rank that a second rank joins, which is then killed."""
     for _ in range(TRIES):
         directory = tmp_path_factory.mktemp("elastic")
-        code, output = grown_and_shrunk(horovodrun, fresh_trainer, directory)
+        code, output = run_with_changes(horovodrun, fresh_trainer, directory)
         if GLOO_ENDED not in output:
             break
     assert code == 0, output
@@ -34,7 +34,7 @@ def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_facto
     return output
 
 
-def grown_and_shrunk(horovodrun: Any, fresh_trainer: Callable[..., list[str]], directory: Path) -> tuple[int, str]:
+def run_with_changes(horovodrun: Any, fresh_trainer: Callable[..., list[str]], directory: Path) -> tuple[int, str]:
     """Exit code and output of a run in this directory."""
     hosts = directory / "hosts"
     hosts.write_text("localhost:1\n")
@@ -58,7 +58,7 @@ def grown_and_shrunk(horovodrun: Any, fresh_trainer: Callable[..., list[str]], d
 
 
 def kill_between_messages(survivor: int, rank: int) -> None:
-    """Kills a rank when the survivor has read all that the rank has sent, so that hardly ever anything is left."""
+    """Kill a rank after the survivor has read all its data, so that Gloo rarely aborts."""
     os.kill(rank, signal.SIGSTOP)
     deadline, before = time.monotonic() + TIMEOUT_SECONDS, None
     while before != (before := activity(survivor)):
@@ -68,7 +68,7 @@ def kill_between_messages(survivor: int, rank: int) -> None:
 
 
 def activity(pid: int) -> tuple[list[str], list[str]]:
-    """Processor time of a process, and the queues of its connections: what changes while it trains."""
+    """Processor time of a process and the queues of its connections, which change while it trains."""
     process, inodes, times, connections = Path(f"/proc/{pid}"), set(), [""], []
     with suppress(FileNotFoundError):  # it has ended
         times = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
@@ -80,7 +80,7 @@ def activity(pid: int) -> tuple[list[str], list[str]]:
     return times, [connection[4] for connection in connections if connection[9] in inodes]
 
 
-def test_it_says_with_how_many_ranks_it_goes_on_and_loses_no_epoch(log: str) -> None:
+def test_it_logs_each_number_of_ranks_and_loses_no_epoch(log: str) -> None:
     changes = re.findall(r"Training with (\d) ranks? after step (\d+)", log)
     assert [ranks for ranks, _ in changes] == ["1", "2", "1"]
     assert int(changes[2][1]) >= int(changes[1][1])
@@ -88,6 +88,6 @@ def test_it_says_with_how_many_ranks_it_goes_on_and_loses_no_epoch(log: str) -> 
     assert epochs == [1, 2, 3]
 
 
-def test_it_trains_to_the_end_and_learns(log: str) -> None:
+def test_it_trains_to_the_end(log: str) -> None:
     (accuracy,) = re.findall(r"Test accuracy: ([0-9.]+)", log)
     assert float(accuracy) > 0.8

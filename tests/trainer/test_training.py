@@ -1,4 +1,4 @@
-"""The program as a job starts it: two ranks, what they print, what they leave behind, how they end."""
+"""The program as a job starts it: output, files and exit codes of two ranks."""
 
 import json
 import re
@@ -34,25 +34,25 @@ def digits_run(
     return run(2, fresh_trainer("--dataset", "digits", "--epochs", EPOCHS, "--dir", directory)), directory
 
 
-def test_two_ranks_learn_the_digits(digits_run: Any) -> None:
+def test_two_ranks_train_on_the_digits(digits_run: Any) -> None:
     ended, _ = digits_run
     assert ended.code == 0, ended.stderr
     (accuracy,) = re.findall(rf"^Test accuracy: ({NUMBER})$", ended.stdout, re.MULTILINE)
     assert float(accuracy) >= 0.9
 
 
-def test_two_ranks_measure_what_one_process_measures(digits_run: Any, run: Any, trainer: Any) -> None:
+def test_two_ranks_compute_the_metrics_of_one_process(digits_run: Any, run: Any, trainer: Any) -> None:
     ended, directory = digits_run
     model = directory / "saved_models" / "keras_cifar10_trained_model.keras"
     alone = run(1, trainer("evaluate", "--model", model, "--dataset", "digits", "--json"))
     assert alone.code == 0, alone.stderr
     measured = json.loads(alone.stdout.splitlines()[-1])
     for name in ("loss", "accuracy"):
-        (told,) = re.findall(rf"^Test {name}: ({NUMBER})$", ended.stdout, re.MULTILINE)
-        assert measured[name] == pytest.approx(float(told), abs=1e-4)
+        (printed,) = re.findall(rf"^Test {name}: ({NUMBER})$", ended.stdout, re.MULTILINE)
+        assert measured[name] == pytest.approx(float(printed), abs=1e-4)
 
 
-def test_rank_0_alone_reports_in_whole_lines(digits_run: Any) -> None:
+def test_only_rank_0_prints_and_prints_complete_lines(digits_run: Any) -> None:
     ended, directory = digits_run
     lines = ended.stdout.splitlines()
     assert lines[0] == "Training digits on 2 ranks with 1 thread each"
@@ -71,11 +71,11 @@ def test_rank_0_alone_reports_in_whole_lines(digits_run: Any) -> None:
     assert "\r" not in ended.stdout
 
 
-def test_nothing_but_the_program_speaks(digits_run: Any) -> None:
+def test_libraries_print_nothing(digits_run: Any) -> None:
     assert digits_run[0].stderr == ""
 
 
-def test_rank_0_leaves_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
+def test_rank_0_writes_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
     checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)}
     models = {f"saved_models/keras_cifar10_trained_model.{suffix}" for suffix in ("h5", "keras")}
     events = {name for name in files(digits_run[1]) if name.startswith("tensorboard/events.out.tfevents.")}
@@ -83,7 +83,7 @@ def test_rank_0_leaves_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> 
     assert files(digits_run[1]) == checkpoints | models | events | {"progress.jsonl"}
 
 
-def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(
+def test_models_and_checkpoints_load_and_continue_training_without_horovod(
     digits_run: Any, run: Callable[..., Any], preloaded_python: list[str]
 ) -> None:
     directory = digits_run[1]
@@ -98,16 +98,16 @@ def test_models_and_checkpoints_load_and_train_on_where_there_is_no_horovod(
 
 
 @pytest.mark.parametrize("flag", ["--epochs=0", "--no-such-flag"])
-def test_two_ranks_refuse_a_wrong_flag_with_one_sentence_and_exit_code_2(
+def test_two_ranks_reject_an_invalid_flag_with_one_sentence_and_exit_code_2(
     run: Callable[..., Any], fresh_trainer: Callable[..., list[str]], flag: str
 ) -> None:
-    # mpirun ends rank 0 when rank 1 leaves, so a rank 0 on a slow node must still get to speak.
+    # mpirun ends rank 0 when rank 1 exits. A rank 0 on a slow node must still be able to print the error.
     late = ["sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || sleep 2; exec "$@"', "sh"]
     ended = run(2, [*late, *fresh_trainer("--dataset", "digits", flag)])
     assert ended.code == 2
-    assert len(ended.complaints) == 1
-    assert flag.partition("=")[0] in ended.complaints[0]
-    assert ended.stdout.startswith("---") or not ended.stdout  # mpirun's own words
+    assert len(ended.errors) == 1
+    assert flag.partition("=")[0] in ended.errors[0]
+    assert ended.stdout.startswith("---") or not ended.stdout  # the message of mpirun
     assert "Traceback" not in ended.stderr
 
 
@@ -116,7 +116,7 @@ def test_help_is_printed_once(run: Callable[..., Any], fresh_trainer: Callable[.
     assert (ended.code, ended.stdout.count("usage:")) == (0, 1)
 
 
-def test_data_that_only_another_node_lacks_are_named_by_one_sentence(
+def test_data_that_only_another_node_lacks_end_with_one_sentence(
     run: Callable[..., Any], trainer: Callable[..., list[str]], make_archive: Callable[..., str], tmp_path: Path
 ) -> None:
     make_archive(tmp_path / "archive-0")
@@ -126,29 +126,29 @@ def test_data_that_only_another_node_lacks_are_named_by_one_sentence(
     ended = run(2, ["sh", "-c", program])
     assert ended.code == 1
     remedy = "give another --archive"
-    assert ended.complaints == [f"horovodjob_trainer: rank 1: {tmp_path}/archive-1 does not exist; {remedy}"]
+    assert ended.errors == [f"horovodjob_trainer: rank 1: {tmp_path}/archive-1 does not exist; {remedy}"]
     assert "Traceback" not in ended.stderr
 
 
-def test_a_damaged_archive_is_named_by_one_sentence(
+def test_a_damaged_archive_ends_with_one_sentence(
     run: Callable[..., Any], trainer: Callable[..., list[str]], make_archive: Callable[..., str], tmp_path: Path
 ) -> None:
     make_archive(tmp_path / "a.tar.gz")
     (tmp_path / "a.tar.gz").write_bytes((tmp_path / "a.tar.gz").read_bytes()[:5000])
     ended = run(2, trainer("--dir", tmp_path, "--archive", tmp_path / "a.tar.gz", "--archive-sha256", "any"))
     assert ended.code == 1
-    (sentence,) = ended.complaints
+    (sentence,) = ended.errors
     assert f"{tmp_path}/a.tar.gz cannot be read: " in sentence
     assert "Traceback" not in ended.stderr
 
 
-def test_an_output_directory_that_cannot_be_made_is_named_before_training(
+def test_an_output_directory_that_cannot_be_created_is_rejected_before_training(
     run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     ended = run(1, trainer("--dataset", "digits", "--dir", tmp_path / "file" / "below"))
     assert ended.code == 1
-    (sentence,) = ended.complaints
+    (sentence,) = ended.errors
     assert f"cannot write to {tmp_path}/file/below: " in sentence
 
 

@@ -1,4 +1,4 @@
-"""How long the trainer's tests wait."""
+"""The timeout of the tests of the trainer."""
 
-# Ends a wait that is hopeless; no test is right because it is shorter. The stage runs behind all others.
+# Ends tests that hang. No test depends on its length. The stage has a lower priority than all others.
 TIMEOUT_SECONDS = 1800

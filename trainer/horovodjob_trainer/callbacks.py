@@ -1,4 +1,4 @@
-"""For scripts of your own with `model.fit`: the reports that the trainer's own program makes."""
+"""Progress reports of the trainer for scripts that call `model.fit`."""
 
 import os
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ import keras
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.posting import Poster
-from horovodjob_trainer.progress import Place, Reporter
+from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 
 
 class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells how far `fit` is: lines on stdout, progress.jsonl, and the status of the HorovodJob; on rank 0 alone.
+    """Reports the progress of `fit` on rank 0: on stdout, in progress.jsonl and in the status of the HorovodJob.
 
-    `batch_size` is that of one rank, where `fit` cannot say it; `directory` is that of progress.jsonl, by default
-    that of the job's log files.
+    `batch_size` is that of one rank; without it, the rate is in batches per second. `directory` is that of
+    progress.jsonl (default: that of the log files of the job).
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.batch_size, self.seconds = batch_size, seconds
         self.directory = Path(directory or os.environ.get("AZ_BATCHAI_STDOUTERR_DIR") or ".")
         self.reporter: Reporter | None = None
-        self.epoch = self.step = self.done = 0
+        self.epoch = self.step = self.global_step = 0
         self.ranks = 1
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -36,23 +36,23 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if hvd.is_initialized():
             self.ranks = hvd.size()
         self.reporter = Reporter(
-            logs=self.directory,
+            directory=self.directory,
             tensorboard=None,
             attempt=Launch.from_environment(os.environ).attempt,
             ranks=self.ranks,
-            seconds=self.seconds,
-            poster=Poster.from_environment(os.environ, _say),
-            say=_say,
+            interval_seconds=self.seconds,
+            progress_client=ProgressClient.from_environment(os.environ, _log),
+            log=_log,
         )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch, self.step = epoch, 0
         if self.reporter:
-            self.reporter.begin(self._position())
+            self.reporter.begin(self._examples())
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self.step, self.done = batch + 1, self.done + 1
-        if self.reporter and self.reporter.due():
+        self.step, self.global_step = batch + 1, self.global_step + 1
+        if self.reporter and self.reporter.is_due():
             self._report(logs)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -67,21 +67,27 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
         assert self.reporter is not None
         metrics = {name: float(value) for name, value in (logs or {}).items()}
         steps, epochs = self._steps(), int(self.params.get("epochs") or 1)
-        place = Place(
-            self.epoch + 1, epochs, self.step, steps, self._position(), epochs * steps * self._batch(), self.done
+        position = TrainingPosition(
+            epoch=self.epoch + 1,
+            epochs=epochs,
+            step=self.step,
+            steps_per_epoch=steps,
+            examples=self._examples(),
+            total_examples=epochs * steps * self._job_batch(),
+            global_step=self.global_step,
         )
-        self.reporter.report(place, metrics, float(self.model.optimizer.learning_rate))
+        self.reporter.report(position, metrics, float(self.model.optimizer.learning_rate))
 
-    def _position(self) -> int:
-        return (self.epoch * self._steps() + self.step) * self._batch()
+    def _examples(self) -> int:
+        return (self.epoch * self._steps() + self.step) * self._job_batch()
 
     def _steps(self) -> int:
         return int(self.params.get("steps") or 0) or max(self.step, 1)
 
-    def _batch(self) -> int:
-        """Examples that all ranks take in a step; where nobody says, the speed is that of batches."""
+    def _job_batch(self) -> int:
+        """Number of examples of all ranks in a step, or of batches if the batch size is unknown."""
         return (self.batch_size or 1) * self.ranks
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, flush=True)

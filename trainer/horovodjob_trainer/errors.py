@@ -1,20 +1,20 @@
-"""Failures that a sentence explains, sorted by who can mend them."""
+"""Errors with a message for the user, sorted by remedy."""
 
 
 class TrainerError(Exception):
-    """Root of the errors whose text is meant for the user; anything else is a bug and keeps its traceback."""
+    """Base class of errors with a message for the user. Other exceptions are bugs and keep their traceback."""
 
     exit_code = 1
 
 
 class UsageError(TrainerError):
-    """A setting asks for something impossible."""
+    """A setting is invalid."""
 
     exit_code = 2
 
 
 class DataError(TrainerError):
-    """The data set is missing, damaged or of another layout."""
+    """The data set is missing, is damaged or has a different layout."""
 
 
 class ModelError(TrainerError):
@@ -26,22 +26,22 @@ class OutputError(TrainerError):
 
 
 class JobError(TrainerError):
-    """Some rank met an error that a sentence explains; every rank raises it."""
+    """An error of one rank that every rank raises."""
 
 
 class NonFiniteLoss(JobError):
-    """The loss is no number any more."""
+    """The loss is NaN or infinite."""
 
     exit_code = 3
 
 
 class RanksDiffer(JobError):
-    """The ranks' weights are not the same."""
+    """The weights of the ranks differ."""
 
     exit_code = 4
 
 
 class Terminated(JobError):
-    """SIGTERM came, and the run stopped where it can go on."""
+    """SIGTERM ended the run at a step from which it can be resumed."""
 
     exit_code = 143

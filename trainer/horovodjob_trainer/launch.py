@@ -1,4 +1,4 @@
-"""What a process learns from its launcher before Horovod and TensorFlow are loaded."""
+"""The environment that the launcher sets for a process, read before Horovod and TensorFlow are imported."""
 
 import math
 import os
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# horovodrun with Gloo, Open MPI, MPICH and its relatives
+# horovodrun with Gloo, Open MPI, MPICH and its derivatives
 LAUNCHERS = (
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -17,7 +17,7 @@ LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """This process among those of the job, and the attempt it belongs to."""
+    """Rank of this process, number of ranks in the job and on the node, and attempt."""
 
     rank: int = 0
     size: int = 1
@@ -27,6 +27,7 @@ class Launch:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Launch":
+        """The values that horovodrun, Open MPI or MPICH has set; one rank without a launcher."""
         attempt = _number(environment.get("HOROVODJOB_ATTEMPT"), default=1)
         elastic = environment.get("HOROVOD_ELASTIC") == "1"
         for rank, size, local_size in LAUNCHERS:
@@ -42,22 +43,22 @@ class Launch:
 
 
 def hostname(environment: Mapping[str, str] = os.environ) -> str:
-    """The name by which people know where this rank runs: its pod, else its host."""
+    """The pod of this rank, else its host."""
     return environment.get("HOROVODJOB_POD") or socket.gethostname()
 
 
 def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores that this process may keep busy: its affinity, or the container's CPU limit where that is lower."""
+    """Number of cores that this process can use: its CPU affinity or, if lower, the CPU limit of the container."""
     cores = len(os.sched_getaffinity(0))
     try:
         quota, period = cpu_max.read_text().split()
         return min(cores, max(1, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # no cgroup v2 here, or the quota is "max"
+    except (OSError, ValueError):  # no cgroup v2, or the quota is "max"
         return cores
 
 
 def threads_per_rank(launch: Launch, cores: int) -> int:
-    """Threads for one rank when all ranks of the node compute at once."""
+    """Number of threads for each rank if all ranks of the node compute at the same time."""
     return max(1, cores // launch.local_size)
 
 

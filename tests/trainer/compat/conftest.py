@@ -1,4 +1,4 @@
-"""What the tests of old scripts share."""
+"""Fixtures of the tests of scripts of 2018."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -45,5 +45,5 @@ def tutorial() -> Path:
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """Scripts of our own in the style of that time."""
+    """Other scripts in the style of 2018."""
     return HERE / "programs"

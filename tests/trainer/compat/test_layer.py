@@ -1,4 +1,4 @@
-"""What a script finds around it, and what is said where that cannot be had."""
+"""The environment of a script, and the errors for unsupported features."""
 
 import os
 import re
@@ -12,9 +12,9 @@ import pytest
 
 from trainer.waiting import TIMEOUT_SECONDS
 
-# Root reads any file, unless these are taken from it.
-RIGHTS = "-dac_override,-dac_read_search"
-WITHOUT_ROOTS_RIGHTS = ("setpriv", f"--bounding-set={RIGHTS}") if os.geteuid() == 0 else ()
+# Without these capabilities, root cannot read any file.
+CAPABILITIES = "-dac_override,-dac_read_search"
+WITHOUT_CAPABILITIES = ("setpriv", f"--bounding-set={CAPABILITIES}") if os.geteuid() == 0 else ()
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def alone(environment: Mapping[str, str], tmp_path: Path) -> Callable[..., Any]:
     return ended
 
 
-def test_a_script_meets_what_python_itself_would_give_it(
+def test_a_script_runs_as_with_python_itself(
     alone: Callable[..., Any], fresh_compat: Callable[..., list[str]], programs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -48,13 +48,13 @@ def test_a_script_meets_what_python_itself_would_give_it(
     assert layered.returncode == plain.returncode == 1
 
 
-def test_what_is_carried_works_and_what_is_not_is_named(
+def test_supported_names_work_and_unsupported_names_raise_an_error(
     alone: Callable[..., Any], compat: Callable[..., list[str]], programs: Path
 ) -> None:
     ended = alone(compat("--threads", "1", programs / "tensorflow_1.py"))
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert [line for line in lines if not line.startswith("REFUSED")] == [
+    assert [line for line in lines if not line.startswith("REJECTED")] == [
         "THREADS 1 3",
         "HAS False True",
         "OPTIMIZERS 1.0 0.5 0.25",
@@ -62,32 +62,36 @@ def test_what_is_carried_works_and_what_is_not_is_named(
         "KERAS 2.18.0 True True",
     ]
     named = ["tf.Session().run", "'with tf.Session()'", "tf.placeholder", "K.get_session()"]
-    told = [f"REFUSED NotCarried {name} is of TensorFlow 1, and of that" for name in named]
-    told += [
-        "REFUSED ModuleNotFoundError keras.layers.core is not in Keras 2.18",
-        "REFUSED AttributeError module 'tens",
+    expected = [f"REJECTED NotSupported {name} belongs to TensorFlow 1, of which" for name in named]
+    expected += [
+        "REJECTED ModuleNotFoundError keras.layers.core is not in Keras 2.18",
+        "REJECTED AttributeError module 'tens",
     ]
-    refused = [line for line in lines if line.startswith("REFUSED")]
-    assert all(line.startswith(start) for line, start in zip(refused, told, strict=True)), refused
-    sentence = "tf.ConfigProto's gpu_options.per_process_gpu_memory_fraction is not honoured"
+    rejected = [line for line in lines if line.startswith("REJECTED")]
+    assert all(line.startswith(start) for line, start in zip(rejected, expected, strict=True)), rejected
+    sentence = "gpu_options.per_process_gpu_memory_fraction of tf.ConfigProto is not supported and has no effect"
     assert ended.stderr == f"horovodjob_trainer.compat: {sentence}\n"
 
 
-def test_a_script_that_uses_its_callbacks_is_left_alone_and_files_are_written_once(
+def test_a_script_that_uses_its_callbacks_is_not_patched_and_files_are_written_once(
     run: Callable[..., Any], compat: Callable[..., list[str]], programs: Path, tmp_path: Path
 ) -> None:
     ended = run(2, compat(programs / "two_trainings.py", tmp_path))
     assert ended.code == 0, ended.stderr
-    # The second training alone got them.
+    # Only the second training has callbacks.
     assert sorted(re.findall(r"CALLED \d \d", ended.stdout)) == ["CALLED 0 6", "CALLED 1 6"]
     folder = tmp_path / "made" / "by" / "all"
     assert sorted(path.name for path in folder.iterdir()) == ["model.h5", "weights"]
     assert (folder / "weights").read_bytes()[1:4] == b"HDF"
-    for told in ("though {folder} exists", "every rank write {folder}/weights", "every rank write {folder}/model.h5"):
-        assert ended.stderr.count(told.format(folder=folder)) == 1, ended.stderr
+    for message in (
+        "although {folder} exists",
+        "every rank write {folder}/weights",
+        "every rank write {folder}/model.h5",
+    ):
+        assert ended.stderr.count(message.format(folder=folder)) == 1, ended.stderr
 
 
-def test_a_script_that_cannot_be_read_and_a_wrong_option_are_refused_in_one_sentence(
+def test_an_unreadable_script_and_an_invalid_option_are_rejected_in_one_sentence(
     run: Callable[..., Any], alone: Callable[..., Any], fresh_compat: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "locked.py").write_text("print('never')")
@@ -103,13 +107,13 @@ def test_a_script_that_cannot_be_read_and_a_wrong_option_are_refused_in_one_sent
     for arguments, sentence in cases.items():
         ended = alone(fresh_compat(*arguments))
         assert (ended.returncode, ended.stderr) == (2, f"horovodjob_trainer.compat: {sentence}\n")
-    ended = alone([*WITHOUT_ROOTS_RIGHTS, *fresh_compat("locked.py")])
+    ended = alone([*WITHOUT_CAPABILITIES, *fresh_compat("locked.py")])
     assert (ended.returncode, ended.stderr.count("locked.py': Permission denied\n")) == (2, 1)
     ended = run(2, fresh_compat("missing.py"), {"TRAINER_EPOCHS": "3"})
-    said = [line for line in ended.stderr.splitlines() if line.startswith("horovodjob_trainer")]
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("horovodjob_trainer")]
     assert ended.code == 2
-    assert said == [
-        "horovodjob_trainer.compat: the environment variable TRAINER_EPOCHS is no option here; --help lists all"
+    assert errors == [
+        "horovodjob_trainer.compat: the environment variable TRAINER_EPOCHS is not an option; --help lists all options"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Microsoft's script of 2018, byte for byte, by real ranks: what it leaves behind and what is said about it."""
+"""The unchanged script of Microsoft from 2018, run by real ranks: its files and the log of its patches."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ import pytest
 
 PUBLISHED_SHA256 = "f2196416e48ce7e022db65223e964f2982e42079ca3ac57e0289b4087a9feac0"
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
-REPAIRS = "horovodjob_trainer.compat: repaired: "
+PATCHES = "horovodjob_trainer.compat: patched: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def train(run: Callable[..., Any], archive: Path, tutorial: Path, programs: Path) -> Callable[..., Trained]:
-    """Two ranks, two epochs of two steps; each rank tells a digest of what it ends with."""
+    """Two ranks, two epochs of two steps; each rank prints a digest of its final weights."""
 
     def trained(compat: Callable[..., list[str]], directory: Path, output: str, *options: str) -> Trained:
         observed = compat(*options, programs / "observe.py", tutorial, "--dir", output)
@@ -48,10 +48,10 @@ def train(run: Callable[..., Any], archive: Path, tutorial: Path, programs: Path
 
 
 @pytest.fixture(scope="module")
-def repaired(
+def patched(
     train: Callable[..., Trained], fresh_compat: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Trained:
-    directory = tmp_path_factory.mktemp("repaired")
+    directory = tmp_path_factory.mktemp("patched")
     return train(fresh_compat, directory, str(directory))
 
 
@@ -59,38 +59,40 @@ def test_the_script_is_the_one_that_was_published(tutorial: Path) -> None:
     assert hashlib.sha256(tutorial.read_bytes()).hexdigest() == PUBLISHED_SHA256
 
 
-def test_all_ranks_end_with_the_same_weights_and_optimizer(repaired: Trained) -> None:
-    assert set(repaired.weights) == {"0", "1"}
-    assert repaired.weights["0"] == repaired.weights["1"]
+def test_all_ranks_end_with_the_same_weights_and_optimizer(patched: Trained) -> None:
+    assert set(patched.weights) == {"0", "1"}
+    assert patched.weights["0"] == patched.weights["1"]
 
 
-def test_checkpoints_and_model_are_there_once_and_nothing_else_is(repaired: Trained) -> None:
-    found = {str(path.relative_to(repaired.directory)) for path in repaired.directory.rglob("*") if path.is_file()}
+def test_the_files_are_the_checkpoints_and_the_model(patched: Trained) -> None:
+    found = {str(path.relative_to(patched.directory)) for path in patched.directory.rglob("*") if path.is_file()}
     assert found == {"checkpoint-1.h5", "checkpoint-2.h5", MODEL}
 
 
-def test_each_repair_is_said_in_one_line(repaired: Trained) -> None:
-    said = [line.removeprefix(REPAIRS) for line in repaired.output.splitlines() if line.startswith(REPAIRS)]
-    about_callbacks = [line for line in said if "'callbacks' (line 82: Broadcast" in line and "line 135 starts" in line]
-    about_saving = [line for line in said if f"every rank write {repaired.directory / MODEL}" in line]
+def test_each_patch_is_logged_in_one_line(patched: Trained) -> None:
+    logged = [line.removeprefix(PATCHES) for line in patched.output.splitlines() if line.startswith(PATCHES)]
+    about_callbacks = [
+        line for line in logged if "'callbacks' (line 82: Broadcast" in line and "line 135 starts" in line
+    ]
+    about_saving = [line for line in logged if f"every rank write {patched.directory / MODEL}" in line]
     assert len(about_callbacks) == len(about_saving) == 1
-    # The race for the directory is run by chance.
-    assert len([line for line in said if "another rank may have just made it" not in line]) == 2
+    # Whether two ranks create the directory at the same time depends on chance.
+    assert len([line for line in logged if "another rank may have created it" not in line]) == 2
 
 
-def test_every_rank_prints_what_the_script_prints(repaired: Trained) -> None:
+def test_every_rank_prints_what_the_script_prints(patched: Trained) -> None:
     for text in ("60 train samples", "12 test samples", "Using real-time data augmentation.", "Test accuracy: "):
-        assert repaired.output.count(text) == 2
+        assert patched.output.count(text) == 2
 
 
 def test_the_model_loads_in_keras_2_with_its_optimizer_and_in_keras_3(
-    repaired: Trained,
+    patched: Trained,
     run: Callable[..., Any],
     preloaded_python: list[str],
     preloaded_keras2: list[str],
     programs: Path,
 ) -> None:
-    files = [str(repaired.directory / name) for name in ("checkpoint-2.h5", MODEL)]
+    files = [str(patched.directory / name) for name in ("checkpoint-2.h5", MODEL)]
     pythons = {"tf_keras": preloaded_keras2, "keras": preloaded_python}
     keras2, keras3 = (
         " ".join([*python, str(programs / "load.py"), keras, *files]) for keras, python in pythons.items()
@@ -104,19 +106,19 @@ def test_the_model_loads_in_keras_2_with_its_optimizer_and_in_keras_3(
     assert "OPTIMIZER RMSprop 4 0.0002 1e-06 13" in ended.stdout
 
 
-def test_as_it_is_the_ranks_never_meet_and_write_no_checkpoint(
+def test_without_patches_the_ranks_do_not_synchronize_and_write_no_checkpoint(
     train: Callable[..., Trained], compat: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     trained = train(compat, tmp_path, f"{tmp_path}/$OMPI_COMM_WORLD_RANK", "--as-is")
     assert trained.weights["0"] != trained.weights["1"]
-    assert REPAIRS not in trained.output
+    assert PATCHES not in trained.output
     assert not list(tmp_path.rglob("checkpoint-*"))
     first, second = (_values(tmp_path / rank / MODEL) for rank in "01")
-    # They start apart and make the same steps.
+    # They start with different weights and make the same steps.
     assert max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True)) > 0.05
 
 
-def test_digits_take_the_place_of_cifar10_where_there_is_no_network(
+def test_digits_replace_cifar10_without_a_network(
     run: Callable[..., Any], compat: Callable[..., list[str]], tutorial: Path, tmp_path: Path
 ) -> None:
     options = ["--dataset", "digits", "--max-epochs", "1"]
@@ -124,7 +126,7 @@ def test_digits_take_the_place_of_cifar10_where_there_is_no_network(
     ended = run(1, ["sh", "-c", f"cd {tmp_path} && exec {' '.join(command)}"])
     assert ended.code == 0, ended.stderr
     assert "x_train shape: (1437, 32, 32, 3)" in ended.stdout
-    assert ended.stderr.splitlines()[0].startswith(f"{REPAIRS}the script never passes")
+    assert ended.stderr.splitlines()[0].startswith(f"{PATCHES}the script never passes")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.h5", "saved_models"]
     assert (tmp_path / MODEL).stat().st_mtime >= (tmp_path / "checkpoint-1.h5").stat().st_mtime
 

@@ -1,4 +1,4 @@
-"""What the tests of data share: pictures, records and models as real files."""
+"""Fixtures of the data tests: images and records in real files."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -14,16 +14,16 @@ import tensorflow as tf
 
 from horovodjob_trainer import data
 from horovodjob_trainer.errors import DataError
-from horovodjob_trainer.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
 
 
 @pytest.fixture(scope="session")
 def problem() -> Callable[..., str]:
-    """The one sentence with which a request is refused, which names its file."""
+    """The error message for a request, one sentence that contains the file."""
 
     def sentence(*, names: object = "", **request: Any) -> str:
         with pytest.raises(DataError) as raised:
-            data.opened(data.Request(**request))
+            data.load_dataset(data.Request(**request))
         text = str(raised.value)
         assert "\n" not in text
         assert str(names) in text
@@ -34,7 +34,7 @@ def problem() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def picture() -> Callable[..., bytes]:
-    """A picture of one brightness as the content of a file."""
+    """The content of an image file with a single brightness."""
 
     def content(brightness: int = 0, *, height: int = 24, width: int = 24, kind: str = "png") -> bytes:
         pixels = np.full((height, width, 3), brightness, np.uint8)
@@ -46,7 +46,7 @@ def picture() -> Callable[..., bytes]:
 
 @pytest.fixture(scope="session")
 def folders(picture: Callable[..., bytes]) -> Callable[..., Path]:
-    """Writes pictures into one folder per class, each of another brightness."""
+    """Writes images with different brightness into one folder per class."""
 
     def write(root: Path, **counts: int) -> Path:
         number = 0
@@ -62,7 +62,7 @@ def folders(picture: Callable[..., bytes]) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def records(picture: Callable[..., bytes]) -> Callable[..., Path]:
-    """Writes a TFRecord file of pictures whose brightness is their number, with these labels."""
+    """Writes a TFRecord file of images with these labels; the brightness of an image is its number."""
 
     def write(path: Path, labels: Sequence[int], *, first: int = 0, keys: tuple[str, str] = ("image", "label")) -> Path:
         with tf.io.TFRecordWriter(str(path)) as file:
@@ -92,9 +92,9 @@ def train() -> Callable[..., Batches]:
 
 @pytest.fixture(scope="session")
 def whole() -> Callable[..., tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """All examples of a source and their labels, as the ranks of a job see them one after the other."""
+    """All examples of a source and their labels, rank by rank."""
 
-    def seen(source: data.Source, *, size: int = 1) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def read(source: data.Source, *, size: int = 1) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         parts = [
             (x.numpy(), y.numpy())
             for rank in range(size)
@@ -102,4 +102,4 @@ def whole() -> Callable[..., tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
         ]
         return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
-    return seen
+    return read

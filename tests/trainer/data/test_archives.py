@@ -1,4 +1,4 @@
-"""CIFAR's archives and the digits: whole or refused in one sentence, fetched once per node."""
+"""The CIFAR archives and the digits: integrity checks, error messages and one download per node."""
 
 import http.server
 import os
@@ -21,7 +21,7 @@ import pytest
 from horovodjob_trainer import data
 from horovodjob_trainer.data import ANY_SHA256
 from horovodjob_trainer.data.cifar import CIFAR100, read_archive
-from horovodjob_trainer.data.download import downloaded
+from horovodjob_trainer.data.download import download_file
 from horovodjob_trainer.errors import DataError
 from trainer.waiting import TIMEOUT_SECONDS
 
@@ -63,11 +63,11 @@ def test_a_missing_archive_is_named(tmp_path: Path) -> None:
     assert "does not exist" in problem(tmp_path / "absent.tar.gz")
 
 
-def test_a_directory_is_no_archive(tmp_path: Path) -> None:
+def test_a_directory_is_rejected(tmp_path: Path) -> None:
     problem(tmp_path)
 
 
-def test_an_archive_with_another_checksum_is_refused_before_it_is_read(
+def test_an_archive_with_another_checksum_is_rejected_before_it_is_read(
     tmp_path: Path, make_archive: Callable[..., str]
 ) -> None:
     make_archive(tmp_path / "a.tar.gz")
@@ -75,20 +75,20 @@ def test_an_archive_with_another_checksum_is_refused_before_it_is_read(
 
 
 @pytest.mark.parametrize("kept", [0, 1, 30, 0.5, 0.99])
-def test_a_truncated_archive_is_refused(tmp_path: Path, make_archive: Callable[..., str], kept: Any) -> None:
+def test_a_truncated_archive_is_rejected(tmp_path: Path, make_archive: Callable[..., str], kept: Any) -> None:
     make_archive(tmp_path / "a.tar.gz", rows=20)
     content = (tmp_path / "a.tar.gz").read_bytes()
     (tmp_path / "a.tar.gz").write_bytes(content[: kept if isinstance(kept, int) else int(len(content) * kept)])
     problem(tmp_path / "a.tar.gz")
 
 
-@pytest.mark.parametrize("place", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
-def test_a_flipped_bit_is_noticed_even_without_a_checksum(
-    tmp_path: Path, make_archive: Callable[..., str], place: Any
+@pytest.mark.parametrize("position", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
+def test_a_flipped_bit_is_detected_even_without_a_checksum(
+    tmp_path: Path, make_archive: Callable[..., str], position: Any
 ) -> None:
     make_archive(tmp_path / "a.tar.gz", rows=20)
     content = bytearray((tmp_path / "a.tar.gz").read_bytes())
-    content[int(len(content) * place)] ^= 16
+    content[int(len(content) * position)] ^= 16
     (tmp_path / "a.tar.gz").write_bytes(content)
     problem(tmp_path / "a.tar.gz")
 
@@ -115,12 +115,12 @@ def batch(**changes: object) -> dict[str, object]:
         ["no", "dictionary"],
     ],
 )
-def test_a_batch_of_another_layout_is_refused(tmp_path: Path, make_archive: Callable[..., str], content: Any) -> None:
+def test_a_batch_of_another_layout_is_rejected(tmp_path: Path, make_archive: Callable[..., str], content: Any) -> None:
     make_archive(tmp_path / "a.tar.gz", test_batch=pickle.dumps(content, protocol=2))
     assert "test_batch" in problem(tmp_path / "a.tar.gz")
 
 
-class Malice:
+class MaliciousObject:
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -128,20 +128,20 @@ class Malice:
         return Path.touch, (self.path,)
 
 
-def test_a_pickle_that_wants_to_run_code_does_not(tmp_path: Path, make_archive: Callable[..., str]) -> None:
-    make_archive(tmp_path / "a.tar.gz", test_batch=pickle.dumps(Malice(tmp_path / "ran")))
+def test_a_pickle_that_would_run_code_is_rejected(tmp_path: Path, make_archive: Callable[..., str]) -> None:
+    make_archive(tmp_path / "a.tar.gz", test_batch=pickle.dumps(MaliciousObject(tmp_path / "ran")))
     assert "it names" in problem(tmp_path / "a.tar.gz")
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_digits_are_the_same_split_each_time_and_keep_their_classes() -> None:
-    once: Any = data.digits()
-    again: Any = data.digits()
-    assert once.train.examples.shape == (1437, 32, 32, 3)
-    assert once.test.examples.shape == (360, 32, 32, 3)
-    assert np.bincount(once.test.labels).min() >= 34
-    np.testing.assert_array_equal(once.test.examples, again.test.examples)
-    assert not {image.tobytes() for image in once.train.examples} & {image.tobytes() for image in once.test.examples}
+    first: Any = data.digits()
+    second: Any = data.digits()
+    assert first.train.examples.shape == (1437, 32, 32, 3)
+    assert first.test.examples.shape == (360, 32, 32, 3)
+    assert np.bincount(first.test.labels).min() >= 34
+    np.testing.assert_array_equal(first.test.examples, second.test.examples)
+    assert not {image.tobytes() for image in first.train.examples} & {image.tobytes() for image in first.test.examples}
 
 
 def test_cifar_100_has_its_fine_labels_and_their_names(tmp_path: Path, python2: Any) -> None:
@@ -154,14 +154,14 @@ def test_cifar_100_has_its_fine_labels_and_their_names(tmp_path: Path, python2: 
         (folder / name).write_bytes(python2(value))
     with tarfile.open(archive, "w:gz") as file:
         file.add(folder, folder.name)
-    read: Any = data.opened(data.Request(dataset="cifar100", archive=archive, archive_sha256="any"))
+    read: Any = data.load_dataset(data.Request(dataset="cifar100", archive=archive, archive_sha256="any"))
     assert read.train.labels.tolist() == [99, 0, 50]
     assert read.train.classes == 100
     assert read.test.class_names[99] == "kind 99"
     (folder / "test").unlink()
     with tarfile.open(archive, "w:gz") as file:
         file.add(folder, folder.name)
-    with pytest.raises(DataError, match="no CIFAR-100 archive: it lacks cifar-100-python/test; give another"):
+    with pytest.raises(DataError, match="is not a CIFAR-100 archive: it lacks cifar-100-python/test; give another"):
         read_archive(archive, ANY_SHA256, layout=CIFAR100, remedy="give another")
 
 
@@ -175,7 +175,7 @@ class Source:
 
 @pytest.fixture
 def source() -> Iterator[Source]:
-    """A web server on the loopback interface that keeps the second half of an archive back."""
+    """A web server on the loopback interface that delays the second half of an archive."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -186,7 +186,7 @@ def source() -> Iterator[Source]:
             self.wfile.write(known.content[:half])
             known.requests.append(self.path)
             known.second_half.wait(TIMEOUT_SECONDS)
-            with suppress(ConnectionError):  # the other side was killed
+            with suppress(ConnectionError):  # the client was killed
                 self.wfile.write(known.content[half:])
 
         def log_message(self, *arguments: object) -> None:
@@ -205,17 +205,17 @@ def source() -> Iterator[Source]:
 
 PROGRAM = """
 import os, pathlib, sys
-from horovodjob_trainer.data import Request, opened
+from horovodjob_trainer.data import Request, load_dataset
 print(os.getpid(), flush=True)
 url, sha256, directory = sys.argv[1:]
 request = Request(dataset="cifar10", archive_url=url, archive_sha256=sha256, data_directory=pathlib.Path(directory))
-print(opened(request).train.samples)
+print(load_dataset(request).train.samples)
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """A process that opens the data set of a source and then prints how many examples it has."""
+class Loader:
+    """A process that loads the data set of a source and then prints the number of its examples."""
 
     process: "subprocess.Popen[str]"
     pid: int
@@ -225,14 +225,14 @@ class Opening:
 
 
 @pytest.fixture
-def opening(preloaded_python: list[str], source: Source) -> Callable[[str, Path], Opening]:
-    def started(sha256: str, directory: Path) -> Opening:
+def start_loader(preloaded_python: list[str], source: Source) -> Callable[[str, Path], Loader]:
+    def start(sha256: str, directory: Path) -> Loader:
         command = [*preloaded_python, "-c", PROGRAM, source.url, sha256, str(directory)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        return Opening(process, int(process.stdout.readline()))
+        return Loader(process, int(process.stdout.readline()))
 
-    return started
+    return start
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -247,43 +247,43 @@ def waits_for_a_lock(pid: int) -> bool:
 
 
 def test_two_processes_of_a_node_download_once(
-    tmp_path: Path, source: Source, opening: Callable[[str, Path], Opening], make_archive: Callable[..., str]
+    tmp_path: Path, source: Source, start_loader: Callable[[str, Path], Loader], make_archive: Callable[..., str]
 ) -> None:
     sha256 = make_archive(tmp_path / "a.tar.gz")
     source.content = (tmp_path / "a.tar.gz").read_bytes()
-    both = [opening(sha256, tmp_path / "cache" / "data") for _ in range(2)]
+    both = [start_loader(sha256, tmp_path / "cache" / "data") for _ in range(2)]
     wait_until(lambda: len(source.requests) > 1 or any(waits_for_a_lock(one.pid) for one in both))
     source.second_half.set()
     assert [one.samples() for one in both] == ["20\n", "20\n"]
     assert source.requests == ["/cifar.tar.gz"]
 
 
-def test_a_download_that_is_killed_half_way_is_done_again_and_leaves_nothing(
-    tmp_path: Path, source: Source, opening: Callable[[str, Path], Opening], make_archive: Callable[..., str]
+def test_a_download_that_is_killed_is_repeated_and_leaves_no_partial_file(
+    tmp_path: Path, source: Source, start_loader: Callable[[str, Path], Loader], make_archive: Callable[..., str]
 ) -> None:
     sha256 = make_archive(tmp_path / "a.tar.gz")
     source.content = (tmp_path / "a.tar.gz").read_bytes()
     cache = tmp_path / "cache"
-    first = opening(sha256, cache)
+    first = start_loader(sha256, cache)
     wait_until(lambda: bool(source.requests))
     os.kill(first.pid, signal.SIGKILL)
     assert first.process.wait(timeout=TIMEOUT_SECONDS) == -signal.SIGKILL
     assert [path.suffix for path in cache.iterdir() if path.suffix != ".lock"] == [".part"]
     source.second_half.set()
-    assert opening(sha256, cache).samples() == "20\n"
+    assert start_loader(sha256, cache).samples() == "20\n"
     assert sorted(path.suffix for path in cache.iterdir()) == [".gz", ".lock"]
 
 
-def test_a_wrong_download_is_refused_and_leaves_nothing_behind(tmp_path: Path, source: Source) -> None:
+def test_a_wrong_download_is_rejected_and_leaves_no_file(tmp_path: Path, source: Source) -> None:
     source.content = b"not the archive"
     source.second_half.set()
     with pytest.raises(DataError, match="instead of 0000"):
-        downloaded(source.url, "0" * 64, tmp_path)
+        download_file(source.url, "0" * 64, tmp_path)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
 
 
-def test_a_source_that_is_away_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_a_server_that_does_not_respond_is_named_with_the_remedy(tmp_path: Path) -> None:
     url = "http://127.0.0.1:1/cifar.tar.gz"
-    with pytest.raises(DataError, match=r"cannot download http://127.0.0.1:1/cifar.tar.gz .* give --archive") as raised:
-        downloaded(url, "0" * 64, tmp_path)
+    with pytest.raises(DataError, match=r"cannot download http://127.0.0.1:1/cifar.tar.gz .* use --archive") as raised:
+        download_file(url, "0" * 64, tmp_path)
     assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""`predict` and `evaluate`: the same numbers as Keras gives, on any number of ranks, or one sentence."""
+"""`predict` and `evaluate`: the results of Keras on any number of ranks, or an error in one sentence."""
 
 import csv
 import json
@@ -24,16 +24,16 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, folders: Any, picture: Any) -> Path:
-    """Models that were never trained, and pictures."""
+def workspace(tmp_path_factory: pytest.TempPathFactory, folders: Any, picture: Any) -> Path:
+    """Untrained models, and images."""
     import keras
 
     from horovodjob_trainer import models
 
     root = tmp_path_factory.mktemp("inference")
     keras.utils.set_random_seed(3)
-    model = models.build("tutorial", shape=(24, 24, 3), classes=3)
-    loss = keras.losses.CategoricalCrossentropy(label_smoothing=0.1)  # of labels that these data have not
+    model = models.build_model("tutorial", shape=(24, 24, 3), classes=3)
+    loss = keras.losses.CategoricalCrossentropy(label_smoothing=0.1)  # for one-hot labels, which these data do not have
     model.compile("rmsprop", loss, metrics=["accuracy"])
     model.save(root / "model.keras")
     model.save(root / "model.h5")
@@ -51,22 +51,23 @@ def scene(tmp_path_factory: pytest.TempPathFactory, folders: Any, picture: Any) 
 
 PROGRAM = """
 import json, os, sys
-from horovodjob_trainer import inference
+from horovodjob_trainer.run import inference
 for line in sys.stdin:
     sys.stdout.write(f"{inference.main(json.loads(line))}\\n--\\n")
     sys.stderr.write("--\\n")
 """
-OF_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+TENSORFLOW_VARIABLES = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 
 
 @pytest.fixture(scope="module")
-def ended(scene: Path, preloaded_python: list[str], environment: dict[str, str]) -> Callable[..., list[Ended]]:
-    """Commands that were run to their ends one after the other beside the models, in one process of their own."""
+def ended(workspace: Path, preloaded_python: list[str], environment: dict[str, str]) -> Callable[..., list[Ended]]:
+    """Runs commands one after the other in the directory of the models, in a single process."""
 
     def done(*commands: Sequence[str]) -> list[Ended]:
         lines = "".join(f"{json.dumps(command)}\n" for command in commands)
         found = subprocess.run(
-            [*preloaded_python, "-c", PROGRAM], cwd=scene, env=environment | OF_TENSORFLOW, input=lines, text=True,
+            [*preloaded_python, "-c", PROGRAM], cwd=workspace, env=environment | TENSORFLOW_VARIABLES, input=lines,
+            text=True,
             capture_output=True, timeout=TIMEOUT_SECONDS, check=False,
         )  # fmt: skip
         assert found.returncode == 0, found.stderr
@@ -82,22 +83,22 @@ def ended(scene: Path, preloaded_python: list[str], environment: dict[str, str])
 PETS = ("--dataset", "images", "--data", "pets", "--validation-share", "0.5", "--seed", "4")
 
 
-def by_keras(scene: Path) -> tuple[Any, Any, Any]:
+def keras_outputs(workspace: Path) -> tuple[Any, Any, Any]:
     import keras
 
     from horovodjob_trainer import data
 
-    request = data.Request(dataset="images", path=scene / "pets", image_size=24, validation_share=0.5, seed=4)
-    test = data.opened(request).test
-    model = keras.models.load_model(scene / "model.keras", compile=False)
+    request = data.Request(dataset="images", path=workspace / "pets", image_size=24, validation_share=0.5, seed=4)
+    test = data.load_dataset(request).test
+    model = keras.models.load_model(workspace / "model.keras", compile=False)
     examples, labels = test.tensors(np.arange(test.samples))
     return np.asarray(model(np.asarray(examples) / np.float32(255))), np.asarray(labels), test
 
 
-def test_two_ranks_evaluate_what_keras_computes(scene: Path, run: Any, trainer: Any) -> None:
-    outputs, labels, _ = by_keras(scene)
-    arguments = ["evaluate", "--model", str(scene / "model.h5"), *PETS, "--json"]
-    arguments[arguments.index("pets")] = str(scene / "pets")
+def test_two_ranks_compute_the_metrics_of_keras(workspace: Path, run: Any, trainer: Any) -> None:
+    outputs, labels, _ = keras_outputs(workspace)
+    arguments = ["evaluate", "--model", str(workspace / "model.h5"), *PETS, "--json"]
+    arguments[arguments.index("pets")] = str(workspace / "pets")
     ended = run(2, trainer(*arguments))
     assert ended.code == 0, ended.stderr
     found = json.loads(ended.stdout)
@@ -106,41 +107,41 @@ def test_two_ranks_evaluate_what_keras_computes(scene: Path, run: Any, trainer: 
     np.testing.assert_allclose(found["accuracy"], (outputs.argmax(axis=1) == labels).mean(), rtol=1e-6)
 
 
-def test_predictions_name_file_class_and_probability(scene: Path, ended: Any) -> None:
-    outputs, _, test = by_keras(scene)
+def test_predictions_contain_file_class_and_probability(workspace: Path, ended: Any) -> None:
+    outputs, _, test = keras_outputs(workspace)
     pets, loose, numbers = ended(
         ["predict", "--model", "model.keras", *PETS, "--output", "out.csv", "--batch-size", "5"],
         ["predict", "--model", "model.h5", "--data", "loose", "--format", "jsonl"],
         ["predict", "--model", "line.keras", "--data", "new.npz"],
     )
     assert (pets.code, pets.lines) == (0, []), pets.errors
-    with (scene / "out.csv").open() as file:
+    with (workspace / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["class"] for row in rows] == [("ant", "bee", "cat")[label] for label in outputs.argmax(axis=1)]
-    assert [row["file"] for row in rows] == [str(Path(test.name(row)).relative_to(scene)) for row in range(12)]
+    assert [row["file"] for row in rows] == [str(Path(test.name(row)).relative_to(workspace)) for row in range(12)]
     np.testing.assert_allclose([float(row["probability"]) for row in rows], outputs.max(axis=1), atol=2e-6)
     assert [json.loads(line)["file"] for line in loose.lines] == ["loose/b, c.png", "loose/more/a.png"], loose.errors
     assert numbers.lines == ["file,output", "0,3.0", "1,7.5"], numbers.errors
 
 
-REFUSED = {
+INVALID = {
     "predict --model model.keras": (2, "predict needs --data"),
     "evaluate --dataset digits": (2, "the following arguments are required: --model"),
     "evaluate --model model.keras --dataset npz": (2, "--dataset npz needs --data"),
     "evaluate --model model.keras --seed x": (2, "argument --seed: 'x' is not a whole number"),
     "evaluate --model none.keras --dataset digits": (1, "none.keras does not exist"),
     "evaluate --model cut.h5 --dataset digits": (1, "cut.h5 cannot be loaded as a Keras model"),
-    "evaluate --model model.keras --dataset digits": (1, "the model takes examples of shape (24, 24, 3)"),
-    "evaluate --model model.keras --dataset images --data many": (1, "the model tells 3 classes apart"),
+    "evaluate --model model.keras --dataset digits": (1, "the model requires examples of shape (24, 24, 3)"),
+    "evaluate --model model.keras --dataset images --data many": (1, "the model has 3 classes"),
     "predict --model model.keras --data empty": (1, "empty does not exist"),
-    "predict --model model.keras --data model.h5": (1, "model.h5 cannot be read: it is no whole JPEG"),
+    "predict --model model.keras --data model.h5": (1, "model.h5 cannot be read: it is not a complete JPEG"),
     "predict --model line.keras --data new.npz --output no/x.csv": (1, "no/x.csv cannot be written"),
 }
 
 
-def test_what_cannot_be_ends_with_one_sentence(scene: Path, ended: Any, folders: Any) -> None:
-    folders(scene / "many", a=2, b=2, c=2, d=2)
-    for found, (code, what) in zip(ended(*map(str.split, REFUSED)), REFUSED.values(), strict=True):
+def test_an_invalid_command_ends_with_one_sentence(workspace: Path, ended: Any, folders: Any) -> None:
+    folders(workspace / "many", a=2, b=2, c=2, d=2)
+    for found, (code, what) in zip(ended(*map(str.split, INVALID)), INVALID.values(), strict=True):
         complaints = [line for line in found.errors.splitlines() if line.startswith("horovodjob_trainer: ")]
         assert (found.code, len(complaints), found.lines) == (code, 1, []), found.errors
         assert what in complaints[0]

@@ -1,4 +1,4 @@
-"""The networks: of any picture size and number of classes, or the user's own, refused in one sentence."""
+"""The networks: image sizes, numbers of classes, models of the user and error messages."""
 
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,17 @@ def wants(depth):
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "weights"),
     [
-        ("tutorial", (32, 32, 3), 10, 1_250_858),  # what Keras' example has
+        ("tutorial", (32, 32, 3), 10, 1_250_858),  # as the Keras example
         ("tutorial", (10, 14, 1), 3, None),
         ("resnet18", (32, 32, 3), 10, None),
         ("resnet18", (64, 64, 3), 1000, 11_699_112),  # 11,689,512 of the paper's layers, 9,600 moving statistics
         ("resnet50", (40, 40, 1), 7, None),
     ],
 )
-def test_a_network_gives_a_probability_for_each_class(name: str, shape: Any, classes: int, weights: int | None) -> None:
-    model = models.build(name, shape=shape, classes=classes)
+def test_a_network_outputs_a_probability_for_each_class(
+    name: str, shape: Any, classes: int, weights: int | None
+) -> None:
+    model = models.build_model(name, shape=shape, classes=classes)
     outputs = model(np.random.default_rng(0).random((2, *shape)).astype(np.float32)).numpy()
     assert outputs.shape == (2, classes)
     np.testing.assert_allclose(outputs.sum(axis=1), 1, rtol=1e-5)
@@ -48,35 +50,37 @@ def test_a_network_gives_a_probability_for_each_class(name: str, shape: Any, cla
 
 def test_without_dropout_training_and_prediction_agree() -> None:
     batch = np.ones((2, 32, 32, 3), np.float32)
-    fixed = models.build("tutorial", shape=(32, 32, 3), classes=10, dropout=False)
+    fixed = models.build_model("tutorial", shape=(32, 32, 3), classes=10, dropout=False)
     np.testing.assert_array_equal(fixed(batch, training=True), fixed(batch, training=False))
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "what"),
     [
-        ("tutorial", (9, 32, 3), 10, "needs pictures of at least 10 x 10"),
+        ("tutorial", (9, 32, 3), 10, "needs images of at least 10 x 10"),
         ("tutorial", (5,), 10, "the shape (5,)"),
         ("resnet18", (32, 32, 3), None, "needs classes"),
         ("resnet50", (20, 20, 3), 10, "at least 32 x 32"),
         ("vgg", (32, 32, 3), 10, "there is no model 'vgg'; choose tutorial, resnet18, resnet50, or"),
     ],
 )
-def test_data_that_a_network_cannot_take_is_refused(name: str, shape: Any, classes: Any, what: str) -> None:
+def test_data_that_does_not_fit_a_network_is_rejected(name: str, shape: Any, classes: Any, what: str) -> None:
     with pytest.raises(ModelError) as raised:
-        models.build(name, shape=shape, classes=classes)
+        models.build_model(name, shape=shape, classes=classes)
     assert what in str(raised.value)
 
 
-def test_a_function_of_the_user_gets_what_it_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_the_user_gets_the_arguments_that_it_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own_model.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    assert models.build("own_model:network", shape=(4,), classes=6).output_shape == (None, 6)
-    assert models.build("own_model:compiled", shape=(3,), classes=None).compiled
-    assert models.problem("own_model:network") is None
-    assert "has no 'other'" in str(models.problem("own_model:other"))
-    assert "there is no module own_modal" in str(models.problem("own_modal:network"))
-    with pytest.raises(ModelError, match=r"own_model:nothing gave builtins.NoneType, not a keras.Model"):
-        models.build("own_model:nothing", shape=(4,), classes=6)
-    with pytest.raises(Exception, match="own_model:wants requires 'depth'; it is offered shape, classes, dropout"):
-        models.build("own_model:wants", shape=(4,), classes=6)
+    assert models.build_model("own_model:network", shape=(4,), classes=6).output_shape == (None, 6)
+    assert models.build_model("own_model:compiled", shape=(3,), classes=None).compiled
+    assert models.model_error("own_model:network") is None
+    assert "has no 'other'" in str(models.model_error("own_model:other"))
+    assert "there is no module own_modal" in str(models.model_error("own_modal:network"))
+    with pytest.raises(ModelError, match=r"own_model:nothing returned builtins.NoneType, not a keras.Model"):
+        models.build_model("own_model:nothing", shape=(4,), classes=6)
+    with pytest.raises(Exception, match="own_model:wants requires 'depth'; available are shape, classes, dropout"):
+        models.build_model("own_model:wants", shape=(4,), classes=6)

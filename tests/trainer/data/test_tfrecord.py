@@ -1,4 +1,4 @@
-"""TFRecord files: read in any order, their labels known before the first step, a bad record named."""
+"""TFRecord files: random access, labels that are known before the first step, and error messages."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from horovodjob_trainer import data
+from horovodjob_trainer.data.example_reader import data_error
 from horovodjob_trainer.errors import DataError
-from horovodjob_trainer.pipeline import explained
 
 
 def request(path: Path, **changes: Any) -> data.Request:
@@ -22,7 +22,7 @@ def test_every_record_of_every_file_is_read_with_its_label(tmp_path: Path, recor
     records(tmp_path / "train-00000-of-00002.tfrecord", [0, 2, 1], keys=keys)
     records(tmp_path / "train-00001-of-00002.tfrecord", [1, 1], first=3, keys=keys)
     records(tmp_path / "test.tfrecords", [0, 3], first=5, keys=keys)
-    found = data.opened(request(tmp_path))
+    found = data.load_dataset(request(tmp_path))
     images, labels = whole(found.train, size=2)
     np.testing.assert_allclose(sorted(images[:, 9, 9, 2] * 255), range(5), atol=1e-3)
     assert [int(label) for label in labels[images[:, 9, 9, 2].argsort()]] == [0, 2, 1, 1, 1]
@@ -30,36 +30,36 @@ def test_every_record_of_every_file_is_read_with_its_label(tmp_path: Path, recor
     assert found.train.classes == found.test.classes == 4
 
 
-def test_memory_or_not_the_batches_are_the_same(tmp_path: Path, records: Any, train: Any) -> None:
+def test_the_batches_are_the_same_from_memory_and_from_disk(tmp_path: Path, records: Any, train: Any) -> None:
     records(tmp_path / "train.tfrecord", [0, 1] * 12)
-    kept, read = (data.opened(request(tmp_path, cache=cache)) for cache in ("memory", "none"))
-    assert kept.fingerprint == read.fingerprint
-    assert (kept.train.samples, kept.test.samples) == (22, 2)
-    for (images, labels), (expected, expected_labels) in zip(train(kept.train), train(read.train), strict=True):
+    in_memory, on_disk = (data.load_dataset(request(tmp_path, cache=cache)) for cache in ("memory", "none"))
+    assert in_memory.fingerprint == on_disk.fingerprint
+    assert (in_memory.train.samples, in_memory.test.samples) == (22, 2)
+    for (images, labels), (expected, expected_labels) in zip(train(in_memory.train), train(on_disk.train), strict=True):
         np.testing.assert_array_equal(images, expected)
         np.testing.assert_array_equal(labels, expected_labels)
 
 
-def test_class_names_come_from_a_file_and_a_label_beyond_them_is_named(
+def test_class_names_come_from_a_file_and_a_label_without_a_name_is_rejected(
     tmp_path: Path, records: Any, train: Any, problem: Any
 ) -> None:
     (tmp_path / "labels.txt").write_text("cat\n\ndog\n")
     records(tmp_path / "train.tfrecord", [0, 1, 0, 2])
     records(tmp_path / "test.tfrecord", [0, 1])
-    source = data.opened(request(tmp_path, cache="none")).train
+    source = data.load_dataset(request(tmp_path, cache="none")).train
     assert source.class_names == ("cat", "dog")
-    expected = f"{tmp_path}/train.tfrecord record 3 has the label 2, outside 0 to 1; mend labels.txt"
+    expected = f"{tmp_path}/train.tfrecord record 3 has the label 2, outside 0 to 1; correct labels.txt"
     assert problem(dataset="tfrecord", path=tmp_path, cache="memory") == expected
     with pytest.raises(Exception, match="row") as raised:
         train(source)
-    assert str(explained(raised.value, source)) == expected
+    assert str(data_error(raised.value, source)) == expected
     (tmp_path / "labels.txt").write_text("cat")
     assert "fewer than two classes" in problem(dataset="tfrecord", path=tmp_path, names=tmp_path / "labels.txt")
 
 
 def test_a_damaged_record_is_named_when_it_is_read(tmp_path: Path, records: Any, train: Any, problem: Any) -> None:
     path = records(tmp_path / "train.tfrecord", [0, 1] * 4)
-    source: Any = data.opened(request(tmp_path, cache="none", validation_share=0.01)).train
+    source: Any = data.load_dataset(request(tmp_path, cache="none", validation_share=0.01)).train
     row = source.samples - 1
     content = bytearray(path.read_bytes())
     content[int(source.offsets[row]) + 30] ^= 1
@@ -67,51 +67,51 @@ def test_a_damaged_record_is_named_when_it_is_read(tmp_path: Path, records: Any,
     with pytest.raises(Exception, match="row") as raised:
         train(source)
     expected = f"{source.name(row)} is damaged: its checksum is wrong; copy or write the file again"
-    assert str(explained(raised.value, source)) == expected
+    assert str(data_error(raised.value, source)) == expected
     assert problem(dataset="tfrecord", path=tmp_path).endswith(
         "is damaged: its checksum is wrong; copy or write it again"
     )
 
 
-def test_files_of_another_form_are_refused_with_what_is_wrong(tmp_path: Path, records: Any, problem: Any) -> None:
+def test_invalid_files_are_rejected_with_the_cause(tmp_path: Path, records: Any, problem: Any) -> None:
     path = tmp_path / "train.tfrecord"
 
-    def refused() -> str:
+    def error() -> str:
         return str(problem(dataset="tfrecord", path=tmp_path, names=path))
 
     assert "has no train*.tfrecord* files" in problem(dataset="tfrecord", path=tmp_path, names=tmp_path)
     content = records(path, [0, 1, 1]).read_bytes()
     for kept in (len(content) - 3, len(content) // 2, 5):
         path.write_bytes(content[:kept])
-        assert "is cut off or damaged in record" in refused()
+        assert "is truncated or damaged in record" in error()
     path.write_bytes(content[:3] + b"\xff" + content[4:])  # a length of many gigabytes
-    assert "in record 0, at byte 0" in refused()
+    assert "in record 0, at byte 0" in error()
     with tf.io.TFRecordWriter(str(path), "GZIP") as file:
         file.write(b"x")
-    assert "is compressed" in refused()
+    assert "is compressed" in error()
     with tf.io.TFRecordWriter(str(path)) as file:
         file.write(b"\xff\xff no message")
-    assert "no tf.train.Example" in refused()
+    assert "no tf.train.Example" in error()
     second = 12 + int.from_bytes(content[:8], "little") + 4
     path.write_bytes(content[: second + 9] + b"\x00\x00" + content[second + 11 :])  # in the checksum of its length
-    assert f"is cut off or damaged in record 1, at byte {second}" in refused()
+    assert f"is truncated or damaged in record 1, at byte {second}" in error()
     path.write_bytes(content[:40] + b"\xff" + content[41:])
-    assert "record 0 is damaged: its checksum is wrong" in refused()
+    assert "record 0 is damaged: its checksum is wrong" in error()
     path.write_bytes(b"")
-    assert "hold no records" in refused()
+    assert "contain no records" in error()
     records(path, [0, 1], keys=("image", "target"))
-    assert "no feature image/class/label or label, but image, target" in refused()
+    assert "no feature image/class/label or label, only image, target" in error()
     records(path, [0, -1])
-    assert "record 1 has the label -1" in refused()
+    assert "record 1 has the label -1" in error()
     path.unlink()
     missing = records(tmp_path / "train-00000-of-00003.tfrecord", [0, 1])
-    assert "is one of 3 files, and 1 are there" in problem(dataset="tfrecord", path=tmp_path, names=missing)
+    assert "is one of 3 files, of which 1 exist" in problem(dataset="tfrecord", path=tmp_path, names=missing)
 
 
-def test_a_record_without_the_features_of_the_first_is_named(tmp_path: Path, records: Any, problem: Any) -> None:
+def test_a_record_without_the_features_of_the_first_record_is_named(tmp_path: Path, records: Any, problem: Any) -> None:
     first = records(tmp_path / "train.tfrecord", [0, 1]).read_bytes()
     other = records(tmp_path / "other", [0], keys=("image", "target")).read_bytes()
     (tmp_path / "train.tfrecord").write_bytes(first + other)
     assert "record 2 has no image and label" in problem(dataset="tfrecord", path=tmp_path)
     with pytest.raises(DataError, match="cannot be read: No such file"):
-        data.opened(request(tmp_path / "none"))
+        data.load_dataset(request(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""The snippets of the documentation, one after the other, in two ranks."""
+"""The snippets of the documentation, run one after the other on two ranks."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ assert state.position == 20
 """
 
 
-def test_the_documented_snippets_run_and_keep_the_ranks_together(
+def test_the_documented_snippets_run_and_synchronize_the_ranks(
     run: Callable[..., Any], preloaded_python: list[str], tmp_path: Path
 ) -> None:
     snippets = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)

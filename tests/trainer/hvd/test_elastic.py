@@ -1,4 +1,4 @@
-"""Ranks come and go under a real `horovodrun`: training goes on, and ends where one process would have ended."""
+"""Ranks join and fail with a real `horovodrun`: training continues and ends with the result of one process."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parent / "programs" / "elastic_steps.py"
 
 
 def steps(directory: Path) -> list[dict[str, int]]:
-    """What the ranks have written: the position that a step led to, the size of the job, the rank, its process."""
+    """The steps that the ranks have written: position after the step, size of the job, rank and process."""
     lines = [line for path in directory.glob("steps-*") for line in path.read_text().split("\n")[:-1]]
     return [dict(zip(("position", "size", "rank", "pid"), map(int, line.split()), strict=True)) for line in lines]
 
@@ -29,15 +29,15 @@ def wait_for(claim: Callable[[], Any], process: subprocess.Popen[bytes], log: Pa
     return found
 
 
-def goes_on_alone(done: list[dict[str, int]]) -> bool:
-    """Whether rank 0 is farther by itself than the two were together."""
+def continues_alone(done: list[dict[str, int]]) -> bool:
+    """Whether rank 0 alone has passed the last position of both ranks."""
     together = max(step["position"] for step in done if step["size"] == 2)
     return max(step["position"] for step in done if step["size"] == 1) > together
 
 
 @pytest.fixture(scope="module")
 def found(horovodrun: Any, preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One rank, joined by a second, which is killed between two commits: what rank 0 ended with."""
+    """The results of rank 0 after a second rank has joined and was killed between two commits."""
     directory = tmp_path_factory.mktemp("elastic")
     hosts, log = directory / "hosts", directory / "log"
     hosts.write_text("localhost:1\n")
@@ -46,18 +46,18 @@ def found(horovodrun: Any, preloaded_python: list[str], tmp_path_factory: pytest
         hosts.write_text("localhost:1\n127.0.0.1:1\n")
         wait_for(lambda: [step for step in steps(directory) if step["rank"] == 1][9:], process, log)
         (directory / "kill").touch()
-        wait_for(lambda: goes_on_alone(steps(directory)), process, log)
+        wait_for(lambda: continues_alone(steps(directory)), process, log)
         (directory / "finish").touch()
         wait_for((directory / "found.json").exists, process, log)
         return {**json.loads((directory / "found.json").read_text()), "steps": steps(directory)}
 
 
-def test_a_job_grows_and_outlives_the_kill_of_a_rank(found: dict[str, Any]) -> None:
+def test_a_job_grows_and_survives_the_kill_of_a_rank(found: dict[str, Any]) -> None:
     assert found["sizes"] == [1, 2, 1]
     assert {step["size"] for step in found["steps"]} == {1, 2}
 
 
-def test_the_two_steps_since_the_last_commit_are_done_again_and_nothing_is_lost(found: dict[str, Any]) -> None:
+def test_the_two_steps_since_the_last_commit_are_repeated_and_none_is_lost(found: dict[str, Any]) -> None:
     positions = [step["position"] for step in found["steps"] if step["rank"] == 0]
     assert len(positions) - len(set(positions)) == 2
     assert found["position"] == max(step["position"] for step in found["steps"])
@@ -65,5 +65,5 @@ def test_the_two_steps_since_the_last_commit_are_done_again_and_nothing_is_lost(
     assert found["difference"] < 1e-4 * found["trained"]
 
 
-def test_fit_goes_on_in_the_epoch_and_at_the_batch_of_the_last_commit(found: dict[str, Any]) -> None:
+def test_fit_resumes_in_the_epoch_and_at_the_batch_of_the_last_commit(found: dict[str, Any]) -> None:
     assert found["fit"] == {"epochs": 3, "batch": 0, "iterations": 24}

@@ -1,4 +1,4 @@
-"""Every optimizer of Keras in three ranks, and every setting in two: equal bits, and the weights of one process."""
+"""Every optimizer of Keras on three ranks and every setting on two: equal bits, and the weights of one process."""
 
 import json
 from collections.abc import Callable
@@ -9,8 +9,8 @@ import pytest
 
 PROGRAM = Path(__file__).parent / "programs" / "optimizer_steps.py"
 
-# The way from the lone process, as a share of the way that training has moved the weights. Sums in another order
-# differ in the last bits of float32; 16-bit numbers have fewer.
+# Tolerated difference from a single process, relative to the change of the weights by the training. Sums in a
+# different order differ in the last bits of float32, and 16-bit numbers have fewer bits.
 CLOSE = 2e-5
 COARSE = {
     "fp16 compression": 0.01,
@@ -31,7 +31,7 @@ def ranks(
     preloaded_python: list[str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Any:
-    """What each rank has found, by way of training. Three is no power of two, so sums and averages are rounded."""
+    """The results of each rank for each kind of training. With three ranks, sums and averages are rounded."""
     size = request.param
     directory = tmp_path_factory.mktemp("optimizers")
     ended = run(size, [*preloaded_python, str(PROGRAM), str(directory)], {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
@@ -52,7 +52,7 @@ def test_all_ranks_end_with_the_same_bits(ranks: Any) -> None:
             assert other["ways"][way]["slots"] == first["slots"], way
 
 
-def test_they_end_where_one_process_ends_with_the_whole_batches(ranks: Any) -> None:
+def test_all_ranks_end_with_the_weights_of_one_process_with_the_whole_batches(ranks: Any) -> None:
     compared = {name: way for rank in ranks for name, way in rank["ways"].items() if way.get("moved")}
     assert set(compared) == set(ranks[0]["ways"])
     gaps = {name: way["difference"] for name, way in compared.items()}

@@ -18,5 +18,5 @@ for path in sys.argv[2:]:
     accuracy = float(np.mean(model.predict(images, verbose=0).argmax(axis=1) == labels))
     optimizer = model.optimizer
     print(type(optimizer).__module__, type(optimizer).__name__, int(optimizer.iterations), f"{accuracy:.4f}")
-    if path.endswith(".keras"):  # Keras 3.15 cannot train on from an .h5 file, whoever wrote it
+    if path.endswith(".keras"):  # Keras 3.15 cannot continue training from an .h5 file
         model.fit(images[:8], labels[:8], epochs=1, verbose=0)

@@ -7,79 +7,79 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-# Read by the import hook for stock Horovod: on Keras 2, Horovod's own code is right.
+# Disables the import hook: with Keras 2, the code of Horovod itself is correct.
 os.environ["HOROVODJOB_STOCK_HOROVOD"] = "1"
 
 from horovodjob_trainer.compat import script
-from horovodjob_trainer.compat.options import PROGRAM, Options, options
+from horovodjob_trainer.compat.options import PROGRAM, Options, parse_options
 from horovodjob_trainer.errors import TrainerError, UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
 
-FAILED, WRONG_USAGE = 1, 2
-# mpirun ends the other ranks when one exits: what all have to say, rank 0 says, and the others give it the time.
-YIELD_SECONDS = 10.0
+FAILED, INVALID_USAGE = 1, 2
+# mpirun ends the other ranks when one exits. The other ranks wait, so that rank 0 can print the error of all ranks.
+ERROR_DELAY_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the script that the command line names, and ends the process where it fails."""
+    """Run the script on the command line. If it fails, end the process."""
     launch = Launch.from_environment(os.environ)
     try:
-        given = options(sys.argv[1:] if arguments is None else arguments, os.environ)
-        program = script.read(given.script)
+        options = parse_options(sys.argv[1:] if arguments is None else arguments, os.environ)
+        program = script.read_script(options.script)
     except UsageError as error:
-        _give_up(error, WRONG_USAGE, launch)
-    _install(given, launch)
+        _exit_with_error(error, INVALID_USAGE, launch)
+    _install(options, launch)
     try:
-        program.run(given.arguments)
+        program.run(options.arguments)
     except TrainerError as error:
-        _give_up(error, FAILED, launch)
+        _exit_with_error(error, FAILED, launch)
     except Exception as error:
-        error = error.with_traceback(program.traceback_of(error))
+        error = error.with_traceback(program.traceback(error))
         sys.excepthook(type(error), error, error.__traceback__)
         _exit(FAILED)
 
 
-def _install(given: Options, launch: Launch) -> None:
-    # 1 hides information, 2 also warnings; read when TensorFlow is imported.
+def _install(options: Options, launch: Launch) -> None:
+    # TensorFlow reads it during its import: 1 hides information, 2 also warnings.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Shares often cannot lock.
+    # Shares often do not support locks.
     os.environ.setdefault("HDF5_USE_FILE_LOCKING", "BEST_EFFORT")
     from horovodjob_trainer.compat import keras2
 
     keras2.install()
-    from horovodjob_trainer.compat import datasets, repairs, tensorflow1
+    from horovodjob_trainer.compat import datasets, patches, tensorflow1
 
-    say_once = _say if launch.rank == 0 else _silence
-    tensorflow1.install(given.threads or threads_per_rank(launch, usable_cores()), say_once)
-    datasets.install(given.data)
-    if given.max_epochs is not None:
-        repairs.cap_epochs(given.max_epochs)
-    if not given.as_is:
-        repairs.pass_forgotten_callbacks(say_once)
-        repairs.save_on_rank_0(launch, _say)
-        repairs.tolerate_other_ranks_directories(launch, _say)
+    log_on_rank_0 = _log if launch.rank == 0 else _discard
+    tensorflow1.install(options.threads or threads_per_rank(launch, usable_cores()), log_on_rank_0)
+    datasets.install(options.data)
+    if options.max_epochs is not None:
+        patches.limit_epochs(options.max_epochs)
+    if not options.as_is:
+        patches.pass_unused_callbacks(log_on_rank_0)
+        patches.save_on_rank_0(launch, _log)
+        patches.accept_existing_directories(launch, _log)
 
 
-def _give_up(error: Exception, code: int, launch: Launch) -> NoReturn:
+def _exit_with_error(error: Exception, code: int, launch: Launch) -> NoReturn:
     if launch.rank != 0:
-        time.sleep(YIELD_SECONDS)
-    _say(str(error))
+        time.sleep(ERROR_DELAY_SECONDS)
+    _log(str(error))
     _exit(code)
 
 
 def _exit(code: int) -> NoReturn:
-    """Ends this process at once: an orderly end would wait for the other ranks."""
+    """End this process at once. An orderly exit would wait for the other ranks."""
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
 
 
-def _say(sentence: str) -> None:
+def _log(sentence: str) -> None:
     print(f"{PROGRAM}: {sentence}", file=sys.stderr, flush=True)
 
 
-def _silence(sentence: str) -> None:
+def _discard(sentence: str) -> None:
     pass
 
 

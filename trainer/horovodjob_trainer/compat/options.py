@@ -1,29 +1,29 @@
-"""What stands before the script's name on the command line, or in the environment."""
+"""The options before the name of the script on the command line, or in the environment."""
 
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from horovodjob_trainer import parsing
-from horovodjob_trainer.data import Request, problem
+from horovodjob_trainer.cli import parsing
+from horovodjob_trainer.cli.settings import COUNT, PREFIX, SETTINGS, ArgumentParser, Setting
+from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
-from horovodjob_trainer.settings import COUNT, PREFIX, SETTINGS, Parser, Setting
 
 PROGRAM = "horovodjob_trainer.compat"
 OPTIONS = (
-    Setting("dataset", parsing.choice("cifar10", "digits"), "what cifar10.load_data() gives: cifar10, or digits, "
-            "handwritten digits in the same shape, which come with the trainer", "cifar10", "NAME"),
+    Setting("dataset", parsing.choice("cifar10", "digits"), "the data set that cifar10.load_data() returns: cifar10, "
+            "or digits, handwritten digits of the same shape that are part of the trainer", "cifar10", "NAME"),
     *(SETTINGS[name] for name in ("archive", "archive-url", "archive-sha256", "data-dir", "threads")),
-    Setting("max-epochs", parsing.integer(1, COUNT), "train no longer than this, whatever the script says",
+    Setting("max-epochs", parsing.integer(1, COUNT), "maximum number of epochs, even if the script sets more",
             metavar="N"),
-    Setting("as-is", parsing.boolean, "run the script with its mistakes: repair nothing", "false"),
+    Setting("as-is", parsing.boolean, "run the script without the patches of its mistakes", "false"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A script, its arguments and how it is run."""
+    """A script, its arguments and the options of its run."""
 
     script: str
     arguments: tuple[str, ...]
@@ -33,14 +33,14 @@ class Options:
     as_is: bool
 
 
-def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
-    """What the command line asks for; a flag goes before its variable.
+def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+    """The options on the command line. A flag overrides its environment variable.
 
     Raises UsageError with one sentence; `--help` prints and raises SystemExit.
     """
-    flags = vars(_parser().parse_args(arguments))
+    flags = vars(_build_parser().parse_args(arguments))
     script, rest = flags.pop("script"), tuple(flags.pop("arguments"))
-    _refuse_unknown(environment)
+    _check_environment(environment)
     values: dict[str, Any] = {}
     for option in OPTIONS:
         flag, variable = flags[option.field], environment.get(option.variable)
@@ -55,34 +55,36 @@ def options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options
         data_directory=values.pop("data_dir"),
         **{name: values.pop(name) for name in ("archive", "archive_url", "archive_sha256")},
     )
-    if (sentence := problem(request)) is not None:
-        raise UsageError(sentence)
+    if (problem := request_error(request)) is not None:
+        raise UsageError(problem)
     return Options(script=script, arguments=rest, data=request, **values)
 
 
-def _refuse_unknown(environment: Mapping[str, str]) -> None:
+def _check_environment(environment: Mapping[str, str]) -> None:
     known = {option.variable for option in OPTIONS}
     for variable in sorted(environment):
         if variable.startswith(PREFIX) and variable not in known:
-            raise UsageError(f"the environment variable {variable} is no option here; --help lists all")
+            raise UsageError(f"the environment variable {variable} is not an option; --help lists all options")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def _build_parser() -> argparse.ArgumentParser:
+    parser = ArgumentParser(
         prog=PROGRAM,
         usage=f"python -m {PROGRAM} [OPTION ...] SCRIPT [ARGUMENT ...]",
         description="Run a training script of 2018 (Keras 2.1, TensorFlow 1, horovod.keras) unchanged, with one "
         "process per rank. Start it with mpirun, horovodrun or as a HorovodJob.",
-        epilog="What stands after SCRIPT belongs to the script. An option can be given as an environment variable as "
-        f"well: {PREFIX}MAX_EPOCHS for --max-epochs.",
+        epilog="Arguments after SCRIPT belong to the script. Each option has an environment variable: "
+        f"{PREFIX}MAX_EPOCHS for --max-epochs.",
         allow_abbrev=False,
     )
     for option in OPTIONS:
         if option.parse is parsing.boolean:
-            parser.add_argument(f"--{option.name}", action="store_const", const="true", help=option.explained)
+            parser.add_argument(f"--{option.name}", action="store_const", const="true", help=option.help_with_default)
         else:
-            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.explained)
+            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help_with_default)
     parser.add_argument("script", metavar="SCRIPT", help="the script")
-    rest = parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="its own arguments")
-    rest.required = False  # or argparse's complaint about a missing script would name it as well
+    rest = parser.add_argument(
+        "arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="arguments of the script"
+    )
+    rest.required = False  # otherwise the error of argparse about a missing script also names this argument
     return parser

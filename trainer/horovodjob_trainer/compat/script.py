@@ -1,4 +1,4 @@
-"""A script as Python itself would run it: its name, arguments, search path and tracebacks are those it expects."""
+"""Runs a script as Python does, with the same name, arguments, search path and tracebacks."""
 
 import builtins
 import os
@@ -13,14 +13,14 @@ from horovodjob_trainer.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script that has been read; `name` is what the command line called it."""
+    """The source of a script; `name` is its path on the command line."""
 
     name: str
     path: str
     source: bytes
 
     def run(self, arguments: Sequence[str]) -> None:
-        """Runs it as `__main__`; what it raises comes out as it is."""
+        """Run it as `__main__`. Its exceptions are not caught."""
         module = ModuleType("__main__")
         vars(module).update(
             __annotations__={},
@@ -35,16 +35,16 @@ class Script:
         sys.modules["__main__"] = module
         exec(compile(self.source, self.path, "exec", dont_inherit=True), vars(module))  # noqa: S102
 
-    def traceback_of(self, error: BaseException) -> TracebackType | None:
-        """The error's traceback from the script's own lines on; none for a script that does not compile."""
+    def traceback(self, error: BaseException) -> TracebackType | None:
+        """The traceback of the error, beginning in the script; None if the script does not compile."""
         step = error.__traceback__
         while step is not None and step.tb_frame.f_code.co_filename != self.path:
             step = step.tb_next
         return step
 
 
-def read(name: str) -> Script:
-    """The script in the file `name`. Raises UsageError where it cannot be read."""
+def read_script(name: str) -> Script:
+    """Read the script in the file `name`. Raises UsageError if it cannot be read."""
     path = os.path.join(os.getcwd(), name)
     try:
         with open(path, "rb") as file:

@@ -1,15 +1,15 @@
-"""Data sets: where they come from, whether they are whole, and which rows a step reads.
+"""Data sets: formats, downloads, integrity checks and sampling.
 
-Nothing here loads TensorFlow before a source is read.
+The package imports TensorFlow only when a source is read.
 """
 
 from horovodjob_trainer.data.cifar import ANY_SHA256
 from horovodjob_trainer.data.digits import digits
-from horovodjob_trainer.data.opening import opened
-from horovodjob_trainer.data.order import Rows, rows_at
-from horovodjob_trainer.data.request import CACHES, NAMES, Request, problem
+from horovodjob_trainer.data.loader import load_dataset
+from horovodjob_trainer.data.request import CACHES, NAMES, Request, request_error
+from horovodjob_trainer.data.sampling import Rows, step_rows
 from horovodjob_trainer.data.source import Dataset, Source
-from horovodjob_trainer.data.unlabelled import unlabelled
+from horovodjob_trainer.data.unlabelled import unlabelled_examples
 
 __all__ = [
     "ANY_SHA256",
@@ -20,8 +20,8 @@ __all__ = [
     "Rows",
     "Source",
     "digits",
-    "opened",
-    "problem",
-    "rows_at",
-    "unlabelled",
+    "load_dataset",
+    "request_error",
+    "step_rows",
+    "unlabelled_examples",
 ]

@@ -1,4 +1,4 @@
-"""Examples that are arrays in memory."""
+"""Examples in arrays in memory."""
 
 import zlib
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ import numpy.typing as npt
 
 from horovodjob_trainer.errors import DataError
 
-ALIGNMENT_BYTES = 64  # what TensorFlow asks of memory that it uses in place
+ALIGNMENT_BYTES = 64  # required by TensorFlow for memory that it uses without a copy
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A source over two arrays of equal length, used in place by TensorFlow if `aligned`."""
+    """A source over two arrays of equal length. TensorFlow uses aligned arrays without a copy."""
 
     examples: npt.NDArray[Any]
     labels: npt.NDArray[Any]
     classes: int | None
     class_names: Sequence[str] | None = None
-    origin: str = ""  # the fingerprint of the source that was read into these arrays
+    origin: str = ""  # the fingerprint of the source of these arrays
     keep = False
 
     @property
@@ -35,7 +35,7 @@ class Arrays:
 
     @property
     def images(self) -> bool:
-        return is_picture(self.examples.dtype, self.shape)
+        return is_image(self.examples.dtype, self.shape)
 
     @property
     def fingerprint(self) -> str:
@@ -50,14 +50,14 @@ class Arrays:
     def name(self, row: int) -> str:
         return str(row)
 
-    def problem(self, row: int) -> str | None:
+    def read_error(self, row: int) -> str | None:
         return None
 
     def with_classes(self, classes: int | None) -> Self:
-        """The same examples, of so many classes."""
+        """The same examples with this number of classes."""
         return replace(self, classes=classes)
 
-    def at(self, rows: npt.NDArray[np.int64]) -> Self:
+    def select(self, rows: npt.NDArray[np.int64]) -> Self:
         """The examples at these rows."""
         return replace(self, examples=aligned_copy(self.examples[rows]), labels=aligned_copy(self.labels[rows]))
 
@@ -66,13 +66,13 @@ class Arrays:
         return eager_tensor(self.examples), eager_tensor(self.labels)
 
 
-def is_picture(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bool:
-    """Whether an example of this type and shape is a picture: bytes in height, width and 1, 3 or 4 channels."""
+def is_image(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bool:
+    """Whether an example of this type and shape is an image: uint8 with height, width and 1, 3 or 4 channels."""
     return np.dtype(dtype) == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4)
 
 
-def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array, not yet filled, whose memory TensorFlow can use without a copy."""
+def allocate_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An uninitialized array with memory that TensorFlow can use without a copy."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT_BYTES
@@ -80,45 +80,45 @@ def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def aligned_copy(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
-    """The values in memory that TensorFlow can use without a copy."""
+    """A copy of the values in memory that TensorFlow can use without another copy."""
     array = np.asarray(values)
-    copy = aligned(array.shape, dtype or array.dtype)
+    copy = allocate_aligned(array.shape, dtype or array.dtype)
     copy[...] = array
     return copy
 
 
-def classes_of(*labels: npt.NDArray[Any]) -> int | None:
-    """Number of classes that whole-numbered labels speak of, counted from 0; None for other labels."""
+def class_count(*labels: npt.NDArray[Any]) -> int | None:
+    """Number of classes of integer labels, which are counted from 0; None for other labels."""
     if any(part.dtype.kind not in "iu" or part.ndim != 1 for part in labels):
         return None
     return max(int(part.max(initial=-1)) for part in labels) + 1
 
 
-def checked_labels(values: npt.NDArray[Any], *, what: str) -> npt.NDArray[Any]:
-    """Labels as int64 (classes) or float32 (anything else). Raises DataError that says what is wrong in `what`."""
+def convert_labels(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
+    """Labels as int64 (classes) or float32 (others). Raises DataError with `name` if they are invalid."""
     labels = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
     if labels.dtype.kind in "iub":
         labels = aligned_copy(labels, np.int64)
         if labels.ndim == 1 and labels.size and labels.min() < 0:
-            raise DataError(f"{what} holds the label {labels.min()}; number the classes from 0")
+            raise DataError(f"{name} contains the label {labels.min()}; number the classes from 0")
         return labels if labels.ndim == 1 else aligned_copy(labels, np.float32)
     if labels.dtype.kind != "f":
-        raise DataError(f"{what} has the type {labels.dtype}; give numbers")
+        raise DataError(f"{name} has the type {labels.dtype}; use numbers")
     if not np.isfinite(labels).all():
         row = int(np.argwhere(~np.isfinite(labels))[0][0])
-        raise DataError(f"{what} holds {labels[row]} in row {row}; give a finite label to each example")
+        raise DataError(f"{name} contains {labels[row]} in row {row}; each example needs a finite label")
     return aligned_copy(labels, np.float32)
 
 
 def eager_tensor(values: Any) -> Any:
-    """A tensor of the values in the host's memory, also while a graph is made; `aligned` arrays are not copied."""
+    """An eager tensor in the memory of the host, even within a graph function. Aligned arrays are not copied."""
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        if isinstance(values, np.ndarray) and values.size and _usable_in_place(values):
+        if isinstance(values, np.ndarray) and values.size and _is_usable_without_copy(values):
             return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
         return tf.constant(values)
 
 
-def _usable_in_place(array: npt.NDArray[Any]) -> bool:
+def _is_usable_without_copy(array: npt.NDArray[Any]) -> bool:
     return array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT_BYTES == 0

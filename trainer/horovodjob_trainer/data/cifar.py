@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from their official archives, or from others of the same layout."""
+"""CIFAR-10 and CIFAR-100 from the official archives or from others with the same layout."""
 
 import gzip
 import hashlib
@@ -12,8 +12,8 @@ from typing import IO, Any
 import numpy as np
 
 from horovodjob_trainer.data import plain_pickle
-from horovodjob_trainer.data.arrays import Arrays, aligned
-from horovodjob_trainer.data.download import downloaded, reason
+from horovodjob_trainer.data.arrays import Arrays, allocate_aligned
+from horovodjob_trainer.data.download import download_file, error_reason
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import DataError
 
@@ -23,7 +23,7 @@ SIDE, CHANNELS = 32, 3
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where an archive has what, and which file is the official one."""
+    """The content of an archive, and the URL and checksum of the official one."""
 
     name: str
     title: str
@@ -65,22 +65,22 @@ LAYOUTS = {layout.name: layout for layout in (CIFAR10, CIFAR100)}
 
 
 def cifar(layout: Layout, *, archive: Path | None, url: str | None, sha256: str | None, directory: Path) -> Dataset:
-    """The data set from the archive that is given, or downloaded to `directory` where the node has none."""
+    """The data set in the archive; without `archive`, it is downloaded to `directory` if the node does not have it."""
     checksum = sha256 or layout.sha256
     if archive is not None:
         return read_archive(archive, checksum, layout=layout, remedy="give another --archive")
     try:
         directory = directory.expanduser()
     except RuntimeError as error:
-        raise DataError(f"no home directory for {directory}; give --data-dir") from error
-    path = downloaded(url or layout.url, checksum, directory)
-    return read_archive(path, checksum, layout=layout, remedy="delete it and it is downloaded again")
+        raise DataError(f"no home directory for {directory}; use --data-dir") from error
+    path = download_file(url or layout.url, checksum, directory)
+    return read_archive(path, checksum, layout=layout, remedy="delete it to download it again")
 
 
 def read_archive(path: Path, sha256: str, *, layout: Layout = CIFAR10, remedy: str) -> Dataset:
     """The data set in an archive of this layout, with any number of images.
 
-    Nothing is extracted to the disk, and the pickles inside may hold arrays, lists and texts only.
+    No file is extracted to the disk. The pickles in the archive may contain only arrays, lists and strings.
     """
     try:
         with path.open("rb") as file:
@@ -94,9 +94,9 @@ def read_archive(path: Path, sha256: str, *, layout: Layout = CIFAR10, remedy: s
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; {remedy}") from error
     except (OSError, EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}; {remedy}") from error
+        raise DataError(f"{path} cannot be read: {error_reason(error)}; {remedy}") from error
     except _LayoutError as error:
-        raise DataError(f"{path} is no {layout.title} archive: {error}; {remedy}") from error
+        raise DataError(f"{path} is not a {layout.title} archive: {error}; {remedy}") from error
 
 
 class _LayoutError(Exception):
@@ -114,7 +114,7 @@ def _members(file: IO[bytes], layout: Layout) -> dict[str, Any]:
                 content = archive.extractfile(member) if wanted and member.isfile() else None
                 if content is not None:
                     members[name] = _member(name, content, layout)
-        while unpacked.read(1 << 20):  # the checksum of the content stands at its end
+        while unpacked.read(1 << 20):  # reads the checksum, which is at the end
             pass
     if missing := sorted(needed - members.keys()):
         raise _LayoutError(f"it lacks {', '.join(missing)}")
@@ -123,19 +123,19 @@ def _members(file: IO[bytes], layout: Layout) -> dict[str, Any]:
 
 def _member(name: str, content: IO[bytes], layout: Layout) -> Any:
     try:
-        held = plain_pickle.load(content)
+        values = plain_pickle.load(content)
     except ValueError as error:
-        raise _LayoutError(f"{name} is no plain pickle: {error}") from error
-    if not isinstance(held, dict):
-        raise _LayoutError(f"{name} holds no dictionary")
-    held = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in held.items()}
-    return held if name == layout.meta else _batch(name, held, layout)
+        raise _LayoutError(f"{name} is not a plain pickle: {error}") from error
+    if not isinstance(values, dict):
+        raise _LayoutError(f"{name} does not contain a dictionary")
+    values = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in values.items()}
+    return values if name == layout.meta else _batch(name, values, layout)
 
 
-def _batch(name: str, held: dict[Any, Any], layout: Layout) -> tuple[Any, list[int]]:
-    data, labels = held.get("data"), held.get(layout.labels)
+def _batch(name: str, values: dict[Any, Any], layout: Layout) -> tuple[Any, list[int]]:
+    data, labels = values.get("data"), values.get(layout.labels)
     if not (isinstance(data, np.ndarray) and data.dtype == np.uint8 and isinstance(labels, list)):
-        raise _LayoutError(f"{name} has no 'data' of bytes and list of '{layout.labels}'")
+        raise _LayoutError(f"{name} needs 'data' with bytes and a list '{layout.labels}'")
     width = SIDE * SIDE * CHANNELS
     if data.shape != (len(labels), width) or not labels:
         raise _LayoutError(f"{name} has data of shape {data.shape} for {len(labels)} labels, not rows of {width}")
@@ -152,8 +152,8 @@ def _class_names(meta: dict[str, Any] | None, layout: Layout) -> tuple[str, ...]
 
 
 def _split(batches: list[tuple[Any, list[int]]], layout: Layout, names: tuple[str, ...] | None) -> Arrays:
-    labels = aligned((sum(len(part) for _, part in batches),), np.int64)
-    images = aligned((len(labels), SIDE, SIDE, CHANNELS), np.uint8)
+    labels = allocate_aligned((sum(len(part) for _, part in batches),), np.int64)
+    images = allocate_aligned((len(labels), SIDE, SIDE, CHANNELS), np.uint8)
     start = 0
     for data, part in batches:
         end = start + len(part)

@@ -1,4 +1,4 @@
-"""Handwritten digits that come with the trainer: real pictures that need no download."""
+"""Handwritten digits that are part of the trainer: real images without a download."""
 
 from importlib.resources import files
 
@@ -8,16 +8,16 @@ from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.data.source import Dataset
 
 CHANNELS, CLASSES = 3, 10
-# The test set of https://archive.ics.uci.edu/dataset/80 (CC BY 4.0): `images` has bytes from 0 to 16 in 8x8, `labels`
-# the digits. The first 1,437 are for training; the shares of the classes are the same in the rest.
+# The test set of https://archive.ics.uci.edu/dataset/80 (CC BY 4.0): `images` contains 8x8 values from 0 to 16,
+# `labels` the digits. The first 1,437 are for training; the remaining ones have the same proportions of classes.
 FILE = "digits.npz"
 TRAINING_ROWS = 1437
 
 
 def digits() -> Dataset:
-    """1,797 handwritten digits, four times as wide and high as they are and in three equal channels.
+    """1,797 handwritten digits, enlarged by a factor of four and with three equal channels.
 
-    1,437 are for training and 360 for the test, always the same ones. Source: E. Alpaydin and C. Kaynak, Optical
+    The split is fixed: 1,437 are for training and 360 for testing. Source: E. Alpaydin and C. Kaynak, Optical
     Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49.
     """
     with files(__package__).joinpath(FILE).open("rb") as file, np.load(file, allow_pickle=False) as content:

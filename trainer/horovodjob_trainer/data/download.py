@@ -1,4 +1,4 @@
-"""Files fetched from the network once per node, whole or not at all."""
+"""Atomic downloads, once per node."""
 
 import fcntl
 import hashlib
@@ -16,30 +16,30 @@ from horovodjob_trainer.errors import DataError
 TIMEOUT_SECONDS = 60
 
 
-def downloaded(url: str, sha256: str, directory: Path) -> Path:
-    """The file in `directory`, fetched by whichever process of the node comes first while the others wait.
+def download_file(url: str, sha256: str, directory: Path) -> Path:
+    """The file in `directory`. The first process of the node downloads it while the others wait.
 
-    The name has the checksum in it, so that another file of the same address does not take its place.
+    The name contains the checksum, so that a different file from the same URL has a different name.
     """
     name = Path(urlsplit(url).path).name
     stem, dot, ending = name.partition(".")
     target = directory / f"{stem}-{sha256[:16]}{dot}{ending}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _locked(directory / f".{target.name}.lock") as alone:
+        with _locked(directory / f".{target.name}.lock") as is_locked:
             if not target.exists():
-                if alone:
-                    _remove_remains(target)
+                if is_locked:
+                    _delete_partial_files(target)
                 _download(url, sha256, target)
-    except (OSError, HTTPException) as error:  # URLError and time-outs are OSErrors
+    except (OSError, HTTPException) as error:  # URLError and timeouts are OSErrors
         raise DataError(
-            f"cannot download {url} to {target}: {reason(error)}; put the archive there or give --archive"
+            f"cannot download {url} to {target}: {error_reason(error)}; copy the archive there or use --archive"
         ) from error
     return target
 
 
-def reason(error: BaseException) -> str:
-    """The cause in one line, without the parts of the message that repeat what was tried."""
+def error_reason(error: BaseException) -> str:
+    """The cause in one line, without the path or URL."""
     return " ".join(str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error).split())
 
 
@@ -48,14 +48,14 @@ def _locked(path: Path) -> Iterator[bool]:
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            alone = True
-        except OSError:  # a share without locks: each process downloads, and the rename decides
-            alone = False
-        yield alone
+            is_locked = True
+        except OSError:  # a share without locks: each process downloads the file, and the last rename wins
+            is_locked = False
+        yield is_locked
 
 
-def _remove_remains(target: Path) -> None:
-    for part in target.parent.glob(f".{target.name}.*.part"):  # of downloads that were killed
+def _delete_partial_files(target: Path) -> None:
+    for part in target.parent.glob(f".{target.name}.*.part"):  # from processes that were killed
         part.unlink(missing_ok=True)
 
 
@@ -72,7 +72,7 @@ def _download(url: str, sha256: str, target: Path) -> None:
             if digest.hexdigest() != sha256:
                 raise DataError(
                     f"the download of {url} has SHA-256 {digest.hexdigest()} instead of {sha256}; "
-                    "try again, or give --archive"
+                    "try again, or use --archive"
                 )
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Pictures in one folder per class."""
+"""Images in one directory per class."""
 
 import os
 import zlib
@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.download import reason
-from horovodjob_trainer.data.reading import decoded, rows_read
+from horovodjob_trainer.data.download import error_reason
+from horovodjob_trainer.data.example_reader import decode_image, read_rows
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.data.splitting import split_rows
+from horovodjob_trainer.data.train_test_split import split_rows
 from horovodjob_trainer.errors import DataError
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
 
 @dataclass(frozen=True, eq=False)
-class PictureFiles:
-    """A source over picture files, decoded when they are read; labels are the places of the class names."""
+class ImageFiles:
+    """A source over image files, which are decoded when they are read. A label is the index of a class name."""
 
     files: Sequence[str]
     labels: npt.NDArray[np.int64]
@@ -54,40 +54,40 @@ class PictureFiles:
         import tensorflow as tf
 
         files, labels = self._tensors
-        return rows_read(
+        return read_rows(
             rows,
-            lambda row: (decoded(tf.io.read_file(tf.gather(files, row)), self.size), tf.gather(labels, row)),
+            lambda row: (decode_image(tf.io.read_file(tf.gather(files, row)), self.size), tf.gather(labels, row)),
             shape=self.shape,
         )
 
     def name(self, row: int) -> str:
         return self.files[row]
 
-    def problem(self, row: int) -> str | None:
-        return picture_problem(self.files[row], self.size)
+    def read_error(self, row: int) -> str | None:
+        return image_error(self.files[row], self.size)
 
     @cached_property
     def _tensors(self) -> tuple[Any, Any]:
         return eager_tensor([os.fsencode(file) for file in self.files]), eager_tensor(self.labels)
 
 
-def picture_problem(file: str, size: int) -> str | None:
-    """One sentence about a picture that cannot be read."""
+def image_error(file: str, size: int) -> str | None:
+    """One sentence if the image cannot be read, else None."""
     import tensorflow as tf
 
     try:
         content = Path(file).read_bytes()
-        decoded(tf.constant(content), size)
+        decode_image(tf.constant(content), size)
     except OSError as error:
-        return f"{file} cannot be read: {reason(error)}; give the job the right to read it, or delete it"
+        return f"{file} cannot be read: {error_reason(error)}; give the job permission to read it, or delete it"
     except tf.errors.OpError:
-        what = "it is no whole JPEG, PNG, BMP or GIF picture" if content else "it is empty"
-        return f"{file} cannot be read: {what}; replace or delete it"
+        problem = "it is not a complete JPEG, PNG, BMP or GIF image" if content else "it is empty"
+        return f"{file} cannot be read: {problem}; replace or delete it"
     return None
 
 
 def image_folder(path: Path, *, size: int, share: float, seed: int) -> Dataset:
-    """Pictures below `path`: in train/CLASS and test/CLASS, or in CLASS alone, of which a share is for the test.
+    """Images below `path` in train/CLASS and test/CLASS, or only in CLASS; a share of these is for testing.
 
     Raises DataError with one sentence.
     """
@@ -95,54 +95,56 @@ def image_folder(path: Path, *, size: int, share: float, seed: int) -> Dataset:
     names = tuple(_class_folders(folder))
     if len(names) < 2:
         raise DataError(
-            f"{folder} holds {'one folder' if names else 'no folders'} with pictures, and there has to be one for "
-            "each of at least two classes; sort the pictures into folders named after their classes"
+            f"{folder} contains {'one folder' if names else 'no folders'} with images; at least two classes are "
+            "required, each in a folder with its name"
         )
     train = _part(folder, names, size, root=path)
-    _refuse_empty(folder, train)
+    _check_not_empty(folder, train)
     if folder != path and (path / "test").is_dir():
         return Dataset(train, _test_part(path / "test", folder, names, size, root=path), "images")
-    kept, tested = split_rows(train.samples, share=share, seed=seed, labels=train.labels)
-    return Dataset(_rows(train, kept), _rows(train, tested), "images")
+    train_rows, test_rows = split_rows(train.samples, share=share, seed=seed, labels=train.labels)
+    return Dataset(_select(train, train_rows), _select(train, test_rows), "images")
 
 
-def _test_part(test: Path, train: Path, names: Sequence[str], size: int, *, root: Path) -> PictureFiles:
-    tested = _class_folders(test)
-    for name in tested:
+def _test_part(test: Path, train: Path, names: Sequence[str], size: int, *, root: Path) -> ImageFiles:
+    test_names = _class_folders(test)
+    for name in test_names:
         if name not in names:
-            raise DataError(f"{test / name} is a class that {train} has not; add pictures there or delete the folder")
-    part = _part(test, names, size, root=root, only=tested)
+            raise DataError(
+                f"{test / name} is a class that {train} does not have; add images there or delete the folder"
+            )
+    part = _part(test, names, size, root=root, only=test_names)
     if not part.samples:
-        raise DataError(f"{test} holds no pictures; fill it, or delete it and a share of {train} is kept for the test")
+        raise DataError(f"{test} contains no images; add images, or delete it to use a share of {train} for testing")
     return part
 
 
 def _part(
     folder: Path, names: Sequence[str], size: int, *, root: Path, only: Sequence[str] | None = None
-) -> PictureFiles:
+) -> ImageFiles:
     files: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        found = sorted(pictures_below(folder / name)) if only is None or name in only else []
+        found = sorted(image_files(folder / name)) if only is None or name in only else []
         files += found
         labels += [label] * len(found)
-    return PictureFiles(files, np.array(labels, dtype=np.int64), names, size, str(root))
+    return ImageFiles(files, np.array(labels, dtype=np.int64), names, size, str(root))
 
 
-def _rows(source: PictureFiles, rows: npt.NDArray[np.int64]) -> PictureFiles:
+def _select(source: ImageFiles, rows: npt.NDArray[np.int64]) -> ImageFiles:
     files = [source.files[row] for row in rows]
-    return PictureFiles(files, source.labels[rows], source.class_names, source.size, source.root)
+    return ImageFiles(files, source.labels[rows], source.class_names, source.size, source.root)
 
 
-def _refuse_empty(folder: Path, part: PictureFiles) -> None:
+def _check_not_empty(folder: Path, part: ImageFiles) -> None:
     counts = np.bincount(part.labels, minlength=len(part.class_names))
     for name, count in zip(part.class_names, counts, strict=True):
         if not count:
-            raise DataError(f"{folder / name} holds no pictures ({', '.join(ENDINGS)}); fill it or delete it")
+            raise DataError(f"{folder / name} contains no images ({', '.join(SUFFIXES)}); add images or delete it")
 
 
 def _class_folders(folder: Path, *, must_exist: bool = True) -> list[str]:
-    """Names of the folders in a folder, sorted as text: the place of a name is the label of its class."""
+    """Names of the folders in a folder, sorted as text. The index of a name is the label of its class."""
     try:
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if not entry.name.startswith(".")]
@@ -150,32 +152,32 @@ def _class_folders(folder: Path, *, must_exist: bool = True) -> list[str]:
     except OSError as error:
         if not must_exist:
             return []
-        raise DataError(f"{folder} cannot be read: {reason(error)}; give the folder of the pictures") from error
+        raise DataError(f"{folder} cannot be read: {error_reason(error)}; give the folder of the images") from error
     names = sorted(entry.name for entry in found if entry.is_dir())
-    loose = sorted(entry.name for entry in found if _is_picture(entry.name) and entry.is_file())
+    loose = sorted(entry.name for entry in found if _is_image(entry.name) and entry.is_file())
     if names and loose:
-        raise DataError(f"{folder / loose[0]} is in no class folder; move it to one or delete it")
+        raise DataError(f"{folder / loose[0]} is not in a class folder; move it to one or delete it")
     return names
 
 
-def pictures_below(folder: Path) -> Iterator[str]:
-    """Files of pictures in a folder and its folders; hidden ones are left out and links are followed, once each."""
+def image_files(folder: Path) -> Iterator[str]:
+    """Image files in a folder and its subfolders. Omits hidden files and follows each link once."""
 
-    def refuse(error: OSError) -> None:
-        raise DataError(f"{error.filename} cannot be read: {reason(error)}; give the job the right to read it")
+    def raise_data_error(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read: {error_reason(error)}; give the job permission to read it")
 
     seen: set[str] = set()
-    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:  # a link to a folder above it
+    for directory, folders, names in os.walk(folder, onerror=raise_data_error, followlinks=True):
+        real = os.path.realpath(directory)
+        if real in seen:  # a link to a parent folder
             folders.clear()
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            if _is_picture(name):
-                yield os.path.join(place, name)
+            if _is_image(name):
+                yield os.path.join(directory, name)
 
 
-def _is_picture(name: str) -> bool:
-    return not name.startswith(".") and name.lower().endswith(ENDINGS)
+def _is_image(name: str) -> bool:
+    return not name.startswith(".") and name.lower().endswith(SUFFIXES)

@@ -1,33 +1,37 @@
-"""How much memory this process may fill with examples."""
+"""The memory that this process may use for examples."""
 
 from pathlib import Path
 
-SHARE = 0.5  # of what is free now: the rest is for the model, TensorFlow and what is being read
+SHARE = 0.5  # of the free memory; the rest is for the model, TensorFlow and buffers
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
-# cgroup v2 and v1: limit, use, and the name of the page cache that the kernel gives back in the statistics
+# cgroup v2 and v1: limit, usage, statistics, and the name of the reclaimable page cache in the statistics
 CGROUP_FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
 )
 
 
-def room(local_ranks: int, *, cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:
-    """Bytes of examples that one of `local_ranks` processes of this node may keep."""
-    free = [bytes_free for bytes_free in (_machine(meminfo), *_container(cgroup)) if bytes_free is not None]
+def budget_bytes(local_ranks: int, *, cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:
+    """Memory in bytes that each of `local_ranks` processes on this node may use for examples."""
+    free = [
+        bytes_free
+        for bytes_free in (_machine_free_bytes(meminfo), *_container_free_bytes(cgroup))
+        if bytes_free is not None
+    ]
     return int(SHARE * min(free, default=0) / local_ranks)
 
 
-def in_words(size: float) -> str:
-    """A number of bytes as a person reads it."""
+def format_bytes(size: float) -> str:
+    """A number of bytes in MB or GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
-def _machine(meminfo: Path) -> int | None:
+def _machine_free_bytes(meminfo: Path) -> int | None:
     return _entry(meminfo, "MemAvailable:", 1024)
 
 
-def _container(cgroup: Path) -> list[int]:
+def _container_free_bytes(cgroup: Path) -> list[int]:
     found = []
     for limit_file, use_file, statistics, reclaimable in CGROUP_FILES:
         try:

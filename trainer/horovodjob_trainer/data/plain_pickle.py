@@ -1,4 +1,4 @@
-"""Pickles of arrays, lists and texts, read without running anything that a file may ask for."""
+"""Pickles of arrays, lists and strings, loaded without running code from the file."""
 
 import pickle
 from typing import IO, Any
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 def load(file: IO[bytes]) -> Any:
-    """The object in the file, texts of Python 2 as bytes. Raises ValueError for what is no plain pickle."""
+    """The object in the file, with strings of Python 2 as bytes. Raises ValueError if it contains other types."""
     try:
         return _Unpickler(file, encoding="bytes").load()
     except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -16,7 +16,7 @@ def load(file: IO[bytes]) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles what numpy arrays are made of, and nothing that could run code."""
+    """Unpickles the types in numpy arrays and no type that could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
@@ -34,19 +34,19 @@ class _Unpickler(pickle.Unpickler):
 
 def _empty_array(subtype: type, shape: tuple[int, ...], dtype: bytes | str) -> npt.NDArray[Any]:
     if subtype is not np.ndarray or shape != (0,):
-        raise pickle.UnpicklingError("it builds an array in an unknown way")
+        raise pickle.UnpicklingError("it creates an array in an unknown way")
     return np.ndarray(shape, dtype="u1")  # the real shape and type follow as the array's state
 
 
 def _array(buffer: Any, dtype: Any, shape: tuple[int, ...], order: str) -> npt.NDArray[Any]:
-    """How numpy writes an array into a pickle of protocol 5."""
+    """The function that numpy pickles an array with in protocol 5."""
     if order not in ("C", "F"):
         raise pickle.UnpicklingError(f"it uses the order {order!r}")
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order="C" if order == "C" else "F")
 
 
 def _latin1(text: str, encoding: str | bytes) -> bytes:
-    """How Python 3 writes bytes into a pickle of protocol 2."""
+    """The function that Python 3 pickles bytes with in protocol 2."""
     if encoding not in ("latin1", b"latin1"):
         raise pickle.UnpicklingError(f"it uses the encoding {encoding!r}")
     return text.encode("latin1")

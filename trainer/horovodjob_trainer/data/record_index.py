@@ -1,4 +1,4 @@
-"""Where the records of a TFRecord file begin, found without reading them."""
+"""The index of a TFRecord file: the offsets of its records, computed without reading them."""
 
 import os
 import struct
@@ -7,45 +7,45 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.data.download import reason
+from horovodjob_trainer.data.download import error_reason
 from horovodjob_trainer.errors import DataError
 
-HEADER_BYTES, FOOTER_BYTES = 12, 4  # length and its checksum; checksum of the content
+HEADER_BYTES, FOOTER_BYTES = 12, 4  # length with its checksum; checksum of the content
 GZIP, ZLIB = b"\x1f\x8b", (b"\x78\x01", b"\x78\x9c", b"\x78\xda")
 
 
 def record_offsets(path: Path) -> npt.NDArray[np.int64]:
-    """First byte of each record. Raises DataError for a file that is cut off, damaged or compressed."""
+    """Offset of each record. Raises DataError for a file that is truncated, damaged or compressed."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}; give the job the right to read it") from error
+        raise DataError(f"{path} cannot be read: {error_reason(error)}; give the job permission to read it") from error
     try:
         size = os.fstat(file).st_size
         offsets: list[int] = []
-        at = 0
-        while at < size:
-            length = _length(os.pread(file, HEADER_BYTES, at))
-            end = at + HEADER_BYTES + length + FOOTER_BYTES if length is not None else size + 1
+        offset = 0
+        while offset < size:
+            length = _length(os.pread(file, HEADER_BYTES, offset))
+            end = offset + HEADER_BYTES + length + FOOTER_BYTES if length is not None else size + 1
             if end > size:
-                raise DataError(_trouble(path, os.pread(file, 2, 0), record=len(offsets), at=at))
-            offsets.append(at)
-            at = end
+                raise DataError(_format_error(path, os.pread(file, 2, 0), record=len(offsets), offset=offset))
+            offsets.append(offset)
+            offset = end
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}; look at the share") from error
+        raise DataError(f"{path} cannot be read: {error_reason(error)}; check the share") from error
     finally:
         os.close(file)
     return np.array(offsets, dtype=np.int64)
 
 
-def _trouble(path: Path, start: bytes, *, record: int, at: int) -> str:
+def _format_error(path: Path, start: bytes, *, record: int, offset: int) -> str:
     if record == 0 and (start == GZIP or start in ZLIB):
-        return f"{path} is compressed, so that no record can be read alone; unpack it or write it without compression"
-    return f"{path} is cut off or damaged in record {record}, at byte {at}; copy or write it again"
+        return f"{path} is compressed, which prevents random access; decompress it or write it without compression"
+    return f"{path} is truncated or damaged in record {record}, at byte {offset}; copy or write it again"
 
 
 def _length(header: bytes) -> int | None:
-    """The record's length, if its checksum is right."""
+    """Length of the record, or None if its checksum is wrong."""
     if len(header) < HEADER_BYTES:
         return None
     length, checksum = struct.unpack("<QI", header)
@@ -53,7 +53,7 @@ def _length(header: bytes) -> int | None:
 
 
 def _masked_crc32c(content: bytes) -> int:
-    """The checksum of TFRecord files: Castagnoli's CRC, rotated and moved so that a checksum of it is no weak one."""
+    """The checksum of TFRecord files: CRC-32C, rotated and increased by a constant."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc = (crc >> 8) ^ _TABLE[(crc ^ byte) & 0xFF]

@@ -1,11 +1,11 @@
-"""Which data a run asks for, and what can be said about that before anything is read."""
+"""Requests for data sets, and checks that read no data."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from horovodjob_trainer import object_reference
 from horovodjob_trainer.data.cifar import ANY_SHA256, LAYOUTS
 from horovodjob_trainer.errors import UsageError
+from horovodjob_trainer.import_string import import_function, is_import_string
 
 ON_DISK = ("images", "tfrecord", "npz")
 NAMES = (*LAYOUTS, "digits", *ON_DISK)
@@ -14,7 +14,7 @@ CACHES = ("auto", "memory", "none")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A data set as a run asks for it. Pictures from files get `image_size` pixels in height and width."""
+    """A request for a data set. Images from files are resized to a height and width of `image_size` pixels."""
 
     dataset: str
     path: Path | None = None
@@ -29,48 +29,48 @@ class Request:
     threads: int = 2
 
 
-def problem(request: Request) -> str | None:
-    """One sentence about a request that no data could satisfy; reads nothing but the user's own module."""
+def request_error(request: Request) -> str | None:
+    """One sentence if the request is invalid, else None. Imports the module of a function and reads no data."""
     dataset = request.dataset
-    own = object_reference.is_reference(dataset)
-    if dataset not in NAMES and not own:
+    is_function = is_import_string(dataset)
+    if dataset not in NAMES and not is_function:
         return f"there is no data set '{dataset}'; choose one of {', '.join(NAMES)}, or package.module:function"
     if dataset in ON_DISK and request.path is None:
-        return f"--dataset {dataset} needs --data with the place of the data"
-    if dataset not in ON_DISK and not own and request.path is not None:
-        return f"--data belongs to --dataset {', '.join(ON_DISK)} or a function of your own, not to {dataset}"
-    return _archive_problem(request) or _value_problem(request) or (_import_problem(dataset) if own else None)
+        return f"--dataset {dataset} needs --data with the path of the data"
+    if dataset not in ON_DISK and not is_function and request.path is not None:
+        return f"--data belongs to --dataset {', '.join(ON_DISK)} or to your own function, not to {dataset}"
+    return _archive_error(request) or _value_error(request) or (_import_error(dataset) if is_function else None)
 
 
-def _archive_problem(request: Request) -> str | None:
-    given = {
+def _archive_error(request: Request) -> str | None:
+    values = {
         "--archive": request.archive,
         "--archive-url": request.archive_url,
         "--archive-sha256": request.archive_sha256,
     }
-    options = [option for option, value in given.items() if value is not None]
+    options = [option for option, value in values.items() if value is not None]
     if options and request.dataset not in LAYOUTS:
         return f"{options[0]} belongs to --dataset {' or '.join(LAYOUTS)}, not to {request.dataset}"
     if request.archive is not None and request.archive_url is not None:
-        return "--archive and --archive-url name two sources; give one of them"
+        return "--archive and --archive-url name two sources; use only one of them"
     if request.archive_sha256 == ANY_SHA256 and request.archive is None:
         return f"--archive-sha256 {ANY_SHA256} needs --archive: a download is always checked"
     return None
 
 
-def _value_problem(request: Request) -> str | None:
+def _value_error(request: Request) -> str | None:
     if request.cache not in CACHES:
         return f"there is no cache '{request.cache}'; choose one of {', '.join(CACHES)}"
     if request.image_size < 1:
-        return f"pictures cannot have {request.image_size} pixels in height and width; give at least 1"
+        return f"images cannot have a height and width of {request.image_size} pixels; use at least 1"
     if not 0 < request.validation_share < 1:
-        return f"a share of {request.validation_share:g} of the data cannot be kept for the test; give one inside 0..1"
+        return f"the validation share {request.validation_share:g} is invalid; use a number between 0 and 1"
     return None
 
 
-def _import_problem(reference: str) -> str | None:
+def _import_error(import_string: str) -> str | None:
     try:
-        object_reference.function(reference)
+        import_function(import_string)
     except UsageError as error:
         return str(error)
     return None

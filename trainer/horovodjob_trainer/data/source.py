@@ -1,4 +1,4 @@
-"""What a data set is to the rest of the trainer: examples that can be read in any order."""
+"""The interface of data sets: examples with random access."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class Source(Protocol):
-    """Examples with random access by row, read by TensorFlow operations that run on several threads at once."""
+    """Examples with random access by row. TensorFlow operations read them on several threads at the same time."""
 
     @property
     def samples(self) -> int:
@@ -14,48 +14,48 @@ class Source(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one example; height, width, channels for pictures."""
+        """Shape of one example; height, width and channels for images."""
 
     @property
     def classes(self) -> int | None:
-        """Number of classes; None where the labels are no classes, as in a regression."""
+        """Number of classes; None if the labels are not classes, as in a regression."""
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """Names of the classes in the order of their labels, where the data has them."""
+        """Names of the classes in the order of their labels, if the data set has names."""
 
     @property
     def images(self) -> bool:
-        """Whether examples are pictures of uint8, which can be augmented and are scaled to 0..1."""
+        """Whether examples are uint8 images, which can be augmented and are scaled to values from 0 to 1."""
 
     @property
     def keep(self) -> bool:
-        """Whether what was read once is to be kept in memory: reading costs, and it fits."""
+        """Whether to keep examples in memory after the first read, because reading is slow and they fit."""
 
     @property
     def fingerprint(self) -> str:
-        """A cheap identity: equal for the same data on every rank and in every attempt."""
+        """An identity that is cheap to compute: equal for the same data on every rank and in every attempt."""
 
     def tensors(self, rows: Any) -> tuple[Any, Any]:
-        """Examples and labels at these rows (int64, one dimension), as tensors of a graph."""
+        """Examples and labels of these rows (int64, one dimension), as graph tensors."""
 
     def name(self, row: int) -> str:
-        """What a person calls this example: its file, or its number."""
+        """The file of this example, or its number."""
 
-    def problem(self, row: int) -> str | None:
-        """One sentence about an example that cannot be read, with its file and the remedy."""
+    def read_error(self, row: int) -> str | None:
+        """One sentence with the file and the remedy if this example cannot be read, else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What a run trains on and what it is tested with."""
+    """The training examples and the test examples of a run."""
 
     train: Source
     test: Source
     name: str
-    remark: str = ""  # for the user: what of it is in memory, and why
+    remark: str = ""  # for the user: whether the examples are in memory
 
     @property
     def fingerprint(self) -> str:
-        """Identity of both parts: a run goes on only with the data that it began with."""
+        """Identity of both parts. A run resumes only with the data with which it started."""
         return f"{self.name} train {self.train.fingerprint} test {self.test.fingerprint}"

@@ -4,25 +4,25 @@ from pathlib import Path
 
 import numpy as np
 
-from horovodjob_trainer.data.image_folder import ENDINGS, PictureFiles, pictures_below
-from horovodjob_trainer.data.npz import examples_of
+from horovodjob_trainer.data.image_folder import SUFFIXES, ImageFiles, image_files
+from horovodjob_trainer.data.npz import unlabelled_arrays
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import DataError
 
 
-def unlabelled(path: Path, size: int) -> Source:
-    """A picture, the pictures of a folder and its folders, or the array x of an .npz file; labels are all 0.
+def unlabelled_examples(path: Path, size: int) -> Source:
+    """An image, the images in a folder and its subfolders, or the array x in an .npz file. All labels are 0.
 
     Raises DataError with one sentence.
     """
     if path.suffix == ".npz":
-        return examples_of(path)
+        return unlabelled_arrays(path)
     if path.is_dir():
-        files = sorted(pictures_below(path))
+        files = sorted(image_files(path))
         if not files:
-            raise DataError(f"{path} holds no pictures ({', '.join(ENDINGS)}); give another folder with --data")
+            raise DataError(f"{path} contains no images ({', '.join(SUFFIXES)}); give another folder with --data")
     elif path.exists():
         files = [str(path)]
     else:
-        raise DataError(f"{path} does not exist; give pictures with --data")
-    return PictureFiles(files, np.zeros(len(files), np.int64), (), size, str(path))
+        raise DataError(f"{path} does not exist; give images with --data")
+    return ImageFiles(files, np.zeros(len(files), np.int64), (), size, str(path))

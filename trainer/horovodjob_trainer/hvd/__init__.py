@@ -1,7 +1,7 @@
 """Horovod for Keras 3 on TensorFlow, with the names and arguments of `horovod.keras`.
 
-Horovod's own Keras layer was written for Keras 2; with Keras 3 its optimizer trains without averaging the
-gradients and says nothing. A script changes one line: `import horovodjob_trainer.hvd as hvd`.
+The Keras layer of Horovod was written for Keras 2. With Keras 3, its optimizer does not average the gradients and
+reports no error. A script needs one changed line: `import horovodjob_trainer.hvd as hvd`.
 """
 
 from typing import Any, NoReturn
@@ -61,28 +61,28 @@ from horovodjob_trainer.hvd.collectives import (
 )
 from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.elastic import run as elastic_run
-from horovodjob_trainer.hvd.keras_behaviour import teach_keras
+from horovodjob_trainer.hvd.keras_patches import patch_keras
 from horovodjob_trainer.hvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer, is_distributed
 from horovodjob_trainer.hvd.saving import load_model
 from horovodjob_trainer.hvd.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 if keras.backend.backend() != "tensorflow":
     raise ImportError(
-        f"Horovod for Keras 3 needs Keras' backend tensorflow; KERAS_BACKEND is {keras.backend.backend()}"
+        f"Horovod for Keras 3 needs the Keras backend tensorflow; KERAS_BACKEND is {keras.backend.backend()}"
     )
-teach_keras()
+patch_keras()
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:
-    """Not offered: Keras 3 keeps no list of all variables."""
+    """Not supported: Keras 3 has no list of all variables."""
     raise NotImplementedError(
-        "Keras 3 keeps no list of all variables: call "
+        "Keras 3 has no list of all variables: call "
         f"hvd.broadcast_variables([*model.weights, *model.optimizer.variables], root_rank={root_rank})"
     )
 
 
 def SyncBatchNormalization(*args: Any, **kwargs: Any) -> NoReturn:
-    """Not offered: Horovod's layer overrides what Keras 3 no longer calls, and would not synchronise."""
+    """Not supported: the layer of Horovod overrides methods that Keras 3 does not call, so it would not synchronize."""
     raise NotImplementedError("SyncBatchNormalization does not work with Keras 3: use keras.layers.GroupNormalization")
 
 

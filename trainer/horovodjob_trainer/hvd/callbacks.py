@@ -1,4 +1,4 @@
-"""Keras callbacks that keep the ranks of a job together."""
+"""Keras callbacks that synchronize the ranks of a job."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.collectives import broadcast_variables
-from horovodjob_trainer.hvd.exchange import key_of
+from horovodjob_trainer.hvd.gradient_reducer import variable_key
 from horovodjob_trainer.hvd.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
 
 __all__ = [
@@ -20,9 +20,9 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Gives all ranks the weights and the optimizer's state of `root_rank` when training begins.
+    """Broadcasts the weights and the optimizer state of `root_rank` to all ranks when training begins.
 
-    Seeds of dropout layers are no weights: they stay different on each rank, as do `local_variables`.
+    The seeds of dropout layers are not weights. They stay different on each rank, as `local_variables` do.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
@@ -30,15 +30,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self.root_rank = root_rank
         self.device = device
         self._local: set[int] = set()
-        one = isinstance(local_variables, tf.Variable | keras.Variable)
-        for variable in [local_variables] if one else local_variables or []:
+        is_single = isinstance(local_variables, tf.Variable | keras.Variable)
+        for variable in [local_variables] if is_single else local_variables or []:
             self.register_local_var(variable)
 
     def register_local_var(self, var: Any) -> None:
-        """Leaves a variable as it is on each rank."""
+        """Exclude a variable from the broadcast."""
         if not isinstance(var, tf.Variable | keras.Variable):
-            raise ValueError(f"local_variables are Keras or TensorFlow variables, not {type(var).__name__}")
-        self._local.add(key_of(var))
+            raise ValueError(f"local_variables must be Keras or TensorFlow variables, not {type(var).__name__}")
+        self._local.add(variable_key(var))
 
     def on_train_begin(self, logs: Any = None) -> None:
         optimizer = self.model.optimizer
@@ -46,11 +46,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             optimizer.build(self.model.trainable_variables)
         variables = [*self.model.weights, *optimizer.variables]
         with tf.device(self.device):
-            broadcast_variables([each for each in variables if key_of(each) not in self._local], self.root_rank)
+            broadcast_variables([each for each in variables if variable_key(each) not in self._local], self.root_rank)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Replaces each metric of an epoch by its average over the ranks. List it before callbacks that read them."""
+    """Replaces each metric of an epoch by its average over the ranks. List it before callbacks that read metrics."""
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
@@ -67,9 +67,9 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class BestModelCheckpoint:
-    """Not offered: Horovod's saves no file by itself, and Keras 3 refuses a checkpoint without a path."""
+    """Not supported: the callback of Horovod sets no path, and Keras 3 rejects a checkpoint without a path."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
-            "BestModelCheckpoint is not offered: on rank 0 keras.callbacks.ModelCheckpoint(save_best_only=True) does it"
+            "BestModelCheckpoint is not supported: use keras.callbacks.ModelCheckpoint(save_best_only=True) on rank 0"
         )

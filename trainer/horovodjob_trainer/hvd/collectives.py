@@ -1,4 +1,4 @@
-"""The collective operations, for tensors, numbers, arrays and Keras variables alike."""
+"""Collective operations for tensors, numbers, arrays and Keras variables."""
 
 import os
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from horovodjob_trainer.hvd.compression import Compression
 
 MAX_BROADCAST_BYTES = 64 << 20
 
-# Operations of the ranks meet by their names, and the scopes around them hold counters of functions and graphs: a rank
-# that has traced one function more than the others would wait for ever.
+# Horovod matches the operations of the ranks by name. Name scopes contain counters of functions and graphs: a rank that
+# has traced one more function than the others would wait indefinitely.
 UNSCOPED = {"ignore_name_scope": True}
 
 
 def is_elastic() -> bool:
-    """Whether the number of ranks can change while this process lives."""
+    """Whether the number of ranks can change during the life of this process."""
     return os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0")
 
 
-def size_of(process_set: Any) -> Any:
-    """Number of ranks of a process set; under elastic a tensor, since a traced function outlives the number."""
+def process_set_size(process_set: Any) -> Any:
+    """Number of ranks in a process set; with elastic a tensor, because a traced function is reused after a change."""
     if is_elastic():
         return horovod.size_op(process_set_id=process_set.process_set_id)
     return process_set.size()
@@ -39,10 +39,10 @@ def allreduce(
     compression: Any = Compression.none,
     process_set: Any = horovod.global_process_set,
 ) -> Any:
-    """The average of a value over the ranks, or what `op` says."""
+    """The average of a value over the ranks, or another reduction with `op`."""
     op = horovod.handle_average_backwards_compatibility(op, average)
     scale = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
-    return reduced([tf.convert_to_tensor(value)], name, op, compression, process_set, **scale)[0]
+    return reduce_tensors([tf.convert_to_tensor(value)], name, op, compression, process_set, **scale)[0]
 
 
 def grouped_allreduce(
@@ -57,28 +57,30 @@ def grouped_allreduce(
     process_set: Any = horovod.global_process_set,
     name: str | None = None,
 ) -> list[Any]:
-    """The averages of several tensors of one type over the ranks, exchanged together."""
+    """The averages of several tensors of one type over the ranks, in a single operation."""
     op = horovod.handle_average_backwards_compatibility(op, average)
     scale = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
     with tf.device(device_dense):
-        return reduced([tf.convert_to_tensor(value) for value in tensors], name, op, compression, process_set, **scale)
+        return reduce_tensors(
+            [tf.convert_to_tensor(value) for value in tensors], name, op, compression, process_set, **scale
+        )
 
 
-def reduced(
+def reduce_tensors(
     tensors: Sequence[Any], name: str | None, op: Any, compression: Any, process_set: Any, **scale: float
 ) -> list[Any]:
-    """Dense tensors of one type, reduced over the ranks as one group."""
+    """Reduce dense tensors of one type over the ranks as one group."""
     if not tensors:
         return []
     if compression is Compression.bf16 or tensors[0].dtype == tf.bfloat16:
-        return _reduced_as_bfloat16(tensors, name, op, process_set, **scale)
+        return _reduce_as_bfloat16(tensors, name, op, process_set, **scale)
     result = horovod.grouped_allreduce(
         list(tensors), name=name, op=op, compression=compression, process_set=process_set, **UNSCOPED, **scale
     )
     return list(result)
 
 
-def _reduced_as_bfloat16(
+def _reduce_as_bfloat16(
     tensors: Sequence[Any],
     name: str | None,
     op: Any,
@@ -86,12 +88,12 @@ def _reduced_as_bfloat16(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    # Each rank adds its own part of the vector, in float32, and everybody gets the sums: the bytes on the wire are
-    # those of a ring allreduce, and all ranks get the very same bits.
+    # Each rank adds its own part of the vector in float32, and all ranks gather the sums. The network traffic is that
+    # of a ring allreduce, and all ranks get the same bits.
     if op not in (horovod.Sum, horovod.Average):
-        raise ValueError("bfloat16 can be exchanged with op=Average or op=Sum only")
+        raise ValueError("bfloat16 supports only op=Average and op=Sum")
     name = name or "HorovodAllreduce_bfloat16"
-    size = size_of(process_set)
+    size = process_set_size(process_set)
     lengths = [tf.size(tensor) for tensor in tensors]
     flat = tf.concat([tf.reshape(tf.cast(tensor, tf.float32) * prescale_factor, [-1]) for tensor in tensors], 0)
     padding = -tf.size(flat) % size
@@ -108,21 +110,21 @@ def _reduced_as_bfloat16(
 
 
 def allgather(value: Any, name: str | None = None, process_set: Any = horovod.global_process_set) -> Any:
-    """The values of all ranks, one after the other along the first axis."""
+    """The values of all ranks, concatenated along the first axis."""
     return horovod.allgather(tf.convert_to_tensor(value), name=name, process_set=process_set)
 
 
 def broadcast(
     value: Any, root_rank: int, name: str | None = None, process_set: Any = horovod.global_process_set
 ) -> Any:
-    """The value that `root_rank` has."""
+    """The value of `root_rank`."""
     return horovod.broadcast(tf.convert_to_tensor(value), root_rank, name=name, process_set=process_set)
 
 
 def reducescatter(
     value: Any, name: str | None = None, op: Any = horovod.Average, process_set: Any = horovod.global_process_set
 ) -> Any:
-    """This rank's share, along the first axis, of the average over the ranks."""
+    """The part of this rank, along the first axis, of the average over the ranks."""
     return horovod.reducescatter(tf.convert_to_tensor(value), name=name, op=op, process_set=process_set)
 
 
@@ -132,10 +134,9 @@ def broadcast_variables(
     process_set: Any = horovod.global_process_set,
     inplace: bool = False,
 ) -> None:
-    """Gives Keras or TensorFlow variables the values that `root_rank` has, in few large messages.
+    """Assign the values of `root_rank` to Keras or TensorFlow variables, with few large messages.
 
-    Seeds of random layers are left alone: each rank draws its own dropout. `inplace` is accepted and makes no
-    difference.
+    The seeds of random layers are not broadcast, so that each rank has its own dropout. `inplace` has no effect.
     """
     by_type: dict[Any, list[Any]] = {}
     for variable in variables:
@@ -149,20 +150,20 @@ def broadcast_variables(
 
 def _chunks(variables: list[Any]) -> list[list[Any]]:
     chunks: list[list[Any]] = [[]]
-    room = MAX_BROADCAST_BYTES
+    free_bytes = MAX_BROADCAST_BYTES
     for variable in variables:
         needed = variable.shape.num_elements() * variable.dtype.size
-        if needed > room and chunks[-1]:
+        if needed > free_bytes and chunks[-1]:
             chunks.append([])
-            room = MAX_BROADCAST_BYTES
+            free_bytes = MAX_BROADCAST_BYTES
         chunks[-1].append(variable)
-        room -= needed
+        free_bytes -= needed
     return chunks
 
 
 def _broadcast_chunk(variables: list[Any], root_rank: int, name: str, process_set: Any) -> None:
     flat = tf.concat([tf.reshape(variable, [-1]) for variable in variables], 0)
-    if flat.dtype == tf.bfloat16:  # Horovod does not know it
+    if flat.dtype == tf.bfloat16:  # not supported by Horovod
         bits = horovod.broadcast(tf.bitcast(flat, tf.uint16), root_rank, name=name, process_set=process_set, **UNSCOPED)
         flat = tf.bitcast(bits, tf.bfloat16)
     else:

@@ -1,4 +1,4 @@
-"""How gradients are made smaller for the exchange."""
+"""Compression of gradients for the allreduce."""
 
 from typing import Any
 
@@ -9,21 +9,21 @@ import tensorflow as tf
 class BF16Compressor(horovod.Compression.none):  # type: ignore[misc]
     """Sends gradients as bfloat16: half the bytes of float32 at its full range.
 
-    Horovod cannot add bfloat16; `horovodjob_trainer.hvd.collectives` exchanges the bits and adds in float32.
+    Horovod cannot add bfloat16. `horovodjob_trainer.hvd.collectives` sends the bits and adds in float32.
     """
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor as bfloat16, and its own type."""
+        """The tensor as bfloat16, and its original type."""
         return (tf.cast(tensor, tf.bfloat16) if tensor.dtype.is_floating else tensor), tensor.dtype
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The tensor in its own type again."""
+        """The tensor in its original type."""
         return tf.cast(tensor, ctx)
 
 
 class Compression(horovod.Compression):  # type: ignore[misc]
-    """The ways to compress: `none`, `fp16` and `bf16`."""
+    """The compression methods `none`, `fp16` and `bf16`."""
 
     bf16 = BF16Compressor

@@ -10,8 +10,8 @@ import keras
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Sets the learning rate to `initial_lr` times `multiplier(epoch)` from `start_epoch` up to `end_epoch`.
 
-    With `staircase` it changes once per epoch, else before every batch, and the epoch given to the multiplier
-    has a fraction. A multiplier that is a number is the factor per epoch of an exponential decay.
+    With `staircase`, it changes once per epoch; otherwise it changes before every batch, and the argument of the
+    multiplier has a fractional part. A number as multiplier is the factor per epoch of an exponential decay.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         if not self.steps_per_epoch:
             self.steps_per_epoch = self.params.get("steps")
         if not self.steps_per_epoch and not self.staircase:
-            raise ValueError(f"{type(self).__name__} cannot see the number of steps; pass steps_per_epoch")
+            raise ValueError(f"{type(self).__name__} cannot determine the number of steps; set steps_per_epoch")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch = epoch
@@ -65,14 +65,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         optimizer = self.model.optimizer
         before = float(optimizer.learning_rate)
         optimizer.learning_rate = rate
-        # Velocities hold gradients times the old rate (Goyal et al. 2017, arXiv:1706.02677, section 2.1).
+        # Velocities contain gradients times the old rate (Goyal et al. 2017, arXiv:1706.02677, section 2.1).
         if self.momentum_correction and before and rate != before:
-            for velocity in velocities_of(optimizer):
+            for velocity in optimizer_velocities(optimizer):
                 velocity.assign(velocity * (rate / before))
 
 
-def velocities_of(optimizer: Any) -> list[Any]:
-    """The variables of a built optimizer that hold gradients times the rate of their step."""
+def optimizer_velocities(optimizer: Any) -> list[Any]:
+    """The variables of a built optimizer that contain gradients times the learning rate of their step."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if not getattr(optimizer, "momentum", None) or not optimizer.built:
         return []
@@ -82,7 +82,7 @@ def velocities_of(optimizer: Any) -> list[Any]:
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Raises the learning rate over `warmup_epochs` from `initial_lr` / ranks to `initial_lr`, batch by batch."""
+    """Increases the learning rate with each batch of `warmup_epochs`, from `initial_lr` / ranks to `initial_lr`."""
 
     def __init__(
         self,
@@ -96,15 +96,15 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
         super().__init__(
             initial_lr,
-            self._share,
+            self._warmup_factor,
             end_epoch=warmup_epochs,
             staircase=False,
             momentum_correction=momentum_correction,
             steps_per_epoch=steps_per_epoch,
         )
 
-    def _share(self, epoch: float) -> float:
-        # The last batch of the warm-up trains with the full rate.
+    def _warmup_factor(self, epoch: float) -> float:
+        # The last batch of the warm-up has the full rate.
         done = (epoch + 1 / (self.steps_per_epoch or 1)) / self.warmup_epochs
         size: int = horovod.size()
         return (1 + (size - 1) * min(done, 1.0)) / size

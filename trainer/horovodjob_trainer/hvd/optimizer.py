@@ -1,4 +1,4 @@
-"""Keras optimizers that average the gradients of all ranks before they apply them."""
+"""Keras optimizers that average the gradients over all ranks before they apply them."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -9,26 +9,26 @@ import horovod.tensorflow as horovod
 import keras
 
 from horovodjob_trainer.hvd.compression import Compression
-from horovodjob_trainer.hvd.exchange import Exchange, exchange_of, key_of
+from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, build_gradient_reducer, variable_key
 
 Optimizer = keras.optimizers.Optimizer
 LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
 
 @dataclass(slots=True)
-class Distribution:
-    """What makes an optimizer a distributed one."""
+class GradientReduction:
+    """The gradient reduction of a distributed optimizer."""
 
-    exchange: Exchange
-    at_update: bool
-    """Whether the accumulated gradients are exchanged at the update, not the gradients of each batch."""
+    reducer: GradientReducer
+    is_at_update: bool
+    """Whether the accumulated gradients are reduced at the update, rather than the gradients of each batch."""
     is_done: bool = False
-    """Whether the gradients that are being applied were exchanged before."""
+    """Whether the gradients that the optimizer applies are already reduced."""
     variables: Iterable[Any] = ()
 
     @contextlib.contextmanager
-    def done(self) -> Iterator[None]:
-        """Lets the optimizer take its gradients as they are."""
+    def already_reduced(self) -> Iterator[None]:
+        """Within this context, the optimizer applies its gradients without a reduction."""
         self.is_done = True
         try:
             yield
@@ -36,7 +36,7 @@ class Distribution:
             self.is_done = False
 
 
-def DistributedOptimizer(  # the name that scripts know
+def DistributedOptimizer(  # the name in Horovod
     optimizer: Any,
     name: str | None = None,
     device_dense: str = "",
@@ -53,19 +53,20 @@ def DistributedOptimizer(  # the name that scripts know
     process_set: Any = horovod.global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The same optimizer, which from now on reduces the gradients over all ranks before it applies them.
+    """The same optimizer object, which from now on reduces the gradients over all ranks before it applies them.
 
-    It keeps its class' name, its settings and its slots, and is saved as it would be without Horovod. Clipping,
-    weight decay and loss scaling act on the reduced gradients. With `backward_passes_per_step` it sums (or, with
-    `average_aggregated_gradients`, averages) the gradients of so many batches and exchanges them once, by Keras'
-    own gradient accumulation. The other arguments are Horovod's. Raises TypeError and ValueError for what cannot be.
+    It keeps its class name, its settings and its slots, and is saved as it would be without Horovod. Clipping,
+    weight decay and loss scaling apply to the reduced gradients. With `backward_passes_per_step`, it uses the gradient
+    accumulation of Keras to sum the gradients of that number of batches, or to average them with
+    `average_aggregated_gradients`, and reduces the result once. The other arguments are those of Horovod.
+    Raises TypeError and ValueError for invalid arguments.
     """
     inner = optimizer.inner_optimizer if isinstance(optimizer, LossScaleOptimizer) else optimizer
-    _check(inner, backward_passes_per_step)
+    _check_arguments(inner, backward_passes_per_step)
     base = type(inner)
     if backward_passes_per_step > 1:
         inner.gradient_accumulation_steps = backward_passes_per_step
-    exchange = exchange_of(
+    reducer = build_gradient_reducer(
         name or f"Distributed{base.__name__}",
         device_dense=device_dense,
         device_sparse=device_sparse,
@@ -77,94 +78,96 @@ def DistributedOptimizer(  # the name that scripts know
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
-        # Keras divides what it has accumulated by the number of batches.
+        # Keras divides the accumulated gradients by the number of batches.
         factor=1.0 if average_aggregated_gradients else float(backward_passes_per_step),
     )
-    # An optimizer with its own way to apply gradients gets them reduced batch by batch: never wrong, only slower.
-    at_update = bool(inner.gradient_accumulation_steps) and all(
+    # If an optimizer overrides one of these methods, the gradients of each batch are reduced: correct, but slower.
+    is_at_update = bool(inner.gradient_accumulation_steps) and all(
         getattr(base, method) is getattr(Optimizer, method)
         for method in ("apply", "_backend_apply_gradients", "_clip_gradients")
     )
-    # The object stays: what is in no config (slots, variables excluded from weight decay) stays with it.
-    object.__setattr__(inner, "__class__", _distributed_class(base, Distribution(exchange, at_update)))
+    # The object stays the same, with its slots and the variables that weight decay excludes, which no config contains.
+    object.__setattr__(inner, "__class__", _distributed_class(base, GradientReduction(reducer, is_at_update)))
     return optimizer
 
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
-    """A DistributedOptimizer that leaves the gradients of some layers to each rank.
+    """A DistributedOptimizer that does not reduce the gradients of local layers.
 
-    With `scale_local_gradients`, the default, they are divided by the number of ranks, as the others are.
+    With `scale_local_gradients`, the default, these gradients are also divided by the number of ranks.
     """
     optimizer = DistributedOptimizer(optimizer, *args, **kwargs)
-    distribution = distribution_of(optimizer)
-    assert distribution is not None
-    distribution.exchange.local.update(local_variables(local_layers))
+    reduction = gradient_reduction(optimizer)
+    assert reduction is not None
+    reduction.reducer.local.update(local_variables(local_layers))
     return optimizer
 
 
 def local_variables(layers: Any) -> set[int]:
-    """What tells the trainable variables of a layer, or of several, from others."""
+    """The keys of the trainable variables of one or several layers."""
     layers = [layers] if isinstance(layers, keras.Layer) else layers or []
     for layer in layers:
         if not isinstance(layer, keras.Layer) or not layer.built:
-            raise ValueError(f"local_layers are built Keras layers, not {layer!r}")
-    return {key_of(variable) for layer in layers for variable in layer.trainable_variables}
+            raise ValueError(f"local_layers must be built Keras layers, not {layer!r}")
+    return {variable_key(variable) for layer in layers for variable in layer.trainable_variables}
 
 
-def distribution_of(optimizer: Any) -> Distribution | None:
-    """What makes this optimizer, or the one in its loss scaling, a distributed one; None if nothing does."""
+def gradient_reduction(optimizer: Any) -> GradientReduction | None:
+    """The gradient reduction of this optimizer or of the one in its loss scaling, None if it is not distributed."""
     if isinstance(optimizer, LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
     return getattr(optimizer, "_horovodjob", None)
 
 
 def is_distributed(optimizer: Any) -> bool:
-    """Whether the gradients of this optimizer are reduced over all ranks."""
-    return distribution_of(optimizer) is not None
+    """Whether this optimizer reduces its gradients over all ranks."""
+    return gradient_reduction(optimizer) is not None
 
 
-def _check(optimizer: Any, passes: int) -> None:
+def _check_arguments(optimizer: Any, passes: int) -> None:
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"DistributedOptimizer needs a Keras 3 optimizer, not {type(optimizer).__name__}")
     if any(map(is_distributed, [optimizer, *getattr(optimizer, "optimizers", ())])):
-        raise ValueError("this optimizer is distributed already; its gradients would be averaged twice")
+        raise ValueError("this optimizer is already distributed; its gradients would be averaged twice")
     if passes < 1:
-        raise ValueError(f"backward_passes_per_step is a number from 1, not {passes}")
+        raise ValueError(f"backward_passes_per_step must be at least 1, not {passes}")
     if passes == 1:
         return
     if optimizer.gradient_accumulation_steps:
-        raise ValueError("give backward_passes_per_step or the optimizer's gradient_accumulation_steps, not both")
+        raise ValueError(
+            "use either backward_passes_per_step or gradient_accumulation_steps of the optimizer, not both"
+        )
     if optimizer.built:
-        raise ValueError("backward_passes_per_step needs an optimizer that has no slots yet")
+        raise ValueError("backward_passes_per_step needs an optimizer that is not built yet")
     if type(optimizer).apply is not Optimizer.apply:
-        raise ValueError(f"{type(optimizer).__name__} cannot accumulate gradients: leave out backward_passes_per_step")
+        raise ValueError(f"{type(optimizer).__name__} cannot accumulate gradients: remove backward_passes_per_step")
 
 
-def _distributed_class(base: type, distribution: Distribution) -> type:
+def _distributed_class(base: type, reduction: GradientReduction) -> type:
     class Distributed(base):  # type: ignore[misc]
-        _horovodjob = distribution
+        _horovodjob = reduction
 
         @property  # type: ignore[misc]
         def __class__(self) -> type:
-            return base  # what Keras writes into saved files
+            return base  # the class that Keras writes to saved files
 
         def register_local_var(self, var: Any) -> None:
-            """Leaves the gradient of a variable to each rank."""
-            distribution.exchange.local.add(key_of(var))
+            """Exclude the gradient of a variable from the reduction."""
+            reduction.reducer.local.add(variable_key(var))
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
             grads = list(grads)
-            if not (distribution.at_update or distribution.is_done):
-                grads = distribution.exchange(grads, variables_of(self, trainable_variables))
+            if not (reduction.is_at_update or reduction.is_done):
+                grads = reduction.reducer(grads, gradient_variables(self, trainable_variables))
             return super().apply(grads, trainable_variables)
 
         def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
-            distribution.variables = trainable_variables
+            reduction.variables = trainable_variables
             return super()._backend_apply_gradients(grads, trainable_variables)
 
         def _clip_gradients(self, grads: Any) -> Any:
-            if distribution.at_update:  # Keras clips what it has accumulated, at the update and only then
-                grads = distribution.exchange(grads, list(distribution.variables))
+            if reduction.is_at_update:  # Keras clips the accumulated gradients, only at the update
+                grads = reduction.reducer(grads, list(reduction.variables))
             return super()._clip_gradients(grads)
 
     Distributed.__name__, Distributed.__qualname__ = base.__name__, base.__qualname__
@@ -172,6 +175,6 @@ def _distributed_class(base: type, distribution: Distribution) -> type:
     return Distributed
 
 
-def variables_of(optimizer: Any, given: Any) -> list[Any]:
-    """The variables that gradients belong to: those given or those that the optimizer was built with."""
-    return list(optimizer._trainable_variables if given is None else given)
+def gradient_variables(optimizer: Any, variables: Any) -> list[Any]:
+    """The variables of the gradients: `variables`, or those with which the optimizer was built."""
+    return list(optimizer._trainable_variables if variables is None else variables)

@@ -1,4 +1,4 @@
-"""Loading a saved model to train on."""
+"""Loads saved models for further training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,17 +16,17 @@ def load_model(
     compression: Any = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
-    """A saved model whose optimizer, with the slots that the file has, is a distributed one.
+    """A saved model with a distributed optimizer that has the slots in the file.
 
-    `custom_optimizers` are the classes of optimizers that Keras does not know. Raises ValueError for a file without
-    an optimizer and for `legacy_opts`: Keras 3 has no such optimizers.
+    `custom_optimizers` are optimizer classes that are not part of Keras. Raises ValueError for a file without an
+    optimizer and for `legacy_opts`, because Keras 3 has no legacy optimizers.
     """
     if legacy_opts:
         raise ValueError("legacy_opts=True needs Keras 2; Keras 3 has no legacy optimizers")
-    known = {kind.__name__: kind for kind in custom_optimizers or ()}
-    model = keras.saving.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
+    optimizers = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
+    model = keras.saving.load_model(filepath, custom_objects={**optimizers, **(custom_objects or {})})
     if getattr(model, "optimizer", None) is None:
         raise ValueError(f"{filepath} was saved without an optimizer: load it with Keras and compile it")
     DistributedOptimizer(model.optimizer, compression=compression)
-    model.jit_compile = False  # XLA, which the file may ask for, cannot compile the exchange
+    model.jit_compile = False  # the file may enable XLA, which cannot compile the allreduce
     return model

@@ -1,4 +1,4 @@
-"""Gradient tapes whose gradients are averaged over all ranks, for custom training loops."""
+"""Gradient tapes that average gradients over all ranks, for custom training loops."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import horovod.tensorflow as horovod
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.compression import Compression
-from horovodjob_trainer.hvd.exchange import Exchange, exchange_of, key_of
+from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, build_gradient_reducer, variable_key
 from horovodjob_trainer.hvd.optimizer import local_variables
 
 
-def DistributedGradientTape(  # the name that scripts know
+def DistributedGradientTape(  # the name in Horovod
     gradtape: Any,
     device_dense: str = "",
     device_sparse: str = "",
@@ -23,15 +23,15 @@ def DistributedGradientTape(  # the name that scripts know
     process_set: Any = horovod.global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The same tape, whose `gradient` gives the gradients reduced over all ranks; before or after recording.
+    """The same tape, whose `gradient` reduces the gradients over all ranks. Wrap it before or after recording.
 
-    Apply them with an optimizer that is not distributed. Sources are Keras or TensorFlow variables.
+    Apply the gradients with an optimizer that is not distributed. Sources are Keras or TensorFlow variables.
     """
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"DistributedGradientTape needs a tf.GradientTape, not {type(gradtape).__name__}")
-    if hasattr(gradtape, "_exchange"):
-        raise ValueError("this tape is distributed already; its gradients would be averaged twice")
-    gradtape._exchange = exchange_of(
+    if hasattr(gradtape, "_gradient_reducer"):
+        raise ValueError("this tape is already distributed; its gradients would be averaged twice")
+    gradtape._gradient_reducer = build_gradient_reducer(
         "DistributedGradientTape",
         device_dense=device_dense,
         device_sparse=device_sparse,
@@ -49,23 +49,23 @@ def DistributedGradientTape(  # the name that scripts know
 
 
 def PartialDistributedGradientTape(gradtape: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
-    """A DistributedGradientTape that leaves the gradients of some layers to each rank."""
+    """A DistributedGradientTape that does not reduce the gradients of local layers."""
     tape = DistributedGradientTape(gradtape, *args, **kwargs)
-    tape._exchange.local.update(local_variables(local_layers))
+    tape._gradient_reducer.local.update(local_variables(local_layers))
     return tape
 
 
 def _distributed_class(base: type) -> type:
     class Distributed(base):  # type: ignore[misc]
-        _exchange: Exchange
+        _gradient_reducer: GradientReducer
 
         def register_local_source(self, source: Any) -> None:
-            """Leaves the gradient of a variable to each rank."""
-            self._exchange.local.add(key_of(source))
+            """Exclude the gradient of a variable from the reduction."""
+            self._gradient_reducer.local.add(variable_key(source))
 
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             gradients = super().gradient(target, sources, *args, **kwargs)
-            reduced = self._exchange(_leaves(gradients), _leaves(sources))
+            reduced = self._gradient_reducer(_leaves(gradients), _leaves(sources))
             return tf.nest.pack_sequence_as(gradients, reduced)
 
     Distributed.__name__, Distributed.__qualname__ = base.__name__, base.__qualname__

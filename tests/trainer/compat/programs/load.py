@@ -1,4 +1,4 @@
-"""Loads models in the Keras that is named, without Horovod: load.py keras|tf_keras FILE ..."""
+"""Loads models with one version of Keras, without Horovod: load.py keras|tf_keras FILE ..."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Runs another script as it is, then prints what this rank's model has become: observe.py SCRIPT [ARGUMENT ...]."""
+"""Runs a script unchanged, then prints a digest of the model of this rank: observe.py SCRIPT [ARGUMENT ...]."""
 
 import hashlib
 import runpy

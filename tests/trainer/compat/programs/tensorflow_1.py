@@ -1,4 +1,4 @@
-"""What scripts of 2018 do besides the tutorial: what is carried works, and what is not is named."""
+"""Features in scripts of 2018 that the tutorial does not use: supported ones work, others raise an error."""
 
 import sys
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import tensorflow as tf
 from keras import backend as K
 
 
-def refused(action: Callable[[], object]) -> None:
+def print_error(action: Callable[[], object]) -> None:
     try:
         action()
     except Exception as error:
-        print("REFUSED", type(error).__name__, error)
+        print("REJECTED", type(error).__name__, error)
 
 
 config = tf.ConfigProto(gpu_options=tf.GPUOptions(per_process_gpu_memory_fraction=0.5, visible_device_list="0"))
@@ -20,12 +20,12 @@ config.inter_op_parallelism_threads = 3
 one = tf.config.threading.get_intra_op_parallelism_threads()
 K.set_session(tf.Session(config=config))
 print("THREADS", one, tf.config.threading.get_inter_op_parallelism_threads())
-refused(lambda: tf.Session().run(None))
-refused(lambda: tf.Session().__enter__())
-refused(lambda: tf.placeholder(tf.float32))
-refused(lambda: K.get_session())
-refused(lambda: __import__("keras.layers.core"))
-refused(lambda: tf.no_such_name)
+print_error(lambda: tf.Session().run(None))
+print_error(lambda: tf.Session().__enter__())
+print_error(lambda: tf.placeholder(tf.float32))
+print_error(lambda: K.get_session())
+print_error(lambda: __import__("keras.layers.core"))
+print_error(lambda: tf.no_such_name)
 print("HAS", hasattr(tf, "placeholder"), hasattr(tf, "Variable"))
 
 for module in (keras, tf.keras):

@@ -1,4 +1,4 @@
-"""A correct script: the callbacks are used, only not in the first training. Its folder and files are another matter."""
+"""A correct script: its second training uses the callbacks. It creates a directory and files on every rank."""
 
 import os
 import sys
@@ -17,6 +17,6 @@ model.fit(x, y, initial_epoch=5, epochs=6, verbose=0, callbacks=callbacks)
 
 folder = os.path.join(sys.argv[1], "made", "by", "all")
 os.makedirs(folder)
-hvd.allreduce(np.zeros(1))  # from here on the folder is there for everyone
+hvd.allreduce(np.zeros(1))  # waits until the folder exists for all ranks
 model.save_weights(os.path.join(folder, "weights"))
 keras.models.save_model(model, os.path.join(folder, "model.h5"))

@@ -1,8 +1,8 @@
-"""Trains while ranks come and go, until a file `finish` appears: `elastic_steps.py DIRECTORY`.
+"""Trains while ranks join and fail, until a file `finish` exists: `elastic_steps.py DIRECTORY`.
 
-Once a file `kill` is there, rank 1 kills itself with two steps done since the last commit.
+When a file `kill` exists, rank 1 kills itself two steps after the last commit.
 
-Each rank appends `position size pid` to a file of its own; at the end rank 0 trains alone what all have trained.
+Each rank appends `position size rank pid` to a separate file. At the end, rank 0 repeats the whole training alone.
 """
 
 import json
@@ -61,7 +61,7 @@ def train(state: Any) -> None:
 
 
 class Fails(keras.callbacks.Callback):  # type: ignore[misc]
-    """Counts batches and fails once as a collective operation does, in the second epoch."""
+    """Counts batches and raises the error of a collective operation once, in the second epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Fails(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def fit_with_callbacks() -> dict[str, Any]:
-    """Three epochs of eight batches with a commit every four: a failure leads back to a commit and to no other end."""
+    """Three epochs of eight batches with a commit every four: after a failure, training resumes from a commit."""
     model = small_model()
     hvd.DistributedOptimizer(model.optimizer)
     state = hvd.elastic.KerasState(model, batch=0, epoch=0)

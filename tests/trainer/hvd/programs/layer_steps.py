@@ -1,6 +1,6 @@
 """Uses the callbacks, the tapes and `load_model` in two ranks: `layer_steps.py DIRECTORY`.
 
-Each rank writes what it ended with to `found-RANK.npz`, rank 0 the errors of wrong uses to `errors.json`.
+Each rank writes its results to `found-RANK.npz`, rank 0 the errors of invalid uses to `errors.json`.
 """
 
 import json
@@ -22,8 +22,8 @@ DIRECTORY = Path(sys.argv[1])
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-class Witness(keras.callbacks.Callback):  # type: ignore[misc]
-    """Remembers what an epoch reported, and the learning rate and velocity before and after each step."""
+class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
+    """Records the metrics of each epoch, and the learning rate and the velocity before and after each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def data(seed: int, rows: int = 64) -> tuple[Any, Any]:
 
 
 def with_callbacks(found: dict[str, Any]) -> None:
-    """Ranks that start apart and see different data, with dropout."""
+    """Ranks with different initial weights and data, and with dropout."""
     keras.utils.set_random_seed(100 + hvd.rank())
     model = new_model(dropout=0.3)
     found["start"] = flat(model.weights)
@@ -71,7 +71,7 @@ def with_callbacks(found: dict[str, Any]) -> None:
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.02, momentum=0.9)), LOSS, metrics=["accuracy"])
     broadcast.on_train_begin()
     found["local"] = np.asarray(local)
-    own, averaged = Witness(), Witness()
+    own, averaged = Recorder(), Recorder()
     callbacks = [
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         own,
@@ -92,7 +92,7 @@ def with_callbacks(found: dict[str, Any]) -> None:
 
 
 def loaded(found: dict[str, Any]) -> None:
-    """The saved model, trained on."""
+    """Continues the training of the saved model."""
     model = hvd.load_model(DIRECTORY / "model.keras", compression=hvd.Compression.fp16)
     found["loaded slots"] = flat(model.optimizer.variables)
     model.fit(*data(hvd.rank()), batch_size=8, verbose=0)
@@ -100,7 +100,7 @@ def loaded(found: dict[str, Any]) -> None:
 
 
 def loop(wrap: Callable[[Any], Any], rows: slice) -> Any:
-    """A loop of one's own, with the tape wrapped after or before it records, and sources in a dictionary."""
+    """A custom training loop, with the tape wrapped before or after it records, and sources in a dictionary."""
     keras.utils.set_random_seed(5)
     model, optimizer = new_model(), keras.optimizers.Adam(0.02)
 
@@ -121,7 +121,7 @@ def loop(wrap: Callable[[Any], Any], rows: slice) -> Any:
 
 
 def partial(rows: slice) -> tuple[Any, Any]:
-    """The weights of a layer whose gradients stay on their rank, and of the other."""
+    """The weights of a local layer and of a shared layer."""
     keras.utils.set_random_seed(5)
     model = new_model()
     optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), local_layers=model.layers[0])
@@ -132,7 +132,7 @@ def partial(rows: slice) -> tuple[Any, Any]:
 
 
 def errors() -> dict[str, str]:
-    """What wrong uses say."""
+    """The error messages of invalid uses."""
     sgd, distributed = keras.optimizers.SGD, hvd.DistributedOptimizer
     twice = distributed(sgd())
     built = sgd()
@@ -169,16 +169,16 @@ def errors() -> dict[str, str]:
         "uncompiled state": lambda: state(plain),
         "tensorflow state": lambda: hvd.elastic.TensorFlowState(),
     }
-    said = {}
+    messages = {}
     for name, use in uses.items():
         try:
             use()
         except Exception as error:
-            said[name] = f"{type(error).__name__}: {error}"
-    return said
+            messages[name] = f"{type(error).__name__}: {error}"
+    return messages
 
 
-def chosen_by_auto(optimizer: Any) -> bool:
+def is_xla_automatic(optimizer: Any) -> bool:
     """Whether jit_compile="auto" means XLA for this optimizer on a machine with a GPU."""
     listed = tf.config.list_physical_devices
     tf.config.list_physical_devices = lambda *kind: [tf.config.PhysicalDevice("gpu", "GPU")]
@@ -200,7 +200,7 @@ def main() -> None:
     found["tape"], found["tape alone"] = loop(hvd.DistributedGradientTape, share), loop(lambda tape: tape, slice(12))
     found["local layer"], found["shared layer"] = partial(share)
     sgd = keras.optimizers.SGD
-    found["auto"] = np.array([chosen_by_auto(sgd()), chosen_by_auto(hvd.DistributedOptimizer(sgd()))])
+    found["auto"] = np.array([is_xla_automatic(sgd()), is_xla_automatic(hvd.DistributedOptimizer(sgd()))])
     np.savez(DIRECTORY / f"found-{rank}.npz", **found)
     if rank == 0:
         (DIRECTORY / "errors.json").write_text(json.dumps(errors()))

@@ -1,7 +1,7 @@
-"""Trains a few steps in every way that gradients can be applied: `optimizer_steps.py DIRECTORY`.
+"""Trains a few steps with every method to apply gradients: `optimizer_steps.py DIRECTORY`.
 
-Each rank trains on its share and alone, with a plain optimizer, on the whole batches. It writes, for each way, a
-digest of its weights and how far they are from those of the lone process, as a share of the way they have moved.
+Each rank trains on its part of the batches and, in a single process with a plain optimizer, on the whole batches. For
+each method, it writes a digest of its weights and their difference from the single process, relative to the change.
 """
 
 import hashlib
@@ -42,18 +42,18 @@ def two_types_model() -> Any:
 
 @dataclass(frozen=True)
 class Way:
-    """An optimizer, what DistributedOptimizer is given with it, and the model."""
+    """An optimizer, the arguments of DistributedOptimizer, and the model."""
 
     optimizer: Callable[[], Any]
-    given: Callable[[Any], dict[str, Any]] = field(default=lambda model: {})
+    arguments: Callable[[Any], dict[str, Any]] = field(default=lambda model: {})
     model: Callable[[], Any] = dense_model
     policy: str = "float32"
     alone: Callable[[], Any] | None = None
-    """The optimizer of the lone process if it is another."""
+    """The optimizer of the single process, if it is a different one."""
     overflow: bool = False
-    """Whether one rank's gradients overflow in one step."""
+    """Whether the gradients of one rank overflow in one step."""
     ranks: int | None = None
-    """How many ranks train together if not all do."""
+    """Number of ranks that train together, if not all do."""
 
 
 def excluding(names: list[str]) -> Any:
@@ -83,7 +83,7 @@ def two_optimizers() -> Any:
 
 
 def settings() -> dict[str, Way]:
-    """What optimizers and DistributedOptimizer can be told."""
+    """The settings of optimizers and of DistributedOptimizer."""
     sgd, adam = optimizers.SGD, optimizers.Adam
     bf16, fp16 = hvd.Compression.bf16, hvd.Compression.fp16
     decay = optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
@@ -149,20 +149,20 @@ def flat(variables: list[Any]) -> Any:
 
 
 def trained(way: Way, rows: slice, distributed: bool) -> tuple[Any, Any, Any]:
-    """The weights before and after training on these rows of each batch, and the optimizer's variables."""
+    """The weights before and after training on these rows of each batch, and the variables of the optimizer."""
     keras.utils.set_random_seed(11)
     keras.config.set_dtype_policy(way.policy)
     model = way.model()
     optimizer = way.optimizer() if distributed or way.alone is None else way.alone()
     if distributed:
-        optimizer = hvd.DistributedOptimizer(optimizer, **way.given(model))
+        optimizer = hvd.DistributedOptimizer(optimizer, **way.arguments(model))
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
+    model.optimizer.build(model.trainable_variables)  # otherwise the first step is traced twice
     before = flat(model.weights)
     for step in range(STEPS):
         features, labels = batch(step, way.model is word_model)
         if way.overflow and step == 1:
-            features[0] = 60000.0  # the first rank's alone
+            features[0] = 60000.0  # only on the first rank
         model.train_on_batch(features[rows], labels[rows])
     keras.config.set_dtype_policy("float32")
     return before, flat(model.weights), flat(model.optimizer.variables)
@@ -186,7 +186,7 @@ def main() -> None:
         before, weights, slots = ended[name]
         digests = [hashlib.sha256(values.tobytes()).hexdigest() for values in (weights, slots)]
         found[name] = {"ranks": together, "weights": digests[0], "slots": digests[1]}
-        if rank == number % together:  # the ranks share the work of the lone process
+        if rank == number % together:  # the ranks divide the trainings of the single process
             _, alone, _ = trained(way, slice(ROWS * together // size), distributed=False)
             moved = float(np.linalg.norm(alone - before))
             found[name] |= {"moved": moved, "difference": float(np.linalg.norm(weights - alone)) / moved}

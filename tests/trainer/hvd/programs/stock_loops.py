@@ -1,4 +1,4 @@
-"""Scripts as they were written for Horovod's TensorFlow layers and Keras 2: `stock_loops.py DIRECTORY`."""
+"""Scripts for the TensorFlow layers of Horovod and Keras 2: `stock_loops.py DIRECTORY`."""
 
 import os
 import sys
@@ -53,7 +53,7 @@ loaded = khvd.load_model(f"{sys.argv[1]}/model.keras")
 loaded.fit(features, labels, batch_size=8, epochs=1, verbose=0)
 save("loaded", loaded)
 
-# a loop of one's own
+# a custom training loop
 model, opt = new_model(), keras.optimizers.SGD(0.01, momentum=0.9)
 
 

@@ -1,4 +1,4 @@
-"""A script as it was written for Horovod's own Keras layer and Keras 2: `stock_silent.py DIRECTORY`."""
+"""A script for the Keras layer of Horovod and Keras 2: `stock_silent.py DIRECTORY`."""
 
 import os
 import sys

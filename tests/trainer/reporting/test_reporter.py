@@ -1,0 +1,107 @@
+"""Progress reports in files, in the log and to the operator."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
+from trainer.operator_server import OperatorServer
+
+
+def training_position(examples: int = 320) -> TrainingPosition:
+    return TrainingPosition(
+        epoch=2,
+        epochs=4,
+        step=examples // 64,
+        steps_per_epoch=10,
+        examples=examples,
+        total_examples=2560,
+        global_step=5,
+    )
+
+
+def build_reporter(log_lines: list[str], directory: Path, **changes: Any) -> Reporter:
+    settings = {
+        "tensorboard": None,
+        "attempt": 2,
+        "ranks": 2,
+        "interval_seconds": 5.0,
+        "progress_client": None,
+        "log": log_lines.append,
+    }
+    return Reporter(directory=directory, **{**settings, **changes})
+
+
+def test_a_record_has_the_values_for_a_plot(log_lines: list[str], tmp_path: Path) -> None:
+    reporter = build_reporter(log_lines, tmp_path / "logs")
+    reporter.begin(0)
+    reporter.report(training_position(), {"loss": 1.5, "accuracy": 0.5}, 1e-3)
+    reporter.close(done=True)
+    (line,) = (tmp_path / "logs" / "progress.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert {key: record[key] for key in ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "loss")} == {
+        "attempt": 2, "epoch": 2, "epochs": 4, "step": 5, "stepsPerEpoch": 10, "loss": 1.5,
+    }  # fmt: skip
+    assert (record["progress"], record["learningRate"]) == (0.125, 1e-3)
+    assert record["samplesPerSecond"] == pytest.approx(2 * record["samplesPerSecondPerRank"], rel=1e-3)
+    assert record["eta"] >= record["time"]
+    assert log_lines[0].startswith("Epoch 2/4 5/10 loss 1.5000 accuracy 0.5000 ")
+
+
+def test_a_second_attempt_appends_to_the_same_file(log_lines: list[str], tmp_path: Path) -> None:
+    for _ in range(2):
+        reporter = build_reporter(log_lines, tmp_path)
+        reporter.report(training_position(), {"loss": 1.0}, 1e-3)
+        reporter.close(done=False)
+    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
+
+
+def test_nan_becomes_null_in_the_file_and_is_not_in_the_status(
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+) -> None:
+    reporter = build_reporter(
+        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
+    )
+    reporter.report(training_position(), {"loss": math.nan, "accuracy": 0.1}, 1e-3)
+    assert operator.wait_for_reports(1)[0][1]["metrics"] == {"accuracy": 0.1}
+    reporter.close(done=False)
+    text = (tmp_path / "progress.jsonl").read_text()
+    assert "NaN" not in text
+    assert json.loads(text)["loss"] is None
+
+
+def test_the_end_is_reported_with_progress_1(
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+) -> None:
+    reporter = build_reporter(
+        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
+    )
+    reporter.report(training_position(), {"loss": 1.0}, 1e-3)
+    reporter.close(done=True)
+    assert [report["progress"] for _, report in operator.wait_for_reports(1)][-1] == 1.0
+
+
+def test_files_that_cannot_be_written_are_logged_once_and_do_not_end_the_run(
+    log_lines: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    reporter = build_reporter(log_lines, tmp_path / "file", tensorboard=tmp_path / "file" / "tensorboard")
+    for _ in range(3):
+        reporter.report(training_position(), {"loss": 1.0}, 1e-3)
+    reporter.close(done=True)
+    assert len([line for line in log_lines if "continues without" in line and "progress.jsonl" in line]) == 1
+    assert len([line for line in log_lines if "continues without TensorBoard" in line]) == 1
+
+
+def test_a_full_disk_is_logged_once(log_lines: list[str], tmp_path: Path) -> None:
+    reporter: Any = build_reporter(log_lines, tmp_path)
+    reporter.lines.file.close()
+    reporter.lines.file = open("/dev/full", "a", buffering=1)  # noqa: SIM115
+    for _ in range(3):
+        reporter.report(training_position(), {"loss": 1.0}, 1e-3)
+    reporter.close(done=True)
+    assert len([line for line in log_lines if "No space left" in line]) == 1

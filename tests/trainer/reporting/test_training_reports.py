@@ -1,0 +1,93 @@
+"""Progress reports of the program, and of a script with the callback, with two ranks."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.operator_server import OperatorServer
+
+OWN_SCRIPT = """
+import keras, numpy as np
+import horovodjob_trainer.hvd as hvd
+from horovodjob_trainer.callbacks import ProgressCallback
+
+hvd.init()
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+model.fit(np.ones((64, 4)), np.ones(64), batch_size=8, epochs=3, verbose=0, callbacks=[ProgressCallback(batch_size=8)])
+"""
+
+
+def test_a_script_with_the_callback_reports_as_the_program_does(
+    run: Callable[..., Any], preloaded_python: list[str], operator: OperatorServer, token: Path, tmp_path: Path
+) -> None:
+    variables = {
+        "HOROVODJOB_PROGRESS_URL": operator.url,
+        "HOROVODJOB_PROGRESS_TOKEN_FILE": str(token),
+        "AZ_BATCHAI_STDOUTERR_DIR": str(tmp_path),
+    }
+    ended = run(2, [*preloaded_python, "-c", OWN_SCRIPT], variables)
+    assert ended.code == 0, ended.stderr
+    last = operator.reports[-1][1]
+    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 3, 3, 8, 8)
+    assert [line.split()[1] for line in ended.stdout.splitlines() if " 8/8 " in line] == ["1/3", "2/3", "3/3"]
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert records[-1]["progress"] == 1.0
+
+
+@pytest.fixture(scope="module")
+def operator_of_run() -> Iterator[OperatorServer]:
+    server = OperatorServer()
+    yield server
+    server.server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def reporting_run(
+    run: Callable[..., Any],
+    trainer: Callable[..., list[str]],
+    operator_of_run: OperatorServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Any, Path]:
+    """Two ranks, of which rank 0 reports its progress to an operator."""
+    directory = tmp_path_factory.mktemp("reporting")
+    (directory / "token").write_text("secret-token")
+    flags = ("--dataset", "digits", "--dir", directory, "--epochs", 2, "--batch-size", 64, "--log-seconds", 0.2)
+    variables = {
+        "HOROVODJOB_PROGRESS_URL": operator_of_run.url,
+        "HOROVODJOB_PROGRESS_TOKEN_FILE": str(directory / "token"),
+        "AZ_BATCHAI_STDOUTERR_DIR": str(directory / "logs"),
+    }
+    return run(2, trainer(*flags), variables), directory
+
+
+def test_a_run_reports_to_the_operator_until_its_end(
+    reporting_run: tuple[Any, Path], operator_of_run: OperatorServer
+) -> None:
+    ended, _ = reporting_run
+    assert ended.code == 0, ended.stderr
+    last = operator_of_run.reports[-1][1]
+    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 2, 2, 23, 23)
+    assert set(last) == {
+        "attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta", "metrics",
+    }  # fmt: skip
+    assert last["metrics"].keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert all(authorization == "Bearer secret-token" for authorization, _ in operator_of_run.reports)
+    assert "secret-token" not in ended.stdout + ended.stderr
+
+
+def test_a_run_writes_lines_and_events_beside_the_logs_of_the_job(reporting_run: tuple[Any, Path]) -> None:
+    import tensorflow as tf
+
+    logs = reporting_run[1] / "logs"
+    records = [json.loads(line) for line in (logs / "progress.jsonl").read_text().splitlines()]
+    assert [record["progress"] for record in records] == sorted(record["progress"] for record in records)
+    assert records[-1]["metrics"].keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    tags = set()
+    for path in (logs / "tensorboard").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert {"loss", "val_accuracy", "learning_rate", "images_per_second"} <= tags

@@ -1,0 +1,47 @@
+"""The learning rate over the epochs."""
+
+from typing import Any
+
+import pytest
+
+from horovodjob_trainer.cli.configuration import load_configuration
+from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
+
+STEPS = 10
+
+
+def schedule(*flags: str, epochs: int = 100, base: float = 0.1) -> LearningRateSchedule:
+    configuration = load_configuration([*flags, "--epochs", str(epochs)], world_size=1, environment={})
+    return LearningRateSchedule.from_configuration(configuration, base=base, epochs=epochs, steps_per_epoch=STEPS)
+
+
+@pytest.mark.parametrize(("size", "rate"), [(1, 0.1), (4, 0.4)])
+def test_the_rate_is_proportional_to_the_ranks(size: int, rate: float) -> None:
+    assert schedule("--schedule", "constant").rate(3.7, size) == pytest.approx(rate)
+    assert schedule("--schedule", "constant", "--no-scale-learning-rate").rate(3.7, size) == pytest.approx(0.1)
+
+
+def test_the_decay_of_the_tutorial_is_per_step() -> None:
+    assert schedule("--decay", "0.01").rate(5.0, 1) == pytest.approx(0.1 / (1 + 0.01 * 5 * STEPS))
+
+
+def test_a_warm_up_begins_with_the_rate_of_one_rank_and_ends_with_that_of_the_job() -> None:
+    warmup = schedule("--schedule", "constant", "--warmup-epochs", "5")
+    rates = [warmup.rate(step / STEPS, 8) for step in range(60)]
+    assert rates[0] == pytest.approx(0.1 * (1 + 7 / 50))
+    assert rates[49] == pytest.approx(0.8)
+    assert rates[:50] == sorted(rates[:50])
+    assert rates[50:] == pytest.approx([0.8] * 10)
+    assert {schedule("--schedule", "constant", "--warmup-epochs", "5").rate(e / 10, 1) for e in range(60)} == {0.1}
+
+
+def test_the_step_schedule_multiplies_the_rate_at_its_epochs() -> None:
+    steps = schedule("--schedule", "step", "--lr-steps", "30,60,80")
+    rates = [steps.rate(epoch, 1) for epoch in (0, 29.9, 30, 59.9, 60, 80, 99)]
+    assert rates == [pytest.approx(x) for x in (0.1, 0.1, 0.01, 0.01, 1e-3, 1e-4, 1e-4)]
+
+
+@pytest.mark.parametrize(("epoch", "share"), [(10, 1.0), (55, 0.5), (100, 0.0), (120, 0.0)])
+def test_a_cosine_decreases_to_0_after_the_warm_up(epoch: Any, share: float) -> None:
+    cosine = schedule("--schedule", "cosine", "--warmup-epochs", "10")
+    assert cosine.rate(epoch, 2) == pytest.approx(0.2 * share, abs=1e-12)

@@ -1,0 +1,187 @@
+"""Checks during a run: invalid losses, ranks that differ or are slow, early stopping, and unusual settings."""
+
+import json
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OWN = """
+import os, time
+import keras
+
+RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0))
+
+
+def small(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+
+
+def diverging(shape, classes):
+    dense = [keras.layers.Dense(8), keras.layers.Dense(8), keras.layers.Dense(classes, "softmax")]
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), *dense])
+
+
+class Sleeping(keras.layers.Layer):
+    def call(self, inputs):
+        import tensorflow as tf
+        def wait(x):
+            time.sleep(0.2)
+            return x
+        outputs = tf.numpy_function(wait, [inputs], tf.float32)
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+
+def slow_on_rank_1(shape, classes):
+    inputs = keras.Input(shape)
+    x = Sleeping()(inputs) if RANK == 1 else inputs
+    return keras.Model(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(x)))
+
+
+class Drifting(keras.Model):
+    '''Changes a weight on rank 1 alone, as a layer that updates its own weights does.'''
+
+    def train_step(self, data):
+        logs = super().train_step(data)
+        if RANK == 1:
+            self.trainable_variables[0].assign_add(1e-6 * keras.ops.ones_like(self.trainable_variables[0]))
+        return logs
+
+
+def drifting(shape, classes):
+    inputs = keras.Input(shape)
+    return Drifting(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(inputs)))
+
+
+def normalised(shape, classes):
+    inputs = keras.Input(shape)
+    x = keras.layers.BatchNormalization()(keras.layers.Flatten()(inputs))
+    x = keras.layers.Dropout(0.3)(x)
+    model = keras.Model(inputs, keras.layers.Dense(classes, "softmax", dtype="float32")(x))
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.fixture(scope="module")
+def user_module(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which `own:...` refers to models of a user."""
+    directory = tmp_path_factory.mktemp("own")
+    (directory / "own.py").write_text(textwrap.dedent(OWN))
+    return {"PYTHONPATH": str(directory)}
+
+
+@pytest.fixture
+def digits(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path, user_module: dict[str, str]
+) -> Any:
+    def ended(ranks: int, *flags: object) -> Any:
+        program = trainer("--dataset", "digits", "--dir", tmp_path, "--threads", 1, *flags)
+        return run(ranks, program, user_module)
+
+    return ended
+
+
+def test_an_invalid_loss_ends_the_run_with_code_3_before_a_checkpoint(digits: Any, tmp_path: Path) -> None:
+    ended = digits(2, "--model", "own:diverging", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 2)
+    assert ended.code == 3
+    (sentence,) = ended.errors
+    assert re.search(r"the loss is not a number since step [0-9]+, first on rank [01] on \S+", sentence)
+    assert "--on-nonfinite continue" in sentence
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_a_run_with_an_invalid_loss_continues_on_request(digits: Any) -> None:
+    flags = ("--model", "own:diverging", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 1)
+    ended = digits(1, *flags, "--on-nonfinite", "continue")
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.count("Training continues although the loss is not a number") == 1
+
+
+def test_different_weights_of_a_rank_end_the_run_with_code_4(digits: Any) -> None:
+    ended = digits(2, "--model", "own:drifting", "--check-sync-every", 5, "--epochs", 2)
+    assert ended.code == 4
+    (sentence,) = ended.errors
+    assert re.search(r"after step 5 the weights of rank 1 on \S+ differ from those of the other ranks", sentence)
+
+
+def test_a_slow_rank_is_logged_once(digits: Any) -> None:
+    ended = digits(2, "--model", "own:slow_on_rank_1", "--epochs", 1)
+    assert ended.code == 0, ended.stderr
+    assert (
+        len(re.findall(r"^All ranks wait for rank 1 on \S+: 0\.[0-9]{3} s a step, ", ended.stdout, re.MULTILINE)) == 1
+    )
+
+
+def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp_path: Path) -> None:
+    ended = digits(
+        2, "--model", "own:normalised", "--precision", "mixed_float16", "--compression", "fp16", "--schedule", "cosine",
+        "--warmup-epochs", 1, "--check-sync-every", 1, "--epochs", 4, "--xla",
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    accuracies = [float(value) for value in re.findall(r"val_accuracy ([0-9.]+)", ended.stdout)]
+    assert len(accuracies) == 4
+    assert accuracies[-1] > 0.6
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    # The model is already compiled: its own rate, times two after the warm-up, which decreases almost to 0.
+    assert max(record["learningRate"] for record in records) == pytest.approx(0.02, rel=0.1)
+    assert records[-1]["learningRate"] < 1e-3
+
+
+def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(digits: Any) -> None:
+    ended = digits(
+        2, "--model", "own:small", "--optimizer", "momentum", "--learning-rate", 1e-9, "--label-smoothing", 0.1,
+        "--accumulate", 3, "--clip-norm", 1, "--compression", "bf16", "--check-sync-every", 1, "--epochs", 50,
+        "--early-stopping", 1, "--monitor", "val_accuracy", "--schedule", "constant",
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout
+    assert len(re.findall(r"^Epoch [0-9]+/50 45/45 ", ended.stdout, re.MULTILINE)) == 2
+
+
+def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any) -> None:
+    ended = digits(1, "--model", "own:small", "--monitor", "val_auc", "--max-steps", 45, "--epochs", 3)
+    assert ended.code == 0, ended.stderr
+    assert "The metric val_auc, which selects the best epoch, does not exist" in ended.stdout
+    assert "val_accuracy" in ended.stdout
+
+
+def test_a_rank_with_different_files_is_rejected_before_training(
+    run: Callable[..., Any], trainer: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    import numpy as np
+
+    for rank in (0, 1):
+        examples, labels = np.zeros((40 + rank, 3), np.float32), np.zeros(40 + rank, np.int64)
+        np.savez(tmp_path / f"data-{rank}.npz", x=examples, y=labels)
+    command = " ".join(f"'{word}'" for word in trainer("--dir", tmp_path / "out", "--dataset", "npz", "--data"))
+    ended = run(2, ["sh", "-c", f"exec {command} '{tmp_path}/data-'$OMPI_COMM_WORLD_RANK'.npz'"])
+    assert ended.code == 1
+    (sentence,) = ended.errors
+    assert re.search(r"rank 1 on \S+ has different data than rank 0", sentence)
+
+
+def test_the_velocity_factor_scales_momentum() -> None:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from horovodjob_trainer import hvd
+    from horovodjob_trainer.run.step import build_step_function
+
+    hvd.init()
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5, momentum=0.9)), "mse", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    for weight in model.weights:
+        weight.assign(np.zeros(weight.shape))
+    for velocity in model.optimizer.momentums:
+        velocity.assign(np.full(velocity.shape, 3.0))
+    step = build_step_function(model, tf.Variable(0.1))
+    zeros = tf.data.Dataset.from_tensors((tf.zeros((4, 2)), tf.zeros((4, 1)))).repeat()
+    step(iter(zeros))  # without a gradient, only the factor and the momentum change the velocity
+    assert all(np.allclose(velocity, 0.9 * 0.1 * 3.0) for velocity in model.optimizer.momentums)

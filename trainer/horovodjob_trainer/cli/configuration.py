@@ -1,0 +1,164 @@
+"""The configuration of a training run, with all settings parsed and checked against each other."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from horovodjob_trainer import models
+from horovodjob_trainer.cli import parsing
+from horovodjob_trainer.cli.arguments import build_parser
+from horovodjob_trainer.cli.setting_sources import (
+    SettingText,
+    default_texts,
+    environment_texts,
+    file_texts,
+    flag_texts,
+    parse_setting,
+)
+from horovodjob_trainer.cli.settings import PREFIX, SETTINGS, dataset_defaults
+from horovodjob_trainer.data import Request, request_error
+from horovodjob_trainer.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The valid settings of a run. Learning rate and batch size are those of one rank."""
+
+    dataset: str
+    data: Path | None
+    archive: Path | None
+    archive_url: str | None
+    archive_sha256: str | None
+    data_dir: Path
+    image_size: int
+    validation_share: float
+    cache: str
+    augment: bool
+    flip: bool
+    model: str
+    precision: str
+    dir: Path
+    model_name: str
+    epochs: int
+    max_steps: int | None
+    batch_size: int
+    accumulate: int
+    optimizer: str
+    learning_rate: float
+    scale_learning_rate: bool
+    schedule: str
+    warmup_epochs: float
+    decay: float
+    lr_steps: tuple[float, ...]
+    lr_factor: float
+    clip_norm: float | None
+    label_smoothing: float
+    compression: str
+    xla: bool
+    early_stopping: int | None
+    monitor: str
+    checkpoint_steps: int | None
+    keep_checkpoints: int
+    resume: str
+    commit_steps: int
+    seed: int
+    deterministic: bool
+    check_sync_every: int | None
+    on_nonfinite: str
+    threads: int | None
+    log_seconds: float
+    tensorboard: Path | None
+    logs: Path
+
+    def request(self, threads: int) -> Request:
+        """The request for the data set of this run."""
+        return Request(
+            dataset=self.dataset,
+            path=self.data,
+            archive=self.archive,
+            archive_url=self.archive_url,
+            archive_sha256=self.archive_sha256,
+            data_directory=self.data_dir,
+            image_size=self.image_size,
+            validation_share=self.validation_share,
+            cache=self.cache,
+            seed=self.seed,
+            threads=threads,
+        )
+
+
+def load_configuration(
+    arguments: Sequence[str], *, world_size: int, environment: Mapping[str, str] | None = None
+) -> Configuration:
+    """The configuration of a run with `world_size` ranks. Flags override the environment, which overrides --config.
+
+    Raises UsageError with one sentence; `--help` and `--print-config` print and raise SystemExit.
+    """
+    environment = os.environ if environment is None else environment
+    flags = vars(build_parser().parse_args(arguments))
+    texts = default_texts()
+    file = flags.pop("config") or environment.get(f"{PREFIX}CONFIG")
+    if file is not None:
+        texts |= file_texts(file)
+    texts |= environment_texts(environment)
+    prints_configuration = flags.pop("print_config")
+    texts |= flag_texts(flags)
+    values = {SETTINGS[name].field: parse_setting(SETTINGS[name], text) for name, text in texts.items()}
+    configuration = _with_derived_defaults(values, world_size, environment)
+    _check_consistency(configuration, texts)
+    if prints_configuration:
+        print(configuration_file(configuration, texts))
+        raise SystemExit(0)
+    return configuration
+
+
+def configuration_file(configuration: Configuration, texts: Mapping[str, SettingText]) -> str:
+    """The configuration as a file for --config; a comment in each line names the source of the value."""
+    lines = []
+    for name, setting in SETTINGS.items():
+        value = getattr(configuration, setting.field)
+        source = texts[name].source if name in texts else "default"
+        if value is None:
+            lines.append("tensorboard: none" if name == "tensorboard" else f"# {name}: not set")
+            continue
+        plain = value if isinstance(value, bool | int | float) else parsing.command_line_text(value)
+        lines.append(f"{yaml.safe_dump({name: plain}, width=4096).strip()}  # {source}")
+    return "\n".join(lines)
+
+
+def _with_derived_defaults(values: dict[str, Any], world_size: int, environment: Mapping[str, str]) -> Configuration:
+    defaults = dataset_defaults(values["dataset"])
+    values.setdefault("epochs", math.ceil(defaults.epochs / world_size))
+    values.setdefault("learning_rate", defaults.learning_rate)
+    values["flip"] = values["augment"] and values.get("flip", defaults.flip)
+    values.setdefault("logs", Path(environment.get("AZ_BATCHAI_STDOUTERR_DIR") or values["dir"]))
+    values.setdefault("tensorboard", values["logs"] / "tensorboard")
+    complete: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Configuration)}
+    return Configuration(**complete)
+
+
+def _check_consistency(configuration: Configuration, texts: Mapping[str, SettingText]) -> None:
+    schedule = configuration.schedule
+    _check_applies("lr-steps", schedule == "step", "--schedule step", configuration, texts)
+    _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, texts)
+    _check_applies("decay", schedule == "decay", "--schedule decay", configuration, texts)
+    warmup, epochs = configuration.warmup_epochs, configuration.epochs
+    if warmup > epochs:
+        raise UsageError(f"--warmup-epochs {warmup:g} is more than the {epochs} epochs of this run")
+    if error := request_error(configuration.request(threads=1)) or models.model_error(configuration.model):
+        raise UsageError(error)
+
+
+def _check_applies(
+    name: str, applies: bool, condition: str, configuration: Configuration, texts: Mapping[str, SettingText]
+) -> None:
+    setting = SETTINGS[name]
+    value = getattr(configuration, setting.field)
+    is_changed = name in texts and (setting.default is None or value != setting.parse(setting.default))
+    if is_changed and not applies:
+        raise UsageError(f"{texts[name].source} belongs to {condition}")

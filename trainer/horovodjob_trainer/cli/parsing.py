@@ -1,0 +1,114 @@
+"""Parsers of texts from the command line, the environment or a file. They raise ValueError with a message."""
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from horovodjob_trainer.data import ANY_SHA256
+
+BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False,
+                       "0": False}  # fmt: skip
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", text):
+        raise ValueError(f"'{text}' is not a name; a name consists of letters, digits, '_', '-' and '.'")
+    return text
+
+
+def boolean(text: str) -> bool:
+    if text.lower() not in BOOLEANS:
+        raise ValueError(f"'{text}' is neither true nor false")
+    return BOOLEANS[text.lower()]
+
+
+def path(text: str) -> Path:
+    if not text:
+        raise ValueError("the path is empty")
+    return Path(text)
+
+
+def path_or_none(text: str) -> Path | None:
+    return None if text == "none" else path(text)
+
+
+def integer(minimum: int, maximum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not minimum <= int(text) <= maximum:
+            raise ValueError(f"'{text}' is not a whole number from {minimum} to {maximum}")
+        return int(text)
+
+    return parse
+
+
+def number(minimum: float, maximum: float = math.inf, *, exclusive: bool = False) -> Callable[[str], float]:
+    bounds = f"{'above' if exclusive else 'from'} {minimum:g}" + (f" to {maximum:g}" if math.isfinite(maximum) else "")
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or not minimum <= value <= maximum or (exclusive and value == minimum):
+            raise ValueError(f"'{text}' is not a number {bounds}")
+        return value
+
+    return parse
+
+
+def increasing_numbers(text: str) -> tuple[float, ...]:
+    """Numbers above 0 in increasing order, separated by commas."""
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    is_increasing = all(before < after for before, after in zip((0.0, *numbers), numbers, strict=False))
+    if not numbers or not is_increasing or not math.isfinite(numbers[-1]):
+        raise ValueError(f"'{text}' is not a list of increasing numbers such as 30,60,80")
+    return numbers
+
+
+def choice(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"'{text}' is none of {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def choice_or_function(*names: str) -> Callable[[str], str]:
+    """One of the names, or the import string of a function: `package.module:function`."""
+
+    def parse(text: str) -> str:
+        if text not in names and not FUNCTION.fullmatch(text):
+            raise ValueError(f"'{text}' is neither one of {', '.join(names)} nor package.module:function")
+        return text
+
+    return parse
+
+
+def url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s]+/\S*", text):
+        raise ValueError(f"'{text}' is not the http or https URL of a file")
+    return text
+
+
+def sha256(text: str) -> str:
+    if text != ANY_SHA256 and not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise ValueError(f"'{text}' is neither 64 hexadecimal digits nor '{ANY_SHA256}'")
+    return text.lower()
+
+
+def command_line_text(value: Any) -> str:
+    """A value of a YAML file in the form that the command line has."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(command_line_text(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)

@@ -1,0 +1,167 @@
+"""The settings of the trainer: name, parser, help text and default of each."""
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from horovodjob_trainer import data, models
+from horovodjob_trainer.cli import parsing
+from horovodjob_trainer.errors import UsageError
+
+PREFIX = "TRAINER_"
+COUNT = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting. `name` is its flag, its key in a file and, in capitals after TRAINER_, its environment variable."""
+
+    name: str
+    parse: Callable[[str], Any]
+    help: str
+    default: str | None = None
+    metavar: str | None = None
+
+    @property
+    def field(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.field.upper()
+
+    @property
+    def help_with_default(self) -> str:
+        """The help text with the default, escaped for argparse."""
+        default = "" if self.default is None else f" (default: {self.default})"
+        return (self.help + default).replace("%", "%%")
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser that raises UsageError for an invalid command line, so that a single rank prints the error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Defaults for a data set. `epochs` are those of one rank; more ranks need fewer."""
+
+    epochs: int
+    learning_rate: float
+    flip: bool
+
+
+TUTORIAL = Defaults(epochs=100, learning_rate=1e-4, flip=True)
+# A mirrored digit is a different image.
+DIGITS = Defaults(epochs=12, learning_rate=5e-4, flip=False)
+
+
+def dataset_defaults(dataset: str) -> Defaults:
+    """Defaults for the data set with this name."""
+    return DIGITS if dataset == "digits" else TUTORIAL
+
+
+GROUPS: dict[str, tuple[Setting, ...]] = {
+    "data": (
+        Setting("dataset", parsing.choice_or_function(*data.NAMES), "the training data: a data set, a format of "
+                "files below --data, or your own function as package.module:function", "cifar10", "NAME"),
+        Setting("data", parsing.path, "directory or file for --dataset images, tfrecord and npz", metavar="PATH"),
+        Setting("archive", parsing.path, "read cifar10 or cifar100 from this copy of the official archive and "
+                "download nothing", metavar="FILE"),
+        Setting("archive-url", parsing.url, "download the archive from this URL instead of the official one, once per "
+                "node", metavar="URL"),
+        Setting("archive-sha256", parsing.sha256, "required checksum of the archive (default: that of the "
+                "official archive); 'any' disables the check and accepts any --archive of the same layout, with any "
+                "number of images", metavar="HEX"),
+        Setting("data-dir", parsing.path, "directory for downloads",
+                str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "horovodjob"), "DIR"),
+        Setting("image-size", parsing.integer(8, 4096), "height and width of the images of --dataset images and "
+                "tfrecord", "64", "N"),
+        Setting("validation-share", parsing.number(0, 0.9, exclusive=True), "share of the examples that is used for "
+                "testing if the data set has no test part", "0.1", "X"),
+        Setting("cache", parsing.choice(*data.CACHES), "whether to keep decoded images in memory; auto keeps "
+                "them if they fit", "auto", "WHEN"),
+        Setting("augment", parsing.boolean, "shift training images by up to a tenth of their size and mirror half "
+                "of them", "true"),
+        Setting("flip", parsing.boolean, "mirror half of the training images (default: true; false for digits)"),
+    ),
+    "model": (
+        Setting("model", parsing.choice_or_function(*models.MODELS), "the network: that of the tutorial, a ResNet, "
+                "or your own function as package.module:function", "tutorial", "NAME"),
+        Setting("precision", parsing.choice("float32", "mixed_float16", "mixed_bfloat16"), "Keras' dtype policy",
+                "float32", "POLICY"),
+        Setting("dir", parsing.path, "directory for the model and the checkpoints", ".", "DIR"),
+        Setting("model-name", parsing.word, "name of the trained model below saved_models",
+                "keras_cifar10_trained_model", "NAME"),
+    ),
+    "training": (
+        Setting("epochs", parsing.integer(1, COUNT), f"default: {TUTORIAL.epochs} / ranks, for digits "
+                f"{DIGITS.epochs} / ranks", metavar="N"),
+        Setting("max-steps", parsing.integer(1, COUNT), "end after this number of steps, even within an epoch",
+                metavar="N"),
+        Setting("batch-size", parsing.integer(1, COUNT), "examples per step and rank", "32", "N"),
+        Setting("accumulate", parsing.integer(1, 100_000), "number of steps with averaged gradients per update of "
+                "the weights", "1", "N"),
+        Setting("optimizer", parsing.choice("rmsprop", "sgd", "momentum", "adam", "adamw", "lamb"), "momentum is sgd "
+                "with Nesterov momentum 0.9", "rmsprop", "NAME"),
+        Setting("learning-rate", parsing.number(0, exclusive=True), "learning rate of one rank (default: "
+                f"{TUTORIAL.learning_rate:g}, for digits {DIGITS.learning_rate:g})", metavar="X"),
+        Setting("scale-learning-rate", parsing.boolean, "multiply the learning rate by the number of ranks", "true"),
+        Setting("schedule", parsing.choice("decay", "constant", "cosine", "step"), "how the learning rate decreases: "
+                "divided by 1 + DECAY * steps, never, along half a cosine to 0, or at --lr-steps", "decay",
+                "NAME"),
+        Setting("warmup-epochs", parsing.number(0, COUNT), "number of epochs in which the learning rate rises "
+                "from that of one rank to that of the job", "0", "N"),
+        Setting("decay", parsing.number(0), "decay per step for --schedule decay", "1e-6", "X"),
+        Setting("lr-steps", parsing.increasing_numbers, "epochs after which --schedule step multiplies the learning "
+                "rate", "30,60,80", "N,N"),
+        Setting("lr-factor", parsing.number(0, 1, exclusive=True), "factor for --schedule step", "0.1", "X"),
+        Setting("clip-norm", parsing.number(0, exclusive=True), "limit of the global norm of the averaged gradient",
+                metavar="X"),
+        Setting("label-smoothing", parsing.number(0, 0.9), "share of a label that the other classes receive", "0", "X"),
+        Setting("compression", parsing.choice("none", "fp16", "bf16"), "data type of the gradients in the "
+                "allreduce", "none", "NAME"),
+        Setting("xla", parsing.boolean, "let XLA compile the operations between the gradient allreduces", "false"),
+        Setting("early-stopping", parsing.integer(1, COUNT), "stop after this number of epochs without an "
+                "improvement of --monitor",
+                metavar="N"),
+        Setting("monitor", parsing.word, "the metric that selects the best checkpoint", "val_loss", "NAME"),
+    ),
+    "checkpoints": (
+        Setting("checkpoint-steps", parsing.integer(1, COUNT), "write a checkpoint every N steps in addition to that "
+                "of each epoch", metavar="N"),
+        Setting("keep-checkpoints", parsing.integer(1, COUNT), "number of newest checkpoints to keep in addition to "
+                "the best", "10", "N"),
+        Setting("resume", parsing.choice("auto", "never"), "resume the unfinished run in --dir if it has the same "
+                "settings", "auto", "WHEN"),
+        Setting("commit-steps", parsing.integer(1, COUNT), "with elastic Horovod: number of steps between two commits, "
+                "which the loss of a rank can undo",
+                "25", "N"),
+    ),
+    "checks": (
+        Setting("seed", parsing.integer(0, 2**31 - 1), "seed of the initial weights, the order of the examples and the "
+                "augmentation", "1", "N"),
+        Setting("deterministic", parsing.boolean, "use only operations with bitwise reproducible results; slower "
+                "on a GPU", "false"),
+        Setting("check-sync-every", parsing.integer(1, COUNT), "compare the weights of all ranks every N steps and "
+                "report ranks that differ", metavar="N"),
+        Setting("on-nonfinite", parsing.choice("stop", "continue"), "reaction to a loss that is not a number",
+                "stop", "WHAT"),
+    ),
+    "process": (
+        Setting("threads", parsing.integer(1, 4096), "threads of each rank (default: the usable cores divided by the "
+                "number of ranks on the node)", metavar="N"),
+        Setting("log-seconds", parsing.number(0, exclusive=True), "minimum time between two progress lines in an "
+                "epoch", "5", "S"),
+        Setting("logs", parsing.path, "directory of progress.jsonl (default: that of the log files of the job, "
+                "else --dir)", metavar="DIR"),
+        Setting("tensorboard", parsing.path_or_none, "directory of the TensorBoard event files, or none (default: "
+                "tensorboard below --logs)", metavar="DIR"),
+    ),
+}  # fmt: skip
+SETTINGS = {setting.name: setting for group in GROUPS.values() for setting in group}

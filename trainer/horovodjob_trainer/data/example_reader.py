@@ -1,0 +1,88 @@
+"""Reads examples one by one from files in TensorFlow graphs, so that an error names the row of the example."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from horovodjob_trainer.data.arrays import Arrays, allocate_aligned
+from horovodjob_trainer.data.source import Source
+from horovodjob_trainer.errors import DataError
+
+BATCH = 64
+_READ_FAILURE = "no example can be read from row"
+
+
+def read_rows(rows: Any, read: Callable[[Any], tuple[Any, Any]], *, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Images (uint8) and labels of these rows, each read by `read(row)`, with graph operations only.
+
+    If a read fails, the error contains the row: the error of TensorFlow contains neither the file nor the row.
+    """
+    import tensorflow as tf
+
+    each = tf.data.Dataset.from_tensor_slices(rows).map(lambda row: (row, *read(row))).ignore_errors()
+    end = (tf.constant(-1, tf.int64), tf.zeros(shape, tf.uint8), tf.constant(0, tf.int64))
+    examples = each.concatenate(tf.data.Dataset.from_tensors(end)).batch(tf.size(rows, tf.int64) + 1)
+    found, images, labels = examples.get_single_element()
+    count = tf.size(found) - 1
+    first_failed = tf.argmin(tf.cast(found == tf.concat([rows, [-1]], 0)[: count + 1], tf.int32))
+    failed_row = tf.gather(rows, tf.minimum(first_failed, tf.size(rows, tf.int64) - 1))
+    with tf.control_dependencies([tf.debugging.Assert(count == tf.size(rows), [_READ_FAILURE, failed_row])]):
+        return tf.ensure_shape(images[:-1], (None, *shape)), tf.identity(labels[:-1])
+
+
+def map_dataset(data: Any, function: Callable[..., Any], threads: int) -> Any:
+    """A tf.data.Dataset with the result of the function for each element. The function uses graph operations only.
+
+    AutoGraph converts Python's `if` and `for`. For functions without them, the conversion takes longer than tracing.
+    """
+    import tensorflow as tf
+
+    return data.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=threads)
+
+
+def data_error(error: Exception, source: Source) -> DataError | None:
+    """The DataError for an error of TensorFlow if it concerns an example of this source, else None."""
+    match = re.search(rf"{_READ_FAILURE}\D*(\d+)", str(error))
+    if match is None:
+        return None
+    row = int(match[1])
+    return DataError(
+        source.read_error(row) or f"{source.name(row)} could not be read at first, but now it can; check the share"
+    )
+
+
+def load_into_memory(source: Source, *, threads: int) -> Arrays:
+    """The same examples in memory, read on several threads."""
+    import tensorflow as tf
+
+    examples = allocate_aligned((source.samples, *source.shape), np.uint8)
+    labels = allocate_aligned((source.samples,), np.int64)
+    batches = map_dataset(tf.data.Dataset.range(source.samples).batch(BATCH), source.tensors, threads)
+    start = 0
+    try:
+        for images, numbers in batches.prefetch(2):
+            end = start + len(numbers)
+            examples[start:end], labels[start:end] = images, numbers
+            start = end
+    except tf.errors.OpError as error:
+        raise data_error(error, source) or error from error
+    return Arrays(examples, labels, source.classes, source.class_names, source.fingerprint)
+
+
+def decode_image(content: Any, size: int) -> Any:
+    """The central square of the image in the content of a file, scaled to `size` x `size` x 3 bytes."""
+    import tensorflow as tf
+
+    image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    height, width = tf.shape(image)[0], tf.shape(image)[1]
+    side = tf.minimum(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    square = image[top : top + side, left : left + side]
+
+    def scale() -> Any:
+        pixels = tf.image.resize(square, (size, size), antialias=True)
+        return tf.cast(tf.clip_by_value(tf.round(pixels), 0, 255), tf.uint8)
+
+    return tf.ensure_shape(tf.cond(side == size, lambda: square, scale), (size, size, 3))

@@ -1,0 +1,178 @@
+"""Reduction of the gradients of a step over the ranks."""
+
+import itertools
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from horovodjob_trainer.hvd.collectives import UNSCOPED, is_elastic, process_set_size, reduce_tensors
+from horovodjob_trainer.hvd.compression import Compression
+
+Gradients = list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientReducer:
+    """Reduces gradients over the ranks, with the settings of an optimizer or a tape."""
+
+    name: str
+    device_dense: str = ""
+    device_sparse: str = ""
+    compression: Any = Compression.none
+    sparse_as_dense: bool = False
+    gradient_predivide_factor: float = 1.0
+    op: Any = horovod.Average
+    groups: Any = None
+    process_set: Any = horovod.global_process_set
+    scale_local_gradients: bool = True
+    factor: float = 1.0
+    local: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.op not in (horovod.Average, horovod.Sum):
+            raise ValueError("op must be hvd.Average or hvd.Sum; gradients support neither Adasum nor other operations")
+        if self.gradient_predivide_factor != 1.0 and self.op != horovod.Average:
+            raise ValueError("gradient_predivide_factor needs op=hvd.Average")
+        if not (self.groups is None or isinstance(self.groups, list) or _is_positive_integer(self.groups)):
+            raise ValueError(f"groups must be a positive integer or a list of lists of variables, not {self.groups!r}")
+        if is_elastic() and self.process_set is not horovod.global_process_set:
+            raise ValueError("process_set is not supported with elastic: its ranks may leave")
+
+    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Gradients:
+        """The reduced gradients; a None stays None."""
+        result = list(gradients)
+        if len(result) != len(variables):
+            raise ValueError(
+                f"{len(result)} gradients for {len(variables)} variables; the lists must have the same length"
+            )
+        for variable, gradient in zip(variables, result, strict=True):
+            if gradient is not None and getattr(variable, "overwrite_with_gradient", False):
+                raise ValueError(f"{variable.path} contains a scale of float8 training, which cannot be averaged")
+        if not self.is_active():
+            return [_scale_gradient(gradient, self.factor) for gradient in result]
+        check_not_xla()
+        if self.sparse_as_dense:
+            result = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in result]
+        shared_indices = []
+        for index, (variable, gradient) in enumerate(zip(variables, result, strict=True)):
+            if gradient is not None and variable_key(variable) in self.local:
+                result[index] = self._scale_local_gradient(gradient)
+            elif gradient is not None:
+                shared_indices.append(index)
+        name = f"{self.name}_{_digest(result)}"
+        for number, group in enumerate(self._groups(shared_indices, variables)):
+            for index, gradient in self._reduce_group(group, result, f"{name}_{number}"):
+                result[index] = gradient
+        return result
+
+    def is_active(self) -> bool:
+        """Whether there are other ranks, or can be with elastic."""
+        return is_elastic() or (self.process_set.included() and self.process_set.size() > 1)
+
+    def is_true_on_all_ranks(self, condition: Any) -> Any:
+        """Whether a condition, a boolean tensor, is true on all ranks."""
+        if not self.is_active():
+            return condition
+        minimum = horovod.allreduce(
+            tf.cast(condition, tf.int32),
+            op=horovod.Min,
+            name=f"{self.name}_agree",
+            process_set=self.process_set,
+            **UNSCOPED,
+        )
+        return minimum > 0
+
+    def _scale_local_gradient(self, gradient: Any) -> Any:
+        # The shared gradients are those of the mean over the batches of all ranks; local gradients need the same scale.
+        scale = tf.cast(1 / process_set_size(self.process_set), gradient.dtype) if self.scale_local_gradients else 1.0
+        return _scale_gradient(gradient, scale * self.factor)
+
+    def _groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
+        # By default a single group, which Horovod fuses into few messages.
+        if self.groups is None or not indices:
+            return [indices]
+        if isinstance(self.groups, int):
+            count = min(self.groups, len(indices))
+            length, longer = divmod(len(indices), count)
+            ends = [number * length + min(number, longer) for number in range(count + 1)]
+            return [indices[start:end] for start, end in itertools.pairwise(ends)]
+        remaining = {variable_key(variables[index]): index for index in indices}
+        groups = [[remaining.pop(key) for key in map(variable_key, group) if key in remaining] for group in self.groups]
+        return [group for group in [*groups, *([index] for index in remaining.values())] if group]
+
+    def _reduce_group(self, group: list[int], gradients: Gradients, name: str) -> list[tuple[int, Any]]:
+        results: list[tuple[int, Any]] = []
+        by_type: dict[Any, list[int]] = {}
+        for index in group:
+            if isinstance(gradients[index], tf.IndexedSlices):
+                results.append((index, self._reduce_slices(gradients[index], f"{name}_{index}")))
+            else:
+                by_type.setdefault(gradients[index].dtype, []).append(index)
+        scale = {
+            "prescale_factor": 1.0 / self.gradient_predivide_factor,
+            "postscale_factor": self.gradient_predivide_factor * self.factor,
+        }
+        for dtype, indices in by_type.items():  # the tensors of an operation must have the same type
+            with tf.device(self.device_dense):
+                dense = [tf.convert_to_tensor(gradients[index]) for index in indices]
+                means = reduce_tensors(
+                    dense, f"{name}_{dtype.name}", self.op, self.compression, self.process_set, **scale
+                )
+            results += zip(indices, means, strict=True)
+        return results
+
+    def _reduce_slices(self, slices: Any, name: str) -> Any:
+        # The concatenated slices of all ranks are those that one process would have with the whole batch.
+        if self.gradient_predivide_factor != 1.0:
+            raise ValueError("gradient_predivide_factor needs sparse_as_dense=True, because a gradient is sparse")
+        with tf.device(self.device_sparse):
+            values = horovod.allgather(slices.values, name=f"{name}_values", process_set=self.process_set, **UNSCOPED)
+            indices = horovod.allgather(
+                slices.indices, name=f"{name}_indices", process_set=self.process_set, **UNSCOPED
+            )
+            divisor = tf.cast(process_set_size(self.process_set) if self.op == horovod.Average else 1, values.dtype)
+            return tf.IndexedSlices(values * (self.factor / divisor), indices, slices.dense_shape)
+
+
+def build_gradient_reducer(prefix: str, *, num_groups: int = 0, groups: Any = None, **settings: Any) -> GradientReducer:
+    """A reducer whose operation names contain the prefix and HorovodAllreduce, which identifies errors of Horovod."""
+    name = "".join(letter if letter.isalnum() else "_" for letter in prefix)
+    return GradientReducer(name=f"{name}_HorovodAllreduce", groups=groups or num_groups or None, **settings)
+
+
+def variable_key(variable: Any) -> int:
+    """An identity of a variable, the same for a Keras variable and the TensorFlow variable in it."""
+    native = variable.value if isinstance(variable, keras.Variable) else variable
+    return id(native)
+
+
+def check_not_xla() -> None:
+    """Raise RuntimeError in a function that XLA compiles."""
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise RuntimeError(
+            "XLA cannot compile the gradient allreduce of Horovod: call model.compile(..., jit_compile=False)"
+        )
+
+
+def _digest(gradients: Gradients) -> str:
+    # Distinguishes two optimizers of one class, as in a GAN. Names of layers differ between ranks, shapes do not.
+    shapes = [None if each is None else (each.shape.as_list(), each.dtype.name) for each in gradients]
+    return f"{zlib.crc32(repr(shapes).encode()):08x}"
+
+
+def _is_positive_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _scale_gradient(gradient: Any, factor: Any) -> Any:
+    if gradient is None or (isinstance(factor, float) and factor == 1.0):
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor

@@ -1,0 +1,54 @@
+"""Patches of Keras for distributed optimizers. The behavior of other optimizers does not change."""
+
+from typing import Any
+
+import keras
+
+from horovodjob_trainer.hvd.optimizer import gradient_reduction, gradient_variables, is_distributed
+
+LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
+
+
+def patch_keras() -> None:
+    """Patch `apply` and `check_finite` of LossScaleOptimizer and the meaning of jit_compile="auto"."""
+    if getattr(LossScaleOptimizer, "_is_patched_for_horovod", False):
+        return
+    LossScaleOptimizer._is_patched_for_horovod = True
+    _patch_loss_scaling()
+    _patch_automatic_xla()
+
+
+def _patch_loss_scaling() -> None:
+    # With the policy mixed_float16, `Model.compile` wraps a distributed optimizer. All ranks must skip the same steps:
+    # if one rank skipped a step, the others would wait for its gradients.
+    original_apply, original_check_finite = LossScaleOptimizer.apply, LossScaleOptimizer.check_finite
+
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        reduction = gradient_reduction(self)
+        if reduction is None or reduction.is_at_update:
+            return original_apply(self, grads, trainable_variables)
+        # After the reduction, gradients are finite on all ranks or on none, including overflows from compression.
+        reduced = reduction.reducer(list(grads), gradient_variables(self, trainable_variables))
+        with reduction.already_reduced():
+            return original_apply(self, reduced, trainable_variables)
+
+    def check_finite(self: Any, grads: Any) -> Any:
+        finite = original_check_finite(self, grads)
+        reduction = gradient_reduction(self)
+        if reduction is None or not reduction.is_at_update:
+            return finite
+        return reduction.reducer.is_true_on_all_ranks(finite)
+
+    LossScaleOptimizer.apply = apply
+    LossScaleOptimizer.check_finite = check_finite
+
+
+def _patch_automatic_xla() -> None:
+    # On a GPU, "auto" means XLA, which cannot compile the allreduce.
+    trainer = next(kind for kind in keras.Model.__mro__ if "_resolve_auto_jit_compile" in vars(kind))
+    original_resolve = trainer._resolve_auto_jit_compile
+
+    def _resolve_auto_jit_compile(self: Any) -> bool:
+        return not is_distributed(self.optimizer) and original_resolve(self)
+
+    trainer._resolve_auto_jit_compile = _resolve_auto_jit_compile

@@ -1,0 +1,1 @@
+"""Progress reports of rank 0: log lines, progress.jsonl, TensorBoard and the operator."""

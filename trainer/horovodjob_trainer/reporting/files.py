@@ -1,0 +1,81 @@
+"""The files of a progress report: progress.jsonl and the TensorBoard event files. A write error never ends the run."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+
+class JsonLinesFile:
+    """A file with one JSON object per line. A new attempt appends to the file of the previous one."""
+
+    def __init__(self, path: Path, log: Callable[[str], None]) -> None:
+        self.path, self.log, self.file = path, log, None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = path.open("a", encoding="utf-8", buffering=1)
+        except OSError as error:
+            self._disable(error)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append the record; NaN and infinity become null."""
+        if self.file is None:
+            return
+        try:
+            self.file.write(json.dumps(_json_value(record)) + "\n")
+        except OSError as error:
+            self._disable(error)
+
+    def close(self) -> None:
+        if self.file is not None:
+            try:
+                self.file.close()
+            except OSError as error:
+                self._disable(error)
+
+    def _disable(self, error: OSError) -> None:
+        self.file = None
+        self.log(f"Training continues without {self.path}: {error.strerror or error}")
+
+
+class TensorBoardFiles:
+    """The event files of TensorBoard; none if the directory is None."""
+
+    def __init__(self, directory: Path | None, log: Callable[[str], None]) -> None:
+        self.directory, self.log = directory, log
+        self.writer: Any = None
+        if directory is not None:
+            self._call(lambda: setattr(self, "writer", tf.summary.create_file_writer(str(directory))))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Write one scalar for each value."""
+        if self.writer is not None:
+            self._call(lambda: self._write_scalars(step, values))
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self._call(lambda: self.writer.close())
+
+    def _write_scalars(self, step: int, values: Mapping[str, float]) -> None:
+        with tf.device("CPU"), self.writer.as_default():
+            for name, value in values.items():
+                tf.summary.scalar(name, value, step=step)
+        self.writer.flush()
+
+    def _call(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except (tf.errors.OpError, OSError) as error:
+            self.writer = None
+            reason = " ".join(str(error).split())
+            self.log(f"Training continues without TensorBoard files in {self.directory}: {reason[:200]}")
+
+
+def _json_value(value: Any) -> Any:
+    """The value with null in the place of numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _json_value(inner) for name, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,121 @@
+"""Progress reports of rank 0: log lines, progress.jsonl, TensorBoard and the status of the job."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
+from horovodjob_trainer.reporting.progress_client import ProgressClient
+
+LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPosition:
+    """A position in a run: `step` steps into epoch number `epoch`, counted from 1; `examples` are consumed."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps_per_epoch: int
+    examples: int
+    total_examples: int
+    global_step: int
+
+
+class Reporter:
+    """Reports the progress of a run: at most every `interval_seconds` within an epoch, and after each epoch.
+
+    A file that cannot be written results in a log line and never ends the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        tensorboard: Path | None,
+        attempt: int,
+        ranks: int,
+        interval_seconds: float,
+        progress_client: ProgressClient | None,
+        log: Callable[[str], None],
+    ) -> None:
+        self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
+        self.progress_client, self.log = progress_client, log
+        self.lines = JsonLinesFile(directory / "progress.jsonl", log)
+        self.events = TensorBoardFiles(tensorboard, log)
+        self.rate = 0.0
+        self.last_time, self.last_examples = time.monotonic(), -1
+        self.last_record: dict[str, Any] | None = None
+
+    def begin(self, examples: int) -> None:
+        """Start to measure the rate, which excludes compilation and validation."""
+        self.last_time, self.last_examples = time.monotonic(), examples
+
+    def pause(self, examples: int) -> None:
+        """Update the rate before a validation, so that the validation is not part of it."""
+        if examples > self.last_examples >= 0:
+            self.rate = (examples - self.last_examples) / max(time.monotonic() - self.last_time, 1e-9)
+        self.begin(examples)
+
+    def is_due(self) -> bool:
+        """Whether a report within an epoch is due."""
+        return time.monotonic() - self.last_time >= self.interval_seconds
+
+    def report(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> None:
+        """Report the position, the metrics and the rate since the last report or `begin`."""
+        self.pause(position.examples)
+        record = self._record(position, metrics, learning_rate)
+        values = " ".join(f"{name} {metrics[name]:.4f}" for name in LINE_METRICS if name in metrics)
+        self.log(f"Epoch {position.epoch}/{position.epochs} {position.step}/{position.steps_per_epoch} {values} "
+                 f"{self.rate:.0f} images/s")  # fmt: skip
+        self.lines.write(record)
+        self.events.write(
+            position.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
+        )
+        if self.progress_client:
+            self.progress_client.post(_status(record))
+        self.last_record = record
+
+    def close(self, *, done: bool) -> None:
+        """Send the last report and close the files; `done` means that the run is complete."""
+        if self.progress_client:
+            if done and self.last_record:
+                self.progress_client.post(_status(self.last_record | {"progress": 1.0, "eta": None}))
+            self.progress_client.close()
+        self.lines.close()
+        self.events.close()
+
+    def _record(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> dict[str, Any]:
+        now = datetime.now(UTC)
+        remaining = (position.total_examples - position.examples) / self.rate if self.rate else None
+        return {
+            "time": _timestamp(now),
+            "attempt": self.attempt,
+            "epoch": position.epoch,
+            "epochs": position.epochs,
+            "step": position.step,
+            "stepsPerEpoch": position.steps_per_epoch,
+            "progress": round(min(position.examples / max(position.total_examples, 1), 1.0), 6),
+            "loss": metrics.get("loss"),
+            "metrics": dict(metrics),
+            "learningRate": learning_rate,
+            "samplesPerSecond": round(self.rate, 3),
+            "samplesPerSecondPerRank": round(self.rate / self.ranks, 3),
+            "eta": None if remaining is None else _timestamp(now + timedelta(seconds=min(max(remaining, 0), 10**8))),
+        }
+
+
+def _status(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
+    names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
+    metrics = {name: value for name, value in record["metrics"].items() if math.isfinite(value)}
+    return {name: record[name] for name in names} | {"metrics": metrics}
+
+
+def _timestamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,107 @@
+"""Messages between the ranks, about once a second: termination, invalid losses and slow ranks."""
+
+import hashlib
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.launch import hostname
+
+ROUND_SECONDS = 1.0
+MAX_STEPS_PER_ROUND = 1000
+# A rank is slow if its own time per step exceeds that of the other ranks by this factor and by these seconds, in this
+# number of consecutive rounds.
+SLOW_FACTOR, SLOW_SECONDS, SLOW_ROUNDS = 1.5, 0.05, 3
+SLOW_REPORT_INTERVAL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """The result of a round, the same on all ranks. Steps are those of the run."""
+
+    terminate: bool
+    nonfinite_step: int | None
+    nonfinite_ranks: tuple[int, ...]
+
+
+class Coordination:
+    """Rounds of one small allgather each, after steps that are the same on all ranks."""
+
+    def __init__(self, reduction_seconds: Any, log: Callable[[str], None]) -> None:
+        self.reduction_seconds, self.log = reduction_seconds, log
+        self.hostnames = [str(name) for name in hvd.allgather_object(hostname())]
+        self.losses: list[tuple[int, Any]] = []
+        self.interval = self.steps = 1
+        self.slow_rounds = Counter[int]()
+        self.last_slow_report = -math.inf
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """Exclude the time between epochs from the time per step."""
+        self.start, self.steps = time.monotonic(), 0
+        self.reduction_seconds.assign(0.0)
+
+    def record_step(self, number: int, loss: Any) -> bool:
+        """Record the loss of a step without waiting for its value. Returns whether a round is due."""
+        self.steps += 1
+        self.losses.append((number, loss))
+        return self.steps >= self.interval
+
+    def round(self, *, terminate: bool) -> RoundResult:
+        """Exchange messages with all ranks. Every rank must call it after the same step."""
+        step_seconds = (time.monotonic() - self.start) / max(self.steps, 1)
+        own_seconds = step_seconds - float(self.reduction_seconds.numpy()) / max(self.steps, 1)
+        nonfinite = next((step for step, loss in self.losses if not math.isfinite(float(loss))), -1)
+        message = tf.constant([[float(terminate), float(nonfinite), step_seconds, own_seconds]], tf.float64)
+        messages = hvd.allgather(message, name="coordination").numpy()
+        if self.steps:
+            self.interval = int(min(max(ROUND_SECONDS / max(messages[0, 2], 1e-6), 1), MAX_STEPS_PER_ROUND))
+            self._report_slow_ranks(messages[:, 3])
+        self.losses.clear()
+        self.restart_clock()
+        steps = [int(step) for step in messages[:, 1]]
+        first = min((step for step in steps if step >= 0), default=None)
+        ranks = tuple(rank for rank, step in enumerate(steps) if first is not None and step == first)
+        return RoundResult(bool(messages[:, 0].any()), first, ranks)
+
+    def different_ranks(self, variables: Sequence[Any]) -> list[int]:
+        """Ranks with other values than most ranks; without a majority, ranks with other values than rank 0."""
+        digest = hashlib.sha256()
+        for variable in variables:
+            digest.update(np.ascontiguousarray(variable.value).data)
+        digests = hvd.allgather_object(digest.hexdigest())
+        counts = Counter(digests)
+        majority = max(counts, key=lambda value: (counts[value], value == digests[0]))
+        return [rank for rank, value in enumerate(digests) if value != majority]
+
+    def rank_names(self, ranks: Sequence[int]) -> str:
+        """The ranks with their pods or hosts, for messages."""
+        return ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)
+
+    def _report_slow_ranks(self, own_seconds: Any) -> None:
+        for rank, seconds in enumerate(own_seconds):
+            others = [float(other) for index, other in enumerate(own_seconds) if index != rank]
+            median = statistics.median(others) if others else math.inf
+            is_slow = seconds > SLOW_FACTOR * median and seconds - median > SLOW_SECONDS
+            self.slow_rounds[rank] = self.slow_rounds[rank] + 1 if is_slow else 0
+            is_due = time.monotonic() - self.last_slow_report > SLOW_REPORT_INTERVAL_SECONDS
+            if self.slow_rounds[rank] >= SLOW_ROUNDS and is_due:
+                self.last_slow_report = time.monotonic()
+                name = self.rank_names([rank])
+                self.log(f"All ranks wait for {name}: {seconds:.3f} s a step, {median:.3f} s on the others")
+
+
+def average_over_ranks(values: Mapping[str, float], weight: float) -> dict[str, float]:
+    """The weighted average of the values over all ranks. A rank without values takes part with the weight 0."""
+    names = max(hvd.allgather_object(list(values)), key=len)
+    own = [values.get(name, 0.0) * weight for name in names]
+    totals = hvd.allreduce(np.array([*own, weight], np.float64), op=hvd.Sum, name="metrics").numpy()
+    return {name: float(total / totals[-1]) for name, total in zip(names, totals[:-1], strict=True)}

@@ -1,0 +1,63 @@
+"""The learning rate as a function of the epoch and the number of ranks."""
+
+import math
+from dataclasses import dataclass
+
+from horovodjob_trainer.cli.configuration import Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRateSchedule:
+    """Learning rate over the epochs, with warm-up and linear scaling (Goyal et al. 2017, arXiv:1706.02677).
+
+    `base` is the rate of one rank. `steps_per_epoch` is that of the first start of the run.
+    """
+
+    base: float
+    is_scaled: bool
+    kind: str
+    warmup_epochs: float
+    epochs: int
+    steps_per_epoch: int
+    decay: float
+    lr_steps: tuple[float, ...]
+    lr_factor: float
+
+    @classmethod
+    def from_configuration(
+        cls, configuration: Configuration, *, base: float, epochs: int, steps_per_epoch: int
+    ) -> "LearningRateSchedule":
+        """The schedule that the configuration selects."""
+        return cls(
+            base=base,
+            is_scaled=configuration.scale_learning_rate,
+            kind=configuration.schedule,
+            warmup_epochs=configuration.warmup_epochs,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            decay=configuration.decay,
+            lr_steps=configuration.lr_steps,
+            lr_factor=configuration.lr_factor,
+        )
+
+    def rate(self, epoch: float, size: int) -> float:
+        """The rate of the step that begins after `epoch` epochs, with `size` ranks."""
+        return self.base * self._warmup_factor(epoch, size if self.is_scaled else 1) * self._decay_factor(epoch)
+
+    def _warmup_factor(self, epoch: float, size: int) -> float:
+        # The last step of the warm-up has the full rate.
+        done = epoch + 1 / self.steps_per_epoch
+        if done >= self.warmup_epochs:
+            return size
+        return 1 + (size - 1) * done / self.warmup_epochs
+
+    def _decay_factor(self, epoch: float) -> float:
+        if self.kind == "decay":
+            return 1 / (1 + self.decay * epoch * self.steps_per_epoch)
+        if self.kind == "step":
+            return self.lr_factor ** sum(epoch >= boundary for boundary in self.lr_steps)
+        if self.kind == "cosine":
+            remaining = max(self.epochs - self.warmup_epochs, 1e-9)
+            done = min(max((epoch - self.warmup_epochs) / remaining, 0), 1)
+            return 0.5 * (1 + math.cos(math.pi * done))
+        return 1.0

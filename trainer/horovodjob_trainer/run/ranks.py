@@ -1,0 +1,47 @@
+"""Errors, barriers and devices of the ranks of a job."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import tensorflow as tf
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.errors import JobError, TrainerError
+from horovodjob_trainer.launch import Launch
+
+T = TypeVar("T")
+
+
+def call_on_all_ranks(action: Callable[[], T], launch: Launch) -> T:
+    """The result of the action if it succeeds on every rank. Otherwise all ranks raise the same JobError."""
+    value, problem = None, None
+    try:
+        value = action()
+    except TrainerError as error:
+        problem = str(error)
+    if launch.elastic:  # ranks that join later meet ranks that are past this point
+        if problem is not None:
+            raise JobError(problem)
+        return value  # type: ignore[return-value]
+    problems = hvd.allgather_object(problem)
+    failures = [(rank, text) for rank, text in enumerate(problems) if text is not None]
+    if failures:
+        rank, text = failures[0]
+        raise JobError(text if len(failures) == len(problems) or rank == 0 else f"rank {rank}: {text}")
+    return value  # type: ignore[return-value]
+
+
+def wait_for_all_ranks() -> None:
+    """Return when every rank has called this function."""
+    hvd.allgather_object(None)
+
+
+def configure_devices(threads: int) -> None:
+    """Set the threads of this rank and, on a node with GPUs, select the GPU of its local rank with memory growth."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")

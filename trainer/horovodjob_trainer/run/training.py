@@ -1,0 +1,174 @@
+"""A training run, the same on every rank: data, model, output directory, training loop and results."""
+
+import os
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from horovodjob_trainer import data, hvd, models
+from horovodjob_trainer.checkpoint.layout import training_variables
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.errors import JobError
+from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
+from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.reporting.reporter import Reporter
+from horovodjob_trainer.run.compilation import compile_model
+from horovodjob_trainer.run.loop import Loop, Setup
+from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, wait_for_all_ranks
+from horovodjob_trainer.run.termination import Termination
+
+# An unfinished run is resumed only if these settings are unchanged, because they define what is trained.
+RUN_DEFINING_SETTINGS = (
+    "dataset", "model", "precision", "batch_size", "accumulate", "optimizer", "learning_rate", "scale_learning_rate",
+    "schedule", "warmup_epochs", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "seed", "augment",
+    "flip",
+)  # fmt: skip
+
+
+def train(configuration: Configuration, launch: Launch, termination: Termination) -> None:
+    """Train as configured. Every rank of the job calls it once, after `hvd.init()`.
+
+    If the run cannot continue, all ranks raise the same JobError.
+    """
+    setup = _setup(configuration, launch, termination)
+    output, state = _initial_state(setup, launch)
+    if launch.elastic:
+        holder = hvd.elastic.KerasState(setup.model, state=state, run=output.run if output else None)
+        hvd.elastic.run(lambda shared: _train_elastic(setup, launch, shared))(holder)
+    else:
+        hvd.broadcast_variables(training_variables(setup.model), root_rank=0)
+        reporter = _reporter(setup, launch)
+        _train_to_end(setup, Loop(setup, state, output=output, reporter=reporter), output)
+
+
+def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
+    """Train with the current ranks from their shared state. Horovod calls it again when the ranks change."""
+    directory, model_name = setup.configuration.dir, setup.configuration.model_name
+    output = OutputDirectory(directory, shared.run, model_name) if hvd.rank() == 0 else None
+    setup.log(f"Training with {_count(hvd.size(), 'rank')} after step {shared.state.step}")
+    reporter = _reporter(setup, launch)
+    loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
+    _train_to_end(setup, loop, output)
+
+
+def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None) -> None:
+    """Run the loop to its end, save the model and print the test metrics."""
+    is_done = False
+    try:
+        loop.train()
+        result = loop.result()
+        if output is not None:
+            output.save_models(setup.model, setup.log)
+        for name, value in sorted(result.items(), key=lambda entry: entry[0] != "loss"):
+            setup.log(f"Test {name}: {value:.4f}")
+        is_done = True
+    finally:
+        if loop.reporter is not None:
+            loop.reporter.close(done=is_done)
+    wait_for_all_ranks()  # until then, the next attempt finds the last checkpoint
+    if output is not None:
+        output.finish()
+
+
+def _setup(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
+    threads = configuration.threads or threads_per_rank(launch, usable_cores())
+    configure_devices(threads)
+    ranks = _count(hvd.size(), "rank")
+    _log(f"Training {configuration.dataset} on {ranks} with {_count(threads, 'thread')} each")
+    dataset = call_on_all_ranks(lambda: data.load_dataset(configuration.request(threads)), launch)
+    _check_fingerprints(dataset, launch)
+    _log(f"x_train shape: {(dataset.train.samples, *dataset.train.shape)}")
+    _log(f"{dataset.train.samples} train samples")
+    _log(f"{dataset.test.samples} test samples")
+    if dataset.remark:
+        _log(dataset.remark)
+    _log("Using real-time data augmentation." if configuration.augment else "Not using data augmentation.")
+    keras.utils.set_random_seed((configuration.seed + hvd.rank()) % 2**32)
+    if configuration.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    keras.config.set_dtype_policy(configuration.precision)
+    shape, classes = dataset.train.shape, dataset.train.classes
+    model = call_on_all_ranks(lambda: models.build_model(configuration.model, shape=shape, classes=classes), launch)
+    base_rate = float(model.optimizer.learning_rate) if model.compiled else configuration.learning_rate
+    model = compile_model(model, configuration, shape, classes)
+    return Setup(configuration, dataset, model, base_rate, threads, termination, _log)
+
+
+def _check_fingerprints(dataset: data.Dataset, launch: Launch) -> None:
+    """Raise JobError if the ranks have different data, for example because a share lags on one node."""
+    if launch.elastic:
+        return
+    fingerprints = hvd.allgather_object((dataset.fingerprint, hostname()))
+    different = [(rank, *entry) for rank, entry in enumerate(fingerprints) if entry[0] != fingerprints[0][0]]
+    if different:
+        rank, fingerprint, host = different[0]
+        raise JobError(
+            f"rank {rank} on {host} has different data than rank 0 on {fingerprints[0][1]} ({fingerprint}; "
+            f"{fingerprints[0][0]}): every node needs the same files below --data"
+        )
+
+
+def _initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None, RunState]:
+    """The output directory on rank 0, and the state from which all ranks start."""
+    configuration, log = setup.configuration, setup.log
+    settings = {name: getattr(configuration, name) for name in RUN_DEFINING_SETTINGS}
+    settings["data"] = setup.dataset.fingerprint
+    is_first = hvd.rank() == 0
+    resume = configuration.resume == "auto"
+    output = call_on_all_ranks(
+        lambda: (
+            open_output_directory(configuration.dir, configuration.model_name, settings, resume=resume, log=log)
+            if is_first
+            else None
+        ),
+        launch,
+    )
+    checkpoint = output.restore(training_variables(setup.model), log) if output is not None else None
+    state = _starting_state(setup, checkpoint, launch)
+    # With elastic Horovod, other ranks may be long past this point; a new rank gets the state when it joins them.
+    return output, state if launch.elastic else hvd.broadcast_object(state, root_rank=0)
+
+
+def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -> RunState:
+    """The state of the checkpoint or of a new run. The size of an epoch stays that of the first start of the run."""
+    configuration, size = setup.configuration, hvd.size()
+    if checkpoint is None:
+        if launch.attempt > 1:
+            setup.log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
+        batch_size = configuration.batch_size
+        steps_per_epoch = -(-setup.dataset.train.samples // batch_size)
+        epoch_examples = steps_per_epoch * batch_size * size
+        return RunState(epochs=configuration.epochs, epoch_examples=epoch_examples, first_size=size)
+    if size == checkpoint.first_size:
+        checkpoint.epochs = configuration.epochs
+    step = checkpoint.step_in_epoch(configuration.batch_size * size)
+    steps = f" and {_count(step, 'step')}" if step else ""
+    setup.log(f"Attempt {launch.attempt}: resuming after epoch {checkpoint.epoch}{steps}")
+    return checkpoint
+
+
+def _reporter(setup: Setup, launch: Launch) -> Reporter | None:
+    if hvd.rank() != 0:
+        return None
+    configuration = setup.configuration
+    return Reporter(
+        directory=configuration.logs,
+        tensorboard=configuration.tensorboard,
+        attempt=launch.attempt,
+        ranks=hvd.size(),
+        interval_seconds=configuration.log_seconds,
+        progress_client=ProgressClient.from_environment(os.environ, setup.log),
+        log=setup.log,
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _log(text: str) -> None:
+    if hvd.is_initialized() and hvd.rank() == 0:  # read each time: elastic Horovod assigns new ranks
+        print(text, flush=True)
