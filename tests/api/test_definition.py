@@ -193,3 +193,11 @@ def test_the_status_is_a_subresource(api: Api, jobs: str) -> None:
     assert "phase" not in wait_for("the job", lambda: api.find(f"{jobs}/{name}"))["status"]
     stored = api.patch(f"{jobs}/{name}/status", {"spec": {"image": "other"}, "status": {"phase": "Queued"}})
     assert (stored["spec"]["image"], stored["status"]["phase"]) == ("trainer:1", "Queued")
+
+
+def test_field_management_of_the_status_is_one_field(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name))
+    stored = api.patch(f"{jobs}/{name}/status", {"status": STATUS})
+    fields = [entry["fieldsV1"] for entry in stored["metadata"]["managedFields"] if entry.get("subresource") == "status"]
+    assert fields == [{"f:status": {}}]

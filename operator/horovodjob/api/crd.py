@@ -115,6 +115,9 @@ def status_schema() -> dict[str, Any]:
     strip(schema)
     schema["default"] = {"observedGeneration": -1}
     schema["description"] = "The observed state of the job, which the operator reports."
+    # One owner writes the status. Field management per field would be a third of a finished job's size in etcd, and a
+    # quarter of the cost of a status write.
+    schema["x-kubernetes-map-type"] = "atomic"
     return schema
 
 
