@@ -33,6 +33,7 @@ class Row(ABC):
         async with way:
             if self.warm_up:
                 await run_jobs(way, [f"warm-{number}" for number in range(WARM_UP_JOBS)], 2)
+                await last_calls(way)
             return await self.run(way, scale)
 
     @abstractmethod
@@ -148,6 +149,7 @@ class Burst(Row):
         if Milestone.SUCCEEDED in way.end:
             done = [job.after(Milestone.SUCCEEDED, Milestone.LAUNCHER_DONE) for job in jobs]
             found |= percentiles("launcher done to Succeeded", done)
+        await last_calls(way)
         found |= usage.figures(len(jobs))
         if way.name == OperatorWay.name:
             found |= usage.over_budget(len(jobs), self.workers)
@@ -313,6 +315,12 @@ async def quiet(pid: int, seconds: float = 3) -> None:
         await asyncio.sleep(seconds)
         if processor_seconds(pid) - before < seconds / 10:
             return
+
+
+async def last_calls(way: Way) -> None:
+    """Waits until a process has posted the events of the jobs that have ended, and deleted their Secrets."""
+    if way.pid:
+        await quiet(way.pid)
 
 
 @dataclass(frozen=True)
