@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import kopf
@@ -19,7 +20,7 @@ from horovodjob_operator.cluster.access import MetricsAccess
 from horovodjob_operator.cluster.caches import Caches
 from horovodjob_operator.cluster.connection import Connection, Pause, login
 from horovodjob_operator.cluster.job_watch import FinishedJobLists, JobLists, JobRights, JobSigns
-from horovodjob_operator.cluster.lease import Lease
+from horovodjob_operator.cluster.lease import Lease, lease_connection
 from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.cluster.pod_watch import PodWatch
 from horovodjob_operator.cluster.preflight import Preflight
@@ -31,6 +32,7 @@ from horovodjob_operator.controller.work_queue import JobLoader, WorkQueue
 from horovodjob_operator.endpoints import progress
 from horovodjob_operator.endpoints.health import HealthServer
 from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
+from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, WORKQUEUE_DEPTH, JobStates
 from horovodjob_operator.settings import Settings
 
@@ -43,7 +45,12 @@ class Process:
     """Wires the parts together and runs them until a signal or a failure ends the process."""
 
     def __init__(
-        self, settings: Settings, connection: Connection, lease_connection: Connection, review_connection: Connection
+        self,
+        settings: Settings,
+        connection: Connection,
+        review_connection: Connection,
+        lease_thread: LoopThread,
+        lease_connection: Connection,
     ) -> None:
         self.settings, self.connection, self.review_connection = settings, connection, review_connection
         self.caches = Caches()
@@ -69,14 +76,27 @@ class Process:
             )
             for namespace in self.namespaces or ("",)
         ]
-        self.lease = Lease(lease_connection, settings.lease_namespace, settings.lease_name, settings.identity, now)
+        self.became_leader, self.lease_thread = asyncio.Event(), lease_thread
+        loop = asyncio.get_running_loop()
+        self.lease = Lease(
+            lease_connection,
+            settings.lease_namespace,
+            settings.lease_name,
+            settings.identity,
+            now,
+            on_acquired=partial(loop.call_soon_threadsafe, self.became_leader.set),
+        )
         if settings.lease_namespace:
             connection.may_write = lambda: self.lease.current
-        REGISTRY.register(JobStates(self.caches.all_jobs, self.caches.finished_phases, self.lease.held.is_set))
+        REGISTRY.register(JobStates(self.caches.all_jobs, self.caches.finished_phases, self.is_leader))
         WATCH_AGE.labels("pods").set_function(self._pod_watch_age)
         WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_signs.alive_at)
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
-        LEADER.set_function(lambda: float(self.lease.held.is_set()))
+        LEADER.set_function(lambda: float(self.is_leader()))
+
+    def is_leader(self) -> bool:
+        """Whether this process acts: it holds the Lease, or needs none."""
+        return self.lease.is_held or not self.settings.lease_namespace
 
     def _pod_watch_age(self) -> float:
         """Seconds since the last sign of life of the watch that has been silent for longest."""
@@ -126,7 +146,7 @@ class Process:
             await asyncio.gather(*parts, watching, return_exceptions=True)
             if self.preflight:
                 self.preflight.close()
-            await self.lease.release()
+            await self.lease_thread.run(self.lease.release())
             await asyncio.gather(*(server.cleanup() for server in servers))
 
     async def _serve(self) -> list[HealthServer | web.BaseRunner]:
@@ -144,7 +164,7 @@ class Process:
             Tokens(self.connection),
             now,
             news=self.work_queue.enqueue,
-            leads=lambda: self.lease.held.is_set() and not self.unready(),
+            leads=lambda: self.is_leader() and not self.unready(),
         )
         return [own, await progress.serve(settings.progress_port, reports)]
 
@@ -155,9 +175,9 @@ class Process:
             ("the work queue", self._lead()),
         ]
         if self.settings.lease_namespace:
-            parts.append(("the lease", self.lease.run()))
+            parts.append(("the lease", self.lease_thread.run(self.lease.run())))
         else:
-            self.lease.held.set()
+            self.became_leader.set()
         return parts
 
     async def _list_finished_jobs(self) -> None:
@@ -170,7 +190,7 @@ class Process:
         """Opens the work queue when this process may act; a resync now and then mends what lost events cost."""
         for watch in self.pod_watches:
             await watch.answered.wait()
-        await self.lease.held.wait()
+        await self.became_leader.wait()
         self.work_queue.open()
         while True:
             await self.work_queue.resync(self.settings.resync_seconds)
@@ -232,13 +252,11 @@ async def _operate(settings: Settings) -> None:
     access, pause = login(), Pause()
     async with (
         contextlib.aclosing(Connection(access, limit=settings.concurrent_writes, pause=pause)) as connection,
-        # Of its own, so that the Lease is renewed however many writes wait. It does not pause with the others: a small
-        # request in three seconds is no load, and a leader that misses its deadline makes another list everything.
-        contextlib.aclosing(Connection(access, limit=1)) as lease_connection,
         # A standby, which must not write, reviews the tokens of those who read its metrics.
         contextlib.aclosing(Connection(access, limit=REVIEWS_AT_ONCE, pause=pause)) as review_connection,
+        lease_connection(access) as (lease_thread, own_connection),
     ):
-        await Process(settings, connection, lease_connection, review_connection).run()
+        await Process(settings, connection, review_connection, lease_thread, own_connection).run()
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """Two operators: one leads, the other stands by and takes over."""
 
+import asyncio
 import base64
 import json
 import signal
@@ -15,7 +16,8 @@ from handling.plane import LEASE, OPERATOR_NAMESPACE, Plane, operator_kubeconfig
 from handling.player import submit
 from handling.process import Operator
 from handling.reporter import post, token_of
-from horovodjob_operator.cluster.lease import RENEW_DEADLINE_SECONDS
+from horovodjob_operator.cluster.connection import login
+from horovodjob_operator.cluster.lease import RENEW_DEADLINE_SECONDS, Lease, lease_connection
 
 Pair = tuple[Operator, Operator]
 # What docs/operations.md promises of a crash.
@@ -121,6 +123,24 @@ def test_the_other_takes_over_at_once_when_the_leader_stops(pair: Pair, api: Api
     wait_for("the other to lead", lambda: pair[1].leads)
     assert moment(lease(api)["acquireTime"]) - stopped_at < LAPSES_AFTER
     submit(api, namespace).bring_to("Running")
+
+
+async def test_a_leader_with_a_busy_event_loop_renews_the_lease(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(operator_kubeconfig(api, tmp_path / "kubeconfig")))
+    if api.find(LEASE):
+        api.delete(LEASE)
+    name = LEASE.rpartition("/")[2]
+    async with lease_connection(login()) as (thread, connection):
+        elected = Lease(connection, OPERATOR_NAMESPACE, name, "busy", lambda: datetime.now(UTC), on_acquired=bool)
+        renewing = asyncio.create_task(thread.run(elected.run()))
+        await asyncio.sleep(0)
+        # Each wait blocks this event loop.
+        first = wait_for("the Lease", lambda: api.find(LEASE))["spec"]["renewTime"]
+        wait_for("a renewal", lambda: lease(api)["renewTime"] > first)
+        renewing.cancel()
+        await thread.run(elected.release())
 
 
 def test_a_standby_leaves_reports_to_the_leader(pair: Pair, api: Api, namespace: str) -> None:

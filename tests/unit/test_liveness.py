@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from horovodjob_operator import __main__ as process
 from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.cluster.job_watch import JobLists
+from horovodjob_operator.cluster.lease import lease_connection
 from horovodjob_operator.settings import Settings
 
 PATH = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
@@ -53,7 +54,8 @@ async def test_each_watch_is_part_of_liveness(monkeypatch: pytest.MonkeyPatch) -
     info = kopf.ConnectionInfo(server="http://127.0.0.1:1")
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(aclosing(Connection(info, limit=1)))
-        operator = process.Process(Settings(), connection, connection, connection)
+        lease = await stack.enter_async_context(lease_connection(info))
+        operator = process.Process(Settings(), connection, connection, *lease)
         assert operator.unhealthy() == ""
         monkeypatch.setattr(process, "DEAD_WATCH_SECONDS", -1)
         operator.job_signs.note_all()

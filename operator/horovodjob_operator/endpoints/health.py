@@ -4,21 +4,19 @@ A thread with an event loop of its own answers, so that no probe waits for the o
 """
 
 import asyncio
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
 
-import uvloop
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from horovodjob_operator.cluster.access import MetricsAccess
+from horovodjob_operator.loop_thread import LoopThread, run_on
 
 BEAT_SECONDS = 1
-# Much longer than the longest step of a loop that works, and longer than a leader keeps the Lease without renewing it.
+# Much longer than the longest step of a loop that works. The Lease is renewed meanwhile, by another thread, until the
+# kubelet restarts the container.
 STUCK_SECONDS = 30
-T = TypeVar("T")
 
 
 class HealthServer:
@@ -39,8 +37,7 @@ class HealthServer:
     ) -> None:
         self._port, self._healthy, self._ready = port, healthy, ready
         self._registry, self._access, self._stuck_seconds = registry, access, stuck_seconds
-        self._operator, self._loop = asyncio.get_running_loop(), uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="health", daemon=True)
+        self._operator = asyncio.get_running_loop()
         self._runner = web.AppRunner(self._application(), access_log=None)
         self._beat_at = time.monotonic()
 
@@ -53,8 +50,8 @@ class HealthServer:
 
     async def start(self) -> None:
         """Starts to answer. Raises OSError."""
-        self._thread.start()
-        await _run(self._open(), self._loop)
+        self._thread = LoopThread("health")
+        await self._thread.run(self._open())
         self._beat()
 
     async def _open(self) -> None:
@@ -64,9 +61,8 @@ class HealthServer:
     async def cleanup(self) -> None:
         """Ends the server and its thread."""
         self._next_beat.cancel()
-        await _run(self._runner.cleanup(), self._loop)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join)
+        await self._thread.run(self._runner.cleanup())
+        await self._thread.stop()
 
     def _beat(self) -> None:
         """Shows that the operator's loop runs."""
@@ -79,7 +75,7 @@ class HealthServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """What the operator's loop answers: its caches do not change meanwhile."""
-        return await _run(self._read_metrics(request.headers.get("Authorization", "")), self._operator)
+        return await run_on(self._operator, self._read_metrics(request.headers.get("Authorization", "")))
 
     async def _read_metrics(self, authorization: str) -> web.Response:
         if self._access and (refusal := await self._access.refusal(authorization)):
@@ -94,8 +90,3 @@ def _check(trouble: Callable[[], str]) -> Callable[[web.Request], Awaitable[web.
         return web.Response(text=f"{sentence or 'ok'}\n", status=503 if sentence else 200)
 
     return answer
-
-
-async def _run(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """The result of a coroutine that runs on the loop of another thread."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
