@@ -111,7 +111,11 @@ class HorovodJobSpec(Model):
         max_length=200,
         json_schema_extra=list_map("mountPath"),
     )
-    shm_size: Quantity | None = Field(None, description="Size of a memory-backed /dev/shm, such as 2Gi.")
+    shm_size: Quantity | None = Field(
+        None,
+        description="Size of the memory-backed /dev/shm, such as 2Gi. By default pods with GPUs have one of half their "
+        "memory limit, and other pods have none.",
+    )
     preparation: Preparation | None = Field(
         None, description="Command that runs in each container with ranks before any rank."
     )

@@ -12,6 +12,7 @@ from horovodjob_operator.domain.resources.environment import environment
 from horovodjob_operator.domain.resources.gang_membership import add_membership
 from horovodjob_operator.domain.resources.metadata import owner_reference
 from horovodjob_operator.domain.resources.secret import secret_volume
+from horovodjob_operator.domain.resources.shared_memory import shared_memory_mounts, shared_memory_volumes
 from horovodjob_operator.domain.resources.volume_mount import volume_mount
 from horovodjob_operator.errors import InvalidJob
 
@@ -23,7 +24,6 @@ GPU_TOLERATIONS = (
 )
 RUN_VOLUME = "horovodjob-run"
 TEMP_VOLUME = "horovodjob-temp"
-SHM_VOLUME = "horovodjob-shm"
 
 
 def preparation_arguments(job: HorovodJob) -> list[str]:
@@ -49,7 +49,7 @@ def build_container(job: HorovodJob, role: Role) -> dict[str, Any]:
         volume_mount(names.SECRET_VOLUME, names.SECRET_DIRECTORY, read_only=True),
         volume_mount(RUN_VOLUME, names.RUN_DIRECTORY),
         volume_mount(TEMP_VOLUME, names.JOB_TEMP),
-        *([volume_mount(SHM_VOLUME, "/dev/shm")] if spec.shm_size is not None else []),
+        *shared_memory_mounts(job, role),
         *azure_files.mounts(job),
         *(api_fields(mount) for mount in spec.volume_mounts or ()),
     ]
@@ -127,7 +127,6 @@ def _volumes(job: HorovodJob, role: Role, secret_name: str) -> list[dict[str, An
         {"name": RUN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         {"name": TEMP_VOLUME, "emptyDir": {}},
     ]
-    if job.spec.shm_size is not None:
-        volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": job.spec.shm_size}})
+    volumes += shared_memory_volumes(job, role)
     volumes += azure_files.volumes(job, job.spec.launcher if role is Role.LAUNCHER else job.spec.worker)
     return volumes + [api_fields(volume) for volume in job.spec.volumes or ()]
