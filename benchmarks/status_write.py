@@ -16,10 +16,11 @@ import yaml
 from usage import processor_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests"))
 
 from api.client import JOBS, Api, install_definition, is_served, wait_for  # noqa: E402
-from cluster.apiserver import ControlPlane  # noqa: E402
+from localcluster.apiserver import ControlPlane  # noqa: E402
 
 PLAIN_GROUP = "plain.example.org"
 TARGET = 1.3

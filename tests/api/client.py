@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from cluster.apiserver import ControlPlane
-from cluster.binaries import Binaries
-from cluster.progress import Progress
-from cluster.settings import cache_directory
+from localcluster.apiserver import ControlPlane
+from localcluster.binaries import Binaries
+from localcluster.progress import Progress
+from localcluster.settings import cache_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "manifests" / "base"

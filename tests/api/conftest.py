@@ -6,7 +6,7 @@ import pytest
 
 from api.client import JOBS, Api, install_definition
 from api.distribution import one_control_plane
-from cluster.apiserver import ControlPlane
+from localcluster.apiserver import ControlPlane
 
 pytest_xdist_make_scheduler = one_control_plane("tests/api")
 

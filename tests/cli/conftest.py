@@ -13,7 +13,7 @@ from api.fixtures import api, plane
 from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
-from cluster.apiserver import ControlPlane
+from localcluster.apiserver import ControlPlane
 
 NUMBERS = itertools.count(1)
 

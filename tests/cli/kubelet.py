@@ -11,8 +11,8 @@ from typing import Self
 from aiohttp import web
 
 from api.client import Api
-from cluster.apiserver import LOOPBACK, ControlPlane, free_ports
-from cluster.pki import Certificate, make_certificate
+from localcluster.apiserver import LOOPBACK, ControlPlane, free_ports
+from localcluster.pki import Certificate, make_certificate
 
 NODE = "tvm-1"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255

@@ -21,10 +21,10 @@ from cli.aks_cluster import aks_cluster
 from cli.cluster_state import ClusterState, condition
 from cli.nodes import Nodes
 from cli.program import Hvj, Result, run
-from cluster.apiserver import ControlPlane
 from horovodjob_cli import kube
 from horovodjob_cli.diagnosis import check_result, installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
+from localcluster.apiserver import ControlPlane
 
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"

@@ -9,7 +9,7 @@ import yaml
 from api.client import Api
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, run, started
-from cluster.apiserver import free_ports
+from localcluster.apiserver import free_ports
 
 Kubeconfig = Callable[[str], Path]
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from charts.helm import HELM3, HELM4, Helm
-from cluster.settings import Cluster
 from e2e import install, local_only, once
 from e2e.access import JOBS, Api, Kubectl
 from e2e.install import Operator, Target
@@ -21,6 +20,7 @@ from e2e.once import Once
 from e2e.recorder import Recorder
 from e2e.space import Space
 from gitops.samples import write_samples
+from localcluster.settings import Cluster
 
 OPERATOR = pytest.StashKey[Operator]()
 NOT_RUN = pytest.StashKey[dict[str, str]]()
@@ -104,7 +104,7 @@ def target(prepared: Once) -> Target:
     """The cluster; the local one is up."""
     found = install.target()
     prepared("cluster", found.up)
-    assert kstatus_program() or not found.local, "there is no kstatus: `python3 tests/cluster build`"
+    assert kstatus_program() or not found.local, "there is no kstatus: `python3 localcluster build`"
     return found
 
 

@@ -19,14 +19,14 @@ from pathlib import Path
 import urllib3
 
 from charts.helm import Helm
-from cluster.invocation import invoke
-from cluster.settings import DEFAULT_NAME, Cluster
-from cluster.static_image import ARCHITECTURES, tar
 from e2e.access import Api, Kubectl, Object, Refused, wait_for
 from e2e.recorder import Recorder
+from localcluster.invocation import invoke
+from localcluster.settings import DEFAULT_NAME, Cluster
+from localcluster.static_image import ARCHITECTURES, tar
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = ROOT / "tests" / "cluster"
+CLUSTER = ROOT / "localcluster"
 CHARTS = ROOT / "charts"
 CHART = CHARTS / "horovodjob-operator"
 SYSTEM = "horovodjob-system"

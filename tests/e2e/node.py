@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from cluster.settings import Cluster
 from e2e.space import Space
+from localcluster.settings import Cluster
 
 
 def set_link(space: Space, local: Cluster, pod: str, state: str) -> None:

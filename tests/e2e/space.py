@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.settings import Cluster
 from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Api, Kubectl, Object, Refused, wait_for
 from e2e.invariants import FINISHED, violations
 from e2e.recorder import Recorder
+from localcluster.settings import Cluster
 
 PREFIX = "e2e-"
 # What Pod Security restricted asks of a container that does not come from the operator.

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cluster.settings import Cluster
 from e2e.access import wait_for
 from e2e.install import Operator
 from e2e.recorder import Recorder
 from e2e.space import PREFIX
+from localcluster.settings import Cluster
 
 # It comes after the tests of all workers.
 pytestmark = pytest.mark.serial

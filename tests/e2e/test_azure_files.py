@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from cluster.settings import Cluster
 from e2e.access import Object
 from e2e.space import Space
 from e2e.storage import MOUNT_ROOT, SHARE, StorageAccount
+from localcluster.settings import Cluster
 
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--epochs", "2"]
 AWAY = ("wrong-key", "no-secret", "no-share", "no-server")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.settings import Cluster
 from e2e.access import Kubectl
 from e2e.install import Operator
+from localcluster.settings import Cluster
 from tutorial import page
 from tutorial.azure import NODES, azure
 from tutorial.files import MODEL, PAGE, write_files

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.settings import Cluster
 from e2e.access import wait_for
 from e2e.mpi import INSTALLED
 from e2e.node import set_link
 from e2e.space import Space
+from localcluster.settings import Cluster
 
 RANK = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; echo done'
 

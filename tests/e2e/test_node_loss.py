@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.invocation import invoke
-from cluster.processes import Processes
-from cluster.settings import Cluster
 from e2e.access import Api, Kubectl, wait_for
 from e2e.node import set_link
 from e2e.space import Space
+from localcluster.invocation import invoke
+from localcluster.processes import Processes
+from localcluster.settings import Cluster
 
 NODES = "/api/v1/nodes"
 POOL = "lossy"

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from api.client import ROOT, wait_for
-from cluster.apiserver import free_ports
-from cluster.settings import cache_directory
+from localcluster.apiserver import free_ports
+from localcluster.settings import cache_directory
 
 COMPONENT = ROOT / "manifests" / "components" / "monitoring"
 RULES = COMPONENT / "alerts.yaml"

@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from api.client import WAIT_SECONDS, Object, wait_for
-from cluster.apiserver import free_ports
+from localcluster.apiserver import free_ports
 
 # What no operator may log: an error, or a line that is not JSON.
 LOUD = ("ERROR", "CRITICAL", "TEXT")

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from api.client import Api, Object, is_served, wait_for
-from cluster.controlplane import GANG_API, GANG_GATES
 from handling.plane import Plane
 from handling.player import Job
 from handling.process import Operator
+from localcluster.control_plane import GANG_API, GANG_GATES
 
 Submit = Callable[..., Job]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

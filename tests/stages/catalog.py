@@ -18,7 +18,7 @@ NEEDS_APISERVER = ("tests/api", "tests/handling")
 NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
 NEEDS_HELM = ("tests/charts", "tests/gitops", "tests/monitoring", "tests/release")
 NEEDS_TENSORFLOW = ("tests/trainer",)
-NEEDS_NODES = ("tests/cluster",)
+NEEDS_NODES = ("tests/local_cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
 # Tests that mostly wait run several at a time, a file on one worker.
 APISERVER_WORKERS = "2"

@@ -11,8 +11,8 @@ from itertools import count
 
 from prometheus_client import CollectorRegistry
 
-from cluster.apiserver import free_ports
 from horovodjob_operator.endpoints.health import HealthServer
+from localcluster.apiserver import free_ports
 
 # Ends a wait that is hopeless.
 WAIT_SECONDS = 120
