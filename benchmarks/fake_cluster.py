@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from api.client import Api, Object, wait_for
-from handling.plane import CONTROLLERS, install
+from integration.control_plane import CONTROLLERS, install
 from localcluster.apiserver import ControlPlane
 from localcluster.binaries import CONTROL_PLANE, Binaries
 from localcluster.control_plane import scheduler_command

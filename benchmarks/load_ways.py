@@ -17,9 +17,9 @@ from fake_cluster import FakeCluster
 from observer import ENDS, JOB, ROLE, Client, Milestone, Object, ObservedJob, Observer
 
 from api.client import JOBS, Api, wait_for
-from handling.plane import OPERATOR_NAMESPACE, operator_kubeconfig
-from handling.process import Operator
 from horovodjob.api.constants import ANNOTATION_HOSTS, LABEL_REPLICA_INDEX
+from integration.control_plane import OPERATOR_NAMESPACE, operator_kubeconfig
+from integration.operator_process import Operator
 
 NAMESPACE = "load"
 USER_CONNECTIONS = 32

@@ -67,8 +67,8 @@ def main() -> int:
     parser.add_argument("--writes", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    with ControlPlane() as plane:
-        api, pid = Api(plane), plane.pid("kube-apiserver")
+    with ControlPlane() as control_plane:
+        api, pid = Api(control_plane), control_plane.pid("kube-apiserver")
         install_definition(api)
         collections = {"with rules": JOBS.format("default"), "without": install_plain_definition(api)}
         for collection in collections.values():

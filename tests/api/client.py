@@ -46,9 +46,9 @@ class ApiError(Exception):
 class Api:
     """The administrator's connection to an API server; each thread has its own."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self.kubeconfig, pki = plane.kubeconfig, plane.directory / "pki"
-        configuration = yaml.safe_load(plane.kubeconfig.read_text())
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self.kubeconfig, pki = control_plane.kubeconfig, control_plane.directory / "pki"
+        configuration = yaml.safe_load(control_plane.kubeconfig.read_text())
         self.server: str = configuration["clusters"][0]["cluster"]["server"]
         self.authority: str = configuration["clusters"][0]["cluster"]["certificate-authority-data"]
         self._address = urlsplit(self.server).netloc

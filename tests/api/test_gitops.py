@@ -8,7 +8,7 @@ import yaml
 
 from api.client import JOBS, ROOT, Api, ApiError, Object, job
 from gitops.health import GITOPS
-from handling.history import kstatus
+from integration.status_invariants import kstatus
 
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
 SUCCEEDED = yaml.safe_load((GITOPS / "argocd" / "testdata" / "succeeded.yaml").read_text())

@@ -190,9 +190,9 @@ def test_a_cluster_that_has_everything_passes(doctor: Doctor, world: World) -> N
 
 
 def test_a_definition_that_is_missing_or_old_is_found() -> None:
-    with ControlPlane() as plane:
-        connection = Api(plane)
-        result = run_with(plane.kubeconfig, "doctor")
+    with ControlPlane() as control_plane:
+        connection = Api(control_plane)
+        result = run_with(control_plane.kubeconfig, "doctor")
         assert "does not serve HorovodJobs" in blocking(result, "definition")["message"]
         assert blocking(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"
         install_definition(connection)
@@ -200,7 +200,7 @@ def test_a_definition_that_is_missing_or_old_is_found() -> None:
         fields = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties"
         connection.patch(definition, [{"op": "remove", "path": f"{fields}/ttlSecondsAfterFinished"}], "json")
         wait_for("the schema to be published", lambda: not publishes_ttl(connection))
-        message = blocking(run_with(plane.kubeconfig, "doctor"), "definition")["message"]
+        message = blocking(run_with(control_plane.kubeconfig, "doctor"), "definition")["message"]
         assert "of an older version: it lacks spec.runPolicy.ttlSecondsAfterFinished" in message
 
 

@@ -111,12 +111,12 @@ def test_a_terminal_shows_workers_epoch_loss_and_the_expected_end_in_80_columns(
         assert screen.end() == 0
 
 
-def test_waiting_never_lists_jobs(cluster: ClusterState, job: Object, plane: ControlPlane) -> None:
+def test_waiting_never_lists_jobs(cluster: ClusterState, job: Object, control_plane: ControlPlane) -> None:
     with started("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
         cluster.succeed()
         process.communicate(timeout=120)
-    requests = [json.loads(line) for line in plane.audit_log.read_text().splitlines()]
+    requests = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
     mine = [each for each in requests if each.get("objectRef", {}).get("namespace") == cluster.namespace]
     assert {each["verb"] for each in mine if each.get("userAgent") == "hvj"} == {"get", "watch"}

@@ -12,7 +12,7 @@ SHARED = "it reads and writes files in a directory of the node"
 GPUS = "the node pretends to have GPUs"
 # By file, and by test where the others of the file run on every cluster. Parameters are left out.
 LOCAL_ONLY = {
-    "test_afterwards.py::test_the_operator_was_never_refused_anything_that_it_has_no_right_to": (
+    "test_invariants.py::test_the_operator_was_never_refused_anything_that_it_has_no_right_to": (
         "the API server's audit log is a file of this machine"
     ),
     "test_bad_input.py::test_an_image_that_runs_as_root_leads_to_the_field_that_allows_it": (
@@ -20,8 +20,8 @@ LOCAL_ONLY = {
     ),
     "test_azure_files.py": "storage accounts are SMB servers of this machine",
     "test_elastic_training.py": SHARED,
-    "test_hostile.py::test_odd_paths_are_only_paths": SHARED,
-    "test_hostile.py::test_a_share_that_vanishes_costs_log_files_and_never_the_job": (
+    "test_untrusted_input.py::test_odd_paths_are_only_paths": SHARED,
+    "test_untrusted_input.py::test_a_share_that_vanishes_costs_log_files_and_never_the_job": (
         "it unmounts a file system of the node"
     ),
     "test_install_page.py": "it removes all jobs of the cluster, and names images on the node",

@@ -10,7 +10,7 @@ from lupa.lua51 import LuaError  # type: ignore[import-untyped]
 
 from gitops.health import EXPECTED, GITOPS, HEALTH_SCRIPT, argocd_health, disagreements, expected_health, flux_health
 from gitops.samples import situation
-from handling.history import kstatus
+from integration.status_invariants import kstatus
 
 ARGOCD = GITOPS / "argocd"
 FLUX = ("job/release.yaml", "jobs.yaml")

@@ -5,7 +5,8 @@ import sys
 
 from prometheus_client import Metric
 
-from handling.monitoring import (
+from horovodjob_operator.metrics import REGISTRY, JobStates
+from integration.monitoring import (
     COMPONENT,
     DOCUMENTED_LABELS,
     METRIC,
@@ -13,7 +14,6 @@ from handling.monitoring import (
     dashboard_queries,
     rule_expressions,
 )
-from horovodjob_operator.metrics import REGISTRY, JobStates
 
 SUFFIXES = ("_bucket", "_count", "_sum")
 # Names of jobs are not bounded: only series that end with the job may have one.

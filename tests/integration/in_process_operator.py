@@ -1,0 +1,24 @@
+"""The operator's own parts in the process of a test, which decides what they know and what time it is."""
+
+from datetime import datetime, timedelta
+
+from horovodjob.api.job import Metadata
+from horovodjob_operator.cluster.caches import Caches, Record
+from horovodjob_operator.controller.clock import now
+from horovodjob_operator.controller.stored_jobs import new_record
+from horovodjob_operator.domain.job_defaults import JobDefaults
+from integration.job_driver import Job
+
+
+def in_an_hour() -> datetime:
+    """A clock that is fast: what has just happened is long ago, and what is not done by now is late."""
+    return now() + timedelta(hours=1)
+
+
+def take_in(job: Job, caches: Caches) -> Record:
+    """The record of a job, as the watch of the jobs makes it."""
+    raw = job.get()
+    new = new_record(raw, Metadata.model_validate(raw["metadata"]), JobDefaults())
+    known = caches.jobs.setdefault(new.job.key, new)
+    known.job, known.version = new.job, new.version
+    return known

@@ -1,0 +1,150 @@
+"""Jobs that have ended: the operator keeps next to nothing of them, and still does what they need."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from api.client import BASE, JOBS, Api, wait_for
+from integration.conftest import Watches, forgive
+from integration.control_plane import OperatorControlPlane
+from integration.job_driver import Job
+from integration.operator_process import Operator
+
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+Submit = Callable[..., Job]
+
+
+def ended(job: Job, api: Api, ago: timedelta, name: str, **policy: Any) -> Job:
+    """A job that ended some time ago, like one that has just ended."""
+    source = job.get()
+    spec = {**source["spec"], "runPolicy": {**source["spec"].get("runPolicy", {}), **policy}}
+    body = {"apiVersion": source["apiVersion"], "kind": source["kind"], "metadata": {"name": name}, "spec": spec}
+    made = api.create(JOBS.format(job.namespace), body)
+    at = (datetime.now(UTC) - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = {**source["status"], "completionTime": at, "observedGeneration": 1}
+    other = Job(api, job.namespace, name, made["metadata"]["uid"])
+    api.patch(f"{other.path}/status", {"status": status})
+    return other
+
+
+@pytest.fixture
+def finished(submitted: Submit) -> Job:
+    job = submitted().bring_to("Succeeded")
+    wait_for("its workers to go", lambda: set(job.pods()) == {"launcher"})
+    return job
+
+
+def asked(control_plane: OperatorControlPlane, namespace: str, before: int) -> list[str]:
+    """What the operator has asked since, but for events that it posts again."""
+    return [request for request in control_plane.requests(namespace)[before:] if request != "create events"]
+
+
+def test_an_operator_that_starts_counts_finished_jobs_and_asks_nothing_about_them(
+    finished: Job, api: Api, process: Operator, control_plane: OperatorControlPlane
+) -> None:
+    process.kill()
+    others = [ended(finished, api, timedelta(days=1), f"old-{number}") for number in range(3)]
+    finished.delete()
+    before = len(control_plane.requests(finished.namespace))
+    process.start()
+    wait_for("the count", lambda: process.jobs(finished.namespace) == {"Succeeded": len(others)})
+    assert asked(control_plane, finished.namespace, before) == []
+    others[0].delete()
+    wait_for("one to be forgotten", lambda: process.jobs(finished.namespace) == {"Succeeded": len(others) - 1})
+
+
+def test_a_job_that_ended_before_the_operator_started_is_deleted_in_time(
+    finished: Job, api: Api, process: Operator
+) -> None:
+    process.kill()
+    late = ended(finished, api, timedelta(days=1), "late", ttlSecondsAfterFinished=60)
+    later = ended(finished, api, timedelta(minutes=15), "later", ttlSecondsAfterFinished=15 * 60 + 5)
+    kept = ended(finished, api, timedelta(days=1), "kept", ttlSecondsAfterFinished=10**7)
+    process.start()
+    for job in (late, later):
+        wait_for(f"{job.name} to go", lambda: api.find(job.path) is None)  # noqa: B023
+    assert kept.phase == "Succeeded"
+
+
+def test_a_change_of_a_finished_job_is_taken_in(finished: Job, api: Api, operator: Operator) -> None:
+    finished.edit_policy(ttlSecondsAfterFinished=10**7)
+    generation = finished.get()["metadata"]["generation"]
+    wait_for("the observation", lambda: finished.status["observedGeneration"] == generation)
+    finished.edit_policy(ttlSecondsAfterFinished=0)
+    wait_for("its deletion", lambda: api.find(finished.path) is None)
+    wait_for("the count", lambda: operator.jobs(finished.namespace) == {})
+
+
+@pytest.mark.parametrize("policy", ["Running", "All", "None"])
+def test_the_keys_go_when_the_job_ends_unless_its_pods_stay(submitted: Submit, api: Api, policy: str) -> None:
+    job = submitted(runPolicy={"cleanPodPolicy": policy}).bring_to("Running")
+    secret = f"/api/v1/namespaces/{job.namespace}/secrets/{job.name}-mpi"
+    assert api.find(secret)
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+    if policy == "None":
+        wait_for("the last event", lambda: job.events()["Succeeded"])
+        assert api.find(secret)
+    else:
+        wait_for("the keys to go", lambda: api.find(secret) is None)
+
+
+def test_a_foreign_secret_outlives_the_job_that_could_not_start_because_of_it(
+    submitted: Submit, api: Api, namespace: str, process: Operator
+) -> None:
+    secrets = f"/api/v1/namespaces/{namespace}/secrets"
+    api.create(secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"}})
+    job = submitted(runPolicy={"activeDeadlineSeconds": 3})
+    job.wait("Failed")
+    process.kill()
+    process.start()
+    wait_for("its events to be posted again", lambda: process.requests().get("create events"))
+    assert api.find(f"{secrets}/train-mpi")
+
+
+def test_what_a_killed_operator_left_to_do_is_done_by_the_next_one(
+    finished: Job, submitted: Submit, api: Api, process: Operator
+) -> None:
+    job = submitted("another").bring_to("Running")
+    process.kill()
+    job.end("launcher", 0)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    api.patch(f"{job.path}/status", {"status": {**finished.status, "completionTime": now}})
+    process.start()
+    wait_for("its workers to go", lambda: set(job.pods()) == {"launcher"})
+    secret = f"/api/v1/namespaces/{job.namespace}/secrets/{job.name}-mpi"
+    wait_for("the keys to go", lambda: api.find(secret) is None)
+
+
+@pytest.fixture
+def old_definition(api: Api, watches: Watches, trustworthy: None, namespace: str, process: Operator) -> Iterator[None]:
+    """The definition of a release that could not tell finished jobs from others."""
+    process.kill()
+    path = "/spec/versions/0/selectableFields"
+    api.patch(DEFINITION, [{"op": "remove", "path": path}], "json")
+    wait_for("the old definition", lambda: not selects(api))
+    yield
+    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(BASE / "crd.yaml"))
+    wait_for("the definition", lambda: selects(api))
+    process.kill()
+    forgive(api, watches, namespace)
+
+
+def selects(api: Api) -> bool:
+    """Whether the API server knows the field by which finished jobs are told."""
+    answer = api.kubectl("get", "horovodjobs", "--all-namespaces", "--field-selector=status.completionTime=")
+    return answer.returncode == 0
+
+
+def test_with_the_definition_of_an_older_release_all_is_as_before(
+    old_definition: None, finished: Job, api: Api, process: Operator, submitted: Submit
+) -> None:
+    process.kill()
+    old = ended(finished, api, timedelta(days=1), "old")
+    process.start()
+    job = submitted("another").bring_to("Succeeded")
+    wait_for("the count", lambda: process.jobs(job.namespace) == {"Succeeded": 3})
+    old.delete()
+    wait_for("one to be forgotten", lambda: process.jobs(job.namespace) == {"Succeeded": 2})

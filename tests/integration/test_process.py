@@ -1,0 +1,127 @@
+"""The operator as a process: its ends, its beginnings, and what it missed in between."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from api.client import Api, wait_for
+from integration.job_driver import Job
+from integration.operator_process import Operator
+
+Submit = Callable[..., Job]
+Restart = Callable[..., None]
+PREVIOUS = {"Starting": "Queued", "Running": "Starting", "Succeeded": "Running"}
+
+
+def test_killed_in_each_phase_it_carries_on_where_it_was(submitted: Submit, operator: Operator) -> None:
+    job = submitted()
+    for phase, step in (("Queued", None), ("Starting", job.place), ("Running", job.run)):
+        if step:
+            step()
+        job.wait(phase)
+        operator.kill()
+        operator.start()
+    operator.kill()
+    job.end("launcher", 0)
+    operator.start()
+    status = job.wait("Succeeded")
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 0)
+    wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
+    wait_for("the last event", lambda: job.events()["Succeeded"])
+    # One that it was about to tell when it was killed may be missing; none is told again.
+    assert set(job.events().values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "moment", ["before the first pod", "after the Secret", "between two workers", "before the hosts"]
+)
+def test_killed_between_two_writes_it_completes_what_was_begun(
+    submitted: Submit, operator: Operator, api: Api, moment: str
+) -> None:
+    job = submitted()
+    job.wait("Queued")
+    job.wait_for_pods()
+    wait_for("the event, which comes last", lambda: job.events()["Created"])
+    operator.kill()
+    # The world as it would be, had the operator died at this very moment.
+    missing = {
+        "before the first pod": ("launcher", "worker-0", "worker-1"),
+        "after the Secret": ("launcher", "worker-0", "worker-1"),
+        "between two workers": ("worker-1",),
+        "before the hosts": (),
+    }[moment]
+    for role in missing:
+        job.remove(role)
+    if moment == "before the first pod":
+        api.delete(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi")
+    if moment == "before the hosts":
+        job.place()
+        for role in ("worker-0", "worker-1"):
+            job.start(role)
+    operator.start()
+    placed = "Starting" if moment == "before the hosts" else "Queued"
+    job.wait(placed)
+    job.bring_to("Succeeded", since=placed)
+    assert (job.status["attempt"], job.events()["Created"]) == (1, 1)
+
+
+def test_a_failure_while_it_was_away_is_seen_when_it_is_back(submitted: Submit, operator: Operator) -> None:
+    job = submitted().bring_to("Running")
+    operator.kill()
+    job.end("worker-0", 137, reason="OOMKilled")
+    job.end("launcher", 1)
+    operator.start()
+    assert job.wait("Restarting")["errors"][-1]["reason"] == "WorkerOutOfMemory"
+
+
+def test_a_job_deleted_while_it_was_away_is_forgotten(submitted: Submit, operator: Operator) -> None:
+    job = submitted().bring_to("Running")
+    operator.kill()
+    job.delete()
+    wait_for("its pods to go", lambda: job.pods() == {})
+    operator.start()
+    assert submitted("next").bring_to("Succeeded").status["exitCode"] == 0
+    assert job.pods() == {}
+
+
+def test_twenty_jobs_at_once_succeed(submitted: Submit) -> None:
+    jobs = [submitted(f"job-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(20)]
+    for phase in ("Starting", "Running", "Succeeded"):
+        for job in jobs:
+            job.bring_to(phase, since=PREVIOUS[phase])
+    assert {job.status["restarts"] for job in jobs} == {0}
+
+
+def test_a_signal_ends_it_well(submitted: Submit, operator: Operator) -> None:
+    job = submitted().bring_to("Running")
+    assert operator.stop() == 0
+    assert operator.news()[-1]["message"] == "the operator has stopped"
+    operator.start()
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+
+
+def test_a_restart_of_the_api_server_is_survived(submitted: Submit, restart_apiserver: Restart) -> None:
+    job = submitted().bring_to("Starting")
+    restart_apiserver()
+    job.run()
+    job.wait("Running")
+    job.end("launcher", 0)
+    assert job.wait("Succeeded")["attempt"] == 1
+
+
+def test_a_job_deleted_while_its_watch_was_broken_is_forgotten(
+    submitted: Submit, operator: Operator, api: Api, restart_apiserver: Restart
+) -> None:
+    job = submitted().bring_to("Running")
+    kept = submitted("kept").bring_to("Running")
+    assert operator.jobs(job.namespace) == {"Running": 2}
+    operator.send(signal.SIGSTOP)
+    restart_apiserver()
+    job.delete()
+    wait_for("the job to go", lambda: api.find(job.path) is None)
+    operator.send(signal.SIGCONT)
+    wait_for("the job to be forgotten", lambda: operator.jobs(job.namespace) == {"Running": 1})
+    kept.end("launcher", 0)
+    kept.wait("Succeeded")

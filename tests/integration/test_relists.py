@@ -1,0 +1,63 @@
+"""What the operator knows of pods when it lists them again, with its own parts and a real API server."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from api.client import Api
+from horovodjob_operator.cluster.caches import Caches
+from horovodjob_operator.cluster.connection import Connection
+from horovodjob_operator.cluster.objects import Objects
+from horovodjob_operator.cluster.pod_watch import PodWatch
+from horovodjob_operator.controller.reconciler import Reconciler
+from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.resources.worker import worker_pod
+from integration.in_process_operator import in_an_hour, take_in
+from integration.job_driver import NODE, Job, submit
+from integration.operator_process import Operator
+
+
+async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
+    process: Operator, api: Api, namespace: str, connection: Connection
+) -> None:
+    process.kill()
+    job, caches = submit(api, namespace), Caches()
+    record = take_in(job, caches)
+    api.create(job.pods_path, worker_pod(record.job, 0, 1, ""))
+
+    def seen(raw: Mapping[str, Any]) -> None:
+        caches.pod_seen(raw)
+        if "train-worker-1" not in caches.pods[record.job.key]:
+            created = owned_pod(api.create(job.pods_path, worker_pod(record.job, 1, 1, "")))
+            assert created
+            caches.keep(created)
+
+    def gone(raw: Mapping[str, Any]) -> None:
+        caches.pod_gone(raw)
+
+    def listed(uids: set[str], version: int, of: str) -> None:
+        caches.pods_listed(uids, version, of)
+
+    watch = PodWatch(connection, seen=seen, gone=gone, listed=listed, timeout_seconds=60, namespace=namespace)
+    watching = asyncio.create_task(watch.run())
+    await watch.answered.wait()
+    watching.cancel()
+    assert set(caches.pods[record.job.key]) == {"train-worker-0", "train-worker-1"}
+    assert record.gone == {}
+
+
+async def test_a_pod_that_is_there_although_no_watch_has_shown_it_is_taken_in_as_it_is(
+    submitted: Callable[..., Job], process: Operator, connection: Connection
+) -> None:
+    job = submitted()
+    job.wait("Queued")
+    job.wait_for_pods()
+    process.kill()
+    job.place()
+    caches = Caches()
+    reconciler = Reconciler(caches, Objects(connection, "test"), in_an_hour, "")
+    record = take_in(job, caches)
+    for _ in range(2):
+        await reconciler.reconcile(record)
+    assert {pod.node for pod in caches.pods[record.job.key].values()} == {NODE}
+    assert (job.phase, job.status["attempt"]) == ("Starting", 1)

@@ -1,0 +1,86 @@
+"""Whatever is deleted, in whatever order: no namespace is stuck, and what was installed can be installed again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.client import BASE, Api, wait_for
+from integration.conftest import Watches, forgive
+from integration.control_plane import OPERATOR_NAMESPACE, install, make_namespace, operator_kubeconfig
+from integration.job_driver import Job, submit
+from integration.operator_process import Operator
+
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+
+
+@pytest.fixture
+def doomed(api: Api, namespace: str) -> tuple[Job, Job]:
+    """A running job and one that waits for nodes, in a namespace that the test deletes."""
+    name = f"{namespace}-doomed"
+    make_namespace(api, name)
+    return submit(api, name, "running").bring_to("Running"), submit(api, name, "queued")
+
+
+def is_gone(api: Api, job: Job) -> bool:
+    """Whether the job has gone with everything that belonged to it."""
+    core = f"/api/v1/namespaces/{job.namespace}"
+    policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/{job.name}"
+    paths = (f"{core}/secrets/{job.name}-mpi", policy)
+    return job.pods() == {} and not any(api.find(path) for path in paths)
+
+
+def namespace_goes(api: Api, name: str) -> None:
+    api.delete(f"/api/v1/namespaces/{name}")
+    wait_for(f"namespace {name} to go", lambda: api.find(f"/api/v1/namespaces/{name}") is None)
+
+
+@pytest.mark.parametrize("operator_runs", [True, False], ids=["the operator runs", "the operator is gone"])
+def test_a_namespace_with_jobs_goes(operator: Operator, doomed: tuple[Job, Job], api: Api, operator_runs: bool) -> None:
+    if not operator_runs:
+        assert operator.stop() == 0
+    namespace_goes(api, doomed[0].namespace)
+    if operator_runs:
+        wait_for("the operator to forget the jobs", lambda: operator.jobs(doomed[0].namespace) == {})
+
+
+@pytest.fixture
+def reinstalled(
+    api: Api, watches: Watches, trustworthy: None, namespace: str, operator_access: Path, process: Operator
+) -> Iterator[None]:
+    """Installs again, after the test, what it has deleted."""
+    yield
+    install(api)
+    operator_kubeconfig(api, operator_access)
+    forgive(api, watches, namespace)
+
+
+def test_the_jobs_go_with_the_definition_and_the_operator_waits_for_another_one(
+    reinstalled: None, operator: Operator, doomed: tuple[Job, Job], api: Api
+) -> None:
+    doomed[1].wait_for_pods()
+    api.delete(DEFINITION)
+    wait_for("the definition to go", lambda: api.find(DEFINITION) is None)
+    for job in doomed:
+        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+    namespace_goes(api, doomed[0].namespace)
+    install(api)
+    make_namespace(api, doomed[0].namespace)
+    assert submit(api, doomed[0].namespace).bring_to("Succeeded").status["exitCode"] == 0
+    namespace_goes(api, doomed[0].namespace)
+
+
+def test_everything_goes_with_the_manifests(
+    reinstalled: None, operator: Operator, doomed: tuple[Job, Job], api: Api, process: Operator
+) -> None:
+    doomed[1].wait_for_pods()
+    # Nothing runs the Deployment here, so its end is this.
+    process.kill()
+    done = api.kubectl("delete", "--ignore-not-found", "-k", str(BASE))
+    assert done.returncode == 0, done.stderr
+    left = api.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").stdout.split()
+    assert [name for name in left if "horovodjob" in name] == []
+    assert api.find(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}") is None
+    for job in doomed:
+        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+    namespace_goes(api, doomed[0].namespace)

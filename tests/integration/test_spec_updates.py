@@ -1,0 +1,274 @@
+"""What the user can wish of a job that is under way: suspend, resume, a deadline, its end."""
+
+from collections.abc import Callable
+
+import pytest
+
+from api.client import Api, wait_for
+from integration.control_plane import OperatorControlPlane
+from integration.job_driver import Job
+from integration.operator_process import Operator
+from integration.status_invariants import without_generation
+
+Submit = Callable[..., Job]
+
+
+@pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
+def test_a_job_can_be_suspended_in_any_phase_and_runs_again(submitted: Submit, phase: str) -> None:
+    job = submitted().bring_to(phase)
+    job.suspend()
+    status = job.wait("Suspended")
+    wait_for("the pods to go", lambda: job.pods() == {})
+    assert "startTime" not in status
+    job.suspend(False)
+    job.bring_to("Succeeded")
+    wait_for("the last event", lambda: job.events()["Succeeded"])
+    assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
+
+
+def test_a_wish_that_comes_while_the_status_is_written_is_not_lost(submitted: Submit) -> None:
+    jobs = [submitted(f"hasty-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(5)]
+    for wish in (True, False) * 5:
+        for job in jobs:
+            job.suspend(wish)
+    for job in jobs:
+        job.wait("Queued")
+        job.wait_for_pods()
+        assert job.status["observedGeneration"] == job.get()["metadata"]["generation"]
+
+
+def test_a_job_that_is_born_suspended_creates_nothing(submitted: Submit, control_plane: OperatorControlPlane) -> None:
+    job = submitted(runPolicy={"suspend": True})
+    job.wait("Suspended")
+    wait_for("the event", lambda: job.events()["Suspended"])
+    assert control_plane.calls(job.namespace) == {"patch horovodjobs/status": 1, "create events": 1}
+
+
+def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Submit) -> None:
+    job = submitted().bring_to("Running")
+    job.suspend(True, worker={"replicas": 3})
+    job.wait("Suspended")
+    wait_for("the pods to go", lambda: job.pods() == {})
+    job.suspend(True, image="trainer:2")
+    for _ in range(2):
+        job.suspend(False)
+    job.place()
+    job.run()
+    job.wait("Running")
+    assert len(job.hosts.splitlines()) == 3
+    assert {pod["spec"]["containers"][0]["image"] for pod in job.pods().values()} == {"trainer:2"}
+    assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
+
+
+def test_a_job_that_changes_while_the_operator_is_away_goes_on_with_new_pods(
+    submitted: Submit, operator: Operator
+) -> None:
+    job = submitted().bring_to("Running")
+    old = set(job.uids().values())
+    operator.kill()
+    job.suspend(True, image="trainer:2")
+    job.suspend(False)
+    operator.start()
+    wait_for("the new pods", lambda: len(job.pods()) == 3 and old.isdisjoint(job.uids().values()))
+    job.bring_to("Running", since="Queued")
+    assert {pod["spec"]["containers"][0]["image"] for pod in job.pods().values()} == {"trainer:2"}
+    assert (job.status["attempt"], job.status["restarts"], job.status["preemptions"]) == (2, 0, 0)
+    assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_network_policy_and_a_service_that_a_changed_job_does_not_want_go(
+    submitted: Submit, api: Api, operator: Operator, restarted: bool
+) -> None:
+    job = submitted(network={"service": True}).bring_to("Running")
+    paths = companions(job)
+    assert all(api.find(path) for path in paths)
+    job.suspend(True, network={"isolate": False, "service": False})
+    job.wait("Suspended")
+    if restarted:
+        operator.kill()
+        operator.start()
+    job.suspend(False)
+    job.bring_to("Running")
+    assert [path for path in paths if api.find(path)] == []
+
+
+def test_a_network_policy_and_a_service_that_somebody_deletes_come_back(
+    submitted: Submit, api: Api, operator: Operator
+) -> None:
+    job = submitted(network={"service": True}).bring_to("Running")
+    pods, paths = job.uids(), companions(job)
+    for path in paths:
+        api.delete(path)
+    operator.kill()
+    operator.start()
+    wait_for("both to come back", lambda: all(api.find(path) for path in paths))
+    assert (job.phase, job.uids()) == ("Running", pods)
+    job.bring_to("Succeeded", since="Running")
+
+
+def companions(job: Job) -> tuple[str, str]:
+    """Paths of its NetworkPolicy and its Service."""
+    namespace = f"namespaces/{job.namespace}"
+    return (
+        f"/apis/networking.k8s.io/v1/{namespace}/networkpolicies/{job.name}",
+        f"/api/v1/{namespace}/services/{job.name}",
+    )
+
+
+@pytest.mark.parametrize("phase", ["Queued", "Starting", "Running"])
+def test_a_deadline_ends_the_job_in_any_phase(submitted: Submit, phase: str) -> None:
+    job = submitted(runPolicy={"activeDeadlineSeconds": 3600}).bring_to(phase)
+    job.api.patch(f"{job.path}/status", {"status": {"startTime": "2020-01-01T00:00:00Z"}})
+    job.wait("Failed")
+    assert job.condition("Failed")["reason"] == "DeadlineExceeded"
+    assert "runPolicy.activeDeadlineSeconds: 3600 s" in job.condition("Failed")["message"]
+    wait_for("the workers to go", lambda: set(job.pods()) <= {"launcher"})
+
+
+def test_a_deadline_that_passes_is_noticed_without_any_event(submitted: Submit) -> None:
+    job = submitted(runPolicy={"activeDeadlineSeconds": 1})
+    job.wait("Failed")
+
+
+@pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
+def test_a_job_can_be_told_to_end_in_any_phase(submitted: Submit, phase: str) -> None:
+    job = submitted().bring_to(phase)
+    job.edit_policy(terminate=True)
+    status = job.wait("Failed")
+    assert (job.condition("Failed")["reason"], status["executionState"]) == ("Terminated", "failed")
+    assert job.condition("Failed")["message"] == "the job was ended: runPolicy.terminate is true"
+    wait_for("the workers to go", lambda: set(job.pods()) <= {"launcher"})
+    wait_for("the last event", lambda: job.events()["Failed"] == 1)
+
+
+def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(
+    submitted: Submit, control_plane: OperatorControlPlane
+) -> None:
+    job = submitted(runPolicy={"suspend": True})
+    job.wait("Suspended")
+    job.edit_policy(terminate=True)
+    status = job.wait("Failed")
+    assert "startTime" not in status
+    wait_for("the last event", lambda: job.events() == {"Suspended": 1, "Failed": 1})
+    assert set(control_plane.calls(job.namespace)) == {"patch horovodjobs/status", "create events"}
+
+
+def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(submitted: Submit, api: Api) -> None:
+    job, kept = submitted(runPolicy={"ttlSecondsAfterFinished": 2}), submitted("kept")
+    for each in (job, kept):
+        each.bring_to("Running")
+        each.end("launcher", 0)
+    kept.wait("Succeeded")
+    kept.edit_policy(ttlSecondsAfterFinished=3600)
+    wait_for("the job to go", lambda: api.find(job.path) is None)
+    wait_for("its pods to go", lambda: job.pods() == {})
+    secret = f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"
+    wait_for("the Secret to go", lambda: api.find(secret) is None)
+    kept.edit_policy(ttlSecondsAfterFinished=0)
+    wait_for("the other job to go", lambda: api.find(kept.path) is None)
+
+
+def test_the_time_after_the_end_is_kept_by_an_operator_that_was_away(
+    submitted: Submit, api: Api, operator: Operator
+) -> None:
+    job = submitted(runPolicy={"ttlSecondsAfterFinished": 2}).bring_to("Succeeded")
+    operator.kill()
+    operator.start()
+    wait_for("the job to go", lambda: api.find(job.path) is None)
+
+
+def test_a_job_that_somebody_else_manages_is_left_alone(submitted: Submit) -> None:
+    foreign = submitted("foreign", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    own = submitted("own", runPolicy={"managedBy": "horovodjob.dev/operator"}).bring_to("Running")
+    assert foreign.status == {"observedGeneration": -1}
+    assert foreign.pods() == {}
+    own.end("launcher", 0)
+    own.wait("Succeeded")
+
+
+@pytest.mark.parametrize("policy", ["Restart", "Fail"])
+def test_what_follows_when_a_worker_is_lost(submitted: Submit, policy: str) -> None:
+    job = submitted(runPolicy={"onWorkerLoss": policy}).bring_to("Running")
+    job.remove("worker-1")
+    if policy == "Restart":
+        assert job.wait("Restarting")["preemptions"] == 1
+        return
+    status = job.wait("Failed")
+    assert (status["preemptions"], status["errors"][-1]["pod"]) == (0, "train-worker-1")
+    assert job.condition("Failed")["reason"] == "WorkerLost"
+    assert job.condition("Failed")["message"].endswith("runPolicy.onWorkerLoss is Fail)")
+
+
+def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submitted: Submit) -> None:
+    job = submitted(scheduling={"timeoutSeconds": 6})
+    job.place(["worker-0"])
+    first = job.uids()
+    job.wait_for_condition("Queued", reason="SchedulingTimeout")
+    message = job.condition("Queued")["message"]
+    assert message.startswith("1 of 3 pods had a node after scheduling.timeoutSeconds, 6 s; all pods are deleted")
+    wait_for("the pods to go", lambda: job.pods() == {})
+    job.wait_for_pods()
+    assert not set(first.values()) & set(job.uids().values())
+    job.bring_to("Running", since="Queued")
+    status = job.status
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 0)
+    (error,) = status["errors"]
+    assert (error["reason"], error["pod"], error["message"]) == ("SchedulingTimeout", "train-launcher", message)
+    assert job.events()["SchedulingTimeout"] == 1
+
+
+@pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting", "Succeeded"])
+def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Operator, phase: str) -> None:
+    job = submitted().bring_to(phase)
+    wait_for("its series", lambda: operator.jobs(job.namespace) == {phase: 1})
+    job.delete()
+    # The operator hears of it from its watch, and may be creating objects until then.
+    wait_for("the operator to forget it", lambda: operator.jobs(job.namespace) == {})
+    wait_for("the job and its pods to go", lambda: api.find(job.path) is None and job.pods() == {})
+    secret = f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"
+    wait_for("the Secret to go", lambda: api.find(secret) is None)
+    policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/train"
+    wait_for("the NetworkPolicy to go", lambda: api.find(policy) is None)
+
+
+@pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
+@pytest.mark.parametrize("phase", ["Queued", "Running", "Restarting", "Suspended", "Failed"])
+def test_a_job_can_be_deleted_in_every_way(submitted: Submit, api: Api, propagation: str, phase: str) -> None:
+    job = submitted(runPolicy={"suspend": phase == "Suspended", "cleanPodPolicy": "None"})
+    if phase == "Failed":
+        job.bring_to("Running")
+        job.edit_policy(terminate=True)
+    elif phase != "Suspended":
+        job.bring_to(phase)
+    job.wait(phase)
+    if phase == "Queued":
+        job.wait_for_pods()
+    if phase == "Restarting":
+        wait_for("the failed launcher to go", lambda: "launcher" not in job.pods())
+    before = set(job.pods())
+    api.delete(job.path, {"propagationPolicy": propagation})
+    wait_for("the job to go", lambda: api.find(job.path) is None)
+    if propagation == "Foreground":
+        wait_for("its pods to go", lambda: job.pods() == {})
+        return
+    # The orphans are nobody's any more: they stay as they are, and a job of the same name is told that they are there.
+    assert before <= set(job.pods())
+    assert [role for role, pod in job.pods().items() if "ownerReferences" in pod["metadata"]] == []
+
+
+def test_a_terminal_status_never_changes(submitted: Submit, operator: Operator) -> None:
+    job = submitted(runPolicy={"cleanPodPolicy": "None"}).bring_to("Succeeded")
+    status = job.status
+    for role in job.pods():
+        job.remove(role)
+    operator.kill()
+    operator.start()
+    for wish in (True, False):
+        job.suspend(wish)
+    beside = submitted("beside").bring_to("Running")
+    beside.suspend()
+    beside.wait("Suspended")
+    wait_for("the newest generation", lambda: job.status["observedGeneration"] == job.get()["metadata"]["generation"])
+    assert without_generation(job.status) == without_generation(status)
+    assert job.pods() == {}
