@@ -16,7 +16,8 @@ from handling.plane import Plane, install, make_namespace, operator_kubeconfig, 
 from handling.player import Job, obedient_pod, submit
 from handling.process import STARTED, Operator
 from handling.watches import EventRecorder, Kubelet, Recorder, Watch
-from horovodjob_operator.cluster.connection import Connection, login
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.authentication import login
 
 NUMBERS = itertools.count(1)
 Watches = tuple[Kubelet, Recorder, EventRecorder]
@@ -115,10 +116,10 @@ def submitted(api: Api, namespace: str, operator: Operator) -> Callable[..., Job
 
 
 @pytest.fixture
-async def connection(operator_access: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connection]:
+async def connection(operator_access: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiClient]:
     """A connection of the test with the operator's rights, for parts of the operator."""
     monkeypatch.setenv("KUBECONFIG", str(operator_access))
-    async with contextlib.aclosing(Connection(login(), limit=4)) as opened:
+    async with contextlib.aclosing(ApiClient(login(), limit=4)) as opened:
         yield opened
 
 

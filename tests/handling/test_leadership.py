@@ -15,7 +15,7 @@ from handling.plane import LEASE, OPERATOR_NAMESPACE, Plane, operator_kubeconfig
 from handling.player import submit
 from handling.process import Operator
 from handling.reporter import post, token_of
-from horovodjob_operator.cluster.lease import RENEW_DEADLINE_SECONDS
+from horovodjob_operator.kube.lease import RENEW_DEADLINE_SECONDS
 
 Pair = tuple[Operator, Operator]
 # What docs/operations.md promises of a crash.

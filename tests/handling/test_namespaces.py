@@ -10,7 +10,7 @@ from api.client import Api, Object, wait_for
 from handling.plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
 from handling.player import submit
 from handling.process import Operator
-from horovodjob_operator.controller.event_handlers import kopf_settings
+from horovodjob_operator.controller.kopf_settings import kopf_settings
 
 ACCOUNT = "limited"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

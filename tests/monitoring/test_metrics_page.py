@@ -13,7 +13,7 @@ from handling.monitoring import (
     dashboard_queries,
     rule_expressions,
 )
-from horovodjob_operator.metrics import REGISTRY, JobStates
+from horovodjob_operator.metrics import REGISTRY, JobCollector
 
 SUFFIXES = ("_bucket", "_count", "_sum")
 # Names of jobs are not bounded: only series that end with the job may have one.
@@ -23,7 +23,7 @@ BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
 
 def families() -> list[Metric]:
     """Every metric of the operator but those of the process."""
-    found = [*REGISTRY.collect(), *JobStates(tuple, tuple, bool).collect()]
+    found = [*REGISTRY.collect(), *JobCollector(tuple, tuple, bool).collect()]
     return [metric for metric in found if metric.name.startswith("horovodjob_")]
 
 

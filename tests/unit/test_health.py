@@ -12,7 +12,7 @@ from itertools import count
 from prometheus_client import CollectorRegistry
 
 from cluster.apiserver import free_ports
-from horovodjob_operator.endpoints.health import HealthServer
+from horovodjob_operator.servers.health import HealthServer
 
 # Ends a wait that is hopeless.
 WAIT_SECONDS = 120
@@ -25,10 +25,10 @@ async def served(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
     (port,) = free_ports(1)
     server = HealthServer(
         port,
-        healthy=lambda: "",
-        ready=lambda: "",
+        unhealthy=lambda: "",
+        unready=lambda: "",
         registry=CollectorRegistry(),
-        access=None,
+        authorize=None,
         stuck_seconds=stuck_seconds,
     )
     await server.start()

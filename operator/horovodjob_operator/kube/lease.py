@@ -1,4 +1,4 @@
-"""Leader election by a Lease (coordination.k8s.io): one process acts, another may stand by with warm caches."""
+"""Leader election by a Lease (coordination.k8s.io): one replica reconciles, the others keep their caches warm."""
 
 import asyncio
 import logging
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.errors import ClusterError, Gone
+from horovodjob_operator.kube.api_client import ApiClient
 
 LEASE_SECONDS = 12
-# A leader that could not renew it for so long ends: some time before another process may lead.
+# A leader that cannot renew the Lease for this time ends, before another replica can become the leader.
 RENEW_DEADLINE_SECONDS = 9
 RENEW_SECONDS = 3
 RETRY_SECONDS = 1
@@ -19,31 +19,32 @@ log = logging.getLogger("horovodjob.lease")
 
 
 class Lease:
-    """Holds the Lease, or waits for it. `held` is set while this process is the leader."""
+    """Acquires and renews the Lease. `held` is set while this process is the leader."""
 
     def __init__(
-        self, connection: Connection, namespace: str, name: str, identity: str, clock: Callable[[], datetime]
+        self, client: ApiClient, namespace: str, name: str, identity: str, clock: Callable[[], datetime]
     ) -> None:
-        self._connection, self._identity, self._clock = connection, identity, clock
+        self._client, self._identity, self._clock = client, identity, clock
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
         self._lease: dict[str, Any] = {}
-        self._seen: tuple[Any, float] = (None, 0.0)
+        self._observed: tuple[Any, float] = (None, 0.0)
+        """Holder and time of renewal in the Lease, and since when they are unchanged, on the monotonic clock."""
         self._renewed_at = 0.0
         self.held = asyncio.Event()
 
     async def run(self) -> None:
-        """Gets the Lease and keeps it; returns when it is lost, because another process may be acting already."""
+        """Acquires the Lease and renews it; returns when it is lost, because another replica may be the leader."""
         while True:
             pause = RETRY_SECONDS
             try:
                 async with asyncio.timeout(RENEW_SECONDS):
-                    await self._step()
+                    await self._acquire_or_renew()
                 if self.held.is_set():
                     pause = RENEW_SECONDS
             except (ClusterError, TimeoutError) as error:
                 log.warning("lease: %s", error or "the API server did not answer in time")
-                # Somebody else may have written it: what we hold of it is read again before the next try.
+                # Another replica may have written the Lease, so it is read again before the next try.
                 self._lease = {}
             if self.held.is_set() and time.monotonic() - self._renewed_at > RENEW_DEADLINE_SECONDS:
                 self.held.clear()
@@ -51,59 +52,59 @@ class Lease:
                 return
             await asyncio.sleep(pause)
 
-    async def _step(self) -> None:
+    async def _acquire_or_renew(self) -> None:
         started = time.monotonic()
         if not self.held.is_set() or not self._lease:
             try:
-                self._lease = await self._connection.request("GET", f"{self._collection}/{self._name}")
+                self._lease = await self._client.request("GET", f"{self._collection}/{self._name}")
             except Gone:
                 body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
-                self._lease = await self._connection.request("POST", self._collection, {**body, "spec": self._spec()})
+                self._lease = await self._client.request("POST", self._collection, {**body, "spec": self._spec()})
                 self._renewed_at = started
-                self._acquired()
+                self._become_leader()
                 return
-            if not self._free():
+            if not self._is_free():
                 return
         body = {**self._lease, "spec": {**self._lease.get("spec", {}), **self._spec()}}
-        self._lease = await self._connection.request("PUT", f"{self._collection}/{self._name}", body)
+        self._lease = await self._client.request("PUT", f"{self._collection}/{self._name}", body)
         self._renewed_at = started
         if not self.held.is_set():
-            self._acquired()
+            self._become_leader()
 
     @property
-    def current(self) -> bool:
-        """Whether this process is the leader, and renewed the Lease recently enough that no other can be.
+    def is_current(self) -> bool:
+        """Whether this process is the leader, and has renewed the Lease so recently that no other replica can be.
 
-        Time counts while the process is stopped, so it is asked before each write.
+        Time also passes while the process is stopped, so each write requires this.
         """
         return self.held.is_set() and time.monotonic() - self._renewed_at <= RENEW_DEADLINE_SECONDS
 
-    def _free(self) -> bool:
-        """Whether nobody renews it: the holder let go, is us, or has been silent for its time by our own clock."""
+    def _is_free(self) -> bool:
+        """Whether nobody renews the Lease: the holder released it, is this process, or has not renewed it in time."""
         spec = self._lease.get("spec", {})
         if spec.get("holderIdentity") in (None, "", self._identity):
             return True
-        sign = (spec.get("holderIdentity"), spec.get("renewTime"))
-        if sign != self._seen[0]:
-            self._seen = (sign, time.monotonic())
-        return time.monotonic() - self._seen[1] > float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        renewal = (spec.get("holderIdentity"), spec.get("renewTime"))
+        if renewal != self._observed[0]:
+            self._observed = (renewal, time.monotonic())
+        return time.monotonic() - self._observed[1] > float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
     def _spec(self) -> dict[str, Any]:
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        fresh = {} if self.held.is_set() else {"acquireTime": now}
-        return {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now, **fresh}
+        acquired = {} if self.held.is_set() else {"acquireTime": now}
+        return {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now, **acquired}
 
-    def _acquired(self) -> None:
+    def _become_leader(self) -> None:
         self.held.set()
         log.info("lease: %s is the leader", self._identity)
 
     async def release(self) -> None:
-        """Lets go, so that another process takes over at once."""
+        """Releases the Lease, so that another replica takes over at once."""
         if not self.held.is_set() or not self._lease:
             return
         self.held.clear()
         body = {**self._lease, "spec": {**self._lease.get("spec", {}), "holderIdentity": "", "leaseDurationSeconds": 1}}
         try:
-            await self._connection.request("PUT", f"{self._collection}/{self._name}", body)
+            await self._client.request("PUT", f"{self._collection}/{self._name}", body)
         except ClusterError as error:
             log.warning("lease: could not be released: %s", error)
