@@ -21,6 +21,7 @@ from horovodjob_operator.domain.progress_report import ReportResult
 
 # The creation time of a counter would be an additional series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+PATH = "/metrics"
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 # Series exist from the start, because increase() of Prometheus misses one that begins with the value 1.

@@ -11,6 +11,7 @@ from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.domain.pod_facts import owner_uid
 from horovodjob_operator.errors import Gone, Refused, Unavailable
+from horovodjob_operator.kube.retry_delay import retry_delay_seconds
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 PREFLIGHT = "azureFiles"
@@ -30,7 +31,7 @@ def refuse(
     state: JobState, refused_object: str, reason: Reason, message: str, now: datetime, *, is_stalled: bool = True
 ) -> datetime:
     """Records a refusal, and returns when to reconcile the job again: at once if its message is new."""
-    delay = min(FIRST_RETRY_SECONDS * 2 ** min(state.refusal_count, 10), LONGEST_RETRY_SECONDS)
+    delay = retry_delay_seconds(state.refusal_count, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
     retry_at, previous = now + timedelta(seconds=delay), state.refusal
     state.refuse(refused_object, Refusal(reason, message, retry_at, is_stalled))
     if previous is None or previous.message != message:

@@ -8,8 +8,8 @@ from typing import Any
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.token_review import review, review_token, token_hash
+from horovodjob_operator.metrics import PATH
 
-PATH = "/metrics"
 ALLOWED_SECONDS, DENIED_SECONDS = 60, 10
 MAX_CACHED_RESULTS = 1024
 MAX_WAITING_REVIEWS = 32

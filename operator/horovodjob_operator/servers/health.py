@@ -14,6 +14,8 @@ import uvloop
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from horovodjob_operator.metrics import PATH
+
 HEARTBEAT_SECONDS = 1
 # Much longer than the longest step of a healthy event loop, and than a leader keeps the Lease without renewing it.
 STUCK_SECONDS = 30
@@ -49,7 +51,7 @@ class HealthServer:
         application = web.Application()
         application.router.add_get("/healthz", _probe(self._problem))
         application.router.add_get("/readyz", _probe(self._unready))
-        application.router.add_get("/metrics", self._metrics)
+        application.router.add_get(PATH, self._metrics)
         return application
 
     async def start(self) -> None:
