@@ -10,7 +10,7 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 # API servers under load require one second or a few. A longer pause would look like a failure of the operator.
 LONGEST_PAUSE_SECONDS = 30
 TRIES = 5
-log = logging.getLogger("horovodjob.connection")
+log = logging.getLogger("horovodjob.api_client")
 
 
 class RetryAfter:
