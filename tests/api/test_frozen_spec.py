@@ -216,7 +216,7 @@ def test_how_a_running_job_ends_can_change(api: Api, jobs: str, running: Object,
 def test_an_end_cannot_be_taken_back(api: Api, jobs: str, suspend: bool) -> None:
     name = next(NAMES)
     api.create(jobs, job(name, runPolicy={"suspend": suspend, "terminate": True}))
-    with pytest.raises(ApiError, match="terminate cannot be taken back"):
+    with pytest.raises(ApiError, match="terminate cannot be reset to false"):
         api.patch(f"{jobs}/{name}", {"spec": {"runPolicy": {"terminate": False}}})
 
 
@@ -227,7 +227,7 @@ def test_who_manages_a_job_can_never_change(api: Api, jobs: str, before: str | N
     policy = {"suspend": suspend} | ({"managedBy": before} if before else {})
     api.create(jobs, job(name, runPolicy=policy))
     for after in {"example.org/other", None} - {before}:
-        with pytest.raises(ApiError, match="managedBy can never change"):
+        with pytest.raises(ApiError, match="managedBy cannot change"):
             api.patch(f"{jobs}/{name}", {"spec": {"runPolicy": {"managedBy": after}}})
 
 

@@ -9,6 +9,7 @@ from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.observed import Observed
 from horovodjob_operator.domain.plan import Plan, plan_for
@@ -44,6 +45,10 @@ class FakeCluster:
         return Observed(pods=tuple(self.pods.values()))
 
     @property
+    def context(self) -> JobContext:
+        return JobContext(self.job, self.observed, self.now)
+
+    @property
     def status(self) -> HorovodJobStatus:
         return self.job.status
 
@@ -52,13 +57,13 @@ class FakeCluster:
         writes = [die_after if die_after is not None else 10_000]
         for _ in range(20):
             outcome = self._report(writes)
-            if writes[0] <= 0 or not self._apply(plan_for(self.job, self.observed, outcome, now=self.now), writes):
+            if writes[0] <= 0 or not self._apply(plan_for(self.context, outcome), writes):
                 return
         raise AssertionError(f"the passes reach no stable state: {self.status}")
 
     def _report(self, writes: list[int]) -> Outcome | None:
         for _ in range(10):
-            status, outcome = next_status(self.job, self.observed, now=self.now)
+            status, outcome = next_status(self.context)
             if status == self.status or writes[0] <= 0:
                 return outcome
             writes[0] -= 1

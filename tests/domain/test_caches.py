@@ -3,9 +3,11 @@
 from typing import Any
 
 from domain.fake_cluster import UID, training_job
-from horovodjob_operator.cluster.caches import Caches, Record
+from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.kube.cache import PodCache
 
 
 def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:
@@ -18,28 +20,28 @@ def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:
 
 
 def test_a_pod_deleted_before_its_creation_is_answered_stays_deleted() -> None:
-    caches = Caches()
+    pods = PodCache()
     raw, owned = stored_worker("first")
-    caches.pod_seen(raw)
-    caches.pod_gone(raw)
-    assert not caches.keep(owned)
-    assert caches.pods.get(training_job().key, {}) == {}
-    assert caches.keep(stored_worker("second")[1]), "another pod of that name"
+    pods.update(raw)
+    pods.delete(raw)
+    assert not pods.store(owned)
+    assert pods.of_job(training_job().key) == {}
+    assert pods.store(stored_worker("second")[1]), "another pod of that name"
 
 
 def test_a_pod_that_was_created_while_the_pods_were_listed_stays_known() -> None:
-    caches = Caches()
-    caches.keep(stored_worker("created")[1])
-    assert caches.pods_listed(set(), 6) == []
-    assert len(caches.pods[training_job().key]) == 1
-    assert caches.pods_listed(set(), 7) == [training_job().key], "it was deleted before the list was read"
-    assert caches.pods == {}
+    pods, created = PodCache(), stored_worker("created")[1]
+    pods.store(created)
+    assert pods.delete_unlisted(set(), 6) == []
+    assert len(pods.of_job(training_job().key)) == 1
+    assert pods.delete_unlisted(set(), 7) == [created], "it was deleted before the list was read"
+    assert list(pods) == []
 
 
 def test_a_list_of_jobs_removes_the_missing_jobs() -> None:
     kept, gone = training_job("kept"), training_job("gone")
     gone = gone.model_copy(update={"metadata": gone.metadata.model_copy(update={"uid": "gone"})})
-    caches = Caches(jobs={job.key: Record(job, 1) for job in (kept, gone)})
-    caches.live_jobs_listed({UID}, 1)
-    caches.finished_jobs_listed(set(), 1)
-    assert [job.metadata.name for job in caches.all_jobs()] == ["kept"]
+    store = JobStore([JobState(job, 1) for job in (kept, gone)])
+    store.unfinished_jobs_listed({UID}, 1)
+    store.finished_jobs_listed(set(), 1)
+    assert [job.metadata.name for job in store.jobs()] == ["kept"]

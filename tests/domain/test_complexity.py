@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from domain.fake_cluster import FakeCluster, training_job
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.status import next_status
 
@@ -70,8 +71,8 @@ def test_a_pass_takes_linear_time_in_the_number_of_workers(situation: Callable[[
         job, observed = cluster.job, cluster.observed
 
         def computed() -> None:
-            status, outcome = next_status(job, observed, now=cluster.now)
-            plan_for(job.model_copy(update={"status": status}), observed, outcome, now=cluster.now)
+            status, outcome = next_status(JobContext(job, observed, cluster.now))
+            plan_for(JobContext(job.model_copy(update={"status": status}), observed, cluster.now), outcome)
 
         return steps(computed)
 

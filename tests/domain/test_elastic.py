@@ -8,6 +8,7 @@ import pytest
 from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.status import Condition
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.domain.plan import plan_for
@@ -62,8 +63,8 @@ def test_an_elastic_job_gets_more_workers_while_it_runs(running: FakeCluster) ->
 
 def test_scaling_down_publishes_the_hosts_before_it_deletes_the_last_workers(running: FakeCluster) -> None:
     running.scale(1)
-    outcome = next_status(running.job, running.observed, now=running.now)[1]
-    first = plan_for(running.job, running.observed, outcome, now=running.now)
+    outcome = next_status(running.context)[1]
+    first = plan_for(running.context, outcome)
     assert (first.publish_hosts, first.delete_pods) == (True, frozenset())
     running.reconcile()
     assert hosts(running) == addresses(running, 0)
@@ -102,7 +103,7 @@ def test_a_disrupted_worker_is_replaced_at_once_and_the_ranks_continue(running: 
 
 def test_a_terminating_worker_that_disappears_is_reported_once(running: FakeCluster) -> None:
     running.update_pod("cifar-worker-1", is_terminating=True)
-    status, _ = next_status(running.job, running.observed, now=running.now)
+    status, _ = next_status(running.context)
     running.job = running.job.model_copy(update={"status": status})
     running.remove_terminating_pods()
     running.reconcile()
@@ -112,7 +113,7 @@ def test_a_terminating_worker_that_disappears_is_reported_once(running: FakeClus
 def test_a_worker_whose_eviction_and_absence_are_observed_together_is_reported_once(running: FakeCluster) -> None:
     pod = replace(running.pods.pop("cifar-worker-1"), disruption="EvictionByEvictionAPI", is_terminating=True)
     for _ in range(2):
-        status, _ = next_status(running.job, replace(running.observed, deleted_pods=(pod,)), now=running.now)
+        status, _ = next_status(JobContext(running.job, replace(running.observed, deleted_pods=(pod,)), running.now))
         running.job = running.job.model_copy(update={"status": status})
     running.reconcile()
     (error,) = running.status.errors
@@ -235,14 +236,14 @@ def test_a_refused_worker_does_not_affect_the_other_workers(running: FakeCluster
     retry_at = running.now.replace(second=30)
     refusal = Refusal(Reason.WAITING_FOR_NODES, "exceeded quota: pods=3", retry_at)
     observed = replace(running.observed, refusal=refusal)
-    status, outcome = next_status(running.job, observed, now=running.now)
+    status, outcome = next_status(JobContext(running.job, observed, running.now))
     ready = status.condition(ConditionType.READY)
     assert ready is not None
     assert ready.message == "up to 2 ranks run on 2 workers of 3; exceeded quota: pods=3"
-    plan = plan_for(running.job, observed, outcome, now=running.now)
+    plan = plan_for(JobContext(running.job, observed, running.now), outcome)
     assert (plan.delete_all_pods, plan.creates_pods) == (False, False)
     assert plan.requeue_at == retry_at
-    later = plan_for(running.job, observed, outcome, now=retry_at)
+    later = plan_for(JobContext(running.job, observed, retry_at), outcome)
     assert later.create_workers == (2,)
 
 

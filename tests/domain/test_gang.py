@@ -6,6 +6,7 @@ import pytest
 
 from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Gang, Phase, Role
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.observed import Observed
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pod import Pod
@@ -144,13 +145,13 @@ def test_a_gang_without_a_scheduled_pod_has_no_timeout(gang: str) -> None:
     cluster.wait(10_000)
     cluster.reconcile()
     assert (cluster.status.phase, cluster.status.attempt) == (Phase.QUEUED, 1)
-    assert plan_for(cluster.job, cluster.observed, _finding(cluster), now=cluster.now).requeue_at is None
+    assert plan_for(cluster.context, _finding(cluster)).requeue_at is None
     cluster.start()
     assert cluster.status.phase is Phase.RUNNING
 
 
 def _finding(cluster: FakeCluster) -> Any:
-    return next_status(cluster.job, cluster.observed, now=cluster.now)[1]
+    return next_status(cluster.context)[1]
 
 
 def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
@@ -198,7 +199,7 @@ def test_a_gang_waits_for_the_pods_of_an_earlier_job_with_the_same_name() -> Non
     cluster = a_gang()
     cluster.reconcile()
     strangers = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
-    plan = plan_for(cluster.job, strangers, _finding(cluster), now=cluster.now)
+    plan = plan_for(JobContext(cluster.job, strangers, cluster.now), _finding(cluster))
     assert (plan.create_launcher, plan.create_workers) == (False, ())
 
 
@@ -208,24 +209,24 @@ def test_the_group_is_deleted_with_the_pods(gang: str, policy: str) -> None:
     cluster = a_gang(gang)
     cluster.start()
     cluster.edit_run_policy(**{policy: True})
-    status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
+    status, outcome = next_status(cluster.context)
     cluster.job = cluster.job.model_copy(update={"status": status})
-    plan = plan_for(cluster.job, cluster.observed, outcome, now=cluster.now)
+    plan = plan_for(cluster.context, outcome)
     assert plan.delete_pod_groups == {Gang(gang)}
     cluster.reconcile()
-    assert plan_for(cluster.job, cluster.observed, _finding(cluster), now=cluster.now).delete_pod_groups == set()
+    assert plan_for(cluster.context, _finding(cluster)).delete_pod_groups == set()
 
 
 def test_the_group_is_deleted_when_the_job_has_succeeded() -> None:
     cluster = a_gang()
     cluster.start()
     cluster.end_container("cifar-launcher", 0)
-    status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
+    status, outcome = next_status(cluster.context)
     cluster.job = cluster.job.model_copy(update={"status": status})
-    assert plan_for(cluster.job, cluster.observed, outcome, now=cluster.now).delete_pod_groups == {Gang.NATIVE}
+    assert plan_for(cluster.context, outcome).delete_pod_groups == {Gang.NATIVE}
     cluster.reconcile()
     cluster.remove_terminating_pods()
-    assert plan_for(cluster.job, cluster.observed, None, now=cluster.now).delete_pod_groups == set()
+    assert plan_for(cluster.context, None).delete_pod_groups == set()
 
 
 def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
@@ -235,8 +236,10 @@ def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
     spec = cluster.job.spec
     scheduling = spec.scheduling.model_copy(update={"gang": Gang.NONE})
     cluster.job = cluster.job.model_copy(update={"spec": spec.model_copy(update={"scheduling": scheduling})})
-    status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
-    plan = plan_for(cluster.job.model_copy(update={"status": status}), cluster.observed, outcome, now=cluster.now)
+    status, outcome = next_status(cluster.context)
+    plan = plan_for(
+        JobContext(cluster.job.model_copy(update={"status": status}), cluster.observed, cluster.now), outcome
+    )
     assert plan.delete_pod_groups == {Gang.VOLCANO}
 
 

@@ -9,6 +9,7 @@ import pytest
 from domain.fake_cluster import NOON, FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob_operator.domain.checks.backoff import requeue_at
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning
 from horovodjob_operator.domain.plan import plan_for
@@ -288,7 +289,7 @@ def test_the_cause_of_a_deletion_is_reported_when_the_pod_is_already_absent(
 ) -> None:
     disruption = "DeletionByPodGC" if reason is Reason.NODE_LOST else "EvictionByEvictionAPI"
     pod = replace(running.pods.pop(f"cifar-{role}"), disruption=disruption, is_terminating=True)
-    status, _ = next_status(running.job, replace(running.observed, deleted_pods=(pod,)), now=running.now)
+    status, _ = next_status(JobContext(running.job, replace(running.observed, deleted_pods=(pod,)), running.now))
     (error,) = status.errors
     assert (error.reason, error.pod, error.node) == (reason, pod.name, "node1")
     assert (status.preemptions, status.restarts) == (1, 0)
@@ -318,8 +319,8 @@ def test_a_pod_that_its_node_does_not_stop_is_reported_with_a_remedy(running: Fa
     running.wait(39)
     running.reconcile()
     assert (running.status.phase, message_of(running)) == (Phase.RESTARTING, "the pods are being created and placed")
-    _, outcome = next_status(running.job, running.observed, now=running.now)
-    assert plan_for(running.job, running.observed, outcome, now=running.now).requeue_at == NOON + timedelta(seconds=40)
+    _, outcome = next_status(running.context)
+    assert plan_for(running.context, outcome).requeue_at == NOON + timedelta(seconds=40)
     running.wait(1)
     running.reconcile()
     assert (running.status.phase, message_of(running)) == (Phase.RESTARTING, WORDS)
@@ -348,7 +349,7 @@ def test_a_pod_of_an_earlier_job_that_its_node_does_not_stop_is_reported_too() -
     cluster.reconcile()
     del cluster.pods["cifar-worker-1"]
     observed = replace(cluster.observed, stale_owner_pods=(old,))
-    status, _ = next_status(cluster.job, observed, now=NOON + timedelta(seconds=10))
+    status, _ = next_status(JobContext(cluster.job, observed, NOON + timedelta(seconds=10)))
     assert status.conditions[0].message == WORDS.replace("12:00:30Z", "12:00:00Z")
 
 
@@ -549,17 +550,17 @@ def test_a_finished_job_is_deleted_after_its_ttl(running: FakeCluster) -> None:
     running.reconcile()
     ended = running.status.completion_time
     assert ended is not None
-    early = plan_for(running.job, running.observed, None, now=ended + timedelta(seconds=59))
+    early = plan_for(JobContext(running.job, running.observed, ended + timedelta(seconds=59)), None)
     assert (early.delete_job, early.requeue_at) == (False, ended + timedelta(seconds=60))
-    assert plan_for(running.job, running.observed, None, now=ended + timedelta(seconds=60)).delete_job
+    assert plan_for(JobContext(running.job, running.observed, ended + timedelta(seconds=60)), None).delete_job
 
 
 def test_a_deadline_that_passes_during_a_pass_causes_another_pass_at_once() -> None:
     cluster = FakeCluster(training_job(runPolicy={"activeDeadlineSeconds": 60}))
     cluster.start()
-    status, outcome = next_status(cluster.job, cluster.observed, now=NOON + timedelta(seconds=59))
+    status, outcome = next_status(JobContext(cluster.job, cluster.observed, NOON + timedelta(seconds=59)))
     assert status == cluster.status
-    plan = plan_for(cluster.job, cluster.observed, outcome, now=NOON + timedelta(seconds=61))
+    plan = plan_for(JobContext(cluster.job, cluster.observed, NOON + timedelta(seconds=61)), outcome)
     assert plan.requeue_at == NOON + timedelta(seconds=60)
 
 
@@ -621,7 +622,7 @@ def test_a_failed_mount_is_reported_until_the_pod_has_an_address() -> None:
     observed = replace(
         cluster.observed, kubelet_warning=KubeletWarning(KubeletEventReason.MOUNT_FAILED, 'secret "nope" not found')
     )
-    status, _ = next_status(cluster.job, observed, now=NOON)
+    status, _ = next_status(JobContext(cluster.job, observed, NOON))
     stalled = status.condition(ConditionType.STALLED)
     assert stalled is not None
     assert (stalled.status, stalled.reason) == ("True", Reason.STORAGE_UNAVAILABLE)

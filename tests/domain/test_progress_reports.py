@@ -16,12 +16,13 @@ from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import parse_status
 from horovodjob.api.status import HorovodJobStatus, Training
-from horovodjob_operator.cluster.objects import status_dict
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, is_current, parse_report
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import is_significant, next_status
 from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed, may_report, token_claim
+from horovodjob_operator.kube.status_patch import status_dict
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")
@@ -78,7 +79,7 @@ def running() -> FakeCluster:
 def told(cluster: FakeCluster, attempt: int, progress: float) -> Training | None:
     """What the status says after a report."""
     observed = replace(cluster.observed, progress_report=ProgressReport(attempt=attempt, progress=progress))
-    status, _ = next_status(cluster.job, observed, now=cluster.now)
+    status, _ = next_status(JobContext(cluster.job, observed, cluster.now))
     assert not is_significant(cluster.status, status), "a report is no reason to hurry"
     cluster.job = cluster.job.model_copy(update={"status": status})
     return status.training

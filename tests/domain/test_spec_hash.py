@@ -98,7 +98,7 @@ def test_a_gang_changed_while_unobserved_gets_a_group_of_its_new_size(dead: list
     cluster.reconcile(die_after=2)
     observed = replace(cluster.observed, pod_group=Gang.VOLCANO)
     plan = plan_for(
-        cluster.job, observed, compute_outcome(JobContext(cluster.job, observed, cluster.now)), now=cluster.now
+        JobContext(cluster.job, observed, cluster.now), compute_outcome(JobContext(cluster.job, observed, cluster.now))
     )
     assert plan.delete_pod_groups == {Gang.VOLCANO}
     assert set(plan.delete_pods) == set(cluster.pods)

@@ -9,6 +9,7 @@ from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import CleanPodPolicy, ConditionType, Phase, Reason
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between, recorded_events
 from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.plan import Plan, plan_for
@@ -56,9 +57,10 @@ def test_a_restart_under_another_release_replaces_workers_with_other_keys() -> N
     assert {name for name, pod in cluster.pods.items() if pod.is_terminating} == set(cluster.pods)
     assert (cluster.status.restarts, cluster.status.preemptions) == (1, 0)
     cluster.wait(30)
-    outcome = next_status(cluster.job, Observed(), now=cluster.now)[1]
+    outcome = next_status(JobContext(cluster.job, Observed(), cluster.now))[1]
     assert (
-        plan_for(cluster.job, Observed(), outcome, now=cluster.now).secret_name == f"cifar-mpi-{start_scripts.VERSION}"
+        plan_for(JobContext(cluster.job, Observed(), cluster.now), outcome).secret_name
+        == f"cifar-mpi-{start_scripts.VERSION}"
     )
 
 
@@ -66,8 +68,8 @@ def test_a_worker_of_a_running_elastic_attempt_gets_the_secret_of_its_launcher()
     cluster = running(elastic={"minReplicas": 1, "maxReplicas": 3})
     made_by_another_release(cluster)
     cluster.scale(3)
-    outcome = next_status(cluster.job, cluster.observed, now=cluster.now)[1]
-    plan = plan_for(cluster.job, cluster.observed, outcome, now=cluster.now)
+    outcome = next_status(cluster.context)[1]
+    plan = plan_for(cluster.context, outcome)
     assert (plan.create_workers, plan.delete_pods, plan.secret_name) == ((2,), frozenset(), "cifar-mpi")
     made = worker_pod(cluster.job, 2, 1, "", plan.secret_name)
     seen = owned_pod(made | {"metadata": made["metadata"] | {"uid": "u"}})
@@ -87,17 +89,15 @@ def test_a_job_with_an_unreadable_spec_is_stalled_and_not_changed(phase: Phase) 
     before = cluster.status
     assert before.phase is phase
     observed = replace(cluster.observed, refusal=UNREADABLE)
-    after, outcome = next_status(cluster.job, observed, now=cluster.now)
+    after, outcome = next_status(JobContext(cluster.job, observed, cluster.now))
     stalled = after.condition(ConditionType.STALLED)
     assert stalled
     assert (stalled.status, stalled.message) == ("True", "spec.mpi: no")
     assert after == before.model_copy(update={"conditions": after.conditions})
     assert events_between(cluster.job, before, after) == ()
-    assert plan_for(cluster.job, observed, outcome, now=cluster.now) == Plan()
+    assert plan_for(JobContext(cluster.job, observed, cluster.now), outcome) == Plan()
     cluster.job = cluster.job.model_copy(update={"status": after})
-    assert next_status(cluster.job, cluster.observed, now=cluster.now)[0].condition(
-        ConditionType.READY
-    ) == before.condition(ConditionType.READY)
+    assert next_status(cluster.context)[0].condition(ConditionType.READY) == before.condition(ConditionType.READY)
 
 
 def test_a_finished_job_with_an_unreadable_spec_keeps_its_pods() -> None:
@@ -106,5 +106,5 @@ def test_a_finished_job_with_an_unreadable_spec_keeps_its_pods() -> None:
     cluster.end_container("cifar-launcher", 0)
     cluster.reconcile()
     unread = cluster.job.model_copy(update={"spec": training_job().spec})
-    assert plan_for(unread, cluster.observed, None, now=cluster.now) != Plan()
-    assert plan_for(unread, replace(cluster.observed, refusal=UNREADABLE), None, now=cluster.now) == Plan()
+    assert plan_for(JobContext(unread, cluster.observed, cluster.now), None) != Plan()
+    assert plan_for(JobContext(unread, replace(cluster.observed, refusal=UNREADABLE), cluster.now), None) == Plan()

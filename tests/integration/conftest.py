@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from api.client import JOBS, Api, Object, job, wait_for
-from horovodjob_operator.cluster.connection import Connection, login
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.authentication import login
 from integration.control_plane import OperatorControlPlane, install, make_namespace, operator_kubeconfig, served
 from integration.job_driver import Job, obedient_pod, submit
 from integration.operator_process import STARTED, Operator
@@ -115,10 +116,10 @@ def submitted(api: Api, namespace: str, operator: Operator) -> Callable[..., Job
 
 
 @pytest.fixture
-async def connection(operator_access: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connection]:
+async def connection(operator_access: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiClient]:
     """A connection of the test with the operator's rights, for parts of the operator."""
     monkeypatch.setenv("KUBECONFIG", str(operator_access))
-    async with contextlib.aclosing(Connection(login(), limit=4)) as opened:
+    async with contextlib.aclosing(ApiClient(login(), limit=4)) as opened:
         yield opened
 
 

@@ -22,7 +22,7 @@ def test_a_foreign_pod_with_the_name_is_left_alone_until_it_goes(
     foreign = api.create(pods, obedient_pod(name))
     job = submitted()
     message = job.wait_for_condition("Stalled", reason="NameConflict")
-    assert message == f"pod {name} exists and is not this job's: delete or rename it, or give the job another name"
+    assert message == f"pod {name} exists and does not belong to this job: delete or rename it, or rename the job"
     assert api.get(f"{pods}/{name}")["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
     api.delete(f"{pods}/{name}")
     job.wait_for_condition("Stalled", status="False")
@@ -36,7 +36,7 @@ def test_a_foreign_secret_with_the_name_is_left_alone_until_it_goes(
     foreign = api.create(secrets, SECRET)
     job = submitted()
     message = job.wait_for_condition("Stalled", reason="NameConflict")
-    assert message.startswith("Secret train-mpi exists and is not this job's")
+    assert message.startswith("Secret train-mpi exists and does not belong to this job")
     assert api.get(f"{secrets}/train-mpi")["data"] == foreign["data"]
     assert job.pods() == {}
     api.delete(f"{secrets}/train-mpi")

@@ -10,14 +10,12 @@ import pytest
 from aiohttp import ClientConnectionResetError, ClientHandlerType, ClientRequest, ClientResponse
 
 from api.client import Api, ApiError, wait_for
-from horovodjob_operator.cluster.caches import Caches
-from horovodjob_operator.cluster.connection import Connection
-from horovodjob_operator.cluster.objects import Objects
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.reconciler import Reconciler
+from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.errors import Unavailable
+from horovodjob_operator.kube.api_client import ApiClient
 from integration.conftest import marker_event
-from integration.in_process_operator import in_an_hour, take_in
+from integration.in_process_operator import in_an_hour, reconciler_of, take_in
 from integration.job_driver import Job, submit
 from integration.operator_process import Operator
 
@@ -116,7 +114,7 @@ def test_events_that_an_operator_was_killed_before_are_posted_once_by_the_next(
 
 
 async def test_a_job_that_finished_long_ago_has_no_events_posted_again(
-    submitted: Submit, process: Operator, connection: Connection, api: Api, namespace: str
+    submitted: Submit, process: Operator, connection: ApiClient, api: Api, namespace: str
 ) -> None:
     job = submitted().bring_to("Succeeded")
     wait_for("the last event", lambda: job.events()["Succeeded"])
@@ -124,14 +122,12 @@ async def test_a_job_that_finished_long_ago_has_no_events_posted_again(
     for event in api.get(EVENTS.format(namespace))["items"]:
         api.delete(f"{EVENTS.format(namespace)}/{event['metadata']['name']}")
     for clock, posted in ((in_an_hour, {}), (now, {"Succeeded": 1})):
-        caches = Caches()
-        reconciler = Reconciler(caches, Objects(connection, "test"), clock, "")
-        await reconciler.reconcile(take_in(job, caches))
+        await reconciler_of(connection, clock).reconcile(take_in(job, JobStore()))
         assert job.events() == posted
 
 
 async def test_events_are_posted_although_the_answer_to_the_write_of_the_status_was_lost(
-    process: Operator, connection: Connection, api: Api, namespace: str
+    process: Operator, connection: ApiClient, api: Api, namespace: str
 ) -> None:
     async def without_answer(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         response = await handler(request)
@@ -141,16 +137,16 @@ async def test_events_are_posted_although_the_answer_to_the_write_of_the_status_
         return response
 
     process.kill()
-    job, caches = submit(api, namespace), Caches()
-    reconciler = Reconciler(caches, Objects(connection, "test"), now, "")
-    record = take_in(job, caches)
+    job, store = submit(api, namespace), JobStore()
+    reconciler = reconciler_of(connection, now)
+    state = take_in(job, store)
     intact, connection.session = connection.session, connection.new_session(without_answer)
     with pytest.raises(Unavailable):
-        await reconciler.reconcile(record)
+        await reconciler.reconcile(state)
     await connection.session.close()
     connection.session = intact
     assert (job.phase, job.events()) == ("Queued", {})
     for _ in range(2):
-        take_in(job, caches)
-        await reconciler.reconcile(record)
+        take_in(job, store)
+        await reconciler.reconcile(state)
     assert job.events() == {"Created": 1}

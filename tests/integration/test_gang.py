@@ -186,7 +186,9 @@ def test_a_foreign_group_with_the_name_is_left_alone_until_it_goes(
     api.create(path, {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": spec})
     (foreign,) = groups()
     job = train()
-    assert "PodGroup train exists and is not this job's" in job.wait_for_condition("Stalled", reason="NameConflict")
+    assert "PodGroup train exists and does not belong to this job" in job.wait_for_condition(
+        "Stalled", reason="NameConflict"
+    )
     assert (groups(), job.pods()) == ([foreign], {})
     job.suspend()
     job.wait("Suspended")

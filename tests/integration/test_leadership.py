@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from api.client import Api, wait_for
-from horovodjob_operator.cluster.connection import login
-from horovodjob_operator.cluster.lease import RENEW_DEADLINE_SECONDS, Lease, lease_connection
+from horovodjob_operator.kube.authentication import login
+from horovodjob_operator.kube.lease import RENEW_DEADLINE_SECONDS, Lease, lease_client
 from integration.control_plane import LEASE, OPERATOR_NAMESPACE, OperatorControlPlane, operator_kubeconfig
 from integration.job_driver import submit
 from integration.operator_process import Operator
@@ -132,8 +132,8 @@ async def test_a_leader_with_a_busy_event_loop_renews_the_lease(
     if api.find(LEASE):
         api.delete(LEASE)
     name = LEASE.rpartition("/")[2]
-    async with lease_connection(login()) as (thread, connection):
-        elected = Lease(connection, OPERATOR_NAMESPACE, name, "busy", lambda: datetime.now(UTC), on_acquired=bool)
+    async with lease_client(login()) as (thread, client):
+        elected = Lease(client, OPERATOR_NAMESPACE, name, "busy", lambda: datetime.now(UTC), on_acquired=bool)
         renewing = asyncio.create_task(thread.run(elected.run()))
         await asyncio.sleep(0)
         # Each wait blocks this event loop.

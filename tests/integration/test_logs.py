@@ -25,7 +25,7 @@ def test_each_effect_on_a_job_is_one_line_with_its_name(
         "published 2 hosts to the launcher of attempt 1",
         "phase Starting -> Running",
         "phase Running -> Succeeded",
-        "deleted its workers",
+        "deleted the workers",
     ]
     assert all(datetime.fromisoformat(line["time"]).utcoffset() == timedelta() for line in lines)
     fields = {"time", "level", "logger", "message", "namespace", "job"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from api.client import Api, Object, wait_for
-from horovodjob_operator.controller.event_handlers import kopf_settings
+from horovodjob_operator.controller.kopf_settings import kopf_settings
 from integration.control_plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
 from integration.job_driver import submit
 from integration.operator_process import Operator

@@ -5,59 +5,58 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from api.client import Api
-from horovodjob_operator.cluster.caches import Caches
-from horovodjob_operator.cluster.connection import Connection
-from horovodjob_operator.cluster.objects import Objects
-from horovodjob_operator.cluster.pod_watch import PodWatch
-from horovodjob_operator.controller.reconciler import Reconciler
-from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.controller.job_store import JobStore
+from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
-from integration.in_process_operator import in_an_hour, take_in
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.cache import PodCache
+from horovodjob_operator.kube.pod_watch import PodWatch
+from integration.in_process_operator import in_an_hour, reconciler_of, take_in
 from integration.job_driver import NODE, Job, submit
 from integration.operator_process import Operator
 
 
 async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
-    process: Operator, api: Api, namespace: str, connection: Connection
+    process: Operator, api: Api, namespace: str, connection: ApiClient
 ) -> None:
     process.kill()
-    job, caches = submit(api, namespace), Caches()
-    record = take_in(job, caches)
-    api.create(job.pods_path, worker_pod(record.job, 0, 1, ""))
+    job, pods, lost = submit(api, namespace), PodCache(), list[OwnedPod]()
+    state = take_in(job, JobStore())
+    api.create(job.pods_path, worker_pod(state.job, 0, 1, ""))
 
     def seen(raw: Mapping[str, Any]) -> None:
-        caches.pod_seen(raw)
-        if "train-worker-1" not in caches.pods[record.job.key]:
-            created = owned_pod(api.create(job.pods_path, worker_pod(record.job, 1, 1, "")))
+        pods.update(raw)
+        if "train-worker-1" not in pods.of_job(state.job.key):
+            created = owned_pod(api.create(job.pods_path, worker_pod(state.job, 1, 1, "")))
             assert created
-            caches.keep(created)
+            pods.store(created)
 
     def gone(raw: Mapping[str, Any]) -> None:
-        caches.pod_gone(raw)
+        pods.delete(raw)
 
     def listed(uids: set[str], version: int, of: str) -> None:
-        caches.pods_listed(uids, version, of)
+        lost.extend(pods.delete_unlisted(uids, version, of))
 
-    watch = PodWatch(connection, seen=seen, gone=gone, listed=listed, timeout_seconds=60, namespace=namespace)
+    watch = PodWatch(connection, updated=seen, deleted=gone, listed=listed, timeout_seconds=60, namespace=namespace)
     watching = asyncio.create_task(watch.run())
-    await watch.answered.wait()
+    await watch.has_listed.wait()
     watching.cancel()
-    assert set(caches.pods[record.job.key]) == {"train-worker-0", "train-worker-1"}
-    assert record.gone == {}
+    assert set(pods.of_job(state.job.key)) == {"train-worker-0", "train-worker-1"}
+    assert lost == []
 
 
 async def test_a_pod_that_is_there_although_no_watch_has_shown_it_is_taken_in_as_it_is(
-    submitted: Callable[..., Job], process: Operator, connection: Connection
+    submitted: Callable[..., Job], process: Operator, connection: ApiClient
 ) -> None:
     job = submitted()
     job.wait("Queued")
     job.wait_for_pods()
     process.kill()
     job.place()
-    caches = Caches()
-    reconciler = Reconciler(caches, Objects(connection, "test"), in_an_hour, "")
-    record = take_in(job, caches)
+    pods = PodCache()
+    reconciler = reconciler_of(connection, in_an_hour, pods)
+    state = take_in(job, JobStore())
     for _ in range(2):
-        await reconciler.reconcile(record)
-    assert {pod.node for pod in caches.pods[record.job.key].values()} == {NODE}
+        await reconciler.reconcile(state)
+    assert {pod.node for pod in pods.of_job(state.job.key).values()} == {NODE}
     assert (job.phase, job.status["attempt"]) == ("Starting", 1)

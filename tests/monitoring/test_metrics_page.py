@@ -5,7 +5,7 @@ import sys
 
 from prometheus_client import Metric
 
-from horovodjob_operator.metrics import REGISTRY, JobStates
+from horovodjob_operator.metrics import REGISTRY, JobCollector
 from integration.monitoring import (
     COMPONENT,
     DOCUMENTED_LABELS,
@@ -23,7 +23,7 @@ BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
 
 def families() -> list[Metric]:
     """Every metric of the operator but those of the process."""
-    found = [*REGISTRY.collect(), *JobStates(tuple, tuple, bool).collect()]
+    found = [*REGISTRY.collect(), *JobCollector(tuple, tuple, bool).collect()]
     return [metric for metric in found if metric.name.startswith("horovodjob_")]
 
 

@@ -11,7 +11,7 @@ from itertools import count
 
 from prometheus_client import CollectorRegistry
 
-from horovodjob_operator.endpoints.health import HealthServer
+from horovodjob_operator.servers.health import HealthServer
 from localcluster.apiserver import free_ports
 
 # Ends a wait that is hopeless.
@@ -25,10 +25,10 @@ async def served(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
     (port,) = free_ports(1)
     server = HealthServer(
         port,
-        healthy=lambda: "",
-        ready=lambda: "",
+        unhealthy=lambda: "",
+        unready=lambda: "",
         registry=CollectorRegistry(),
-        access=None,
+        authorize=None,
         stuck_seconds=stuck_seconds,
     )
     await server.start()

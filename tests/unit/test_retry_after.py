@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from horovodjob_operator.cluster.connection import LONGEST_PAUSE_SECONDS, TRIES, Connection, Pause
 from horovodjob_operator.errors import Unavailable
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.retry_after import LONGEST_PAUSE_SECONDS, TRIES, RetryAfter
 
 LONG = (429, str(10 * LONGEST_PAUSE_SECONDS))
 
@@ -42,25 +43,25 @@ def overloaded() -> Overloaded:
 
 
 @pytest.fixture
-async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[Connection, Connection, Connection, Pause]]:
+async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient, RetryAfter]]:
     """Two that pause together, one that does not, and the pause."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", overloaded.answer)
-    server, pause = TestServer(application), Pause()
+    server, pause = TestServer(application), RetryAfter()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(server)
         info = kopf.ConnectionInfo(server=str(server.make_url("/")).rstrip("/"))
-        first, second = (Connection(info, limit=1, pause=pause) for _ in range(2))
-        other = Connection(info, limit=1)
+        first, second = (ApiClient(info, limit=1, retry_after=pause) for _ in range(2))
+        other = ApiClient(info, limit=1)
         for connection in (first, second, other):
             await stack.enter_async_context(aclosing(connection))
         yield first, second, other, pause
 
 
-Connections = tuple[Connection, Connection, Connection, Pause]
+Connections = tuple[ApiClient, ApiClient, ApiClient, RetryAfter]
 
 
-async def begun(pause: Pause) -> None:
+async def begun(pause: RetryAfter) -> None:
     while pause.seconds_left == -math.inf:
         await asyncio.sleep(0.01)
 

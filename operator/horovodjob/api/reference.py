@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND, ConditionType, EventReason, Phase, Reason
-from horovodjob.api.crd import COLUMNS, NAME_RULES, schema_of
+from horovodjob.api.crd import NAME_RULES, schema_of
 from horovodjob.api.frozen_spec import frozen_paths
+from horovodjob.api.printer_columns import PRINTER_COLUMNS
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 
@@ -233,7 +234,8 @@ def reference() -> str:
         for path, field, _ in fields(schema_of(HorovodJobStatus))
     )
     columns = (
-        (f"`{name}`", f"`{path}`", "wide" if wide else "always", words) for name, _, path, wide, words in COLUMNS
+        (f"`{name}`", f"`{path}`", "wide" if wide else "always", words)
+        for name, _, path, wide, words in PRINTER_COLUMNS
     )
     rules = "".join(f"- {_cell(rule)}\n" for rule in _rule_messages())
     return f"""\

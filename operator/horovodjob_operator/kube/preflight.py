@@ -1,7 +1,7 @@
-"""An optional look at Azure Files before pods are created: do share and script exist?
+"""An optional check before pods are created: do the share and the script exist on Azure Files?
 
-It signs in by workload identity, so it works without a right to read Secrets. Whatever it cannot find out is left to
-the kubelet: a job never waits because Azure did not answer this process.
+It signs in by workload identity, so it needs no right to read Secrets. A check that fails has no effect, because the
+kubelet can have access that the operator has not: a job never waits because Azure does not answer the operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from horovodjob_operator.errors import OperatorError
 if TYPE_CHECKING:
     from horovodjob.azurefiles.credentials import Account
 
-CONCURRENT_CHECKS = 8
+MAX_CONCURRENT_CHECKS = 8
 CHECK_SECONDS = 20
 IDENTITY = "AZURE_FEDERATED_TOKEN_FILE"
 Problem = tuple[Reason, str]
@@ -32,16 +32,16 @@ log = logging.getLogger("horovodjob.preflight")
 
 
 class Preflight:
-    """Checks of the shares of jobs, in threads of their own."""
+    """Checks the shares of jobs, in its own threads."""
 
     def __init__(self) -> None:
-        """Raises OperatorError where this process has no workload identity or not the libraries."""
+        """Raises OperatorError if this process has no workload identity, or the libraries are not installed."""
         if not os.environ.get(IDENTITY):
             raise OperatorError(
                 "HOROVODJOB_OPERATOR_PREFLIGHT needs workload identity: label the operator's pod "
                 "'azure.workload.identity/use: \"true\"' and annotate its service account with a client id"
             )
-        # Of the credentials that azure-identity would try, the others belong to developers' machines.
+        # The other credentials that azure-identity would try are those of machines of developers.
         os.environ.setdefault("AZURE_TOKEN_CREDENTIALS", "WorkloadIdentityCredential")
         try:
             import horovodjob.azurefiles.preflight  # noqa: F401
@@ -49,60 +49,61 @@ class Preflight:
             raise OperatorError(
                 "HOROVODJOB_OPERATOR_PREFLIGHT needs the extra azure: pip install 'horovodjob[operator,azure]'"
             ) from error
-        self._threads = ThreadPoolExecutor(CONCURRENT_CHECKS, thread_name_prefix="preflight")
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT_CHECKS, thread_name_prefix="preflight")
 
     async def problem(self, job: HorovodJob) -> Problem | None:
-        """What would keep the job from starting, as far as the shares show it."""
+        """Why the job cannot start, as far as the shares show it."""
         loop = asyncio.get_running_loop()
         for check in _checks(job):
             try:
                 found = await asyncio.wait_for(loop.run_in_executor(self._threads, check), CHECK_SECONDS)
             except TimeoutError:
-                words = ("%s/%s Azure Files did not answer within %d s", *job.key, CHECK_SECONDS)
-                log.warning(*words, extra=log_fields(job))
+                log.warning(
+                    "%s/%s Azure Files did not answer within %d s", *job.key, CHECK_SECONDS, extra=log_fields(job)
+                )
                 return None
             if found:
                 return found
         return None
 
     def close(self) -> None:
-        """End the threads; checks under way are left alone."""
+        """Ends the threads when their checks end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _checks(job: HorovodJob) -> list[Callable[[], Problem | None]]:
     shares = [share for share in job.spec.azure_files or () if share.protocol == "smb"]
     checks: list[Callable[[], Problem | None]] = [partial(_share_problem, job, share) for share in shares]
-    placed = script_on_share(job)
-    if placed and placed[0].protocol == "smb":
-        checks.append(partial(_script_problem, job, *placed))
+    script = script_on_share(job)
+    if script and script[0].protocol == "smb":
+        checks.append(partial(_script_problem, job, *script))
     return checks
 
 
 def _share_problem(job: HorovodJob, share: AzureFileShare) -> Problem | None:
     from horovodjob.azurefiles.preflight import missing_share
 
-    # The kubelet creates the directory of a share that can be written.
+    # The kubelet creates the directory on a writable share.
     directory = share.directory or "" if share.read_only else ""
-    message = _looked_at(job, f"share {share.share}", lambda: missing_share(_account(share), share.share, directory))
+    message = _check_result(job, f"share {share.share}", lambda: missing_share(_account(share), share.share, directory))
     return (Reason.STORAGE_UNAVAILABLE, message) if message else None
 
 
 def _script_problem(job: HorovodJob, share: AzureFileShare, path: str) -> Problem | None:
     from horovodjob.azurefiles.preflight import missing_script
 
-    message = _looked_at(job, path, lambda: missing_script(_account(share), share.share, path))
+    message = _check_result(job, path, lambda: missing_script(_account(share), share.share, path))
     return (Reason.SCRIPT_NOT_FOUND, message) if message else None
 
 
-def _looked_at(job: HorovodJob, what: str, look: Callable[[], str]) -> str:
-    """What `look` finds; nothing where the account cannot be asked."""
+def _check_result(job: HorovodJob, subject: str, check: Callable[[], str]) -> str:
+    """The message of a check; empty if the account cannot be read."""
     from horovodjob.azurefiles.errors import FilesError
 
     try:
-        return look()
+        return check()
     except FilesError as error:
-        log.warning("%s/%s %s was not checked: %s", *job.key, what, error, extra=log_fields(job))
+        log.warning("%s/%s %s was not checked: %s", *job.key, subject, error, extra=log_fields(job))
         return ""
 
 

@@ -1,4 +1,4 @@
-"""The order in which requests go to the API server while all slots for requests are in use."""
+"""The order in which requests are sent to the API server while all slots are in use."""
 
 import asyncio
 from collections import deque
@@ -8,16 +8,16 @@ from enum import IntEnum
 
 
 class Priority(IntEnum):
-    """Which requests go first."""
+    """Which requests are sent first."""
 
     HIGH = 0
-    """All others: a status that is written after all creations of a burst is late."""
+    """All others: a status must not wait for all creations of a burst."""
     LOW = 1
-    """Creations, of which a job has as many as it has pods."""
+    """Creations: a job has one for each pod."""
 
 
 class RequestQueue:
-    """So many requests at a time; of those that wait, one of high priority goes first, then the one that came first."""
+    """Limits the requests at a time; those that wait are sent by priority, then in the order of their arrival."""
 
     def __init__(self, slots: int) -> None:
         self._free = slots
@@ -25,7 +25,7 @@ class RequestQueue:
 
     @property
     def depth(self) -> int:
-        """How many requests wait."""
+        """How many requests wait for a slot."""
         return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
@@ -46,14 +46,14 @@ class RequestQueue:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it got the slot in the moment of its cancellation
+            if not turn.cancelled():  # It got the slot at the moment of its cancellation.
                 self._release()
             raise
         finally:
             self._waiting[priority].remove(turn)
 
     def _release(self) -> None:
-        """Gives the slot to the next that waits, without a moment in which somebody else could take it."""
+        """Passes the slot to the next request that waits, before a new request can take it."""
         waiting = (turn for turns in self._waiting.values() for turn in turns if not turn.done())
         if turn := next(waiting, None):
             turn.set_result(None)

@@ -1,9 +1,8 @@
-"""The watch of the jobs' pods: listed in chunks, then followed for ever; what was missed is listed again."""
+"""The watch of the pods of jobs: a list in chunks, then a watch; a list again if the watch missed events."""
 
 import asyncio
 import json
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,49 +10,38 @@ from typing import Any
 import aiohttp
 
 from horovodjob.api.constants import LABEL_JOB
-from horovodjob_operator.cluster.connection import Connection
 from horovodjob_operator.errors import ClusterError, Gone, Refused
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.object_paths import pods_path
+from horovodjob_operator.kube.watch_timing import silence_seconds, watch_retry_seconds
 
 CHUNK = "500"
-# The API server sends a bookmark each minute, and ends a watch in time: a stream that is silent for longer is dead and
-# does not know it.
-SILENCE_SECONDS, LATE_SECONDS = 70, 5
 log = logging.getLogger("horovodjob.watch")
 
 
-def silence_seconds(timeout_seconds: int) -> int:
-    """How long a watch that is to end after `timeout_seconds` may be silent."""
-    return min(SILENCE_SECONDS, timeout_seconds + LATE_SECONDS)
-
-
-def retry_delay(times: int) -> float:
-    """Seconds until the next try after so many failures in a row."""
-    return min(30.0, 0.2 * 2.0 ** min(times, 10)) * random.uniform(0.5, 1)
-
-
 class PodWatch:
-    """Calls `seen` for each pod that is there or changes, `gone` for each that is deleted, `listed` after a list.
+    """Calls `updated` for each pod that exists or changes, `deleted` for each deletion, `listed` after a complete list.
 
     It watches one namespace, or all.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        client: ApiClient,
         *,
-        seen: Callable[[Mapping[str, Any]], None],
-        gone: Callable[[Mapping[str, Any]], None],
+        updated: Callable[[Mapping[str, Any]], None],
+        deleted: Callable[[Mapping[str, Any]], None],
         listed: Callable[[set[str], int, str], None],
         timeout_seconds: int,
         namespace: str = "",
     ) -> None:
-        self._connection, self._seen, self._gone, self._listed = connection, seen, gone, listed
+        self._client, self._updated, self._deleted, self._listed = client, updated, deleted, listed
         self._timeout_seconds = timeout_seconds
         self.namespace = namespace
-        self._path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
+        self._path = pods_path(namespace)
         self.alive_at = time.monotonic()
-        self.answered = asyncio.Event()
-        """Set once the API server has answered with a complete list, or has refused it."""
+        self.has_listed = asyncio.Event()
+        """Set when the API server has returned a complete list, or has refused it."""
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
@@ -68,40 +56,40 @@ class PodWatch:
             except Gone as error:
                 # An overloaded API server may refuse each watch at once; lists would add to its load.
                 outdated += 1
-                delay = retry_delay(outdated)
+                delay = watch_retry_seconds(outdated)
                 log.info("pod watch: %s; listing again in %.1f s", error, delay)
             except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 failures += 1
-                delay = retry_delay(failures)
+                delay = watch_retry_seconds(failures)
                 if isinstance(error, Refused):
                     self.alive_at = time.monotonic()
-                    self.answered.set()
+                    self.has_listed.set()
                 failure = str(error) or type(error).__name__
-                # A namespace on which the operator has no right is reported once, not at each try.
+                # A namespace without rights for the operator is reported once, and not at each try.
                 level = logging.DEBUG if failure == reported else logging.WARNING
                 log.log(level, "pod watch: %s; listing again in %.1f s", failure, delay)
                 reported = failure
             await asyncio.sleep(delay)
 
     async def _list(self) -> str:
-        """Version of the list; every pod in it has been seen, and what is not in it is gone."""
+        """Lists all pods, and returns the version of the list."""
         uids: set[str] = set()
         params = {"labelSelector": LABEL_JOB, "limit": CHUNK}
         while True:
-            answer = await self._connection.request("GET", self._path, params=params)
+            answer = await self._client.request("GET", self._path, params=params)
             self.alive_at = time.monotonic()
             for pod in answer["items"]:
                 uids.add(pod["metadata"]["uid"])
-                self._seen(pod)
+                self._updated(pod)
             following, version = answer["metadata"].get("continue"), answer["metadata"]["resourceVersion"]
             if not following:
                 self._listed(uids, int(version), self.namespace)
-                self.answered.set()
+                self.has_listed.set()
                 return str(version)
             params["continue"] = following
 
     async def _follow(self, version: str) -> str:
-        """Version of the last event of one watch request. Raises Gone when it has to be listed again."""
+        """Watches from a version, and returns the version of the last event. Raises Gone if a list is necessary."""
         params = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -111,10 +99,10 @@ class PodWatch:
         }
         silence = silence_seconds(self._timeout_seconds)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        url = f"{self._connection.server}{self._path}"
-        async with self._connection.session.get(url, params=params, timeout=timeout) as response:
+        url = f"{self._client.server}{self._path}"
+        async with self._client.session.get(url, params=params, timeout=timeout) as response:
             if response.status == 410:
-                raise Gone("the version is too old")
+                raise Gone("the API server no longer has this version")
             response.raise_for_status()
             self.alive_at = time.monotonic()
             while line := await response.content.readline():
@@ -124,7 +112,7 @@ class PodWatch:
                     raise Gone(event["object"].get("message") or "the watch failed")
                 version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] == "DELETED":
-                    self._gone(event["object"])
+                    self._deleted(event["object"])
                 elif event["type"] != "BOOKMARK":
-                    self._seen(event["object"])
+                    self._updated(event["object"])
         return version
