@@ -63,27 +63,8 @@ if [ -n "${HOROVODJOB_PREPARATION_TIMEOUT:-}" ]; then
     shift
 fi
 
-cp "$etc/id_ed25519" "$etc/known_hosts" "$run/"
-chmod 600 "$run/id_ed25519"
-# All workers have the same host key, so a worker that is recreated with another address is known.
-cat >"$run/ssh_config" <<CONFIG
-Host *
-    Port ${HOROVODJOB_SSH_PORT}
-    IdentityFile $run/id_ed25519
-    IdentitiesOnly yes
-    BatchMode yes
-    UserKnownHostsFile $run/known_hosts
-    GlobalKnownHostsFile /dev/null
-    StrictHostKeyChecking yes
-    HostKeyAlias horovodjob
-    HostKeyAlgorithms ssh-ed25519
-    CheckHostIP no
-    ConnectTimeout 15
-    ServerAliveInterval 5
-    ServerAliveCountMax 3
-    SendEnv HOROVODJOB_ATTEMPT
-    LogLevel ERROR
-CONFIG
+# shellcheck source=SCRIPTDIR/ssh_config.sh
+. "$etc/ssh_config.sh"
 
 if [ -n "$execution_log" ]; then
     begin_files "$HOROVODJOB_LOGS/stdout.txt" "$HOROVODJOB_LOGS/stderr.txt" 2>/dev/null || :

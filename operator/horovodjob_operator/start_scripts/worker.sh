@@ -15,36 +15,8 @@ require_user WorkerLost
 sshd=$(command -v sshd || command -v /usr/sbin/sshd) ||
     give_up WorkerLost "the image has no sshd: it needs an OpenSSH server (Debian: openssh-server)"
 
-# Root owns the files of a Secret, but ssh requires that its user owns the keys and nobody else can read them.
-cp "$etc/ssh_host_ed25519_key" "$etc/authorized_keys" "$run/"
-chmod 600 "$run/ssh_host_ed25519_key" "$run/authorized_keys"
-if [ "$(id -u)" = 0 ]; then mkdir -p /run/sshd && chmod 755 "$run" && chmod 644 "$run/authorized_keys"; fi
-
-cat >"$run/sshd_config" <<CONFIG
-Port ${HOROVODJOB_SSH_PORT}
-HostKey $run/ssh_host_ed25519_key
-AuthorizedKeysFile $run/authorized_keys
-AuthenticationMethods publickey
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin prohibit-password
-AcceptEnv HOROVODJOB_ATTEMPT
-ForceCommand /bin/sh $etc/session.sh
-AllowTcpForwarding no
-AllowAgentForwarding no
-X11Forwarding no
-PermitTTY no
-PrintMotd no
-UsePAM no
-UseDNS no
-StrictModes no
-PidFile none
-LogLevel ERROR
-MaxStartups 1024
-MaxSessions 64
-ClientAliveInterval 15
-ClientAliveCountMax 4
-CONFIG
+# shellcheck source=SCRIPTDIR/sshd_config.sh
+. "$etc/sshd_config.sh"
 
 if [ $# -gt 0 ]; then
     # shellcheck source=SCRIPTDIR/prepare.sh
