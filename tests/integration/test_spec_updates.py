@@ -1,6 +1,7 @@
 """What the user can wish of a job that is under way: suspend, resume, a deadline, its end."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -26,14 +27,19 @@ def test_a_job_can_be_suspended_in_any_phase_and_runs_again(submitted: Submit, p
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
+def is_observed(job: Job) -> bool:
+    """Whether the status is about the newest spec."""
+    found = job.get()
+    return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
+
+
 def test_a_change_of_the_spec_while_the_status_is_written_is_not_lost(submitted: Submit) -> None:
     jobs = [submitted(f"hasty-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(5)]
     for suspend in (True, False) * 5:
         for job in jobs:
             job.suspend(suspend)
     for job in jobs:
-        generation = job.get()["metadata"]["generation"]
-        wait_for("the newest spec", lambda job=job, newest=generation: job.status["observedGeneration"] == newest)
+        wait_for("the newest spec", partial(is_observed, job))
         job.wait("Queued")
         job.wait_for_pods()
 
