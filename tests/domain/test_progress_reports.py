@@ -56,7 +56,7 @@ def test_the_stored_report_equals_the_written_one(told: dict[str, Any]) -> None:
 
 
 @given(st.binary(max_size=MAX_REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
-def test_whatever_is_posted_is_a_report_or_an_error_of_its_author(body: bytes) -> None:
+def test_any_posted_body_is_a_report_or_a_client_error(body: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert isinstance(parse_report(body), ProgressReport)
 

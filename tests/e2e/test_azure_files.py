@@ -103,7 +103,7 @@ def test_a_closed_port_is_reported(reported: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", AWAY)
-def test_a_job_starts_by_itself_when_its_share_is_there(world: World, reported: dict[str, str], name: str) -> None:
+def test_a_job_starts_automatically_once_its_share_exists(world: World, reported: dict[str, str], name: str) -> None:
     assert reported[name]
     status = world.namespace.wait_phase(name, "Succeeded")
     assert (status["restarts"], status["attempt"]) == (0, 1), "nothing counts against backoffLimit"

@@ -68,7 +68,7 @@ def _lives(namespace: Namespace, pod: str) -> list[str]:
     return [one["metadata"]["uid"] for one in sorted(own, key=lambda one: str(one["metadata"]["creationTimestamp"]))]
 
 
-def test_a_worker_that_is_taken_is_replaced_and_the_other_one_kept(
+def test_a_disrupted_worker_is_replaced_and_the_other_one_kept(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait("deleted", "the second attempt", lambda status: status["attempt"] == 2)
@@ -83,7 +83,7 @@ def test_a_worker_that_is_taken_is_replaced_and_the_other_one_kept(
     assert len(new) == 1
 
 
-def test_no_rank_of_an_old_attempt_survives_in_a_worker_that_is_kept(
+def test_no_rank_of_an_old_attempt_survives_in_a_kept_worker(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     kept = "deleted-worker-0"
@@ -107,7 +107,7 @@ def test_the_second_attempt_runs_on_every_worker(
     assert sorted(module_namespace.output(name)) == said
 
 
-def test_a_launcher_that_is_deleted_is_replaced_and_all_workers_are_kept(
+def test_a_deleted_launcher_is_replaced_and_all_workers_are_kept(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait_phase("headless", "Succeeded")
@@ -120,7 +120,7 @@ def test_a_launcher_that_is_deleted_is_replaced_and_all_workers_are_kept(
     assert len(_lives(module_namespace, "headless-launcher")) == 2
 
 
-def test_a_worker_out_of_memory_is_told_as_such_and_replaced(
+def test_a_worker_out_of_memory_is_reported_and_replaced(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait_phase("memory", "Succeeded")
@@ -132,7 +132,7 @@ def test_a_worker_out_of_memory_is_told_as_such_and_replaced(
     assert len(_lives(module_namespace, "memory-worker-1")) == 1
 
 
-def test_a_worker_that_writes_more_than_its_limit_is_told_as_such_and_counts_as_a_failure(
+def test_a_worker_that_exceeds_its_storage_limit_is_reported_and_counts_as_a_failure(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait_phase("storage", "Succeeded")

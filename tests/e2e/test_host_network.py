@@ -47,7 +47,7 @@ def _number(address: str) -> int:
     return int.from_bytes(bytes.fromhex(address), "little")
 
 
-def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_other(open_space: Namespace) -> None:
+def test_two_jobs_that_need_the_same_host_port_run_one_after_the_other(open_space: Namespace) -> None:
     namespace = open_space
     # A node's interface may have another name than that of its pods.
     names = ",".join(sorted({_interface(namespace, host_network) for host_network in (True, False)}))
@@ -69,7 +69,7 @@ def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_o
     assert namespace.output("second") == ["done"]
 
 
-def test_a_launcher_with_a_workers_address_is_refused_for_ranks_would_run_in_it(open_space: Namespace) -> None:
+def test_a_launcher_with_the_address_of_a_worker_fails(open_space: Namespace) -> None:
     roles = {"worker": HOST_NETWORK, "launcher": HOST_NETWORK}
     open_space.apply(open_space.job("same", WAIT, runPolicy={"backoffLimit": 0}, **roles))
     (error,) = open_space.wait_phase("same", "Failed")["errors"]

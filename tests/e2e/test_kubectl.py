@@ -47,7 +47,7 @@ def _table(text: str) -> list[dict[str, str]]:
     return [{heading[a:b].strip(): line[a:b].strip() for a, b in columns} for line in lines]
 
 
-def test_kubectl_waits_for_a_job_and_shows_each_phase_of_it(namespace: Namespace, watched: Path) -> None:
+def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, watched: Path) -> None:
     wait = ("wait", "-n", namespace.name, "--timeout=300s")
     namespace.apply(namespace.job("reads", WAITS, worker={"replicas": 2}))
     namespace.kubectl(*wait, "hvj/reads", "--for=jsonpath={.status.phase}=Running")

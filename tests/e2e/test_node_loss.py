@@ -73,7 +73,7 @@ def _ready(api: Api) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_says_that_the_node_is_off(
+def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_taint(
     namespace: Namespace, api: Api, kubelet: int
 ) -> None:
     namespace.apply(namespace.job("lost", RANK, worker={"replicas": 1, "template": HASTY}))
@@ -96,7 +96,7 @@ def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_sa
     assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})
 
 
-def test_a_node_that_is_off_costs_no_restart_and_the_next_attempt_waits_for_it(
+def test_an_unreachable_node_causes_no_restart_and_the_next_attempt_waits_for_it(
     namespace: Namespace, api: Api, local: Cluster, kubelet: int
 ) -> None:
     """Kubernetes shows its pods as running for five minutes."""

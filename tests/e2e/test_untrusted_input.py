@@ -75,7 +75,7 @@ def _odd(namespace: Namespace, directory: Path) -> Object:
     return job
 
 
-def test_odd_paths_are_only_paths(shared_space: Namespace, directory: Path) -> None:
+def test_special_characters_in_paths_have_no_effect(shared_space: Namespace, directory: Path) -> None:
     segment = shared_space.wait_phase("odd", "Succeeded")["outputPathSegment"]
     own = directory / ODD.removeprefix("/data/") / segment
     out = {
@@ -97,7 +97,7 @@ def test_odd_paths_are_only_paths(shared_space: Namespace, directory: Path) -> N
     assert not list(directory.rglob("oops"))
 
 
-def test_a_volume_that_fills_up_costs_log_files_and_never_the_job(shared_space: Namespace) -> None:
+def test_a_volume_that_fills_up_loses_log_files_and_the_job_succeeds(shared_space: Namespace) -> None:
     shared_space.wait_phase("fills", "Succeeded")
     wait_for("the end of the log", lambda: "\nthe end\n" in shared_space.log("fills-launcher"))
     log = shared_space.log("fills-launcher")
@@ -105,7 +105,7 @@ def test_a_volume_that_fills_up_costs_log_files_and_never_the_job(shared_space: 
     assert log.count("No space left on device") == 1
 
 
-def test_a_volume_that_is_full_from_the_start_is_told_once_and_the_job_goes_on(shared_space: Namespace) -> None:
+def test_a_full_volume_is_reported_once_and_the_job_succeeds(shared_space: Namespace) -> None:
     shared_space.wait_phase("full", "Succeeded")
     lines = shared_space.log("full-launcher").splitlines()
     assert "the end" in lines
@@ -132,7 +132,7 @@ def unsteady(shared_directory: Callable[[str], Path]) -> Iterator[tuple[Path, su
         subprocess.run(["umount", "--lazy", str(folders["share"])], check=True)
 
 
-def test_a_share_that_vanishes_costs_log_files_and_never_the_job(
+def test_a_share_that_disappears_loses_log_files_and_the_job_succeeds(
     namespace: Namespace, unsteady: tuple[Path, subprocess.Popen[bytes]]
 ) -> None:
     share, server = unsteady

@@ -15,7 +15,7 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"
 
 
 @pytest.mark.parametrize("name", ["train-worker-1", "train-launcher"])
-def test_a_foreign_pod_with_the_name_is_left_alone_until_it_goes(
+def test_a_foreign_pod_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
     submitted: Submit, api: Api, namespace: str, name: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -29,7 +29,7 @@ def test_a_foreign_pod_with_the_name_is_left_alone_until_it_goes(
     job.bring_to("Succeeded")
 
 
-def test_a_foreign_secret_with_the_name_is_left_alone_until_it_goes(
+def test_a_foreign_secret_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
     submitted: Submit, api: Api, namespace: str
 ) -> None:
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
@@ -55,7 +55,7 @@ COMPANIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", COMPANIONS)
-def test_a_foreign_object_with_the_name_is_left_alone_until_it_goes(
+def test_a_foreign_object_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
     submitted: Submit, api: Api, namespace: str, kind: str
 ) -> None:
     version, path, spec = COMPANIONS[kind]
@@ -78,7 +78,7 @@ def test_a_foreign_object_with_the_name_is_left_alone_until_it_goes(
     assert api.find(f"{objects}/without") is None
 
 
-def test_a_job_made_anew_waits_until_the_pods_of_the_old_one_are_gone(submitted: Submit, api: Api) -> None:
+def test_a_recreated_job_waits_until_the_pods_of_its_predecessor_are_deleted(submitted: Submit, api: Api) -> None:
     old = submitted().bring_to("Running")
     worker = f"{old.pods_path}/train-worker-0"
     api.patch(worker, {"metadata": {"finalizers": ["example.com/hold"]}})
@@ -182,19 +182,19 @@ def malformed(api: Api, process: Operator) -> Iterator[dict[str, Job]]:
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_what_cannot_be_built_is_told_in_a_sentence(malformed: dict[str, Job], what: str) -> None:
+def test_a_malformed_job_is_stalled_with_the_cause(malformed: dict[str, Job], what: str) -> None:
     job = malformed[what]
     assert MALFORMED[what][1] in job.wait_for_condition("Stalled", reason="InvalidSpec")
     assert job.phase == "Queued"
 
 
-def test_malformed_jobs_hold_up_nobody(malformed: dict[str, Job], api: Api) -> None:
+def test_malformed_jobs_do_not_delay_other_jobs(malformed: dict[str, Job], api: Api) -> None:
     assert len(malformed) == len(MALFORMED)
     good = submit(api, "malformed", "good").bring_to("Succeeded")
     assert good.status["exitCode"] == 0
 
 
-def test_a_job_that_was_wrong_goes_on_when_it_is_mended(submitted: Submit) -> None:
+def test_a_malformed_job_starts_when_it_is_corrected(submitted: Submit) -> None:
     job = submitted(**worker({"spec": {"containers": "x"}}))
     job.wait_for_condition("Stalled", reason="InvalidSpec")
     job.suspend()
@@ -203,7 +203,7 @@ def test_a_job_that_was_wrong_goes_on_when_it_is_mended(submitted: Submit) -> No
     job.bring_to("Succeeded")
 
 
-def test_a_job_over_quota_waits_and_goes_on_when_the_quota_grows(submitted: Submit, api: Api, namespace: str) -> None:
+def test_a_job_over_quota_waits_until_the_quota_is_raised(submitted: Submit, api: Api, namespace: str) -> None:
     quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
     api.create(quotas, quota)

@@ -36,7 +36,7 @@ def join(job: Job, *indices: int) -> None:
         job.start(role)
 
 
-def test_a_job_grows_and_shrinks_with_its_scale(submitted: Submit, operator: Operator) -> None:
+def test_the_scale_subresource_adds_and_removes_workers(submitted: Submit, operator: Operator) -> None:
     job = submitted(worker={"replicas": 2, "gpus": 0, "slots": 2}, **ELASTIC).bring_to("Running")
     kept = job.uids()
     scale(job, 12)
@@ -61,7 +61,7 @@ def test_a_job_grows_and_shrinks_with_its_scale(submitted: Submit, operator: Ope
 
 
 @pytest.mark.parametrize("replicas", [1, 13])
-def test_a_size_beyond_the_limits_is_refused_and_changes_nothing(submitted: Submit, replicas: int) -> None:
+def test_a_size_outside_the_limits_is_rejected(submitted: Submit, replicas: int) -> None:
     job = submitted(**ELASTIC).bring_to("Running")
     with pytest.raises(ApiError, match=r"worker\.replicas must be from elastic\.minReplicas to elastic\.maxReplicas"):
         scale(job, replicas)
@@ -69,7 +69,7 @@ def test_a_size_beyond_the_limits_is_refused_and_changes_nothing(submitted: Subm
 
 
 @pytest.mark.parametrize("how", ["deleted", "evicted", "ended by itself"])
-def test_a_worker_that_is_lost_is_replaced_while_the_others_go_on(submitted: Submit, how: str) -> None:
+def test_a_lost_worker_is_replaced_while_the_other_ranks_continue(submitted: Submit, how: str) -> None:
     job = submitted(worker={"replicas": 3, "gpus": 0}, **ELASTIC).bring_to("Running")
     before = job.uids()
     if how == "deleted":
@@ -90,7 +90,7 @@ def test_a_worker_that_is_lost_is_replaced_while_the_others_go_on(submitted: Sub
     assert {role for role, uid in job.uids().items() if uid == before[role]} == {"launcher", "worker-0", "worker-2"}
 
 
-def test_too_few_workers_end_the_attempt_when_the_time_is_over(submitted: Submit) -> None:
+def test_an_attempt_below_the_minimum_size_fails_after_the_timeout(submitted: Submit) -> None:
     job = submitted(scheduling={"timeoutSeconds": 8}, **ELASTIC).bring_to("Running")
     job.remove("worker-1")
     wait_for("the reason why it waits", lambda: "1 worker of the 2" in job.condition("Ready")["message"])

@@ -74,7 +74,7 @@ def obstacle(api: Api, namespace: str) -> Iterator[Obstacle]:
     made.remove()
 
 
-def test_an_event_is_posted_as_soon_as_that_is_possible(submitted: Submit, obstacle: Obstacle) -> None:
+def test_an_event_is_posted_when_the_api_server_accepts_it_again(submitted: Submit, obstacle: Obstacle) -> None:
     obstacle.put_up()
     job = submitted()
     job.wait("Queued")
@@ -84,7 +84,7 @@ def test_an_event_is_posted_as_soon_as_that_is_possible(submitted: Submit, obsta
     wait_for("the event", lambda: job.events() == {"Created": 1})
 
 
-def test_events_that_an_operator_was_killed_before_are_posted_once_by_the_next(
+def test_events_that_a_killed_operator_did_not_post_are_posted_once_after_the_restart(
     submitted: Submit, operator: Operator, obstacle: Obstacle
 ) -> None:
     job, posted = submitted("waits", runPolicy={"suspend": True}), Counter({"Suspended": 1})
@@ -115,7 +115,7 @@ def test_events_that_an_operator_was_killed_before_are_posted_once_by_the_next(
     assert job.events() == posted
 
 
-async def test_a_job_that_finished_long_ago_has_no_events_posted_again(
+async def test_events_of_a_job_that_finished_long_ago_are_not_posted_again(
     submitted: Submit, process: Operator, connection: Connection, api: Api, namespace: str
 ) -> None:
     job = submitted().bring_to("Succeeded")
@@ -130,7 +130,7 @@ async def test_a_job_that_finished_long_ago_has_no_events_posted_again(
         assert job.events() == posted
 
 
-async def test_events_are_posted_although_the_answer_to_the_write_of_the_status_was_lost(
+async def test_events_are_posted_if_the_response_to_the_status_write_is_lost(
     process: Operator, connection: Connection, api: Api, namespace: str
 ) -> None:
     async def without_answer(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:

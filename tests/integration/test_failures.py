@@ -18,7 +18,7 @@ def last_error(job: Job) -> Object:
     return error
 
 
-def test_a_failed_rank_is_told_with_its_exit_code_and_last_words(submitted: Submit) -> None:
+def test_a_failed_rank_is_reported_with_its_exit_code_and_last_log_lines(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     job.end("launcher", 3, message="ValueError: loss is NaN")
     status = job.wait("Restarting")
@@ -50,7 +50,7 @@ def test_the_next_attempt_waits_ten_seconds_and_keeps_healthy_workers(submitted:
     wait_for("the event", lambda: job.events()["Started"] == 2)
 
 
-def test_a_worker_that_goes_with_its_node_is_replaced_and_told(submitted: Submit) -> None:
+def test_a_worker_deleted_with_its_node_is_replaced_and_reported(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node gone"}
     job.report("worker-1", phase="Failed", conditions=[gone])
@@ -60,7 +60,7 @@ def test_a_worker_that_goes_with_its_node_is_replaced_and_told(submitted: Submit
     assert (last_error(job)["reason"], last_error(job)["node"]) == ("NodeLost", "node-1")
 
 
-def test_the_workers_of_a_spot_node_that_is_taken_make_one_restart(submitted: Submit) -> None:
+def test_the_eviction_of_a_spot_node_causes_one_restart(submitted: Submit) -> None:
     """AKS is told half a minute before, and drains the node."""
     job = submitted(spot=True, worker={"replicas": 3, "gpus": 0}).bring_to("Running")
     before = job.uids()
@@ -76,7 +76,7 @@ def test_the_workers_of_a_spot_node_that_is_taken_make_one_restart(submitted: Su
     assert {role for role, uid in job.uids().items() if uid == before[role]} == {"worker-0"}
 
 
-def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_gone(submitted: Submit) -> None:
+def test_a_worker_on_an_unreachable_node_is_reported_and_replaced_after_its_deletion(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     worker = f"{job.pods_path}/train-worker-1"
     kept = job.uids()["worker-0"]
@@ -97,7 +97,7 @@ def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_go
     assert (job.uids()["worker-0"], job.status["preemptions"], job.status["restarts"]) == (kept, 1, 0)
 
 
-def test_a_worker_that_the_launcher_cannot_reach_does_not_count_and_is_no_host_of_the_next_attempt(
+def test_an_unreachable_worker_is_a_disruption_and_no_host_of_the_next_attempt(
     submitted: Submit,
 ) -> None:
     job = submitted(runPolicy={"backoffLimit": 0}).bring_to("Running")
@@ -118,7 +118,7 @@ def test_a_worker_that_the_launcher_cannot_reach_does_not_count_and_is_no_host_o
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -> None:
+def test_a_job_fails_at_its_backoff_limit(submitted: Submit, limit: int) -> None:
     job = submitted(runPolicy={"backoffLimit": limit}).bring_to("Running")
     for _ in range(limit):
         job.end("launcher", 2)
@@ -138,7 +138,7 @@ def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -
     wait_for("the event", lambda: job.events()["Failed"] == 1)
 
 
-def test_the_second_delay_is_twice_the_first(submitted: Submit) -> None:
+def test_the_second_backoff_is_twice_the_first(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     job.api.patch(f"{job.path}/status", {"status": {"restarts": 1}})
     job.end("launcher", 1)
@@ -187,7 +187,7 @@ def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
         "ended by itself",
     ],
 )
-def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
+def test_a_terminated_worker_is_replaced_and_its_cause_is_reported(
     submitted: Submit, end: dict[str, Any], reason: str, taken: bool
 ) -> None:
     job = submitted().bring_to("Running")
@@ -202,7 +202,7 @@ def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
 
 
 @pytest.mark.parametrize("role", ["worker-0", "launcher"])
-def test_a_deleted_pod_does_not_use_up_the_backoff_limit(submitted: Submit, role: str) -> None:
+def test_a_deleted_pod_does_not_count_towards_the_backoff_limit(submitted: Submit, role: str) -> None:
     job = submitted(runPolicy={"backoffLimit": 0}).bring_to("Running")
     before = job.uids()
     job.remove(role)
@@ -216,7 +216,7 @@ def test_a_deleted_pod_does_not_use_up_the_backoff_limit(submitted: Submit, role
     job.wait("Running")
 
 
-def test_a_worker_deleted_before_the_hosts_are_published_is_just_made_again(submitted: Submit) -> None:
+def test_a_worker_deleted_before_the_hosts_are_published_is_created_again(submitted: Submit) -> None:
     job = submitted()
     before = job.uids() if job.wait_for_pods() else {}
     job.wait("Queued")
@@ -226,7 +226,7 @@ def test_a_worker_deleted_before_the_hosts_are_published_is_just_made_again(subm
     assert (job.status["attempt"], job.status.get("errors", [])) == (1, [])
 
 
-def test_the_schedulers_words_are_in_the_condition(submitted: Submit) -> None:
+def test_the_condition_contains_the_message_of_the_scheduler(submitted: Submit) -> None:
     job = submitted()
     job.wait_for_pods()
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -236,7 +236,7 @@ def test_the_schedulers_words_are_in_the_condition(submitted: Submit) -> None:
     assert job.condition("Queued")["reason"] == "WaitingForNodes"
 
 
-def test_events_are_not_told_again_by_a_restarted_operator(submitted: Submit, operator: Operator) -> None:
+def test_a_restarted_operator_does_not_post_events_again(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     job.end("launcher", 1)
     job.wait("Restarting")

@@ -9,7 +9,7 @@ from integration.job_driver import Job
 WORKERS = 400
 
 
-def test_a_small_job_does_not_wait_for_all_pods_of_a_big_one(
+def test_a_small_job_does_not_wait_for_all_pods_of_a_large_job(
     submitted: Callable[..., Job], api: Api, control_plane: OperatorControlPlane, namespace: str
 ) -> None:
     big = submitted("big", worker={"replicas": WORKERS, "gpus": 0})

@@ -41,7 +41,7 @@ def asked(control_plane: OperatorControlPlane, namespace: str, before: int) -> l
     return [request for request in control_plane.requests(namespace)[before:] if request != "create events"]
 
 
-def test_an_operator_that_starts_counts_finished_jobs_and_asks_nothing_about_them(
+def test_a_starting_operator_counts_finished_jobs_without_requests_for_them(
     finished: Job, api: Api, process: Operator, control_plane: OperatorControlPlane
 ) -> None:
     process.kill()
@@ -55,7 +55,7 @@ def test_an_operator_that_starts_counts_finished_jobs_and_asks_nothing_about_the
     wait_for("one to be forgotten", lambda: process.jobs(finished.namespace) == {"Succeeded": len(others) - 1})
 
 
-def test_a_job_that_ended_before_the_operator_started_is_deleted_in_time(
+def test_a_job_that_finished_before_the_operator_started_is_deleted_after_its_ttl(
     finished: Job, api: Api, process: Operator
 ) -> None:
     process.kill()
@@ -68,7 +68,7 @@ def test_a_job_that_ended_before_the_operator_started_is_deleted_in_time(
     assert kept.phase == "Succeeded"
 
 
-def test_a_change_of_a_finished_job_is_taken_in(finished: Job, api: Api, operator: Operator) -> None:
+def test_a_change_of_a_finished_job_is_observed(finished: Job, api: Api, operator: Operator) -> None:
     finished.edit_policy(ttlSecondsAfterFinished=10**7)
     generation = finished.get()["metadata"]["generation"]
     wait_for("the observation", lambda: finished.status["observedGeneration"] == generation)
@@ -78,7 +78,9 @@ def test_a_change_of_a_finished_job_is_taken_in(finished: Job, api: Api, operato
 
 
 @pytest.mark.parametrize("policy", ["Running", "All", "None"])
-def test_the_keys_go_when_the_job_ends_unless_its_pods_stay(submitted: Submit, api: Api, policy: str) -> None:
+def test_the_ssh_secret_is_deleted_when_the_job_finishes_unless_its_pods_stay(
+    submitted: Submit, api: Api, policy: str
+) -> None:
     job = submitted(runPolicy={"cleanPodPolicy": policy}).bring_to("Running")
     secret = f"/api/v1/namespaces/{job.namespace}/secrets/{job.name}-mpi"
     assert api.find(secret)
@@ -91,7 +93,7 @@ def test_the_keys_go_when_the_job_ends_unless_its_pods_stay(submitted: Submit, a
         wait_for("the keys to go", lambda: api.find(secret) is None)
 
 
-def test_a_foreign_secret_outlives_the_job_that_could_not_start_because_of_it(
+def test_a_foreign_secret_is_kept_when_the_job_that_it_blocks_fails(
     submitted: Submit, api: Api, namespace: str, process: Operator
 ) -> None:
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
@@ -104,7 +106,7 @@ def test_a_foreign_secret_outlives_the_job_that_could_not_start_because_of_it(
     assert api.find(f"{secrets}/train-mpi")
 
 
-def test_what_a_killed_operator_left_to_do_is_done_by_the_next_one(
+def test_a_restarted_operator_completes_the_clean_up_of_a_finished_job(
     finished: Job, submitted: Submit, api: Api, process: Operator
 ) -> None:
     job = submitted("another").bring_to("Running")
@@ -138,7 +140,7 @@ def selects(api: Api) -> bool:
     return answer.returncode == 0
 
 
-def test_with_the_definition_of_an_older_release_all_is_as_before(
+def test_finished_jobs_are_counted_with_the_crd_of_an_older_release(
     old_definition: None, finished: Job, api: Api, process: Operator, submitted: Submit
 ) -> None:
     process.kill()

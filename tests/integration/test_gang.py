@@ -86,7 +86,7 @@ def group_of(pod: Object) -> str:
     return str(native or pod["metadata"]["annotations"].get("scheduling.k8s.io/group-name", ""))
 
 
-def test_the_group_is_made_before_its_pods_and_goes_with_them(
+def test_the_group_is_created_before_its_pods_and_deleted_with_them(
     train: Submit, groups: Callable[[], list[Object]], control_plane: OperatorControlPlane, namespace: str
 ) -> None:
     job = train()
@@ -105,7 +105,7 @@ def test_the_group_is_made_before_its_pods_and_goes_with_them(
     ]
 
 
-def test_a_job_without_a_gang_asks_for_no_group(
+def test_a_job_without_a_gang_sends_no_requests_for_groups(
     submitted: Submit, control_plane: OperatorControlPlane, namespace: str
 ) -> None:
     job = submitted().bring_to("Restarting")
@@ -132,9 +132,7 @@ def test_an_attempt_that_keeps_its_workers_keeps_their_group(
     assert job.wait("Succeeded")["attempt"] == 2
 
 
-def test_a_job_comes_back_from_suspension_with_a_group_of_its_new_size(
-    train: Submit, groups: Callable[[], list[Object]]
-) -> None:
+def test_a_resumed_job_gets_a_group_of_its_new_size(train: Submit, groups: Callable[[], list[Object]]) -> None:
     job = train().bring_to("Running")
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
@@ -144,7 +142,7 @@ def test_a_job_comes_back_from_suspension_with_a_group_of_its_new_size(
     assert [size(group) for group in groups()] == [4]
 
 
-def test_a_group_that_outlived_its_pods_is_made_anew(
+def test_a_group_that_outlives_its_pods_is_recreated_with_the_new_size(
     train: Submit, groups: Callable[[], list[Object]], operator: Operator, api: Api, namespace: str
 ) -> None:
     quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
@@ -164,7 +162,7 @@ def test_a_group_that_outlived_its_pods_is_made_anew(
     assert [size(group) for group in groups()] == [4]
 
 
-def test_pods_of_a_gang_that_were_placed_in_part_are_released_and_the_group_is_kept(
+def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept(
     gang: str, submitted: Submit, groups: Callable[[], list[Object]]
 ) -> None:
     job = submitted(scheduling={"gang": gang, "timeoutSeconds": 6})
@@ -177,7 +175,7 @@ def test_pods_of_a_gang_that_were_placed_in_part_are_released_and_the_group_is_k
     assert (job.status["attempt"], job.status["restarts"]) == (2, 0)
 
 
-def test_a_foreign_group_with_the_name_is_left_alone_until_it_goes(
+def test_a_foreign_group_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
     gang: str, train: Submit, groups: Callable[[], list[Object]], api: Api, namespace: str
 ) -> None:
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}} if gang == "Native" else {"minMember": 2}
@@ -196,14 +194,14 @@ def test_a_foreign_group_with_the_name_is_left_alone_until_it_goes(
     job.bring_to("Succeeded")
 
 
-def test_a_job_that_is_deleted_takes_its_group_along(train: Submit, groups: Callable[[], list[Object]]) -> None:
+def test_the_group_is_deleted_with_its_job(train: Submit, groups: Callable[[], list[Object]]) -> None:
     job = train().bring_to("Running")
     assert len(groups()) == 1
     job.delete()
     wait_for("the group to go", lambda: groups() == [])
 
 
-def test_a_cluster_without_volcano_is_told_and_the_job_goes_on_with_it(submitted: Submit, api: Api) -> None:
+def test_a_missing_volcano_is_reported_and_the_job_starts_once_it_is_installed(submitted: Submit, api: Api) -> None:
     remove_volcano(api)
     job = submitted(scheduling={"gang": "Volcano"})
     assert job.wait_for_condition("Stalled", reason="InvalidSpec") == (
@@ -231,7 +229,7 @@ def gates(api: Api, restart_apiserver: Callable[..., None]) -> Iterator[Callable
         restart_apiserver()
 
 
-def test_a_cluster_without_the_gates_is_told_and_the_job_goes_on_with_them(
+def test_missing_feature_gates_are_reported_and_the_job_starts_once_they_are_enabled(
     submitted: Submit, gates: Callable[[], None]
 ) -> None:
     job = submitted(scheduling={"gang": "Native"})

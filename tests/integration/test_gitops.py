@@ -7,7 +7,7 @@ from integration.control_plane import OperatorControlPlane
 from integration.job_driver import Job
 
 
-def test_a_job_that_its_time_to_live_has_deleted_runs_again_when_it_is_applied_again(
+def test_a_job_deleted_after_its_ttl_runs_again_when_it_is_applied_again(
     api: Api, submitted: Callable[..., Job]
 ) -> None:
     first = submitted(runPolicy={"ttlSecondsAfterFinished": 0}).bring_to("Running")
@@ -18,7 +18,7 @@ def test_a_job_that_its_time_to_live_has_deleted_runs_again_when_it_is_applied_a
     assert second.uid != first.uid
 
 
-def test_a_job_that_is_pruned_in_the_foreground_ends_with_its_pods_and_starts_no_others(
+def test_foreground_deletion_deletes_the_pods_and_creates_no_others(
     api: Api, control_plane: OperatorControlPlane, submitted: Callable[..., Job]
 ) -> None:
     job = submitted().bring_to("Running")

@@ -64,7 +64,7 @@ def flavours(job: Job, roles: Iterable[str] = MEMBERS) -> set[str]:
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
-def test_a_queue_admits_takes_back_and_admits_again(queued: Job, phase: str) -> None:
+def test_a_queue_admits_evicts_and_readmits_a_job(queued: Job, phase: str) -> None:
     queue = Queue(queued)
     queued.wait("Suspended")
     assert not queue.active
@@ -89,7 +89,7 @@ def test_a_queue_admits_takes_back_and_admits_again(queued: Job, phase: str) -> 
     assert (queued.status["restarts"], queued.status["preemptions"]) == (restarts, 0)
 
 
-def test_what_the_queue_adds_reaches_the_pods(queued: Job) -> None:
+def test_labels_and_tolerations_of_the_queue_reach_the_pods(queued: Job) -> None:
     queued.wait("Suspended")
     Queue(queued).admit("spot")
     pods = queued.wait_for_pods()
@@ -99,7 +99,7 @@ def test_what_the_queue_adds_reaches_the_pods(queued: Job) -> None:
     assert {"mine", "spot"} <= keys
 
 
-def test_a_finished_job_of_a_queue_holds_nothing(queued: Job) -> None:
+def test_a_finished_job_releases_its_quota(queued: Job) -> None:
     queue = Queue(queued)
     queued.wait("Suspended")
     queue.admit("spot")

@@ -60,14 +60,14 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def test_of_two_operators_one_acts(pair: Pair, api: Api, namespace: str) -> None:
+def test_only_the_leader_acts(pair: Pair, api: Api, namespace: str) -> None:
     submit(api, namespace).bring_to("Succeeded")
     assert (pair[0].leads, pair[1].leads) == (True, False)
     assert (wrote(pair[0]), wrote(pair[1])) == (True, False)
     assert pair[1].answer("/readyz")[0] == 200
 
 
-def test_the_other_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, namespace: str) -> None:
+def test_the_standby_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, namespace: str) -> None:
     running = submit(api, namespace, "running").bring_to("Running")
     wait_for("its event", lambda: running.events()["Started"])
     undisturbed = (running.get(), running.uids(), running.events())
@@ -88,7 +88,7 @@ def test_the_other_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, na
     assert set(running.events().values()) == {1}
 
 
-def test_a_leader_that_was_stopped_writes_nothing_when_it_continues(
+def test_a_paused_leader_writes_nothing_when_it_continues(
     pair: Pair, control_plane: OperatorControlPlane, api: Api, namespace: str, tmp_path: Path
 ) -> None:
     job = submit(api, namespace).bring_to("Running")
@@ -116,7 +116,7 @@ def writes(control_plane: OperatorControlPlane, credential: str) -> list[str]:
     return [f"{e['verb']} {e['objectRef']['resource']}" for e in entries if e["verb"] not in ("get", "list", "watch")]
 
 
-def test_the_other_takes_over_at_once_when_the_leader_stops(pair: Pair, api: Api, namespace: str) -> None:
+def test_the_standby_takes_over_at_once_when_the_leader_shuts_down(pair: Pair, api: Api, namespace: str) -> None:
     assert pair[0].stop() == 0
     stopped_at = datetime.now(UTC)
     assert lease(api)["holderIdentity"] in ("", "two")

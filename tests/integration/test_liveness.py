@@ -40,7 +40,7 @@ def last_sign(operator: Operator) -> float:
     return now - max(operator.labelled("horovodjob_operator_watch_age_seconds", "resource").values())
 
 
-def test_half_open_connections_are_noticed_on_both_watches(
+def test_half_open_connections_are_detected_on_both_watches(
     relayed: Operator, relay: Relay, api: Api, namespace: str
 ) -> None:
     relay.go_silent()

@@ -52,7 +52,7 @@ def ends(operator: Operator) -> dict[str, object]:
     }
 
 
-def test_a_job_is_counted_when_it_begins_ends_and_restarts(fresh: Operator, submitted: Submit) -> None:
+def test_starts_ends_and_restarts_of_jobs_are_counted(fresh: Operator, submitted: Submit) -> None:
     assert ends(fresh) == {"created": 0, "succeeded": 0, "failed": {}, "restarts": {}}
     assert durations(fresh) == {"queue": 0, "start": 0, "run": 0}
     good, bad = submitted("good"), submitted("bad", runPolicy={"backoffLimit": 1})
@@ -71,7 +71,7 @@ def test_a_job_is_counted_when_it_begins_ends_and_restarts(fresh: Operator, subm
     assert durations(fresh) == {"queue": 2, "start": 2, "run": 2}
 
 
-def test_a_duration_is_the_time_that_it_took(fresh: Operator, submitted: Submit) -> None:
+def test_durations_equal_the_elapsed_time(fresh: Operator, submitted: Submit) -> None:
     begin = time.monotonic()
     job = submitted()
     job.wait("Queued")
@@ -98,7 +98,7 @@ def test_a_job_is_in_the_series_of_its_phase_until_it_is_deleted(submitted: Subm
     wait_for("one to be forgotten", lambda: operator.jobs(jobs[0].namespace) == {"Succeeded": 1})
 
 
-def test_the_job_that_waits_for_longest_sets_the_time_of_the_queue(submitted: Submit, operator: Operator) -> None:
+def test_the_oldest_queued_job_sets_the_age_of_the_queue(submitted: Submit, operator: Operator) -> None:
     def oldest(job: Job) -> float | None:
         return operator.labelled("horovodjob_oldest_queued_timestamp_seconds", "namespace").get(job.namespace)
 
@@ -132,7 +132,7 @@ def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
     assert fresh.metrics()["horovodjob_operator_workqueue_queue_duration_seconds_sum"] > 1
 
 
-def test_every_request_and_every_look_at_a_job_is_counted(fresh: Operator, submitted: Submit) -> None:
+def test_every_request_and_every_reconciliation_is_counted(fresh: Operator, submitted: Submit) -> None:
     looks = fresh.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
     before = fresh.requests()
     job = submitted(worker={"replicas": 3, "gpus": 0}).bring_to("Succeeded")
@@ -144,7 +144,7 @@ def test_every_request_and_every_look_at_a_job_is_counted(fresh: Operator, submi
     assert metrics["horovodjob_operator_workqueue_queue_duration_seconds_count"] >= 4
 
 
-def test_a_look_that_has_to_be_repeated_is_counted_as_an_error(
+def test_a_reconciliation_that_must_be_repeated_is_counted_as_an_error(
     fresh: Operator, submitted: Submit, api: Api, namespace: str
 ) -> None:
     assert fresh.metrics()["horovodjob_operator_reconcile_errors_total"] == 0
@@ -157,7 +157,7 @@ def test_a_look_that_has_to_be_repeated_is_counted_as_an_error(
 
 
 @pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
-def test_the_age_of_a_watch_begins_again_with_each_event(submitted: Submit, operator: Operator, resource: str) -> None:
+def test_each_event_resets_the_age_of_a_watch(submitted: Submit, operator: Operator, resource: str) -> None:
     def age() -> float:
         return operator.labelled("horovodjob_operator_watch_age_seconds", "resource")[resource]
 
@@ -169,7 +169,7 @@ def test_the_age_of_a_watch_begins_again_with_each_event(submitted: Submit, oper
     wait_for("the event", lambda: age() <= time.monotonic() - begin)
 
 
-def test_it_says_that_it_is_healthy_ready_and_the_leader(operator: Operator) -> None:
+def test_the_operator_reports_that_it_is_healthy_ready_and_the_leader(operator: Operator) -> None:
     assert operator.answer("/healthz") == (200, "ok\n")
     assert operator.answer("/readyz") == (200, "ok\n")
     assert operator.metrics()["horovodjob_operator_leader"] == 1

@@ -82,7 +82,7 @@ def test_an_operator_reconciles_jobs_of_its_namespaces_only(
     assert limited.answer("/readyz")[0] == 200
 
 
-def test_kopf_never_gives_up_a_request() -> None:
+def test_kopf_retries_a_request_without_limit() -> None:
     backoffs = kopf_settings(240).networking.error_backoffs
     assert isinstance(backoffs, Iterable)
     assert len(list(itertools.islice(backoffs, 10_000))) == 10_000

@@ -29,7 +29,7 @@ def node_affinity(spec: Object) -> Object:
     return affinity
 
 
-def test_a_launcher_that_hosts_ranks_is_like_a_worker(submitted: Submit) -> None:
+def test_a_launcher_that_hosts_ranks_is_configured_like_a_worker(submitted: Submit) -> None:
     limits = {"limits": {"cpu": "1"}}
     spec = {"preparation": {"command": "true", "timeoutSeconds": 9}}
     job = submitted(worker={"replicas": 2, "gpus": 2, "resources": limits}, launcher={"asWorker": True}, **spec)
@@ -46,7 +46,7 @@ def test_a_launcher_that_hosts_ranks_is_like_a_worker(submitted: Submit) -> None
     assert indices == {"launcher": "0", "worker-1": "1"}
 
 
-def test_a_priority_class_is_that_of_all_pods_and_one_that_is_missing_is_told(submitted: Submit, api: Api) -> None:
+def test_all_pods_have_the_priority_class_and_a_missing_one_is_reported(submitted: Submit, api: Api) -> None:
     job = submitted(priorityClassName="urgent")
     message = job.wait_for_condition("Stalled", reason="InvalidSpec")
     assert "no PriorityClass with name urgent was found" in message

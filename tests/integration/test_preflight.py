@@ -99,14 +99,14 @@ def test_a_missing_script_is_reported_with_what_its_directory_contains_and_start
     job.bring_to("Succeeded")
 
 
-def test_what_the_operator_may_not_see_is_left_to_the_kubelet(
+def test_a_share_that_the_operator_cannot_read_is_left_to_the_kubelet(
     checking: Operator, account: Account, api: Api, namespace: str
 ) -> None:
     account.roles.clear()
     submitted(api, namespace).bring_to("Succeeded")
 
 
-def test_without_workload_identity_the_operator_says_what_it_needs(operator_access: Path) -> None:
+def test_without_workload_identity_the_operator_reports_what_it_needs(operator_access: Path) -> None:
     environment = os.environ | {"KUBECONFIG": str(operator_access), "HOROVODJOB_OPERATOR_PREFLIGHT": "1"}
     command = [sys.executable, "-m", "horovodjob_operator"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)

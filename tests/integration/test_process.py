@@ -14,7 +14,7 @@ Restart = Callable[..., None]
 PREVIOUS = {"Starting": "Queued", "Running": "Starting", "Succeeded": "Running"}
 
 
-def test_killed_in_each_phase_it_carries_on_where_it_was(submitted: Submit, operator: Operator) -> None:
+def test_an_operator_killed_in_each_phase_continues_the_job(submitted: Submit, operator: Operator) -> None:
     job = submitted()
     for phase, step in (("Queued", None), ("Starting", job.place), ("Running", job.run)):
         if step:
@@ -36,7 +36,7 @@ def test_killed_in_each_phase_it_carries_on_where_it_was(submitted: Submit, oper
 @pytest.mark.parametrize(
     "moment", ["before the first pod", "after the Secret", "between two workers", "before the hosts"]
 )
-def test_killed_between_two_writes_it_completes_what_was_begun(
+def test_an_operator_killed_between_two_writes_completes_them(
     submitted: Submit, operator: Operator, api: Api, moment: str
 ) -> None:
     job = submitted()
@@ -66,7 +66,7 @@ def test_killed_between_two_writes_it_completes_what_was_begun(
     assert (job.status["attempt"], job.events()["Created"]) == (1, 1)
 
 
-def test_a_failure_while_it_was_away_is_seen_when_it_is_back(submitted: Submit, operator: Operator) -> None:
+def test_a_failure_during_downtime_is_handled_after_the_restart(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     operator.kill()
     job.end("worker-0", 137, reason="OOMKilled")
@@ -75,7 +75,9 @@ def test_a_failure_while_it_was_away_is_seen_when_it_is_back(submitted: Submit, 
     assert job.wait("Restarting")["errors"][-1]["reason"] == "WorkerOutOfMemory"
 
 
-def test_a_job_deleted_while_it_was_away_is_forgotten(submitted: Submit, operator: Operator) -> None:
+def test_a_job_deleted_during_downtime_is_not_in_the_caches_after_the_restart(
+    submitted: Submit, operator: Operator
+) -> None:
     job = submitted().bring_to("Running")
     operator.kill()
     job.delete()
@@ -93,7 +95,7 @@ def test_twenty_jobs_at_once_succeed(submitted: Submit) -> None:
     assert {job.status["restarts"] for job in jobs} == {0}
 
 
-def test_a_signal_ends_it_well(submitted: Submit, operator: Operator) -> None:
+def test_a_signal_shuts_the_operator_down_gracefully(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     assert operator.stop() == 0
     assert operator.news()[-1]["message"] == "the operator has stopped"
@@ -102,7 +104,7 @@ def test_a_signal_ends_it_well(submitted: Submit, operator: Operator) -> None:
     job.wait("Succeeded")
 
 
-def test_a_restart_of_the_api_server_is_survived(submitted: Submit, restart_apiserver: Restart) -> None:
+def test_the_operator_survives_a_restart_of_the_api_server(submitted: Submit, restart_apiserver: Restart) -> None:
     job = submitted().bring_to("Starting")
     restart_apiserver()
     job.run()
@@ -111,7 +113,7 @@ def test_a_restart_of_the_api_server_is_survived(submitted: Submit, restart_apis
     assert job.wait("Succeeded")["attempt"] == 1
 
 
-def test_a_job_deleted_while_its_watch_was_broken_is_forgotten(
+def test_a_job_deleted_while_the_watch_is_interrupted_is_removed_from_the_caches(
     submitted: Submit, operator: Operator, api: Api, restart_apiserver: Restart
 ) -> None:
     job = submitted().bring_to("Running")

@@ -53,7 +53,7 @@ def status_writes(control_plane: OperatorControlPlane, job: Job) -> int:
     return control_plane.calls(job.namespace)["patch horovodjobs/status"]
 
 
-def test_only_the_pod_of_rank_0_can_report_and_its_token_is_for_nothing_else(submitted: Submit, api: Api) -> None:
+def test_only_the_pod_of_rank_0_has_a_token_and_it_grants_no_api_access(submitted: Submit, api: Api) -> None:
     job = submitted()
     pods = job.wait_for_pods()
     for role, pod in pods.items():
@@ -70,7 +70,7 @@ def test_only_the_pod_of_rank_0_can_report_and_its_token_is_for_nothing_else(sub
     assert done.returncode != 0
 
 
-def test_a_report_is_shown_within_ten_seconds_and_the_last_one_stays(
+def test_a_report_reaches_the_status_within_ten_seconds_and_the_last_one_stays(
     submitted: Submit, operator: Operator, api: Api, control_plane: OperatorControlPlane
 ) -> None:
     job = submitted().bring_to("Running")
@@ -118,7 +118,7 @@ MALFORMED = (
 LARGE = (b" " * 5000, [b" " * 1500] * 3)
 
 
-def test_what_is_not_a_report_of_this_jobs_rank_0_is_refused_and_counted(
+def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(
     submitted: Submit, operator: Operator, control_plane: OperatorControlPlane
 ) -> None:
     job, other = submitted(), submitted("other")
@@ -172,7 +172,7 @@ def stranger(job: Job) -> str:
     return token_of_pod(job, made["name"], made["uid"])
 
 
-def test_an_attempt_and_a_resumed_job_tell_of_themselves(submitted: Submit, operator: Operator) -> None:
+def test_each_attempt_and_each_resumed_job_has_its_own_progress(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     token = token_of(job)
     assert post(operator, token) == 204
@@ -204,7 +204,7 @@ def test_an_attempt_and_a_resumed_job_tell_of_themselves(submitted: Submit, oper
     assert post(operator, token, attempt=3) == 403, "the pod of that name is another one now"
 
 
-def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
+def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review(
     submitted: Submit, operator: Operator, control_plane: OperatorControlPlane, recorder: Recorder
 ) -> None:
     job, other = submitted(), submitted("other")
@@ -229,7 +229,7 @@ def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
     assert len(versions) == len({version["training"]["progress"] for version in versions})
 
 
-def test_a_token_that_is_not_signed_keeps_no_genuine_one_out(submitted: Submit, operator: Operator) -> None:
+def test_a_forged_token_does_not_block_a_genuine_one(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     # An address that the test before this one has not used: it has sent more than is let in.
     token, address = token_of(job), "127.0.0.3"
@@ -252,16 +252,14 @@ def unpublished(api: Api, operator: Operator, operator_access: Path) -> Iterator
     api.create(DISCOVERY, {"metadata": metadata, "roleRef": binding["roleRef"], "subjects": binding["subjects"]})
 
 
-def test_without_the_keys_a_forged_token_keeps_out_its_own_address_only(
-    submitted: Submit, unpublished: Operator
-) -> None:
+def test_without_the_keys_a_forged_token_blocks_only_its_own_address(submitted: Submit, unpublished: Operator) -> None:
     job = submitted().bring_to("Running")
     token = token_of(job)
     assert [post(unpublished, forged(token, jti=str(number))) for number in range(2)] == [401, 429]
     assert post(unpublished, token, address="127.0.0.2") == 204
 
 
-def test_idle_connections_keep_nobody_out_but_their_own_address(submitted: Submit, operator: Operator) -> None:
+def test_idle_connections_block_only_their_own_address(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     token = token_of(job)
     head = f"POST /progress HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 99\r\n\r\n"

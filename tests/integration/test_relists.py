@@ -17,7 +17,7 @@ from integration.job_driver import NODE, Job, submit
 from integration.operator_process import Operator
 
 
-async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
+async def test_a_pod_created_during_a_list_stays_in_the_cache(
     process: Operator, api: Api, namespace: str, connection: Connection
 ) -> None:
     process.kill()
@@ -46,7 +46,7 @@ async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
     assert record.gone == {}
 
 
-async def test_a_pod_that_is_there_although_no_watch_has_shown_it_is_taken_in_as_it_is(
+async def test_a_pod_that_no_watch_event_reported_is_added_to_the_cache_as_it_is(
     submitted: Callable[..., Job], process: Operator, connection: Connection
 ) -> None:
     job = submitted()

@@ -36,7 +36,9 @@ def namespace_goes(api: Api, name: str) -> None:
 
 
 @pytest.mark.parametrize("operator_runs", [True, False], ids=["the operator runs", "the operator is gone"])
-def test_a_namespace_with_jobs_goes(operator: Operator, doomed: tuple[Job, Job], api: Api, operator_runs: bool) -> None:
+def test_a_namespace_with_jobs_can_be_deleted(
+    operator: Operator, doomed: tuple[Job, Job], api: Api, operator_runs: bool
+) -> None:
     if not operator_runs:
         assert operator.stop() == 0
     namespace_goes(api, doomed[0].namespace)
@@ -55,7 +57,7 @@ def reinstalled(
     forgive(api, watches, namespace)
 
 
-def test_the_jobs_go_with_the_definition_and_the_operator_waits_for_another_one(
+def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
     reinstalled: None, operator: Operator, doomed: tuple[Job, Job], api: Api
 ) -> None:
     doomed[1].wait_for_pods()
@@ -70,7 +72,7 @@ def test_the_jobs_go_with_the_definition_and_the_operator_waits_for_another_one(
     namespace_goes(api, doomed[0].namespace)
 
 
-def test_everything_goes_with_the_manifests(
+def test_deleting_the_manifests_deletes_everything(
     reinstalled: None, operator: Operator, doomed: tuple[Job, Job], api: Api, process: Operator
 ) -> None:
     doomed[1].wait_for_pods()

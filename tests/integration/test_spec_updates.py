@@ -26,7 +26,7 @@ def test_a_job_can_be_suspended_in_any_phase_and_runs_again(submitted: Submit, p
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
-def test_a_wish_that_comes_while_the_status_is_written_is_not_lost(submitted: Submit) -> None:
+def test_a_spec_update_during_a_status_write_is_not_lost(submitted: Submit) -> None:
     jobs = [submitted(f"hasty-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(5)]
     for wish in (True, False) * 5:
         for job in jobs:
@@ -37,14 +37,14 @@ def test_a_wish_that_comes_while_the_status_is_written_is_not_lost(submitted: Su
         assert job.status["observedGeneration"] == job.get()["metadata"]["generation"]
 
 
-def test_a_job_that_is_born_suspended_creates_nothing(submitted: Submit, control_plane: OperatorControlPlane) -> None:
+def test_a_job_created_suspended_creates_no_objects(submitted: Submit, control_plane: OperatorControlPlane) -> None:
     job = submitted(runPolicy={"suspend": True})
     job.wait("Suspended")
     wait_for("the event", lambda: job.events()["Suspended"])
     assert control_plane.calls(job.namespace) == {"patch horovodjobs/status": 1, "create events": 1}
 
 
-def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Submit) -> None:
+def test_a_suspended_job_can_resume_with_another_size_and_image(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
@@ -60,9 +60,7 @@ def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Su
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
-def test_a_job_that_changes_while_the_operator_is_away_goes_on_with_new_pods(
-    submitted: Submit, operator: Operator
-) -> None:
+def test_a_job_changed_while_the_operator_is_down_gets_new_pods(submitted: Submit, operator: Operator) -> None:
     job = submitted().bring_to("Running")
     old = set(job.uids().values())
     operator.kill()
@@ -77,7 +75,7 @@ def test_a_job_that_changes_while_the_operator_is_away_goes_on_with_new_pods(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_network_policy_and_a_service_that_a_changed_job_does_not_want_go(
+def test_a_network_policy_and_a_service_are_deleted_when_the_spec_no_longer_requires_them(
     submitted: Submit, api: Api, operator: Operator, restarted: bool
 ) -> None:
     job = submitted(network={"service": True}).bring_to("Running")
@@ -93,7 +91,7 @@ def test_a_network_policy_and_a_service_that_a_changed_job_does_not_want_go(
     assert [path for path in paths if api.find(path)] == []
 
 
-def test_a_network_policy_and_a_service_that_somebody_deletes_come_back(
+def test_a_deleted_network_policy_and_a_deleted_service_are_recreated(
     submitted: Submit, api: Api, operator: Operator
 ) -> None:
     job = submitted(network={"service": True}).bring_to("Running")
@@ -126,13 +124,13 @@ def test_a_deadline_ends_the_job_in_any_phase(submitted: Submit, phase: str) -> 
     wait_for("the workers to go", lambda: set(job.pods()) <= {"launcher"})
 
 
-def test_a_deadline_that_passes_is_noticed_without_any_event(submitted: Submit) -> None:
+def test_a_deadline_takes_effect_without_any_event(submitted: Submit) -> None:
     job = submitted(runPolicy={"activeDeadlineSeconds": 1})
     job.wait("Failed")
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
-def test_a_job_can_be_told_to_end_in_any_phase(submitted: Submit, phase: str) -> None:
+def test_a_job_can_be_terminated_in_any_phase(submitted: Submit, phase: str) -> None:
     job = submitted().bring_to(phase)
     job.edit_policy(terminate=True)
     status = job.wait("Failed")
@@ -142,7 +140,7 @@ def test_a_job_can_be_told_to_end_in_any_phase(submitted: Submit, phase: str) ->
     wait_for("the last event", lambda: job.events()["Failed"] == 1)
 
 
-def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(
+def test_a_suspended_job_that_is_terminated_never_creates_a_pod(
     submitted: Submit, control_plane: OperatorControlPlane
 ) -> None:
     job = submitted(runPolicy={"suspend": True})
@@ -154,7 +152,7 @@ def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(
     assert set(control_plane.calls(job.namespace)) == {"patch horovodjobs/status", "create events"}
 
 
-def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(submitted: Submit, api: Api) -> None:
+def test_a_finished_job_is_deleted_with_its_objects_after_its_ttl(submitted: Submit, api: Api) -> None:
     job, kept = submitted(runPolicy={"ttlSecondsAfterFinished": 2}), submitted("kept")
     for each in (job, kept):
         each.bring_to("Running")
@@ -169,7 +167,7 @@ def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(s
     wait_for("the other job to go", lambda: api.find(kept.path) is None)
 
 
-def test_the_time_after_the_end_is_kept_by_an_operator_that_was_away(
+def test_the_ttl_of_a_finished_job_runs_while_the_operator_is_down(
     submitted: Submit, api: Api, operator: Operator
 ) -> None:
     job = submitted(runPolicy={"ttlSecondsAfterFinished": 2}).bring_to("Succeeded")
@@ -178,7 +176,7 @@ def test_the_time_after_the_end_is_kept_by_an_operator_that_was_away(
     wait_for("the job to go", lambda: api.find(job.path) is None)
 
 
-def test_a_job_that_somebody_else_manages_is_left_alone(submitted: Submit) -> None:
+def test_a_job_managed_by_another_controller_is_not_changed(submitted: Submit) -> None:
     foreign = submitted("foreign", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
     own = submitted("own", runPolicy={"managedBy": "horovodjob.dev/operator"}).bring_to("Running")
     assert foreign.status == {"observedGeneration": -1}
@@ -188,7 +186,7 @@ def test_a_job_that_somebody_else_manages_is_left_alone(submitted: Submit) -> No
 
 
 @pytest.mark.parametrize("policy", ["Restart", "Fail"])
-def test_what_follows_when_a_worker_is_lost(submitted: Submit, policy: str) -> None:
+def test_a_lost_worker_restarts_or_fails_the_job_as_the_policy_requires(submitted: Submit, policy: str) -> None:
     job = submitted(runPolicy={"onWorkerLoss": policy}).bring_to("Running")
     job.remove("worker-1")
     if policy == "Restart":
@@ -200,7 +198,7 @@ def test_what_follows_when_a_worker_is_lost(submitted: Submit, policy: str) -> N
     assert job.condition("Failed")["message"].endswith("runPolicy.onWorkerLoss is Fail)")
 
 
-def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submitted: Submit) -> None:
+def test_pods_that_are_not_all_scheduled_in_time_are_deleted_and_recreated(submitted: Submit) -> None:
     job = submitted(scheduling={"timeoutSeconds": 6})
     job.place(["worker-0"])
     first = job.uids()
@@ -219,7 +217,7 @@ def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submit
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting", "Succeeded"])
-def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Operator, phase: str) -> None:
+def test_a_deleted_job_leaves_no_objects(submitted: Submit, api: Api, operator: Operator, phase: str) -> None:
     job = submitted().bring_to(phase)
     wait_for("its series", lambda: operator.jobs(job.namespace) == {phase: 1})
     job.delete()
@@ -234,7 +232,9 @@ def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Ope
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
 @pytest.mark.parametrize("phase", ["Queued", "Running", "Restarting", "Suspended", "Failed"])
-def test_a_job_can_be_deleted_in_every_way(submitted: Submit, api: Api, propagation: str, phase: str) -> None:
+def test_a_job_can_be_deleted_with_every_propagation_policy(
+    submitted: Submit, api: Api, propagation: str, phase: str
+) -> None:
     job = submitted(runPolicy={"suspend": phase == "Suspended", "cleanPodPolicy": "None"})
     if phase == "Failed":
         job.bring_to("Running")

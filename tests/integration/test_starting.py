@@ -26,7 +26,7 @@ def warn(job: Job, role: str, reason: str, message: str, **fields: str) -> None:
     job.api.create(f"/api/v1/namespaces/{job.namespace}/events", {**event, "type": "Warning", **fields})
 
 
-def test_an_image_that_cannot_be_pulled_is_named_and_waited_for(submitted: Submit) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported_and_the_job_waits(submitted: Submit) -> None:
     job = submitted().bring_to("Starting")
     job.cannot_start("worker-0", "ErrImagePull", "not found")
     job.start("worker-1")
@@ -55,7 +55,7 @@ def said(submitted: Submit) -> Callable[[str], Job]:
     return job_with_event
 
 
-def test_a_pull_secret_that_is_missing_is_named_until_the_image_is_there(said: Callable[[str], Job]) -> None:
+def test_a_missing_pull_secret_is_reported_until_the_image_is_pulled(said: Callable[[str], Job]) -> None:
     job = said(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     job.cannot_start("worker-0", "ErrImagePull", "401 Unauthorized")
     message = job.wait_for_condition("Stalled", reason="ImagePullFailed")
@@ -66,7 +66,7 @@ def test_a_pull_secret_that_is_missing_is_named_until_the_image_is_there(said: C
     job.wait_for_condition("Stalled", status="False")
 
 
-def test_what_was_said_of_a_pull_secret_long_ago_is_not_repeated(said: Callable[[str], Job]) -> None:
+def test_an_old_event_about_a_pull_secret_is_not_reported(said: Callable[[str], Job]) -> None:
     job = said(LONG_AGO)
     # The second message shows that the pass that wrote the first one, and asked, has ended.
     for words in ("401 Unauthorized", "403 Forbidden"):
@@ -76,14 +76,14 @@ def test_what_was_said_of_a_pull_secret_long_ago_is_not_repeated(said: Callable[
     assert job.condition("Stalled")["status"] == "False"
 
 
-def test_an_image_that_runs_as_root_is_told_which_field_helps(submitted: Submit) -> None:
+def test_an_image_that_runs_as_root_is_reported_with_the_field_that_allows_it(submitted: Submit) -> None:
     job = submitted().bring_to("Starting")
     words = "container has runAsNonRoot and image will run as root"
     job.cannot_start("worker-0", "CreateContainerConfigError", words)
     assert "set spec.podSecurity to Baseline" in job.wait_for_condition("Stalled", reason="InvalidSpec")
 
 
-def test_a_volume_that_cannot_be_mounted_is_told_in_the_kubelets_words(submitted: Submit) -> None:
+def test_a_failed_mount_is_reported_with_the_message_of_the_kubelet(submitted: Submit) -> None:
     job = submitted()
     words = 'MountVolume.SetUp failed for volume "data": secret "nope" not found'
     warn(job, "worker-0", "FailedMount", words)
@@ -97,7 +97,7 @@ def test_a_volume_that_cannot_be_mounted_is_told_in_the_kubelets_words(submitted
     job.wait_for_condition("Stalled", status="False")
 
 
-def test_the_preparation_is_waited_for(submitted: Submit) -> None:
+def test_the_job_waits_for_the_preparation(submitted: Submit) -> None:
     job = submitted(preparation={"command": "true"})
     job.place()
     message = job.wait_for_condition("Ready", status="False", reason="PreparationRunning")
@@ -115,7 +115,7 @@ def test_the_preparation_is_waited_for(submitted: Submit) -> None:
         ("worker-1", "PreparationFailed", "preparation.command ended with exit code 3"),
     ],
 )
-def test_what_a_start_script_reports_is_the_reason(submitted: Submit, role: str, reason: str, message: str) -> None:
+def test_the_report_of_a_start_script_is_the_reason(submitted: Submit, role: str, reason: str, message: str) -> None:
     job = submitted().bring_to("Starting")
     job.run_workers()
     words = f'{{"reason": "{reason}", "message": "{message}"}}'
@@ -126,7 +126,7 @@ def test_what_a_start_script_reports_is_the_reason(submitted: Submit, role: str,
     assert error["message"].endswith(message)
 
 
-def test_a_program_cannot_report_what_only_the_operator_knows(submitted: Submit) -> None:
+def test_a_program_cannot_set_a_reason_of_the_operator(submitted: Submit) -> None:
     job = submitted().bring_to("Running")
     words: dict[str, Any] = {"message": '{"reason": "Evicted", "message": "not my fault"}'}
     job.end("launcher", 1, **words)

@@ -30,7 +30,7 @@ def test_a_job_goes_through_its_phases_in_order(submitted: Submit, recorder: Rec
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_a_job_costs_no_more_api_calls_than_planned(
+def test_a_job_stays_within_its_budget_of_api_calls(
     submitted: Submit, control_plane: OperatorControlPlane, namespace: str, replicas: int
 ) -> None:
     job = submitted(worker={"replicas": replicas, "gpus": 0}).bring_to("Succeeded")
@@ -57,14 +57,14 @@ def test_in_steady_state_the_operator_neither_lists_nor_gets(submitted: Submit, 
     assert [call for call in asked if call.split()[0] in ("get", "list")] == []
 
 
-def test_each_event_is_told_once(submitted: Submit) -> None:
+def test_each_event_is_posted_once(submitted: Submit) -> None:
     job = submitted().bring_to("Succeeded")
     told = {"Created": 1, "Admitted": 1, "WorkersReady": 1, "Started": 1, "Succeeded": 1}
     wait_for("the last event", lambda: job.events()["Succeeded"])
     assert job.events() == told
 
 
-def test_the_status_tells_times_sizes_and_the_exit_code(submitted: Submit) -> None:
+def test_the_status_contains_times_sizes_and_the_exit_code(submitted: Submit) -> None:
     job = submitted(worker={"replicas": 2, "gpus": 0, "slots": 3}).bring_to("Running")
     wait_for("both workers to be counted", lambda: job.status["workersReady"] == "2/2")
     assert job.status["replicaStatuses"] == {
@@ -92,7 +92,7 @@ def test_the_hosts_are_published_when_every_worker_has_its_address(submitted: Su
     assert lines == [f"{address} slots=2" for address in addresses]
 
 
-def test_pods_are_counted_although_nobody_schedules_them(submitted: Submit) -> None:
+def test_unscheduled_pods_are_counted(submitted: Submit) -> None:
     jobs = [submitted(f"idle-{number}") for number in range(8)]
     for job in jobs:
         job.wait_for_pods()
@@ -107,7 +107,7 @@ def test_the_hosts_of_a_large_job_are_in_the_order_of_their_indices(submitted: S
     assert job.hosts.splitlines() == [f"{address} slots=1" for address in addresses]
 
 
-def test_all_objects_belong_to_the_job_and_say_so(submitted: Submit, api: Api) -> None:
+def test_all_objects_have_the_owner_reference_and_the_labels_of_the_job(submitted: Submit, api: Api) -> None:
     job = submitted()
     secret = wait_for("the Secret", lambda: api.find(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"))
     assert secret["immutable"] is True
@@ -129,7 +129,7 @@ def test_pods_have_no_token_unless_a_service_account_is_named(submitted: Submit,
         assert {spec["automountServiceAccountToken"] for spec in specs} == {token}
 
 
-def test_every_phase_reads_right_for_tools_that_wait(submitted: Submit, process: Operator) -> None:
+def test_the_kstatus_result_of_every_phase_is_right(submitted: Submit, process: Operator) -> None:
     process.kill()
     job = submitted(runPolicy={"backoffLimit": 1})
     assert kstatus([job.get()]) == ["InProgress"]
@@ -149,6 +149,6 @@ def test_every_phase_reads_right_for_tools_that_wait(submitted: Submit, process:
 @pytest.mark.parametrize(
     ("policy", "left"), [("Running", {"launcher"}), ("All", set()), ("None", {"launcher", "worker-0"})]
 )
-def test_what_is_cleaned_up_is_the_users_choice(submitted: Submit, policy: str, left: set[str]) -> None:
+def test_clean_pod_policy_selects_the_pods_to_delete(submitted: Submit, policy: str, left: set[str]) -> None:
     job = submitted(worker={"replicas": 1, "gpus": 0}, runPolicy={"cleanPodPolicy": policy}).bring_to("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == left)

@@ -173,7 +173,7 @@ def accepts(api: Api, namespace: str) -> bool:
     return True
 
 
-def test_a_running_job_with_a_spec_of_a_newer_release_is_left_alone(
+def test_a_running_job_with_a_spec_of_a_newer_release_is_not_changed(
     newer_definition: None, submitted: Callable[..., Job], operator: Operator, api: Api
 ) -> None:
     running = submitted().bring_to("Running")

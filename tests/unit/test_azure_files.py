@@ -110,7 +110,7 @@ def test_an_nfs_share_is_mounted_by_the_kubelet_itself() -> None:
         ("something that nobody has seen", ""),
     ],
 )
-def test_a_failed_mount_says_what_to_do(words: str, remedy: str) -> None:
+def test_a_failed_mount_has_a_message_with_the_remedy(words: str, remedy: str) -> None:
     text = azure_files.mount_remedy(training_job(azureFiles=[SHARE]), f"MountVolume.SetUp failed for volume: {words}")
     assert remedy in text
     assert bool(text) is bool(remedy)

@@ -49,7 +49,7 @@ async def until_asked(slow: Slow, number: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: Slow, connection: Connection) -> None:
+async def test_status_writes_precede_queued_creations(slow: Slow, connection: Connection) -> None:
     creations = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(6)]
     await until_asked(slow, LIMIT)
     status = asyncio.create_task(connection.request("PATCH", "/status"))
@@ -63,7 +63,7 @@ async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: 
     assert connection.waiting == 0
 
 
-async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, connection: Connection) -> None:
+async def test_a_cancelled_request_does_not_occupy_a_slot(slow: Slow, connection: Connection) -> None:
     tasks = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(5)]
     await until_asked(slow, LIMIT)
     while connection.waiting < 3:
@@ -84,7 +84,7 @@ async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, 
     await asyncio.gather(*more)
 
 
-async def test_a_request_may_be_given_up_in_the_moment_in_which_a_slot_is_free() -> None:
+async def test_a_request_can_be_cancelled_at_the_moment_a_slot_becomes_free() -> None:
     queue = RequestQueue(1)
 
     async def use_slot() -> None:
@@ -103,7 +103,7 @@ async def test_a_request_may_be_given_up_in_the_moment_in_which_a_slot_is_free()
     assert queue.depth == 0
 
 
-async def test_a_watch_takes_no_turn_from_requests(slow: Slow, connection: Connection) -> None:
+async def test_a_watch_does_not_occupy_a_slot(slow: Slow, connection: Connection) -> None:
     watches = [asyncio.create_task(watch(connection)) for _ in range(LIMIT)]
     await until_asked(slow, LIMIT)
     requests = [asyncio.create_task(connection.request("GET", f"/{number}")) for number in range(LIMIT)]

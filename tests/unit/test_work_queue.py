@@ -65,7 +65,7 @@ def looks() -> float:
 
 
 @pytest.mark.parametrize("caches", ["finished"], indirect=True)
-def test_the_timers_of_deleted_jobs_end(caches: Caches, passes: WorkQueue) -> None:
+def test_timers_of_deleted_jobs_are_cancelled(caches: Caches, passes: WorkQueue) -> None:
     events = EventHandlers(caches, passes, JobDefaults())
     assert passes.timers == JOBS
     events.job_gone({"metadata": {"namespace": "team", "name": "job-0", "uid": "uid-0"}})
@@ -75,9 +75,7 @@ def test_the_timers_of_deleted_jobs_end(caches: Caches, passes: WorkQueue) -> No
     assert passes.timers == len(caches.finished) == 2
 
 
-def test_a_job_that_is_deleted_while_the_finished_ones_are_listed_does_not_come_back(
-    caches: Caches, passes: WorkQueue
-) -> None:
+def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(caches: Caches, passes: WorkQueue) -> None:
     events, long_ago = EventHandlers(caches, passes, JobDefaults()), "2020-01-01T00:00:00Z"
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
     old = {
@@ -93,9 +91,7 @@ def test_a_job_that_is_deleted_while_the_finished_ones_are_listed_does_not_come_
     assert list(caches.finished_phases()) == []
 
 
-async def test_a_leader_that_follows_another_observes_changes_of_finished_jobs(
-    caches: Caches, passes: WorkQueue
-) -> None:
+async def test_a_new_leader_observes_changes_of_finished_jobs(caches: Caches, passes: WorkQueue) -> None:
     await passes.close()
     events, long_ago, before = EventHandlers(caches, passes, JobDefaults()), "2020-01-01T00:00:00Z", looks()
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
@@ -111,7 +107,7 @@ async def test_a_leader_that_follows_another_observes_changes_of_finished_jobs(
     assert looks() - before == 1
 
 
-async def test_many_events_of_a_big_job_are_few_passes(caches: Caches, passes: WorkQueue) -> None:
+async def test_many_events_of_a_large_job_cause_few_reconciliations(caches: Caches, passes: WorkQueue) -> None:
     events, pods = EventHandlers(caches, passes, JobDefaults()), 2000
     record = caches.jobs["team", "job-0"]
     worker = record.job.spec.worker.model_copy(update={"replicas": pods})
