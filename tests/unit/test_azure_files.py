@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import training_job
 from horovodjob_operator.domain.resources import azure_files
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
+from unit.domain.fake_cluster import training_job
 
 SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
 Pod = dict[str, Any]

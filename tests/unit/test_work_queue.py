@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import kopf
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.cluster.connection import Connection
@@ -18,6 +17,7 @@ from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.work_queue import JobLoader, WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.metrics import REGISTRY
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 JOBS = 20
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import parse_status
 from horovodjob.api.status import HorovodJobStatus, Training
@@ -22,6 +21,7 @@ from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import is_significant, next_status
 from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed, may_report, token_claim
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")

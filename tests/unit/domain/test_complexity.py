@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.status import next_status
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 SMALL, BIG = 40, 320
 ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": BIG}}

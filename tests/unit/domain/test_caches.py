@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from domain.fake_cluster import UID, training_job
 from horovodjob_operator.cluster.caches import Caches, Record
 from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
+from unit.domain.fake_cluster import UID, training_job
 
 
 def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:
