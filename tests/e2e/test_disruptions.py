@@ -61,7 +61,7 @@ def _uids(pods: dict[str, Object]) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
 
 
-def _lives(namespace: Namespace, pod: str) -> list[str]:
+def _uids_of_name(namespace: Namespace, pod: str) -> list[str]:
     """The uids of all pods that ever had the name, the oldest first."""
     ever = namespace.pods_ever(pod.rpartition("-worker")[0] or pod.removesuffix("-launcher"))
     own = [one for one in ever if one["metadata"]["name"] == pod]
@@ -77,8 +77,8 @@ def test_a_disrupted_worker_is_replaced_and_the_other_one_kept(
     assert (error["reason"], error["pod"], error["attempt"]) == ("WorkerLost", "deleted-worker-1", 1)
     module_namespace.wait("deleted", "attempt 2 runs", lambda status: status["phase"] == "Running")
     before = _uids(first["deleted"])
-    assert _lives(module_namespace, "deleted-worker-0") == [before["deleted-worker-0"]]
-    lost, *new = _lives(module_namespace, "deleted-worker-1")
+    assert _uids_of_name(module_namespace, "deleted-worker-0") == [before["deleted-worker-0"]]
+    lost, *new = _uids_of_name(module_namespace, "deleted-worker-1")
     assert lost == before["deleted-worker-1"]
     assert len(new) == 1
 
@@ -116,8 +116,8 @@ def test_a_deleted_launcher_is_replaced_and_all_workers_are_kept(
     assert (error["reason"], error["pod"]) == ("LauncherFailed", "headless-launcher")
     before = _uids(first["headless"])
     for index in (0, 1):
-        assert _lives(module_namespace, f"headless-worker-{index}") == [before[f"headless-worker-{index}"]]
-    assert len(_lives(module_namespace, "headless-launcher")) == 2
+        assert _uids_of_name(module_namespace, f"headless-worker-{index}") == [before[f"headless-worker-{index}"]]
+    assert len(_uids_of_name(module_namespace, "headless-launcher")) == 2
 
 
 def test_a_worker_out_of_memory_is_reported_and_replaced(
@@ -128,8 +128,8 @@ def test_a_worker_out_of_memory_is_reported_and_replaced(
     assert (error["reason"], error["pod"]) == ("WorkerOutOfMemory", "memory-worker-0")
     assert "memory limit" in error["message"]
     assert (status["restarts"], status["preemptions"]) == (1, 0)
-    assert len(_lives(module_namespace, "memory-worker-0")) == 2
-    assert len(_lives(module_namespace, "memory-worker-1")) == 1
+    assert len(_uids_of_name(module_namespace, "memory-worker-0")) == 2
+    assert len(_uids_of_name(module_namespace, "memory-worker-1")) == 1
 
 
 def test_a_worker_that_exceeds_its_storage_limit_is_reported_and_counts_as_a_failure(

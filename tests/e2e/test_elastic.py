@@ -60,11 +60,11 @@ def wait_for_ranks(namespace: Namespace, job: str, *pods: str) -> int:
     """The step from which ranks in exactly these pods continue, each a rank in this order."""
     wanted = [(rank, len(pods), pod) for rank, pod in enumerate(pods)]
 
-    def look() -> Any:
+    def poll() -> Any:
         newest = ranks(namespace, job, "BEGIN")[-len(pods) :]
         return sorted(line[:3] for line in newest) == wanted and max(line[3] for line in newest) + 1
 
-    return int(wait_for(f"ranks in {pods}", look)) - 1
+    return int(wait_for(f"ranks in {pods}", poll)) - 1
 
 
 def test_no_step_is_lost_when_workers_are_added_and_removed(namespace: Namespace) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.access import Api, Object, Refused
+from e2e.access import Api, ApiError, Object
 from e2e.invariants import CHECKS
 from e2e.recorder import Recorder
 
@@ -99,8 +99,8 @@ def test_reading_a_recorder_with_a_dead_thread_fails() -> None:
 
 
 def test_a_recorder_that_lists_again_has_a_gap() -> None:
-    recorder = Recorder(FailingApi(Refused(410, "too old resource version")), "/api/v1/pods").begin()
+    recorder = Recorder(FailingApi(ApiError(410, "too old resource version")), "/api/v1/pods").begin()
     while not recorder.gaps:
-        recorder.insist()
+        recorder.check()
     with pytest.raises(AssertionError, match=r"may have missed versions.*too old resource version"):
-        recorder.insist(known_gaps=0)
+        recorder.check(known_gaps=0)

@@ -79,19 +79,21 @@ def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_ta
     namespace.apply(namespace.job("lost", RANK, worker={"replicas": 1, "template": HASTY}))
     namespace.wait_phase("lost", "Running")
 
-    def told(words: str) -> bool:
+    def is_reported(words: str) -> bool:
         return words in namespace.condition("lost", "Reconciling")["message"]
 
     with silent(kubelet, api):
         (error,) = namespace.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
         assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
-        namespace.wait("lost", "what to do", lambda _: told("if that node does not respond, delete it or taint it"))
-        assert told("waiting for pod lost-worker-0")
-        assert told(f", which node {NODE_NAME} should have stopped by ")
+        namespace.wait(
+            "lost", "what to do", lambda _: is_reported("if that node does not respond, delete it or taint it")
+        )
+        assert is_reported("waiting for pod lost-worker-0")
+        assert is_reported(f", which node {NODE_NAME} should have stopped by ")
         assert namespace.status("lost")["phase"] == "Restarting"
         with out_of_service(namespace.kubectl):
-            namespace.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/"))
+            namespace.wait("lost", "a new worker", lambda _: is_reported("waiting for nodes: 0/"))
     status = namespace.wait_phase("lost", "Succeeded")
     assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from e2e.access import MERGE_PATCH, Object, Refused, wait_for
+from e2e.access import MERGE_PATCH, ApiError, Object, wait_for
 from e2e.install import Target
 from e2e.namespace import Namespace
 
@@ -90,7 +90,7 @@ def _open_gates(namespace: Namespace, *names: str) -> None:
                 namespace.api.request(
                     "PATCH", f"{namespace.core}/pods/{name}", {"spec": {"schedulingGates": None}}, MERGE_PATCH
                 )
-            except Refused:
+            except ApiError:
                 continue  # it has just gone
 
 

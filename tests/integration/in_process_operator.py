@@ -10,12 +10,12 @@ from horovodjob_operator.domain.job_defaults import JobDefaults
 from integration.job_driver import Job
 
 
-def in_an_hour() -> datetime:
+def one_hour_later() -> datetime:
     """A clock that is fast: what has just happened is long ago, and what is not done by now is late."""
     return now() + timedelta(hours=1)
 
 
-def take_in(job: Job, caches: Caches) -> Record:
+def cached_record(job: Job, caches: Caches) -> Record:
     """The record of a job, as the watch of the jobs makes it."""
     raw = job.get()
     new = new_record(raw, Metadata.model_validate(raw["metadata"]), JobDefaults())

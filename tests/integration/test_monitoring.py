@@ -31,10 +31,10 @@ class Monitored:
 
 @pytest.fixture(scope="module")
 def monitored(
-    process: Operator, operator_access: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
+    operator_process: Operator, operator_access: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Monitored]:
     """Prometheus sees each job from its beginning."""
-    process.kill()
+    operator_process.kill()
     log = operator_access.with_name("monitored")
     operator = Operator(
         operator_access,
@@ -59,8 +59,8 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
     made = {name: submit(api, NAMESPACE, name) for name in ("queued", "running", "succeeded", "restarting")}
     made["failed"] = submit(api, NAMESPACE, "failed", runPolicy={"backoffLimit": 0})
     for name in ("running", "succeeded", "restarting"):
-        made[name].bring_to(name.capitalize())
-    made["failed"].bring_to("Running").end("launcher", 1)
+        made[name].advance_to(name.capitalize())
+    made["failed"].advance_to("Running").end("launcher", 1)
     made["failed"].wait("Failed")
     assert post(operator, token_of(made["running"])) == 204
     wait_for("the report", lambda: made["running"].status.get("training"))
@@ -166,15 +166,15 @@ def test_the_age_of_an_idle_watch_stays_small(monitored: Monitored, resource: st
 
 def test_metrics_require_a_token_with_the_right_to_get_them(monitored: Monitored, api: Api) -> None:
     operator = monitored.operator
-    assert operator.answer("/metrics", monitored.token)[0] == 200
-    status, sentence = operator.answer("/metrics")
+    assert operator.get("/metrics", monitored.token)[0] == 200
+    status, sentence = operator.get("/metrics")
     assert (status, "requires a bearer token" in sentence) == (401, True)
-    status, sentence = operator.answer("/metrics", f"{monitored.token[:-8]}AAAAAAAA")
+    status, sentence = operator.get("/metrics", f"{monitored.token[:-8]}AAAAAAAA")
     assert (status, "does not accept the token" in sentence) == (401, True)
-    status, sentence = operator.answer("/metrics", service_account_token(api, "nobody"))
+    status, sentence = operator.get("/metrics", service_account_token(api, "nobody"))
     assert (status, sentence.split()[0]) == (403, f"system:serviceaccount:{NAMESPACE}:nobody")
     assert "horovodjob-metrics-reader" in sentence
-    assert (operator.answer("/healthz")[0], operator.answer("/readyz")[0]) == (200, 200)
+    assert (operator.get("/healthz")[0], operator.get("/readyz")[0]) == (200, 200)
 
 
 def test_a_token_is_reviewed_once_for_many_scrapes(monitored: Monitored) -> None:

@@ -12,17 +12,17 @@ from horovodjob_operator.cluster.pod_watch import PodWatch
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.domain.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
-from integration.in_process_operator import in_an_hour, take_in
+from integration.in_process_operator import cached_record, one_hour_later
 from integration.job_driver import NODE, Job, submit
 from integration.operator_process import Operator
 
 
 async def test_a_pod_created_during_a_list_stays_in_the_cache(
-    process: Operator, api: Api, namespace: str, connection: Connection
+    operator_process: Operator, api: Api, namespace: str, connection: Connection
 ) -> None:
-    process.kill()
+    operator_process.kill()
     job, caches = submit(api, namespace), Caches()
-    record = take_in(job, caches)
+    record = cached_record(job, caches)
     api.create(job.pods_path, worker_pod(record.job, 0, 1, ""))
 
     def seen(raw: Mapping[str, Any]) -> None:
@@ -47,16 +47,16 @@ async def test_a_pod_created_during_a_list_stays_in_the_cache(
 
 
 async def test_a_pod_that_no_watch_event_reported_is_added_to_the_cache_as_it_is(
-    submitted: Callable[..., Job], process: Operator, connection: Connection
+    submit_job: Callable[..., Job], operator_process: Operator, connection: Connection
 ) -> None:
-    job = submitted()
+    job = submit_job()
     job.wait("Queued")
     job.wait_for_pods()
-    process.kill()
-    job.place()
+    operator_process.kill()
+    job.schedule()
     caches = Caches()
-    reconciler = Reconciler(caches, Objects(connection, "test"), in_an_hour, "")
-    record = take_in(job, caches)
+    reconciler = Reconciler(caches, Objects(connection, "test"), one_hour_later, "")
+    record = cached_record(job, caches)
     for _ in range(2):
         await reconciler.reconcile(record)
     assert {pod.node for pod in caches.pods[record.job.key].values()} == {NODE}
