@@ -54,11 +54,11 @@ def play(api: Api, operator: Operator, folder: Path, epochs: int) -> list[subpro
     slow, quick = submit(api, "vision", "digits-slow"), submit(api, "speech", "digits-quick")
     trainings = []
     for job, rate in ((slow, "0.0002"), (quick, "0.002")):
-        job.bring_to("Running")
+        job.advance_to("Running")
         trainings.append(train(job, operator, folder, "--epochs", str(epochs), "--learning-rate", rate))
-    failing = submit(api, "vision", "failing", runPolicy={"backoffLimit": 1}).bring_to("Restarting")
-    failing.let_the_delay_pass()
-    failing.bring_to("Running", since="Queued").end("launcher", 1)
+    failing = submit(api, "vision", "failing", runPolicy={"backoffLimit": 1}).advance_to("Restarting")
+    failing.skip_backoff()
+    failing.advance_to("Running", since="Queued").end("launcher", 1)
     return trainings
 
 

@@ -140,16 +140,16 @@ class OperatorWay(Way):
     def start(self) -> None:
         """Starts the process and waits until it is ready and leads."""
         self.operator.start()
-        wait_for("the Lease", lambda: self.operator.leads)
+        wait_for("the Lease", lambda: self.operator.is_leader)
         self.pid = self.operator.pid
 
     def stop(self) -> None:
-        if self.operator.runs:
+        if self.operator.is_running:
             self.operator.stop()
 
     def check(self) -> None:
-        if not self.operator.runs:
-            raise WayEnded(f"the operator has ended: {'; '.join(self.operator.complaints())}")
+        if not self.operator.is_running:
+            raise WayEnded(f"the operator has ended: {'; '.join(self.operator.errors())}")
 
     def job(self, name: str, workers: int, *, ends: bool) -> Object:
         return horovodjob(name, workers, ends=ends)

@@ -153,10 +153,10 @@ def binary(name: str) -> str:
     return str(binaries.path(name))
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
+def wait_for(what: str, condition: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
     """What `look` gives as soon as it is true."""
     begin = time.monotonic()
-    while not (found := look()):
+    while not (found := condition()):
         waited = time.monotonic() - begin
         assert waited < seconds, f"waited {seconds:.0f} s in vain for {what}"
         time.sleep(min(max(waited / 10, SHORTEST_PAUSE), LONGEST_PAUSE))

@@ -199,7 +199,7 @@ def new_namespace(
 
     yield make
     for namespace in made:  # once more, for the end of their namespaces
-        namespace.insist_on_invariants()
+        namespace.check_invariants()
 
 
 @pytest.fixture
@@ -247,16 +247,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if not report.failed:
         return
     try:
-        for section in _story(item):
+        for section in _diagnostics(item):
             report.sections.append(section)
     except AssertionError as error:  # a recorder that has died is why the test failed, and no reason to end them all
-        report.sections.append(("the story ends here", str(error)))
+        report.sections.append(("the diagnostics end here", str(error)))
 
 
-def _story(item: pytest.Item) -> Iterator[tuple[str, str]]:
+def _diagnostics(item: pytest.Item) -> Iterator[tuple[str, str]]:
     shown = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Namespace)]
     for namespace in shown:
-        yield from namespace.story()
+        yield from namespace.diagnostics()
     if operator := item.config.stash.get(OPERATOR, None):
         names = [namespace.name for namespace in shown]
         own = [line for line in operator.lines if any(name in line for name in names)]

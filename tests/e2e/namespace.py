@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Api, Kubectl, Object, Refused, wait_for
+from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Api, ApiError, Kubectl, Object, wait_for
 from e2e.invariants import FINISHED, violations
 from e2e.recorder import Recorder
 from localcluster.settings import Cluster
@@ -63,24 +63,24 @@ class Namespace:
         Raises AssertionError for a history that must not be, or that is not complete.
         """
         try:
-            self._insist_on_complete_histories()
-            self.insist_on_invariants()
+            self._check_complete_histories()
+            self.check_invariants()
         finally:
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(ApiError):
                 self.api.request("DELETE", f"/api/v1/namespaces/{self.name}")
 
-    def _insist_on_complete_histories(self) -> None:
+    def _check_complete_histories(self) -> None:
         for job in self.api.items(f"{JOBS}/namespaces/{self.name}/horovodjobs"):
             self.recorded_jobs.catch_up(job)
         for recorder, gaps in self._known_gaps:
-            recorder.insist(gaps)
+            recorder.check(gaps)
         histories = self.recorded_jobs.histories(self.name)
         missing = self._applied - {versions[0]["metadata"]["name"] for versions in histories}
         assert not missing, f"no version of {missing} was recorded"
         reported = any("phase" in version.get("status", {}) for versions in histories for version in versions)
         assert reported or not self._applied, f"no job in {self.name} ever had a phase"
 
-    def insist_on_invariants(self) -> None:
+    def check_invariants(self) -> None:
         """Raises AssertionError if some job went through what no job may."""
         found = violations(self.recorded_jobs.histories(self.name))
         assert not found, "\n".join(found)
@@ -157,14 +157,14 @@ class Namespace:
     ) -> Object:
         """The job's status when it first fulfils the condition; a job that has ended otherwise is a failure at once."""
 
-        def look() -> Object | None:
+        def poll() -> Object | None:
             status = self.status(name)
             if status.get("phase") and condition(status):
                 return status
             assert status.get("phase") not in FINISHED, f"{name} ended {status['phase']} before: {what}"
             return None
 
-        return wait_for(f"{self.name}/{name}: {what}", look, seconds)
+        return wait_for(f"{self.name}/{name}: {what}", poll, seconds)
 
     def wait_phase(self, name: str, *phases: str, seconds: float = DEADLINE_SECONDS) -> Object:
         """The job's status in one of the phases."""
@@ -173,10 +173,10 @@ class Namespace:
     def wait_reason(self, name: str, reason: str, seconds: float = DEADLINE_SECONDS) -> Object:
         """The condition Ready with this reason."""
 
-        def look(_: Object) -> bool:
+        def poll(_: Object) -> bool:
             return self.condition(name, "Ready").get("reason") == reason
 
-        self.wait(name, f"reason {reason}", look, seconds)
+        self.wait(name, f"reason {reason}", poll, seconds)
         return self.condition(name, "Ready")
 
     def pod(self, name: str) -> Object | None:
@@ -241,7 +241,7 @@ class Namespace:
         """The names of the Secrets in the namespace."""
         return [secret["metadata"]["name"] for secret in self.api.items(f"{self.core}/secrets")]
 
-    def story(self) -> Iterator[tuple[str, str]]:
+    def diagnostics(self) -> Iterator[tuple[str, str]]:
         """All that helps to understand what went wrong."""
         for job in self.recorded_jobs.of(self.name):
             name = job["metadata"]["name"]

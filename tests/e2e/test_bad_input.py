@@ -63,20 +63,20 @@ def _assert_error(namespace: Namespace, name: str, reason: str, container: bool,
 
 
 @pytest.mark.parametrize("name", ["absent", "unreachable"])
-def test_an_image_that_cannot_be_pulled_is_named(namespace: Namespace, name: str) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported(namespace: Namespace, name: str) -> None:
     assert ABSENT in namespace.wait_reason(name, "ImagePullFailed")["message"]
     assert namespace.status(name)["phase"] == "Starting"
     _assert_error(namespace, name, "ImagePullFailed", True, ABSENT)
 
 
-def test_a_pull_secret_that_is_missing_is_named(namespace: Namespace) -> None:
+def test_a_missing_pull_secret_is_reported(namespace: Namespace) -> None:
     name = "no-credentials"
     namespace.wait(name, "Stalled", lambda _: namespace.condition(name, "Stalled").get("status") == "True")
     message = namespace.condition(name, "Stalled")["message"]
     assert f"Secret registry of imagePullSecrets is not in namespace {namespace.name};" in message
 
 
-def test_a_secret_that_is_missing_is_named_and_the_job_runs_when_it_is_there(namespace: Namespace) -> None:
+def test_a_missing_secret_is_reported_and_the_job_runs_once_it_exists(namespace: Namespace) -> None:
     assert 'secret "forgotten" not found' in _stalled(namespace, "no-secret", "InvalidSpec")
     _assert_error(namespace, "no-secret", "InvalidSpec", True, 'secret "forgotten" not found')
     namespace.apply(_secret("forgotten"))
@@ -84,14 +84,14 @@ def test_a_secret_that_is_missing_is_named_and_the_job_runs_when_it_is_there(nam
     assert namespace.condition("no-secret", "Stalled")["status"] == "False"
 
 
-def test_a_volume_that_cannot_be_mounted_is_named_and_the_job_runs_when_it_can(namespace: Namespace) -> None:
+def test_a_failed_mount_is_reported_and_the_job_runs_once_it_succeeds(namespace: Namespace) -> None:
     assert 'secret "lost" not found' in _stalled(namespace, "no-volume", "StorageUnavailable")
     _assert_error(namespace, "no-volume", "StorageUnavailable", False, 'secret "lost" not found')
     namespace.apply(_secret("lost"))
     namespace.wait_phase("no-volume", "Succeeded")
 
 
-def test_a_pool_is_a_node_selector_and_a_job_that_no_node_suits_waits_with_the_schedulers_words(
+def test_a_job_without_a_matching_node_waits_with_the_message_of_the_scheduler(
     namespace: Namespace,
 ) -> None:
     words = "didn't match Pod's node affinity/selector"
@@ -107,7 +107,7 @@ def test_a_pool_is_a_node_selector_and_a_job_that_no_node_suits_waits_with_the_s
     assert selectors == [{"kubernetes.azure.com/agentpool": "gpunp"}] * 2
 
 
-def test_a_script_that_is_not_there_is_named(namespace: Namespace) -> None:
+def test_a_missing_script_is_reported(namespace: Namespace) -> None:
     status = namespace.wait("script", "an error", lambda status: status.get("errors"))
     assert status["errors"][0]["reason"] == "ScriptNotFound"
     message = status["errors"][0]["message"]
@@ -115,7 +115,7 @@ def test_a_script_that_is_not_there_is_named(namespace: Namespace) -> None:
     assert "/data does not exist, and / contains " in message
 
 
-def test_an_image_that_runs_as_root_leads_to_the_field_that_allows_it(
+def test_an_image_that_runs_as_root_is_reported_with_the_field_that_allows_it(
     module_namespace: Namespace, target: Target, tmp_path: Path
 ) -> None:
     image = load_root_image(target, tmp_path)

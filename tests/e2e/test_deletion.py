@@ -10,7 +10,7 @@ from e2e.namespace import Namespace
 NAMES = ("queued", "starting", "running", "restarting", "terminating")
 
 
-def test_a_job_that_is_deleted_leaves_nothing_in_whatever_phase(namespace: Namespace) -> None:
+def test_a_job_deleted_in_any_phase_leaves_no_objects(namespace: Namespace) -> None:
     phases.apply_jobs(namespace, *NAMES)
     assert {f"{name}-worker-1" for name in NAMES} <= set(namespace.pods())
     for name in NAMES:

@@ -61,14 +61,14 @@ def _uids(pods: dict[str, Object]) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
 
 
-def _lives(namespace: Namespace, pod: str) -> list[str]:
+def _uids_of_name(namespace: Namespace, pod: str) -> list[str]:
     """The uids of all pods that ever had the name, the oldest first."""
     ever = namespace.pods_ever(pod.rpartition("-worker")[0] or pod.removesuffix("-launcher"))
     own = [one for one in ever if one["metadata"]["name"] == pod]
     return [one["metadata"]["uid"] for one in sorted(own, key=lambda one: str(one["metadata"]["creationTimestamp"]))]
 
 
-def test_a_worker_that_is_taken_is_replaced_and_the_other_one_kept(
+def test_a_disrupted_worker_is_replaced_and_the_other_one_kept(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait("deleted", "the second attempt", lambda status: status["attempt"] == 2)
@@ -77,13 +77,13 @@ def test_a_worker_that_is_taken_is_replaced_and_the_other_one_kept(
     assert (error["reason"], error["pod"], error["attempt"]) == ("WorkerLost", "deleted-worker-1", 1)
     module_namespace.wait("deleted", "attempt 2 runs", lambda status: status["phase"] == "Running")
     before = _uids(first["deleted"])
-    assert _lives(module_namespace, "deleted-worker-0") == [before["deleted-worker-0"]]
-    lost, *new = _lives(module_namespace, "deleted-worker-1")
+    assert _uids_of_name(module_namespace, "deleted-worker-0") == [before["deleted-worker-0"]]
+    lost, *new = _uids_of_name(module_namespace, "deleted-worker-1")
     assert lost == before["deleted-worker-1"]
     assert len(new) == 1
 
 
-def test_no_rank_of_an_old_attempt_survives_in_a_worker_that_is_kept(
+def test_no_rank_of_an_old_attempt_survives_in_a_kept_worker(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     kept = "deleted-worker-0"
@@ -107,7 +107,7 @@ def test_the_second_attempt_runs_on_every_worker(
     assert sorted(module_namespace.output(name)) == said
 
 
-def test_a_launcher_that_is_deleted_is_replaced_and_all_workers_are_kept(
+def test_a_deleted_launcher_is_replaced_and_all_workers_are_kept(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait_phase("headless", "Succeeded")
@@ -116,11 +116,11 @@ def test_a_launcher_that_is_deleted_is_replaced_and_all_workers_are_kept(
     assert (error["reason"], error["pod"]) == ("LauncherFailed", "headless-launcher")
     before = _uids(first["headless"])
     for index in (0, 1):
-        assert _lives(module_namespace, f"headless-worker-{index}") == [before[f"headless-worker-{index}"]]
-    assert len(_lives(module_namespace, "headless-launcher")) == 2
+        assert _uids_of_name(module_namespace, f"headless-worker-{index}") == [before[f"headless-worker-{index}"]]
+    assert len(_uids_of_name(module_namespace, "headless-launcher")) == 2
 
 
-def test_a_worker_out_of_memory_is_told_as_such_and_replaced(
+def test_a_worker_out_of_memory_is_reported_and_replaced(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait_phase("memory", "Succeeded")
@@ -128,11 +128,11 @@ def test_a_worker_out_of_memory_is_told_as_such_and_replaced(
     assert (error["reason"], error["pod"]) == ("WorkerOutOfMemory", "memory-worker-0")
     assert "memory limit" in error["message"]
     assert (status["restarts"], status["preemptions"]) == (1, 0)
-    assert len(_lives(module_namespace, "memory-worker-0")) == 2
-    assert len(_lives(module_namespace, "memory-worker-1")) == 1
+    assert len(_uids_of_name(module_namespace, "memory-worker-0")) == 2
+    assert len(_uids_of_name(module_namespace, "memory-worker-1")) == 1
 
 
-def test_a_worker_that_writes_more_than_its_limit_is_told_as_such_and_counts_as_a_failure(
+def test_a_worker_that_exceeds_its_storage_limit_is_reported_and_counts_as_a_failure(
     module_namespace: Namespace, first: dict[str, dict[str, Object]]
 ) -> None:
     status = module_namespace.wait_phase("storage", "Succeeded")

@@ -60,14 +60,14 @@ def wait_for_ranks(namespace: Namespace, job: str, *pods: str) -> int:
     """The step from which ranks in exactly these pods continue, each a rank in this order."""
     wanted = [(rank, len(pods), pod) for rank, pod in enumerate(pods)]
 
-    def look() -> Any:
+    def poll() -> Any:
         newest = ranks(namespace, job, "BEGIN")[-len(pods) :]
         return sorted(line[:3] for line in newest) == wanted and max(line[3] for line in newest) + 1
 
-    return int(wait_for(f"ranks in {pods}", look)) - 1
+    return int(wait_for(f"ranks in {pods}", poll)) - 1
 
 
-def test_workers_come_and_go_and_no_step_is_lost(namespace: Namespace) -> None:
+def test_no_step_is_lost_when_workers_are_added_and_removed(namespace: Namespace) -> None:
     namespace.wait_phase("grow", "Running")
     assert wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1") == 0
     namespace.kubectl("scale", "hvj/grow", "-n", namespace.name, "--replicas=3")
@@ -89,7 +89,7 @@ def test_workers_come_and_go_and_no_step_is_lost(namespace: Namespace) -> None:
     assert namespace.phases("grow") == ["Queued", "Starting", "Running", "Succeeded"]
 
 
-def test_ranks_that_die_and_workers_out_of_reach_come_back(namespace: Namespace, target: Target) -> None:
+def test_killed_ranks_and_unreachable_workers_rejoin(namespace: Namespace, target: Target) -> None:
     namespace.wait_phase("hard", "Running")
     both = ("hard-worker-0", "hard-worker-1")
     wait_for_ranks(namespace, "hard", *both)

@@ -10,7 +10,7 @@ from e2e.access import wait_for
 from e2e.namespace import RARELY, Namespace, volume
 
 
-def test_the_trainer_loses_no_epoch_whatever_comes_and_goes(
+def test_the_trainer_loses_no_epoch_when_workers_are_added_and_removed(
     namespace: Namespace, shared_directory: Callable[[str], Path]
 ) -> None:
     directory = shared_directory(namespace.name)

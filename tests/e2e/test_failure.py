@@ -23,7 +23,7 @@ def namespace(module_namespace: Namespace) -> Namespace:
     return module_namespace
 
 
-def test_the_errors_of_a_job_have_each_attempts_exit_code_and_last_words(namespace: Namespace) -> None:
+def test_the_errors_of_a_job_have_the_exit_code_and_last_log_lines_of_each_attempt(namespace: Namespace) -> None:
     status = namespace.wait_phase("fails", "Failed")
     assert (status["attempt"], status["restarts"], status["preemptions"], status["exitCode"]) == (2, 1, 0, 7)
     assert namespace.condition("fails", "Failed")["reason"] == "BackoffLimitExceeded"
@@ -36,7 +36,7 @@ def test_the_errors_of_a_job_have_each_attempts_exit_code_and_last_words(namespa
         assert "the last words" in error["message"]
 
 
-def test_a_failure_leaves_the_launcher_with_its_log_and_no_worker(namespace: Namespace) -> None:
+def test_after_a_failure_the_launcher_keeps_its_log_and_the_workers_are_deleted(namespace: Namespace) -> None:
     namespace.wait_phase("fails", "Failed")
     wait_for("the workers to go", lambda: list(namespace.pods("fails")) == ["fails-launcher"])
     log = namespace.log("fails-launcher", "launcher")
@@ -44,13 +44,13 @@ def test_a_failure_leaves_the_launcher_with_its_log_and_no_worker(namespace: Nam
     assert "attempt 1 begins" not in log, "each attempt has a launcher of its own"
 
 
-def test_the_workers_of_a_failed_attempt_serve_the_next_one(namespace: Namespace) -> None:
+def test_the_next_attempt_uses_the_workers_of_a_failed_one(namespace: Namespace) -> None:
     namespace.wait_phase("fails", "Failed")
     pods = [pod["metadata"]["name"] for pod in namespace.pods_ever("fails")]
     assert sorted(pods) == ["fails-launcher", "fails-launcher", "fails-worker-0", "fails-worker-1"]
 
 
-def test_a_program_that_is_not_in_the_image_is_named(namespace: Namespace) -> None:
+def test_a_program_that_is_not_in_the_image_is_reported(namespace: Namespace) -> None:
     status = namespace.wait_phase("missing", "Failed")
     assert "no-such-program" in status["errors"][0]["message"]
     assert status["exitCode"] not in (0, None)

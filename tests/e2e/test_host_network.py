@@ -15,7 +15,7 @@ WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
 
 
 @pytest.fixture
-def open_space(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
+def host_network_namespace(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     """A namespace where pods may use the network of their node."""
     made = new_namespace("host-network", "privileged")
     yield made
@@ -47,8 +47,8 @@ def _number(address: str) -> int:
     return int.from_bytes(bytes.fromhex(address), "little")
 
 
-def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_other(open_space: Namespace) -> None:
-    namespace = open_space
+def test_two_jobs_that_need_the_same_host_port_run_one_after_the_other(host_network_namespace: Namespace) -> None:
+    namespace = host_network_namespace
     # A node's interface may have another name than that of its pods.
     names = ",".join(sorted({_interface(namespace, host_network) for host_network in (True, False)}))
     both = [["--mca", f"{part}_tcp_if_include", names] for part in ("oob", "btl")]
@@ -57,10 +57,10 @@ def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_o
     namespace.wait_phase("first", "Running")
     namespace.apply(namespace.job("second", WAIT, worker=HOST_NETWORK, **mpi))
 
-    def told() -> bool:
+    def is_reported() -> bool:
         return "free ports" in namespace.condition("second", "Ready").get("message", "")
 
-    wait_for("the scheduler's words", told)
+    wait_for("the scheduler's words", is_reported)
     namespace.release("first-worker-0")
     namespace.wait_phase("first", "Succeeded")
     namespace.wait_phase("second", "Running")
@@ -69,10 +69,10 @@ def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_o
     assert namespace.output("second") == ["done"]
 
 
-def test_a_launcher_with_a_workers_address_is_refused_for_ranks_would_run_in_it(open_space: Namespace) -> None:
+def test_a_launcher_with_the_address_of_a_worker_fails(host_network_namespace: Namespace) -> None:
     roles = {"worker": HOST_NETWORK, "launcher": HOST_NETWORK}
-    open_space.apply(open_space.job("same", WAIT, runPolicy={"backoffLimit": 0}, **roles))
-    (error,) = open_space.wait_phase("same", "Failed")["errors"]
+    host_network_namespace.apply(host_network_namespace.job("same", WAIT, runPolicy={"backoffLimit": 0}, **roles))
+    (error,) = host_network_namespace.wait_phase("same", "Failed")["errors"]
     assert error["reason"] == "LauncherFailed"
     assert "a worker has the launcher's own address" in error["message"]
     assert "set hostNetwork for workers only" in error["message"]

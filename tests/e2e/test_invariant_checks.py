@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.access import Api, Object, Refused
+from e2e.access import Api, ApiError, Object
 from e2e.invariants import CHECKS
 from e2e.recorder import Recorder
 
@@ -49,7 +49,7 @@ def _since(version: Object, **fields: Any) -> Object:
 
 
 @pytest.mark.parametrize(("old", "new"), [(STARTING, RUNNING), (RUNNING, FAILED)])
-def test_a_history_as_it_should_be_violates_nothing(old: Object, new: Object) -> None:
+def test_a_valid_history_has_no_violations(old: Object, new: Object) -> None:
     assert _found(old, new) == []
 
 
@@ -73,7 +73,7 @@ def test_a_history_as_it_should_be_violates_nothing(old: Object, new: Object) ->
         (RUNNING, RUNNING, "no_write_leaves_a_job_as_it_was"),
     ],
 )
-def test_each_violation_is_found_by_its_own_check(old: Object, new: Object, check: str) -> None:
+def test_each_violation_is_detected_by_its_own_check(old: Object, new: Object, check: str) -> None:
     assert _found(old, new) == [check]
 
 
@@ -90,7 +90,7 @@ class FailingApi(Api):
         raise self._watched
 
 
-def test_a_recorder_whose_thread_died_fails_whoever_reads_it() -> None:
+def test_reading_a_recorder_with_a_dead_thread_fails() -> None:
     recorder = Recorder(FailingApi(KeyError("resourceVersion")), "/api/v1/pods")
     recorder.start()
     recorder.join()
@@ -98,9 +98,9 @@ def test_a_recorder_whose_thread_died_fails_whoever_reads_it() -> None:
         recorder.of("team")
 
 
-def test_a_recorder_that_had_to_list_again_has_a_gap() -> None:
-    recorder = Recorder(FailingApi(Refused(410, "too old resource version")), "/api/v1/pods").begin()
+def test_a_recorder_that_lists_again_has_a_gap() -> None:
+    recorder = Recorder(FailingApi(ApiError(410, "too old resource version")), "/api/v1/pods").begin()
     while not recorder.gaps:
-        recorder.insist()
+        recorder.check()
     with pytest.raises(AssertionError, match=r"may have missed versions.*too old resource version"):
-        recorder.insist(known_gaps=0)
+        recorder.check(known_gaps=0)

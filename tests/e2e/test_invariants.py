@@ -16,7 +16,7 @@ from localcluster.settings import Cluster
 pytestmark = pytest.mark.serial
 
 
-def test_the_operator_writes_json_lines_without_traceback_or_refusal(operator: Operator) -> None:
+def test_the_log_of_the_operator_is_json_without_tracebacks_or_forbidden_requests(operator: Operator) -> None:
     operator.catch_up()
     wait_for("the logs of all containers", lambda: not operator.unread())
     assert operator.lines
@@ -29,7 +29,7 @@ def test_the_operator_writes_json_lines_without_traceback_or_refusal(operator: O
         assert said["level"] not in ("ERROR", "CRITICAL"), line
 
 
-def test_the_operator_was_never_refused_anything_that_it_has_no_right_to(local: Cluster, operator: Operator) -> None:
+def test_no_request_of_the_operator_was_forbidden(local: Cluster, operator: Operator) -> None:
     """In the log of all requests since the cluster was started, also of those that the operator does not log."""
     own, refused = 0, []
     for log in local.log.glob("audit*.log"):
@@ -49,7 +49,7 @@ def test_the_operator_was_never_refused_anything_that_it_has_no_right_to(local: 
     assert not refused
 
 
-def test_no_pod_of_a_job_that_is_gone_is_left(jobs: Recorder, pods: Recorder) -> None:
+def test_no_pod_outlives_its_job(jobs: Recorder, pods: Recorder) -> None:
     def left() -> list[str]:
         alive = {job["metadata"]["uid"] for job in list(jobs.now.values())}
         own = [pod for pod in list(pods.now.values()) if pod["metadata"]["namespace"].startswith(PREFIX)]

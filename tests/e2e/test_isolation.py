@@ -98,7 +98,7 @@ def assert_reached(namespace: Namespace, pod: str, open_places: set[str], closed
     assert reached(namespace, pod, closed) == set(), pod
 
 
-def test_nobody_but_its_own_pods_reaches_an_isolated_job(neighbours: Neighbours) -> None:
+def test_only_its_own_pods_reach_an_isolated_job(neighbours: Neighbours) -> None:
     isolated, open_to_all = neighbours.places("isolated-worker-0"), neighbours.places("open-worker-0")
     for namespace, pod in (
         (neighbours.near, "other-worker-0"),
@@ -110,7 +110,7 @@ def test_nobody_but_its_own_pods_reaches_an_isolated_job(neighbours: Neighbours)
         assert_reached(neighbours.near, pod, isolated, set())
 
 
-def test_ranks_of_an_isolated_job_have_the_dns(neighbours: Neighbours) -> None:
+def test_ranks_of_an_isolated_job_can_use_dns(neighbours: Neighbours) -> None:
     address = neighbours.near.api.request("GET", "/api/v1/namespaces/default/services/kubernetes")["spec"]["clusterIP"]
 
     def answers() -> list[str]:
@@ -120,7 +120,7 @@ def test_ranks_of_an_isolated_job_have_the_dns(neighbours: Neighbours) -> None:
     wait_for("both ranks to know the API server's address", lambda: answers() == [address] * 2)
 
 
-def test_a_worker_lets_in_only_its_own_job_and_is_known_by_its_host_key(neighbours: Neighbours) -> None:
+def test_a_worker_accepts_only_the_keys_of_its_job_and_has_the_host_key_of_the_job(neighbours: Neighbours) -> None:
     """The launcher of another job, with that job's keys, calls a worker that it can reach."""
     keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/open-mpi")["data"]
     for file in ("id_ed25519", "known_hosts"):
@@ -145,7 +145,7 @@ def test_a_worker_lets_in_only_its_own_job_and_is_known_by_its_host_key(neighbou
     assert call(*its_key, *its_host_key) == "come in\n"
 
 
-def test_the_documented_policy_lets_a_scraper_in_at_one_port(neighbours: Neighbours) -> None:
+def test_the_documented_policy_allows_a_scraper_at_one_port(neighbours: Neighbours) -> None:
     ssh, metrics = (f"{neighbours.address('isolated-worker-0')}:{port}" for port in (SSH_PORT, METRICS_PORT))
     policy = documented("metrics-of-ranks")
     (peer,) = policy["spec"]["ingress"][0]["from"]
@@ -167,7 +167,7 @@ def closed(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     made.remove()
 
 
-def test_a_worker_that_does_not_answer_over_ssh_is_named(closed: Namespace) -> None:
+def test_a_worker_without_ssh_is_reported(closed: Namespace) -> None:
     # The launcher tries for five minutes; only the template can shorten that.
     env = [{"name": "HOROVODJOB_SSH_TIMEOUT", "value": "1"}]
     template = {"spec": {"containers": [{"name": "launcher", "env": env}]}}
@@ -182,7 +182,7 @@ def test_a_worker_that_does_not_answer_over_ssh_is_named(closed: Namespace) -> N
     assert "SshUnavailable: " in closed.condition("shut-in", "Failed")["message"]
 
 
-def test_the_documented_policy_lets_jobs_out_as_far_as_they_need(closed: Namespace) -> None:
+def test_the_documented_policy_allows_the_egress_that_jobs_need(closed: Namespace) -> None:
     closed.apply(documented("what-jobs-need"))
     closed.apply(closed.job("kept", ["python3", "-c", REPORTING], worker={"replicas": 2}))
     status = closed.wait_phase("kept", "Succeeded")

@@ -44,7 +44,7 @@ def test_install_fails_when_the_job_fails_before_it_runs(namespace: Namespace, h
     assert phase(namespace) == "Failed"
 
 
-def test_upgrades_change_and_resume_a_suspended_job_and_no_other(namespace: Namespace, helm: Helm) -> None:
+def test_upgrades_change_and_resume_only_a_suspended_job(namespace: Namespace, helm: Helm) -> None:
     helm(*INSTALL, *values(namespace, ["false"], runPolicy={"suspend": True}))
     assert phase(namespace) == "Suspended"
     helm(*INSTALL, *values(namespace, phases.WAIT))

@@ -47,7 +47,7 @@ def _table(text: str) -> list[dict[str, str]]:
     return [{heading[a:b].strip(): line[a:b].strip() for a, b in columns} for line in lines]
 
 
-def test_kubectl_waits_for_a_job_and_shows_each_phase_of_it(namespace: Namespace, watched: Path) -> None:
+def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, watched: Path) -> None:
     wait = ("wait", "-n", namespace.name, "--timeout=300s")
     namespace.apply(namespace.job("reads", WAITS, worker={"replicas": 2}))
     namespace.kubectl(*wait, "hvj/reads", "--for=jsonpath={.status.phase}=Running")
@@ -61,5 +61,5 @@ def test_kubectl_waits_for_a_job_and_shows_each_phase_of_it(namespace: Namespace
     shown = ("NAME", "PHASE", "WORKERS", "RESTARTS", "GPUS", "EXIT CODE", "REASON")
     assert [first[name] for name in shown] == ["ends", "Failed", "0/1", "0", "0", "3", "BackoffLimitExceeded"]
     assert [second[name] for name in shown] == ["reads", "Succeeded", "0/2", "0", "0", "0", "AllRanksSucceeded"]
-    told = namespace.kubectl("describe", "hvj/ends", "-n", namespace.name)
-    assert "mpirun ended with exit code 3" in told
+    is_reported = namespace.kubectl("describe", "hvj/ends", "-n", namespace.name)
+    assert "mpirun ended with exit code 3" in is_reported

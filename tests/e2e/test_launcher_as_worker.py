@@ -53,7 +53,7 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
     return module_namespace
 
 
-def test_ranks_0_and_1_are_on_the_launcher_and_the_others_follow(namespace: Namespace) -> None:
+def test_the_launcher_hosts_ranks_0_and_1_and_the_worker_the_others(namespace: Namespace) -> None:
     status = namespace.wait("both", "all replicas", lambda s: s["phase"] == "Running" and s["workersReady"] == "2/2")
     assert status["replicas"] == 2
     pods = namespace.pods("both")
@@ -69,20 +69,20 @@ def test_ranks_0_and_1_are_on_the_launcher_and_the_others_follow(namespace: Name
     ]
 
 
-def test_one_replica_is_the_launcher_alone(namespace: Namespace) -> None:
+def test_one_replica_runs_in_the_launcher(namespace: Namespace) -> None:
     namespace.wait_phase("one", "Succeeded")
     assert [pod["metadata"]["name"] for pod in namespace.pods_ever("one")] == ["one-launcher"]
     assert len(namespace.output("one")) == 2
 
 
-def test_a_preparation_that_fails_on_the_launcher_is_told_with_its_node(namespace: Namespace) -> None:
+def test_a_failed_preparation_on_the_launcher_is_reported_with_its_node(namespace: Namespace) -> None:
     (error,) = namespace.wait_phase("bad", "Failed")["errors"]
     assert error["reason"] == "PreparationFailed"
     node = namespace.pods("bad")["bad-launcher"]["spec"]["nodeName"]
     assert f"the launcher on node {node}: the preparation ended with exit code 4: no" in error["message"]
 
 
-def test_its_ranks_can_save_like_all_others(namespace: Namespace, directory: Path) -> None:
+def test_ranks_on_the_launcher_can_save(namespace: Namespace, directory: Path) -> None:
     wait_for(
         "both ranks",
         lambda: "saves-launcher" in namespace.pods() and namespace.log("saves-launcher").count("ready") == 2,

@@ -110,16 +110,14 @@ def test_every_rank_is_where_the_hostfile_says_and_reaches_the_others(namespace:
 
 
 @each
-def test_the_exit_code_of_a_rank_that_fails_is_the_attempts_whatever_the_others_wait_for(
-    namespace: Namespace, name: str
-) -> None:
+def test_the_exit_code_of_a_failed_rank_is_that_of_the_attempt(namespace: Namespace, name: str) -> None:
     (error,) = namespace.wait_phase(f"meet-{name}", "Succeeded")["errors"]
     assert (error["attempt"], error["reason"], error["exitCode"]) == (1, "RankFailed", 7)
     assert "xit code" in error["message"]
 
 
 @each_hydra
-def test_ranks_that_handle_the_end_can_save_each_in_its_own_time(namespace: Namespace, share: Path, name: str) -> None:
+def test_ranks_that_handle_sigterm_can_save_each_in_its_own_time(namespace: Namespace, share: Path, name: str) -> None:
     first, second = (f"save-{name}-worker-{index}" for index in (0, 1))
     ranks = [share / f"{first}-{rank}" for rank in (0, 1, 2)] + [share / f"{second}-{rank}" for rank in (3, 4, 5)]
     wait_for("all ranks in their places", lambda: all(file.exists() for file in ranks))
@@ -138,14 +136,14 @@ def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(namespace: N
     assert sorted(namespace.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
 
 
-def test_more_words_than_intel_mpi_can_take_are_refused(namespace: Namespace) -> None:
+def test_more_arguments_than_intel_mpi_supports_are_rejected(namespace: Namespace) -> None:
     (error,) = namespace.wait_phase("long", "Failed")["errors"]
     assert error["reason"] == "LauncherFailed"
     assert "have 1003 words, and Intel MPI takes 1000" in error["message"]
 
 
 @pytest.mark.parametrize(("name", "said"), OTHERS)
-def test_an_image_with_another_mpi_than_the_job_says_is_told_apart(namespace: Namespace, name: str, said: str) -> None:
+def test_an_image_with_another_mpi_than_the_spec_is_reported(namespace: Namespace, name: str, said: str) -> None:
     (error,) = namespace.wait_phase(f"other-{name}", "Failed")["errors"]
     found = INSTALLED[name].implementation
     assert error["reason"] == "LauncherFailed"

@@ -33,7 +33,7 @@ def namespace(module_namespace: Namespace, local: Cluster, images: dict[str, str
 
 
 @pytest.mark.parametrize("name", INSTALLED)
-def test_a_worker_that_cannot_be_reached_is_replaced_and_does_not_count(namespace: Namespace, name: str) -> None:
+def test_an_unreachable_worker_is_replaced_and_does_not_count_as_a_restart(namespace: Namespace, name: str) -> None:
     near, far = f"{name}-worker-0", f"{name}-worker-1"
     status = namespace.wait(name, "another attempt", lambda status: status["attempt"] == 2)
     assert (status["restarts"], status["preemptions"]) == (0, 1)

@@ -73,30 +73,32 @@ def _ready(api: Api) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_says_that_the_node_is_off(
+def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_taint(
     namespace: Namespace, api: Api, kubelet: int
 ) -> None:
     namespace.apply(namespace.job("lost", RANK, worker={"replicas": 1, "template": HASTY}))
     namespace.wait_phase("lost", "Running")
 
-    def told(words: str) -> bool:
+    def is_reported(words: str) -> bool:
         return words in namespace.condition("lost", "Reconciling")["message"]
 
     with silent(kubelet, api):
         (error,) = namespace.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
         assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
-        namespace.wait("lost", "what to do", lambda _: told("if that node does not respond, delete it or taint it"))
-        assert told("waiting for pod lost-worker-0")
-        assert told(f", which node {NODE_NAME} should have stopped by ")
+        namespace.wait(
+            "lost", "what to do", lambda _: is_reported("if that node does not respond, delete it or taint it")
+        )
+        assert is_reported("waiting for pod lost-worker-0")
+        assert is_reported(f", which node {NODE_NAME} should have stopped by ")
         assert namespace.status("lost")["phase"] == "Restarting"
         with out_of_service(namespace.kubectl):
-            namespace.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/"))
+            namespace.wait("lost", "a new worker", lambda _: is_reported("waiting for nodes: 0/"))
     status = namespace.wait_phase("lost", "Succeeded")
     assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})
 
 
-def test_a_node_that_is_off_costs_no_restart_and_the_next_attempt_waits_for_it(
+def test_an_unreachable_node_causes_no_restart_and_the_next_attempt_waits_for_it(
     namespace: Namespace, api: Api, local: Cluster, kubelet: int
 ) -> None:
     """Kubernetes shows its pods as running for five minutes."""

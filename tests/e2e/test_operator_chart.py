@@ -25,7 +25,7 @@ def log_level(api: Api, namespace: str, deployment: str) -> str:
     return str(next(one["value"] for one in variables if one["name"] == "HOROVODJOB_OPERATOR_LOG_LEVEL"))
 
 
-def test_helm_4_changes_the_operator_and_takes_it_back_under_a_running_job(
+def test_helm_4_upgrades_and_rolls_back_the_operator_during_a_job(
     namespace: Namespace, operator: Operator, helm: Helm
 ) -> None:
     namespace.apply(namespace.job("train", phases.WAIT))
@@ -40,7 +40,7 @@ def test_helm_4_changes_the_operator_and_takes_it_back_under_a_running_job(
     assert len(namespace.pods_ever("train")) == 2
 
 
-def test_jobs_outlive_the_release_and_an_operator_of_helm_3_continues_them(
+def test_jobs_survive_uninstallation_and_an_operator_installed_by_helm_3_continues_them(
     namespace: Namespace,
     new_namespace: Callable[..., Namespace],
     operator: Operator,

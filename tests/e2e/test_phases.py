@@ -44,7 +44,7 @@ def assert_ended(namespace: Namespace, name: str) -> None:
     assert [event for event in namespace.events(name) if event in ("Succeeded", "Failed")] in ([phase], []), name
 
 
-def test_an_operator_that_is_killed_over_and_over_makes_nothing_twice(namespace: Namespace, operator: Operator) -> None:
+def test_an_operator_that_is_killed_repeatedly_creates_nothing_twice(namespace: Namespace, operator: Operator) -> None:
     """Killed whenever the job shows a new sign of life."""
     signs = _signs(namespace)
     namespace.apply(namespace.job("hunted", phases.WAIT, worker={"replicas": 3}))
@@ -86,7 +86,7 @@ def _signs(namespace: Namespace) -> dict[str, Callable[[], object]]:
     }
 
 
-def test_without_an_operator_jobs_end_and_those_that_are_deleted_leave_nothing(
+def test_without_an_operator_jobs_end_and_deleted_jobs_leave_no_objects(
     namespace: Namespace, operator: Operator
 ) -> None:
     namespace.apply(

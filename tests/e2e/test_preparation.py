@@ -61,7 +61,7 @@ def namespace(module_namespace: Namespace, share: Path) -> Namespace:
     return module_namespace
 
 
-def test_ranks_run_when_every_worker_is_prepared(namespace: Namespace) -> None:
+def test_ranks_start_after_the_preparation_of_every_worker(namespace: Namespace) -> None:
     message = namespace.wait_reason("held", "PreparationRunning")["message"]
     assert message == "all pods have a node; 2 workers not prepared yet"
     for pod in ("held-worker-0", "held-worker-1"):
@@ -82,20 +82,20 @@ def _ready(namespace: Namespace, pod: str) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def test_a_worker_is_prepared_once_however_many_attempts_it_serves(namespace: Namespace) -> None:
+def test_a_worker_is_prepared_once_for_all_its_attempts(namespace: Namespace) -> None:
     status = namespace.wait_phase("prepared", "Succeeded")
     assert (status["attempt"], status["restarts"], status["exitCode"]) == (2, 1, 0)
     assert sorted(namespace.output("prepared")) == ["prepared-worker-0 once", "prepared-worker-1 once"]
 
 
-def test_a_worker_that_takes_the_place_of_a_lost_one_is_prepared_and_the_other_one_is_not(namespace: Namespace) -> None:
+def test_only_the_replacement_of_a_lost_worker_is_prepared_again(namespace: Namespace) -> None:
     namespace.wait_phase("replaced", "Running")
     namespace.delete_pod("replaced-worker-1", 0)
     assert namespace.wait_phase("replaced", "Succeeded")["attempt"] == 2
     assert sorted(namespace.output("replaced")) == ["replaced-worker-0 1", "replaced-worker-1 2"]
 
 
-def test_what_the_preparation_says_is_in_files_of_its_own(namespace: Namespace, share: Path) -> None:
+def test_the_output_of_the_preparation_is_in_separate_files(namespace: Namespace, share: Path) -> None:
     status = namespace.wait_phase("prepared", "Succeeded")
     logs = share / status["outputPathSegment"] / "stdouterr"
     for pod in ("prepared-worker-0", "prepared-worker-1"):
@@ -113,7 +113,7 @@ def test_what_the_preparation_says_is_in_files_of_its_own(namespace: Namespace, 
         ("slow", "the preparation did not end within 2 s: waits"),
     ],
 )
-def test_a_preparation_that_fails_ends_the_attempt_and_says_where_and_why(
+def test_a_failed_preparation_fails_the_attempt_with_node_and_cause(
     namespace: Namespace, name: str, words: str
 ) -> None:
     status = namespace.wait_phase(name, "Failed")

@@ -93,18 +93,20 @@ def test_no_command_line_shows_a_value_of_the_environment(namespace: Namespace, 
     namespace.wait_phase(name, "Succeeded")
 
 
-def test_options_reach_mpirun_and_arguments_the_program_as_they_are(namespace: Namespace) -> None:
+def test_mpirun_gets_its_options_and_the_program_its_arguments_unchanged(namespace: Namespace) -> None:
     namespace.wait_phase("options", "Succeeded")
     assert namespace.output("options") == ["[1,0]<stdout>:<two  words> <a  'b' 0>"]
 
 
-def test_workers_find_each_other_by_name_where_a_service_is_wished(namespace: Namespace) -> None:
+def test_workers_resolve_each_other_by_name_with_a_service(namespace: Namespace) -> None:
     namespace.wait_phase("named", "Succeeded")
     (worker,) = (pod for pod in namespace.pods_ever("named") if pod["metadata"]["name"] == "named-worker-1")
     assert namespace.output("named") == [worker["status"]["podIP"]] * 2
 
 
-def test_inputs_and_outputs_are_paths_in_variables_and_outputs_are_made(namespace: Namespace, share: Path) -> None:
+def test_variables_contain_the_paths_of_inputs_and_outputs_and_output_directories_exist(
+    namespace: Namespace, share: Path
+) -> None:
     status = namespace.wait_phase("paths", "Succeeded")
     assert sorted(namespace.output("paths")) == ["/mnt/batchai/mounts/share/my set"] * 2 + ["0022"] * 2
     made = share / status["outputPathSegment"] / "models" / "best"

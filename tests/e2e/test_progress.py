@@ -58,7 +58,7 @@ def namespace(module_namespace: Namespace) -> Namespace:
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_rank_0_reports_its_progress_whatever_user_it_runs_as(namespace: Namespace, name: str) -> None:
+def test_rank_0_reports_its_progress_as_any_user(namespace: Namespace, name: str) -> None:
     status = namespace.wait(name, "a report", lambda status: status.get("training"))
     assert (status["training"]["percent"], status["training"]["metrics"]) == ("25%", {"loss": 0.75})
     assert "25%" in namespace.kubectl("get", "hvj", "-n", namespace.name, name, "--no-headers").split()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from e2e.access import MERGE_PATCH, Object, Refused, wait_for
+from e2e.access import MERGE_PATCH, ApiError, Object, wait_for
 from e2e.install import Target
 from e2e.namespace import Namespace
 
@@ -54,9 +54,7 @@ def _site(namespace: Namespace) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"NCCL_SOCKET_IFNAME": "bond0"}}
 
 
-def test_jobs_wait_for_gpus_run_where_there_are_enough_and_find_what_nccl_needs(
-    namespace: Namespace, gpus: Callable[[int], None]
-) -> None:
+def test_jobs_wait_for_gpus_and_get_the_settings_of_nccl(namespace: Namespace, gpus: Callable[[int], None]) -> None:
     show = "env | grep ^NCCL_ | sort | tr '\\n' ' '; echo"
     one = {"replicas": 1, "gpus": 1}
     own = [{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "NCCL_IB_DISABLE", "value": "0"}]
@@ -92,12 +90,12 @@ def _open_gates(namespace: Namespace, *names: str) -> None:
                 namespace.api.request(
                     "PATCH", f"{namespace.core}/pods/{name}", {"spec": {"schedulingGates": None}}, MERGE_PATCH
                 )
-            except Refused:
+            except ApiError:
                 continue  # it has just gone
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_two_jobs_that_hold_half_of_the_nodes_each_both_finish(namespace: Namespace) -> None:
+def test_two_partly_scheduled_jobs_both_finish(namespace: Namespace) -> None:
     """Three workers each and room for four: by gates, each job first gets two of them."""
     gated = {"template": {"spec": {"schedulingGates": [{"name": GATE}]}}}
     spec = {"worker": {"replicas": 3, "gpus": 1, **gated}, "scheduling": {"timeoutSeconds": 5}}
@@ -130,7 +128,7 @@ def _nodes(namespace: Namespace, name: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_of_two_gangs_that_fit_one_at_a_time_the_second_holds_nothing_and_runs_when_the_first_is_done(
+def test_a_gang_that_does_not_fit_holds_no_nodes_and_runs_after_the_first(
     namespace: Namespace,
 ) -> None:
     """Three workers each and room for four."""
@@ -162,7 +160,7 @@ def test_of_two_gangs_that_fit_one_at_a_time_the_second_holds_nothing_and_runs_w
         assert "SchedulingTimeout" not in namespace.events(name)
 
 
-def test_a_gang_that_has_lost_a_pod_continues_with_the_others(namespace: Namespace) -> None:
+def test_a_lost_pod_of_a_gang_is_scheduled_beside_the_remaining_ones(namespace: Namespace) -> None:
     """Those that stay count as members: the new ones are placed although they are fewer than the gang."""
     lost = {"worker": "worker-1", "launcher": "launcher"}
     gang = {"worker": {"replicas": 3}, "scheduling": {"gang": "Native"}}

@@ -113,7 +113,7 @@ def webhook(namespace: Namespace) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_job_ends_whatever_a_webhook_adds_to_its_pods(namespace: Namespace) -> None:
+def test_a_job_finishes_with_any_sidecar_that_a_webhook_injects(namespace: Namespace) -> None:
     worker = {"replicas": 2}
     namespace.apply(
         namespace.job("good", "echo done", worker=worker),

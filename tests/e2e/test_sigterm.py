@@ -56,7 +56,7 @@ def share(module_namespace: Namespace, shared_directory: Callable[[str], Path]) 
 
 
 @pytest.mark.parametrize("name", ["worker", "half", "launcher", "suspended"])
-def test_every_rank_that_handles_the_end_is_told_once_and_can_save(
+def test_every_rank_that_handles_sigterm_receives_it_once_and_can_save(
     module_namespace: Namespace, share: Path, name: str
 ) -> None:
     """Whichever pod is deleted, and whether the other rank handles it or not. Told twice, a rank saves nothing."""
@@ -65,13 +65,15 @@ def test_every_rank_that_handles_the_end_is_told_once_and_can_save(
 
 
 @pytest.mark.parametrize("name", ["worker", "half", "launcher", "deaf"])
-def test_the_job_goes_on_afterwards(module_namespace: Namespace, share: Path, name: str) -> None:
+def test_the_job_continues_with_the_next_attempt(module_namespace: Namespace, share: Path, name: str) -> None:
     """Nobody waits for the grace period of a rank that does not handle TERM."""
     status = module_namespace.wait_phase(name, "Succeeded")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
 
 
-def test_a_suspended_job_is_gone_when_its_ranks_have_saved(module_namespace: Namespace, share: Path) -> None:
+def test_the_pods_of_a_suspended_job_are_deleted_after_its_ranks_saved(
+    module_namespace: Namespace, share: Path
+) -> None:
     wait_for("no pods", lambda: not module_namespace.pods("suspended"))
     assert all((share / f"suspended-{rank}-saved").exists() for rank in LISTENERS["suspended"])
     assert module_namespace.wait_phase("suspended", "Suspended")["restarts"] == 0

@@ -128,9 +128,7 @@ def test_every_rank_is_where_the_hostfile_says(probes: list[dict[str, Any]]) -> 
     assert hostfiles == {"".join(f"{probes[rank]['address']} slots=2\n" for rank in (0, 2))}
 
 
-def test_the_launcher_carries_its_hosts_in_an_annotation(
-    probes: list[dict[str, Any]], module_namespace: Namespace
-) -> None:
+def test_the_launcher_has_its_hosts_in_an_annotation(probes: list[dict[str, Any]], module_namespace: Namespace) -> None:
     launcher = module_namespace.pods("probe")["probe-launcher"]
     assert launcher["metadata"]["annotations"]["horovodjob.dev/hosts"] == probes[0]["hostfile"]
 
@@ -140,7 +138,7 @@ def test_the_environment_reaches_every_rank_byte_for_byte(probes: list[dict[str,
         assert one["env"] == SEEN | {"POD_NAME": one["host"]}
 
 
-def test_every_rank_gets_its_arguments_as_they_stand(probes: list[dict[str, Any]]) -> None:
+def test_every_rank_gets_its_arguments_unchanged(probes: list[dict[str, Any]]) -> None:
     assert [one["argv"] for one in probes] == [ARGS] * RANKS
 
 
@@ -157,7 +155,7 @@ def test_every_rank_has_the_variables_of_a_job(probes: list[dict[str, Any]]) -> 
         assert one["attempt"] == "1"
 
 
-def test_every_rank_can_write_its_home_its_directory_and_the_jobs_own_one(probes: list[dict[str, Any]]) -> None:
+def test_every_rank_can_write_its_home_its_directory_and_that_of_the_job(probes: list[dict[str, Any]]) -> None:
     assert {(one["home"], one["cwd"], one["temp"]) for one in probes} == {(True, True, True)}
 
 
@@ -167,7 +165,7 @@ def test_nothing_runs_as_root_or_with_a_capability(probes: list[dict[str, Any]])
     assert {one["seccomp"] for one in probes} == {"2"}
 
 
-def test_the_pods_have_no_token_of_the_cluster(probes: list[dict[str, Any]]) -> None:
+def test_the_pods_have_no_service_account_token(probes: list[dict[str, Any]]) -> None:
     assert {one["token"] for one in probes} == {False}
 
 
@@ -177,7 +175,7 @@ def test_the_private_key_stays_off_the_workers(probes: list[dict[str, Any]]) -> 
         assert "id_ed25519" not in one["keys"]
 
 
-def test_dev_shm_has_the_size_that_was_asked_for(probes: list[dict[str, Any]]) -> None:
+def test_dev_shm_has_the_requested_size(probes: list[dict[str, Any]]) -> None:
     assert {one["shm"] for one in probes} == {80 * 1024 * 1024}
 
 
@@ -192,7 +190,7 @@ def test_a_template_adds_an_init_container_a_volume_and_a_sidecar(
         assert [container["name"] for container in worker["spec"]["containers"]] == ["worker", "sidecar"]
 
 
-def test_a_success_leaves_the_launcher_with_its_log_and_no_worker(
+def test_after_success_the_launcher_keeps_its_log_and_the_workers_are_deleted(
     probes: list[dict[str, Any]], module_namespace: Namespace
 ) -> None:
     wait_for("the workers are gone", lambda: list(module_namespace.pods("probe")) == ["probe-launcher"])
@@ -200,7 +198,7 @@ def test_a_success_leaves_the_launcher_with_its_log_and_no_worker(
     assert "mpirun ended with exit code 0" in module_namespace.log("probe-launcher", "launcher")
 
 
-def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(
+def test_the_launcher_rejects_hosts_without_the_key_of_the_job(
     probes: list[dict[str, Any]], module_namespace: Namespace
 ) -> None:
     namespace = module_namespace

@@ -8,7 +8,7 @@ from e2e.namespace import Namespace
 HELD = "until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
 
 
-def test_a_job_is_suspended_and_the_same_job_runs_when_it_is_resumed(namespace: Namespace) -> None:
+def test_a_suspended_job_runs_again_when_it_is_resumed(namespace: Namespace) -> None:
     namespace.apply(
         namespace.job("paused", HELD, worker={"replicas": 2}),
         namespace.job("never", "true", runPolicy={"suspend": True, "activeDeadlineSeconds": 1}),

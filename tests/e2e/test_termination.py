@@ -36,7 +36,7 @@ def namespace(module_namespace: Namespace) -> Namespace:
 @pytest.mark.parametrize(
     ("name", "reason"), [("terminated", "Terminated"), ("overdue", "DeadlineExceeded"), ("deaf", "DeadlineExceeded")]
 )
-def test_a_job_that_is_ended_lets_its_ranks_save_and_keeps_its_record_and_log(
+def test_a_terminated_job_lets_its_ranks_save_and_keeps_its_status_and_log(
     namespace: Namespace, name: str, reason: str
 ) -> None:
     status = namespace.wait_phase(name, "Failed")

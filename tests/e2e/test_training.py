@@ -56,7 +56,7 @@ def _position(numbers: list[str]) -> int:
     return epoch * STEPS_PER_EPOCH + sum(steps)
 
 
-def test_a_training_outlives_a_suspension_and_the_loss_of_a_worker(namespace: Namespace, directory: Path) -> None:
+def test_a_training_survives_a_suspension_and_the_loss_of_a_worker(namespace: Namespace, directory: Path) -> None:
     status = namespace.wait_phase("steady", "Running")
     logs = directory / "logs" / status["outputPathSegment"] / "stdouterr"
 
@@ -89,7 +89,7 @@ def test_a_training_outlives_a_suspension_and_the_loss_of_a_worker(namespace: Na
     namespace.delete("steady")
 
 
-def test_a_training_reports_how_far_it_is_and_leaves_its_model_and_records(
+def test_a_training_reports_its_progress_and_writes_its_model_and_records(
     namespace: Namespace, directory: Path
 ) -> None:
     status = namespace.wait_phase("short", "Succeeded")

@@ -17,7 +17,7 @@ SCRIPT = ROOT / "tests" / "trainer" / "compat" / "tutorial" / "cifar_cnn_distrib
 FILES = {"checkpoint-1.h5", "saved_models/keras_cifar10_trained_model.h5"}
 
 
-def test_the_tutorials_script_leaves_checkpoints_and_model_on_the_share(
+def test_the_script_of_the_tutorial_writes_checkpoints_and_model_to_the_share(
     namespace: Namespace, shared_directory: Callable[[str], Path]
 ) -> None:
     import h5py  # not part of the environment that the other tests need

@@ -40,7 +40,7 @@ def directory(shared_directory: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared_space(module_namespace: Namespace, directory: Path) -> Namespace:
+def shared_namespace(module_namespace: Namespace, directory: Path) -> Namespace:
     """The namespace, with the jobs whose volumes stay."""
     namespace = module_namespace
     volumes = [{"name": "small", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
@@ -75,15 +75,15 @@ def _odd(namespace: Namespace, directory: Path) -> Object:
     return job
 
 
-def test_odd_paths_are_only_paths(shared_space: Namespace, directory: Path) -> None:
-    segment = shared_space.wait_phase("odd", "Succeeded")["outputPathSegment"]
+def test_special_characters_in_paths_have_no_effect(shared_namespace: Namespace, directory: Path) -> None:
+    segment = shared_namespace.wait_phase("odd", "Succeeded")["outputPathSegment"]
     own = directory / ODD.removeprefix("/data/") / segment
     out = {
         "OUTPUT_A": f"{ODD}/{segment}/{SUFFIX}",
         "STDOUTERR_DIR": f"{ODD}/{segment}/stdouterr",
         "INPUT_I": ODD,
     }
-    assert [json.loads(line) for line in shared_space.output("odd")] == [out, out]
+    assert [json.loads(line) for line in shared_namespace.output("odd")] == [out, out]
     assert (own / SUFFIX / "made").exists()
     files = {file.name for file in (own / "stdouterr").iterdir()}
     assert files == {
@@ -97,17 +97,17 @@ def test_odd_paths_are_only_paths(shared_space: Namespace, directory: Path) -> N
     assert not list(directory.rglob("oops"))
 
 
-def test_a_volume_that_fills_up_costs_log_files_and_never_the_job(shared_space: Namespace) -> None:
-    shared_space.wait_phase("fills", "Succeeded")
-    wait_for("the end of the log", lambda: "\nthe end\n" in shared_space.log("fills-launcher"))
-    log = shared_space.log("fills-launcher")
+def test_a_volume_that_fills_up_loses_log_files_and_the_job_succeeds(shared_namespace: Namespace) -> None:
+    shared_namespace.wait_phase("fills", "Succeeded")
+    wait_for("the end of the log", lambda: "\nthe end\n" in shared_namespace.log("fills-launcher"))
+    log = shared_namespace.log("fills-launcher")
     assert sum(line.startswith("line ") for line in log.splitlines()) == 3000
     assert log.count("No space left on device") == 1
 
 
-def test_a_volume_that_is_full_from_the_start_is_told_once_and_the_job_goes_on(shared_space: Namespace) -> None:
-    shared_space.wait_phase("full", "Succeeded")
-    lines = shared_space.log("full-launcher").splitlines()
+def test_a_full_volume_is_reported_once_and_the_job_succeeds(shared_namespace: Namespace) -> None:
+    shared_namespace.wait_phase("full", "Succeeded")
+    lines = shared_namespace.log("full-launcher").splitlines()
     assert "the end" in lines
     assert sum("cannot write to /small/" in line for line in lines) == 1
     assert not [line for line in lines if "No space left" in line]
@@ -132,7 +132,7 @@ def unsteady(shared_directory: Callable[[str], Path]) -> Iterator[tuple[Path, su
         subprocess.run(["umount", "--lazy", str(folders["share"])], check=True)
 
 
-def test_a_share_that_vanishes_costs_log_files_and_never_the_job(
+def test_a_share_that_disappears_loses_log_files_and_the_job_succeeds(
     namespace: Namespace, unsteady: tuple[Path, subprocess.Popen[bytes]]
 ) -> None:
     share, server = unsteady

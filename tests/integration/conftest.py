@@ -13,20 +13,20 @@ from api.client import JOBS, Api, Object, job, wait_for
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.authentication import login
 from integration.control_plane import OperatorControlPlane, install, make_namespace, operator_kubeconfig, served
-from integration.job_driver import Job, obedient_pod, submit
+from integration.job_driver import Job, restricted_pod, submit
 from integration.operator_process import STARTED, Operator
-from integration.reason_coverage import OccurrenceCheck
-from integration.status_invariants import contradictions
+from integration.reason_coverage import ReasonCoverage
+from integration.status_invariants import violations
 from integration.watch_threads import EventRecorder, Kubelet, Recorder, Watch
 
 NUMBERS = itertools.count(1)
 Watches = tuple[Kubelet, Recorder, EventRecorder]
-OCCURRENCES = OccurrenceCheck(Path(__file__).parent)
+REASON_COVERAGE = ReasonCoverage(Path(__file__).parent)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Every reason and event must occur in a run of the whole folder."""
-    config.pluginmanager.register(OCCURRENCES)
+    config.pluginmanager.register(REASON_COVERAGE)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def control_plane() -> Iterator[OperatorControlPlane]:
 
 
 @pytest.fixture(scope="session")
-def watches(control_plane: OperatorControlPlane) -> Iterator[Watches]:
+def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
     """A kubelet that removes deleted pods, and what records the jobs and their events."""
     connection = Api(control_plane)
     install(connection)
@@ -45,29 +45,29 @@ def watches(control_plane: OperatorControlPlane) -> Iterator[Watches]:
     for watch in started:
         watch.start()
     yield started
-    OCCURRENCES.saw(reasons=started[1].reasons(), events=started[2].reasons)
+    REASON_COVERAGE.add(reasons=started[1].reasons(), events=started[2].reasons)
     for watch in started:
         watch.end()
 
 
 @pytest.fixture(scope="session")
-def api(control_plane: OperatorControlPlane, watches: Watches) -> Api:
+def api(control_plane: OperatorControlPlane, watch_threads: Watches) -> Api:
     """The administrator's connection, with the resource installed and the kubelet at work."""
     return Api(control_plane)
 
 
 @pytest.fixture(scope="session")
-def recorder(watches: Watches) -> Recorder:
+def recorder(watch_threads: Watches) -> Recorder:
     """Every version of every job."""
-    return watches[1]
+    return watch_threads[1]
 
 
 @pytest.fixture(autouse=True)
-def trustworthy(watches: Watches) -> Iterator[None]:
+def check_watches_and_operators(watch_threads: Watches) -> Iterator[None]:
     """Fails a test in which a watch died or missed something, or an operator logged an error or ended by itself."""
     yield
-    assert [sentence for watch in watches for sentence in watch.complaints()] == []
-    assert [line for operator in STARTED for line in operator.complaints()] == []
+    assert [sentence for watch in watch_threads for sentence in watch.errors()] == []
+    assert [line for operator in STARTED for line in operator.errors()] == []
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +77,7 @@ def operator_access(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def process(operator_access: Path) -> Iterator[Operator]:
+def operator_process(operator_access: Path) -> Iterator[Operator]:
     """The operator that all tests share; one that ended it starts it again, or the next test does."""
     shared = Operator(operator_access, operator_access.with_name("log"))
     yield shared
@@ -85,12 +85,12 @@ def process(operator_access: Path) -> Iterator[Operator]:
 
 
 @pytest.fixture
-def operator(process: Operator) -> Operator:
+def operator(operator_process: Operator) -> Operator:
     """A running operator."""
-    if not process.runs:
-        process.start()
-    process.news()
-    return process
+    if not operator_process.is_running:
+        operator_process.start()
+    operator_process.new_log_lines()
+    return operator_process
 
 
 @pytest.fixture
@@ -101,12 +101,12 @@ def namespace(api: Api, recorder: Recorder) -> Iterator[str]:
     yield name
     recorder.catch_up(name)
     histories = [one for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
-    assert [words for history in histories for words in contradictions(history)] == []
+    assert [words for history in histories for words in violations(history)] == []
     api.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture
-def submitted(api: Api, namespace: str, operator: Operator) -> Callable[..., Job]:
+def submit_job(api: Api, namespace: str, operator: Operator) -> Callable[..., Job]:
     """Creates a job in the test's namespace, with the operator running."""
 
     def make(name: str = "train", **spec: Any) -> Job:
@@ -125,7 +125,11 @@ async def connection(operator_access: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def restart_apiserver(
-    control_plane: OperatorControlPlane, api: Api, watches: Watches, trustworthy: None, namespace: str
+    control_plane: OperatorControlPlane,
+    api: Api,
+    watch_threads: Watches,
+    check_watches_and_operators: None,
+    namespace: str,
 ) -> Iterator[Callable[..., None]]:
     """Restarts the API server; at the end of the test the watches have caught up and are forgiven what they missed."""
 
@@ -134,18 +138,18 @@ def restart_apiserver(
         wait_for("the API server", lambda: served(api))
 
     yield restart
-    forgive(api, watches, namespace)
+    reset_gaps(api, watch_threads, namespace)
 
 
-def forgive(api: Api, watches: tuple[Watch, ...], namespace: str) -> None:
+def reset_gaps(api: Api, watch_threads: tuple[Watch, ...], namespace: str) -> None:
     """Drops the gaps of watches when all of them see again what happens."""
     pods, events = f"/api/v1/namespaces/{namespace}/pods", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     made = (
-        api.create(pods, obedient_pod("marker")),
+        api.create(pods, restricted_pod("marker")),
         api.create(JOBS.format(namespace), job("marker", runPolicy={"managedBy": "example.com/nobody"})),
         api.create(events, marker_event(namespace)),
     )
-    for watch, marker in zip(watches, made, strict=True):
+    for watch, marker in zip(watch_threads, made, strict=True):
         wait_for(f"{type(watch).__name__} to be back", lambda: marker["metadata"]["uid"] in watch.uids)  # noqa: B023
         watch.gaps.clear()
 

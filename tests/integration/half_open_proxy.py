@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import yaml
 
 
-class Relay:
+class HalfOpenProxy:
     """Forwards TCP connections."""
 
     def __init__(self, kubeconfig: Path) -> None:

@@ -17,12 +17,12 @@ from horovodjob_operator.kube.writer import Writer
 from integration.job_driver import Job
 
 
-def in_an_hour() -> datetime:
+def one_hour_later() -> datetime:
     """A clock that is fast: what has just happened is long ago, and what is not done by now is late."""
     return now() + timedelta(hours=1)
 
 
-def take_in(job: Job, store: JobStore) -> JobState:
+def cached_state(job: Job, store: JobStore) -> JobState:
     """The state of a job, as the watch of the jobs makes it."""
     raw = job.get()
     new = new_job_state(raw, Metadata.model_validate(raw["metadata"]), JobDefaults())

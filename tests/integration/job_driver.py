@@ -18,12 +18,12 @@ SAFE = {
 ADDRESSES = (f"10.88.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 
 
-def moment(skew: timedelta = timedelta(0)) -> str:
+def timestamp(skew: timedelta = timedelta(0)) -> str:
     """Now, as Kubernetes writes it, by a clock that is ahead by `skew`."""
     return (datetime.now(UTC) + skew).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def obedient_pod(name: str) -> Object:
+def restricted_pod(name: str) -> Object:
     """A pod of nobody's that Pod Security `restricted` lets in."""
     container = {"name": "mine", "image": "mine:1", "securityContext": SAFE}
     spec = {"containers": [container], "automountServiceAccountToken": False}
@@ -91,11 +91,11 @@ class Job:
     def wait_for_condition(self, kind: str, *, status: str = "True", reason: str = "") -> str:
         """The condition's message as soon as it is so."""
 
-        def look() -> bool:
+        def poll() -> bool:
             found = self.condition(kind)
             return found.get("status") == status and reason in (found.get("reason"), "")
 
-        wait_for(f"{kind}={status} {reason} of {self.name}", look)
+        wait_for(f"{kind}={status} {reason} of {self.name}", poll)
         return str(self.condition(kind)["message"])
 
     def wait_for_pods(self, roles: Iterable[str] | None = None) -> dict[str, Object]:
@@ -103,16 +103,16 @@ class Job:
         spec = self.get()["spec"]
         wanted = set(roles or ("launcher", *(f"worker-{index}" for index in range(spec["worker"]["replicas"]))))
 
-        def look() -> bool:
+        def poll() -> bool:
             return wanted <= {role for role, pod in self.pods().items() if not has_ended(pod)}
 
-        wait_for(f"pods {sorted(wanted)} of {self.name}", look)
+        wait_for(f"pods {sorted(wanted)} of {self.name}", poll)
         return self.pods()
 
     # ---- the user -----------------------------------------------------------------------------------------
 
-    def suspend(self, wish: bool = True, **spec: Any) -> None:
-        self.api.patch(self.path, {"spec": {"runPolicy": {"suspend": wish}, **spec}})
+    def suspend(self, suspended: bool = True, **spec: Any) -> None:
+        self.api.patch(self.path, {"spec": {"runPolicy": {"suspend": suspended}, **spec}})
 
     def edit_policy(self, **policy: Any) -> None:
         """Changes the run policy."""
@@ -123,7 +123,7 @@ class Job:
 
     # ---- scheduler and kubelet ----------------------------------------------------------------------------
 
-    def place(self, roles: Iterable[str] | None = None) -> None:
+    def schedule(self, roles: Iterable[str] | None = None) -> None:
         """Gives its pods a node."""
         for role, pod in self.wait_for_pods(roles).items():
             if not pod["spec"].get("nodeName") and (roles is None or role in set(roles)):
@@ -149,7 +149,7 @@ class Job:
         if evicted:
             status |= {"reason": "Evicted", "message": evicted}
         ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "message": message}
-        ended |= dict.fromkeys(("startedAt", "finishedAt"), moment(self.clock_skew))
+        ended |= dict.fromkeys(("startedAt", "finishedAt"), timestamp(self.clock_skew))
         container = {
             "name": role.partition("-")[0],
             "image": "trainer:1",
@@ -161,13 +161,13 @@ class Job:
         phase = "Failed" if code else "Succeeded"
         self.report(role, phase=phase, containerStatuses=[container], **status)
 
-    def cannot_start(self, role: str, reason: str, message: str) -> None:
+    def report_waiting(self, role: str, reason: str, message: str) -> None:
         """A pod's container waits, for this reason."""
         waiting = {"waiting": {"reason": reason, "message": message}}
         container = {"name": role.partition("-")[0], "image": "trainer:1", "imageID": "", "ready": False}
         self.report(role, phase="Pending", containerStatuses=[{**container, "restartCount": 0, "state": waiting}])
 
-    def remove(self, role: str) -> None:
+    def delete_pod(self, role: str) -> None:
         """Somebody deletes a pod."""
         self.api.delete(f"{self.pods_path}/{self.name}-{role}")
 
@@ -177,7 +177,7 @@ class Job:
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": self.namespace}}
         self.api.create(f"{self.pods_path}/{name}/eviction", body)
 
-    def let_the_delay_pass(self) -> None:
+    def skip_backoff(self) -> None:
         """Dates the last error back, so that the next attempt need not be waited for."""
         errors = self.wait("Restarting")["errors"]
         errors[-1]["time"] = "2020-01-01T00:00:00Z"
@@ -185,11 +185,11 @@ class Job:
 
     # ---- as far as ----------------------------------------------------------------------------------------
 
-    def bring_to(self, phase: str, *, since: str = "") -> "Job":
+    def advance_to(self, phase: str, *, since: str = "") -> "Job":
         """Plays until the job is in this phase, from the beginning or from another phase."""
         steps: dict[str, Callable[[], None]] = {
             "Queued": lambda: None,
-            "Starting": self.place,
+            "Starting": self.schedule,
             "Running": self.run,
             "Succeeded": lambda: self.end("launcher", 0),
             "Restarting": lambda: self.end("launcher", 1, message="boom"),

@@ -15,7 +15,7 @@ from api.client import WAIT_SECONDS, Object, wait_for
 from localcluster.apiserver import free_ports
 
 # What no operator may log: an error, or a line that is not JSON.
-LOUD = ("ERROR", "CRITICAL", "TEXT")
+FORBIDDEN_LEVELS = ("ERROR", "CRITICAL", "TEXT")
 PORT_ATTEMPTS = 5
 STARTED: list["Operator"] = []
 
@@ -33,7 +33,7 @@ class Operator:
         STARTED.append(self)
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -47,11 +47,11 @@ class Operator:
         for _ in range(PORT_ATTEMPTS):
             begin = self._log.stat().st_size
             self._spawn()
-            wait_for("the operator to be ready", lambda: self.answer("/readyz")[0] == 200 or not self.runs)
-            if self.runs or b"address already in use" not in self._log.read_bytes()[begin:]:
+            wait_for("the operator to be ready", lambda: self.get("/readyz")[0] == 200 or not self.is_running)
+            if self.is_running or b"address already in use" not in self._log.read_bytes()[begin:]:
                 break
             self._checked = self._read = self._log.stat().st_size
-        assert self.runs, self._log.read_text()[-2000:]
+        assert self.is_running, self._log.read_text()[-2000:]
         return self
 
     def _spawn(self) -> None:
@@ -77,21 +77,21 @@ class Operator:
     def kill(self) -> None:
         """Ends the process as a lost node would: at once, without a word."""
         if self._process:
-            self._ended_by_test = self._ended_by_test or self.runs
+            self._ended_by_test = self._ended_by_test or self.is_running
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> int:
         """Asks the process to end; its exit code."""
         assert self._process
-        self._ended_by_test = self.runs
+        self._ended_by_test = self.is_running
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=WAIT_SECONDS)
 
-    def await_end(self) -> list[str]:
+    def wait_for_exit(self) -> list[str]:
         """Waits until the process has ended by itself; what it logged then, which is forgiven."""
-        wait_for("the operator to end", lambda: not self.runs)
-        found = self.complaints()
+        wait_for("the operator to end", lambda: not self.is_running)
+        found = self.errors()
         self._ended_by_test = True
         return found
 
@@ -100,7 +100,7 @@ class Operator:
         assert self._process
         self._process.send_signal(number)
 
-    def answer(self, path: str, token: str = "") -> tuple[int, str]:
+    def get(self, path: str, token: str = "") -> tuple[int, str]:
         """Status and text of an answer; 0 where there is none."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
@@ -114,25 +114,25 @@ class Operator:
 
     def metrics(self) -> dict[str, float]:
         """The metrics by series: `name{label="value"}`."""
-        status, text = self.answer("/metrics")
+        status, text = self.get("/metrics")
         assert status == 200, f"no metrics: {status} {text}"
         lines = text.splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.metrics()["horovodjob_operator_leader"] == 1
 
     def jobs(self, namespace: str) -> dict[str, float]:
         """Jobs of a namespace by phase, as the metrics count them."""
-        return self.labelled("horovodjob_jobs", "phase", namespace=namespace)
+        return self.samples("horovodjob_jobs", "phase", namespace=namespace)
 
     def reports(self) -> dict[str, float]:
         """Reports of progress by what became of them; none that is zero."""
-        counts = self.labelled("horovodjob_operator_progress_reports_total", "result")
+        counts = self.samples("horovodjob_operator_progress_reports_total", "result")
         return {result: count for result, count in counts.items() if count}
 
-    def labelled(self, metric: str, label: str, **others: str) -> dict[str, float]:
+    def samples(self, metric: str, label: str, **others: str) -> dict[str, float]:
         """The values of a metric by one of its labels, where the other labels have these values."""
         found: dict[str, float] = {}
         for series, value in self.metrics().items():
@@ -152,22 +152,22 @@ class Operator:
                 counted[f"{match[3]} {match[2]}"] = counted.get(f"{match[3]} {match[2]}", 0) + value
         return counted
 
-    def news(self) -> list[Object]:
+    def new_log_lines(self) -> list[Object]:
         """Lines of the log that were not read yet."""
         lines, self._read = self._lines(self._read)
         return lines
 
-    def complaints(self) -> list[str]:
+    def errors(self) -> list[str]:
         """What no operator may do or log, since the last call: end by itself, an error, a line that is not JSON."""
         lines, self._checked = self._lines(self._checked)
-        loud = [f"{line['level']}: {line['message']}" for line in lines if line["level"] in LOUD]
-        gone = self._process is not None and not self.runs and not self._ended_by_test
+        loud = [f"{line['level']}: {line['message']}" for line in lines if line["level"] in FORBIDDEN_LEVELS]
+        gone = self._process is not None and not self.is_running and not self._ended_by_test
         return [*loud, *([f"{self._log.name}: the process has ended by itself"] if gone else [])]
 
     def _lines(self, begin: int) -> tuple[list[Object], int]:
         """The complete lines of the log from a position on, and the position behind them."""
         text = self._log.read_bytes()[begin:]
-        text = text[: text.rfind(b"\n") + 1] if self.runs else text
+        text = text[: text.rfind(b"\n") + 1] if self.is_running else text
         lines: list[Object] = []
         for line in text.decode().splitlines():
             with contextlib.suppress(ValueError):

@@ -88,6 +88,6 @@ def post(operator: Operator, token: str, body: Any = None, *, address: str = "12
         connection.close()
 
 
-def post_until_looked_at(operator: Operator, token: str, **fields: Any) -> int:
+def post_until_reviewed(operator: Operator, token: str, **fields: Any) -> int:
     """The same, where the operator has just asked about another token of that pod and takes its time."""
     return wait_for("an answer", lambda: code if (code := post(operator, token, **fields)) != 429 else 0)

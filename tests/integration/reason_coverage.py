@@ -9,10 +9,10 @@ import pytest
 from horovodjob.api.constants import EventReason, Reason
 
 KEY = "horovodjob-occurrences"
-WANTED = frozenset({*(f"reason {word}" for word in Reason), *(f"event {word}" for word in EventReason)})
+EXPECTED = frozenset({*(f"reason {word}" for word in Reason), *(f"event {word}" for word in EventReason)})
 
 
-class OccurrenceCheck:
+class ReasonCoverage:
     """Collects what jobs and events said in this process and in the workers of pytest-xdist."""
 
     def __init__(self, folder: Path) -> None:
@@ -20,7 +20,7 @@ class OccurrenceCheck:
         self._seen: set[str] = set()
         self._missing: list[str] = []
 
-    def saw(self, *, reasons: Iterable[str], events: Iterable[str]) -> None:
+    def add(self, *, reasons: Iterable[str], events: Iterable[str]) -> None:
         """Adds the reasons of conditions and errors, and those of events."""
         self._seen |= {f"reason {word}" for word in reasons} | {f"event {word}" for word in events}
 
@@ -35,7 +35,7 @@ class OccurrenceCheck:
         if output is not None:
             output[KEY] = sorted(self._seen)
         elif exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and self._is_whole(session.config):
-            self._missing = sorted(WANTED - self._seen)
+            self._missing = sorted(EXPECTED - self._seen)
             if self._missing:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

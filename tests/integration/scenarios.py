@@ -23,35 +23,35 @@ OWNED_KINDS = {
 
 
 def succeeds(job: Job) -> None:
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
 def fails_once(job: Job) -> None:
-    job.bring_to("Restarting")
+    job.advance_to("Restarting")
     finish_next_attempt(job)
 
 
 def loses_worker(job: Job) -> None:
-    job.bring_to("Running")
+    job.advance_to("Running")
     job.evict("worker-1")
     job.wait("Restarting")
     finish_next_attempt(job)
 
 
 def suspended_and_resumed(job: Job) -> None:
-    job.bring_to("Running")
+    job.advance_to("Running")
     job.suspend()
     job.wait("Suspended")
     wait_for("its pods to be deleted", lambda: not job.pods())
     job.suspend(False)
     job.wait("Queued")
-    job.bring_to("Succeeded", since="Queued")
+    job.advance_to("Succeeded", since="Queued")
 
 
 def elastic_scaled(job: Job) -> None:
-    job.bring_to("Running")
+    job.advance_to("Running")
     _scale(job, 3)
-    job.place(["worker-2"])
+    job.schedule(["worker-2"])
     job.start("worker-2")
     wait_for("the third host", lambda: job.hosts.count("\n") == 3)
     _scale(job, 1)
@@ -66,7 +66,7 @@ def _scale(job: Job, replicas: int) -> None:
 
 def finish_next_attempt(job: Job) -> None:
     """The next attempt succeeds: its launcher is a new pod, its workers may be those of the attempt before."""
-    job.let_the_delay_pass()
+    job.skip_backoff()
 
     def recreated() -> bool:
         launcher = job.pods().get("launcher")
@@ -74,7 +74,7 @@ def finish_next_attempt(job: Job) -> None:
         return launcher is not None and launcher["metadata"]["labels"]["horovodjob.dev/attempt"] == attempt
 
     wait_for("the next launcher", recreated)
-    job.place()
+    job.schedule()
     job.run()
     job.wait("Running")
     job.end("launcher", 0)

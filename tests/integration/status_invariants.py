@@ -21,7 +21,7 @@ KSTATUS = {"Running": "Current", "Suspended": "Current", "Succeeded": "Current",
 FINISHED = ("Succeeded", "Failed")
 
 
-def contradictions(history: Sequence[Object]) -> Iterator[str]:
+def violations(history: Sequence[Object]) -> Iterator[str]:
     """Sentences about what must not be, over all versions of a job."""
     history = tuple(history)  # the recorder may be adding to it
     for stored, told in zip(history, kstatus(history), strict=True):
@@ -31,7 +31,7 @@ def contradictions(history: Sequence[Object]) -> Iterator[str]:
         if told != expected_kstatus(stored):
             yield f"kstatus says {told} of {phase} with {true}"
         if phase:
-            yield from _contradicting(status, true)
+            yield from _violations_of(status, true)
     ends = [without_generation(one["status"]) for one in history if one["status"].get("phase") in FINISHED]
     yield from (f"a finished job changed from {ends[0]} to {other}" for other in ends if other != ends[0])
 
@@ -41,7 +41,7 @@ def without_generation(status: Object) -> Object:
     return {key: value for key, value in status.items() if key != "observedGeneration"}
 
 
-def _contradicting(status: Object, true: set[str]) -> Iterator[str]:
+def _violations_of(status: Object, true: set[str]) -> Iterator[str]:
     phase = status["phase"]
     wanted = set(TRUE_IN_PHASE[phase])
     if "Stalled" in true and phase not in FINISHED:

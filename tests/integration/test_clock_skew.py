@@ -12,12 +12,12 @@ SKEW = timedelta(minutes=2)
 
 
 @pytest.mark.parametrize("skew", [SKEW, -SKEW], ids=["ahead", "behind"])
-def test_a_job_restarts_and_succeeds_despite_clock_skew(submitted: Callable[..., Job], skew: timedelta) -> None:
+def test_a_job_restarts_and_succeeds_despite_clock_skew(submit_job: Callable[..., Job], skew: timedelta) -> None:
     begin = datetime.now(UTC) - timedelta(seconds=1)
-    same, other = submitted("same"), submitted("other")
+    same, other = submit_job("same"), submit_job("other")
     other.clock_skew = skew
     for job in (same, other):
-        job.bring_to("Restarting")
+        job.advance_to("Restarting")
         finish_next_attempt(job)
     assert outcome(other) == outcome(same)
     status = other.status

@@ -7,7 +7,7 @@ import pytest
 
 from api.client import Api, wait_for
 from integration.control_plane import make_namespace
-from integration.job_driver import Job, obedient_pod, submit
+from integration.job_driver import Job, restricted_pod, submit
 from integration.operator_process import Operator
 
 Submit = Callable[..., Job]
@@ -15,33 +15,33 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"
 
 
 @pytest.mark.parametrize("name", ["train-worker-1", "train-launcher"])
-def test_a_foreign_pod_with_the_name_is_left_alone_until_it_goes(
-    submitted: Submit, api: Api, namespace: str, name: str
+def test_a_foreign_pod_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
+    submit_job: Submit, api: Api, namespace: str, name: str
 ) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    foreign = api.create(pods, obedient_pod(name))
-    job = submitted()
+    foreign = api.create(pods, restricted_pod(name))
+    job = submit_job()
     message = job.wait_for_condition("Stalled", reason="NameConflict")
     assert message == f"pod {name} exists and does not belong to this job: delete or rename it, or rename the job"
     assert api.get(f"{pods}/{name}")["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
     api.delete(f"{pods}/{name}")
     job.wait_for_condition("Stalled", status="False")
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
-def test_a_foreign_secret_with_the_name_is_left_alone_until_it_goes(
-    submitted: Submit, api: Api, namespace: str
+def test_a_foreign_secret_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
+    submit_job: Submit, api: Api, namespace: str
 ) -> None:
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
     foreign = api.create(secrets, SECRET)
-    job = submitted()
+    job = submit_job()
     message = job.wait_for_condition("Stalled", reason="NameConflict")
     assert message.startswith("Secret train-mpi exists and does not belong to this job")
     assert api.get(f"{secrets}/train-mpi")["data"] == foreign["data"]
     assert job.pods() == {}
     api.delete(f"{secrets}/train-mpi")
     job.wait_for_condition("Stalled", status="False")
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
 COMPANIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -55,41 +55,41 @@ COMPANIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", COMPANIONS)
-def test_a_foreign_object_with_the_name_is_left_alone_until_it_goes(
-    submitted: Submit, api: Api, namespace: str, kind: str
+def test_a_foreign_object_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
+    submit_job: Submit, api: Api, namespace: str, kind: str
 ) -> None:
     version, path, spec = COMPANIONS[kind]
     objects = path.format(namespace)
     foreign = {"apiVersion": version, "kind": kind, "metadata": {"name": "train"}, "spec": spec}
     uid = api.create(objects, foreign)["metadata"]["uid"]
-    job = submitted(network={"service": True})
-    without = submitted("without", network={"isolate": False})
+    job = submit_job(network={"service": True})
+    without = submit_job("without", network={"isolate": False})
     assert f"{kind} train exists" in job.wait_for_condition("Stalled", reason="NameConflict")
     assert job.pods() == {}
     assert api.get(f"{objects}/train")["metadata"]["uid"] == uid
     api.delete(f"{objects}/train")
-    job.bring_to("Running")
+    job.advance_to("Running")
     (owner,) = api.get(f"{objects}/train")["metadata"]["ownerReferences"]
     assert owner["uid"] == job.uid
-    job.bring_to("Restarting", since="Running")
-    job.let_the_delay_pass()
-    job.bring_to("Succeeded", since="Queued")
+    job.advance_to("Restarting", since="Running")
+    job.skip_backoff()
+    job.advance_to("Succeeded", since="Queued")
     without.wait_for_pods()
     assert api.find(f"{objects}/without") is None
 
 
-def test_a_job_made_anew_waits_until_the_pods_of_the_old_one_are_gone(submitted: Submit, api: Api) -> None:
-    old = submitted().bring_to("Running")
+def test_a_recreated_job_waits_until_the_pods_of_its_predecessor_are_deleted(submit_job: Submit, api: Api) -> None:
+    old = submit_job().advance_to("Running")
     worker = f"{old.pods_path}/train-worker-0"
     api.patch(worker, {"metadata": {"finalizers": ["example.com/hold"]}})
     old.delete()
-    new = submitted()
+    new = submit_job()
     new.wait("Queued")
     wait_for("the names that are free", lambda: {"launcher", "worker-1"} <= set(new.pods()))
     assert "worker-0" not in new.pods()
     assert new.condition("Stalled")["status"] == "False"
     api.patch(worker, {"metadata": {"finalizers": None}})
-    new.bring_to("Succeeded")
+    new.advance_to("Succeeded")
     assert new.events()["Created"] == 1
 
 
@@ -169,11 +169,11 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.fixture(scope="module")
-def malformed(api: Api, process: Operator) -> Iterator[dict[str, Job]]:
+def malformed(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
     """All malformed jobs, submitted together: none may stand in the way of another."""
     make_namespace(api, "malformed")
-    if not process.runs:
-        process.start()
+    if not operator_process.is_running:
+        operator_process.start()
     yield {
         what: submit(api, "malformed", f"bad-{number}", **spec)
         for number, (what, (spec, _)) in enumerate(MALFORMED.items())
@@ -182,34 +182,34 @@ def malformed(api: Api, process: Operator) -> Iterator[dict[str, Job]]:
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_what_cannot_be_built_is_told_in_a_sentence(malformed: dict[str, Job], what: str) -> None:
+def test_a_malformed_job_is_stalled_with_the_cause(malformed: dict[str, Job], what: str) -> None:
     job = malformed[what]
     assert MALFORMED[what][1] in job.wait_for_condition("Stalled", reason="InvalidSpec")
     assert job.phase == "Queued"
 
 
-def test_malformed_jobs_hold_up_nobody(malformed: dict[str, Job], api: Api) -> None:
+def test_malformed_jobs_do_not_delay_other_jobs(malformed: dict[str, Job], api: Api) -> None:
     assert len(malformed) == len(MALFORMED)
-    good = submit(api, "malformed", "good").bring_to("Succeeded")
+    good = submit(api, "malformed", "good").advance_to("Succeeded")
     assert good.status["exitCode"] == 0
 
 
-def test_a_job_that_was_wrong_goes_on_when_it_is_mended(submitted: Submit) -> None:
-    job = submitted(**worker({"spec": {"containers": "x"}}))
+def test_a_malformed_job_starts_when_it_is_corrected(submit_job: Submit) -> None:
+    job = submit_job(**worker({"spec": {"containers": "x"}}))
     job.wait_for_condition("Stalled", reason="InvalidSpec")
     job.suspend()
     job.wait("Suspended")
     job.suspend(False, worker={"template": None})
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
-def test_a_job_over_quota_waits_and_goes_on_when_the_quota_grows(submitted: Submit, api: Api, namespace: str) -> None:
+def test_a_job_over_quota_waits_until_the_quota_is_raised(submit_job: Submit, api: Api, namespace: str) -> None:
     quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
     api.create(quotas, quota)
     wait_for("the quota", lambda: api.get(f"{quotas}/few")["status"].get("hard"))
-    job = submitted()
+    job = submit_job()
     wait_for("the words", lambda: "exceeded quota: few" in job.condition("Queued").get("message", ""))
     assert job.condition("Stalled")["status"] == "False"
     api.patch(f"{quotas}/few", {"spec": {"hard": {"pods": "10"}}})
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")

@@ -20,24 +20,24 @@ def scale(job: Job, replicas: int) -> None:
 def wait_for_hosts(job: Job, indices: Iterable[int], slots: int = 1) -> None:
     """Until the launcher is told exactly these workers, in this order."""
 
-    def look() -> bool:
+    def poll() -> bool:
         pods = job.pods()
         addresses = [pods.get(f"worker-{index}", {}).get("status", {}).get("podIP") for index in indices]
         return job.hosts == "".join(f"{address} slots={slots}\n" for address in addresses)
 
-    wait_for(f"hosts {list(indices)}", look)
+    wait_for(f"hosts {list(indices)}", poll)
 
 
 def join(job: Job, *indices: int) -> None:
     """New workers get a node and answer."""
     roles = [f"worker-{index}" for index in indices]
-    job.place(roles)
+    job.schedule(roles)
     for role in roles:
         job.start(role)
 
 
-def test_a_job_grows_and_shrinks_with_its_scale(submitted: Submit, operator: Operator) -> None:
-    job = submitted(worker={"replicas": 2, "gpus": 0, "slots": 2}, **ELASTIC).bring_to("Running")
+def test_the_scale_subresource_adds_and_removes_workers(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job(worker={"replicas": 2, "gpus": 0, "slots": 2}, **ELASTIC).advance_to("Running")
     kept = job.uids()
     scale(job, 12)
     job.wait_for_pods()
@@ -61,19 +61,19 @@ def test_a_job_grows_and_shrinks_with_its_scale(submitted: Submit, operator: Ope
 
 
 @pytest.mark.parametrize("replicas", [1, 13])
-def test_a_size_beyond_the_limits_is_refused_and_changes_nothing(submitted: Submit, replicas: int) -> None:
-    job = submitted(**ELASTIC).bring_to("Running")
+def test_a_size_outside_the_limits_is_rejected(submit_job: Submit, replicas: int) -> None:
+    job = submit_job(**ELASTIC).advance_to("Running")
     with pytest.raises(ApiError, match=r"worker\.replicas must be from elastic\.minReplicas to elastic\.maxReplicas"):
         scale(job, replicas)
     assert job.get()["spec"]["worker"]["replicas"] == 2
 
 
 @pytest.mark.parametrize("how", ["deleted", "evicted", "ended by itself"])
-def test_a_worker_that_is_lost_is_replaced_while_the_others_go_on(submitted: Submit, how: str) -> None:
-    job = submitted(worker={"replicas": 3, "gpus": 0}, **ELASTIC).bring_to("Running")
+def test_a_lost_worker_is_replaced_while_the_other_ranks_continue(submit_job: Submit, how: str) -> None:
+    job = submit_job(worker={"replicas": 3, "gpus": 0}, **ELASTIC).advance_to("Running")
     before = job.uids()
     if how == "deleted":
-        job.remove("worker-1")
+        job.delete_pod("worker-1")
     elif how == "evicted":
         job.evict("worker-1")
     else:
@@ -90,9 +90,9 @@ def test_a_worker_that_is_lost_is_replaced_while_the_others_go_on(submitted: Sub
     assert {role for role, uid in job.uids().items() if uid == before[role]} == {"launcher", "worker-0", "worker-2"}
 
 
-def test_too_few_workers_end_the_attempt_when_the_time_is_over(submitted: Submit) -> None:
-    job = submitted(scheduling={"timeoutSeconds": 8}, **ELASTIC).bring_to("Running")
-    job.remove("worker-1")
+def test_an_attempt_below_the_minimum_size_fails_after_the_timeout(submit_job: Submit) -> None:
+    job = submit_job(scheduling={"timeoutSeconds": 8}, **ELASTIC).advance_to("Running")
+    job.delete_pod("worker-1")
     wait_for("the reason why it waits", lambda: "1 worker of the 2" in job.condition("Ready")["message"])
     status = job.wait("Restarting")
     assert "1 worker of the 2 that elastic.minReplicas requires for 8 s" in status["errors"][-1]["message"]

@@ -18,8 +18,8 @@ def last_error(job: Job) -> Object:
     return error
 
 
-def test_a_failed_rank_is_told_with_its_exit_code_and_last_words(submitted: Submit) -> None:
-    job = submitted().bring_to("Running")
+def test_a_failed_rank_is_reported_with_its_exit_code_and_last_log_lines(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
     job.end("launcher", 3, message="ValueError: loss is NaN")
     status = job.wait("Restarting")
     assert (status["exitCode"], status["restarts"], status["attempt"]) == (3, 1, 2)
@@ -29,8 +29,8 @@ def test_a_failed_rank_is_told_with_its_exit_code_and_last_words(submitted: Subm
     assert (error["reason"], error["message"]) == ("RankFailed", "ValueError: loss is NaN")
 
 
-def test_the_next_attempt_waits_ten_seconds_and_keeps_healthy_workers(submitted: Submit) -> None:
-    job = submitted().bring_to("Running")
+def test_the_next_attempt_waits_ten_seconds_and_keeps_healthy_workers(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
     before = job.uids()
     job.end("launcher", 1)
     failed = datetime.fromisoformat(job.wait("Restarting")["errors"][-1]["time"])
@@ -44,31 +44,31 @@ def test_the_next_attempt_waits_ten_seconds_and_keeps_healthy_workers(submitted:
     assert {role: after[role] for role in ("worker-0", "worker-1")} == {
         role: before[role] for role in ("worker-0", "worker-1")
     }
-    job.place()
+    job.schedule()
     job.run()
     job.wait("Running")
     wait_for("the event", lambda: job.events()["Started"] == 2)
 
 
-def test_a_worker_that_goes_with_its_node_is_replaced_and_told(submitted: Submit) -> None:
-    job = submitted().bring_to("Running")
+def test_a_worker_deleted_with_its_node_is_replaced_and_reported(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
     gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node gone"}
     job.report("worker-1", phase="Failed", conditions=[gone])
-    job.remove("worker-1")
+    job.delete_pod("worker-1")
     status = job.wait("Restarting")
     assert (status["preemptions"], status["restarts"]) == (1, 0)
     assert (last_error(job)["reason"], last_error(job)["node"]) == ("NodeLost", "node-1")
 
 
-def test_the_workers_of_a_spot_node_that_is_taken_make_one_restart(submitted: Submit) -> None:
+def test_the_eviction_of_a_spot_node_causes_one_restart(submit_job: Submit) -> None:
     """AKS is told half a minute before, and drains the node."""
-    job = submitted(spot=True, worker={"replicas": 3, "gpus": 0}).bring_to("Running")
+    job = submit_job(spot=True, worker={"replicas": 3, "gpus": 0}).advance_to("Running")
     before = job.uids()
     job.evict("worker-1")
     job.wait("Restarting")
     job.evict("worker-2")
-    job.let_the_delay_pass()
-    status = job.bring_to("Running", since="Queued").status
+    job.skip_backoff()
+    status = job.advance_to("Running", since="Queued").status
     assert (status["attempt"], status["preemptions"], status["restarts"]) == (2, 1, 0)
     (error,) = status["errors"]
     assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "train-worker-1", "node-1")
@@ -76,15 +76,15 @@ def test_the_workers_of_a_spot_node_that_is_taken_make_one_restart(submitted: Su
     assert {role for role, uid in job.uids().items() if uid == before[role]} == {"worker-0"}
 
 
-def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_gone(submitted: Submit) -> None:
-    job = submitted().bring_to("Running")
+def test_a_worker_on_an_unreachable_node_is_reported_and_replaced_after_its_deletion(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
     worker = f"{job.pods_path}/train-worker-1"
     kept = job.uids()["worker-0"]
     taint = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "NoExecute"}
     job.report("worker-1", conditions=[taint])
     job.api.patch(worker, {"metadata": {"finalizers": ["example.com/no-kubelet"]}})
-    job.remove("worker-1")
-    job.let_the_delay_pass()
+    job.delete_pod("worker-1")
+    job.skip_backoff()
     assert last_error(job)["message"] == "worker 1 was evicted from node node-1: DeletionByTaintManager"
     job.wait_for_pods(["launcher"])
     wait_for("the words", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
@@ -93,38 +93,38 @@ def test_a_worker_whose_node_does_not_answer_is_told_and_replaced_when_it_has_go
     )
     assert (job.phase, job.status["attempt"], job.hosts) == ("Restarting", 2, "")
     job.api.patch(worker, {"metadata": {"finalizers": None}})
-    job.bring_to("Running", since="Queued")
+    job.advance_to("Running", since="Queued")
     assert (job.uids()["worker-0"], job.status["preemptions"], job.status["restarts"]) == (kept, 1, 0)
 
 
-def test_a_worker_that_the_launcher_cannot_reach_does_not_count_and_is_no_host_of_the_next_attempt(
-    submitted: Submit,
+def test_an_unreachable_worker_is_a_disruption_and_no_host_of_the_next_attempt(
+    submit_job: Submit,
 ) -> None:
-    job = submitted(runPolicy={"backoffLimit": 0}).bring_to("Running")
+    job = submit_job(runPolicy={"backoffLimit": 0}).advance_to("Running")
     worker, kept = f"{job.pods_path}/train-worker-1", job.uids()["worker-0"]
     address = job.pods()["worker-1"]["status"]["podIP"]
     job.api.patch(worker, {"metadata": {"finalizers": ["example.com/no-kubelet"]}})
     job.end("launcher", 1, message=f'{{"unreachable":"{address} "}}')
-    job.let_the_delay_pass()
+    job.skip_backoff()
     wait_for("the next launcher", lambda: attempts(job) == {"launcher": "2"})
     error = last_error(job)
     assert (error["reason"], error["pod"], error["node"]) == ("NodeLost", "train-worker-1", "node-1")
     assert (job.phase, job.hosts) == ("Restarting", "")
     job.api.patch(worker, {"metadata": {"finalizers": None}})
-    status = job.bring_to("Running", since="Queued").status
+    status = job.advance_to("Running", since="Queued").status
     assert (status["attempt"], status["preemptions"], status["restarts"]) == (2, 1, 0)
     assert job.uids()["worker-0"] == kept
     assert address not in job.hosts
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -> None:
-    job = submitted(runPolicy={"backoffLimit": limit}).bring_to("Running")
+def test_a_job_fails_at_its_backoff_limit(submit_job: Submit, limit: int) -> None:
+    job = submit_job(runPolicy={"backoffLimit": limit}).advance_to("Running")
     for _ in range(limit):
         job.end("launcher", 2)
-        job.let_the_delay_pass()
+        job.skip_backoff()
         wait_for("the next launcher", lambda: attempts(job) == {"launcher": "2"})
-        job.place()
+        job.schedule()
         job.run()
         job.wait("Running")
     job.end("launcher", 2, message="boom")
@@ -138,8 +138,8 @@ def test_a_job_without_restarts_left_has_failed(submitted: Submit, limit: int) -
     wait_for("the event", lambda: job.events()["Failed"] == 1)
 
 
-def test_the_second_delay_is_twice_the_first(submitted: Submit) -> None:
-    job = submitted().bring_to("Running")
+def test_the_second_backoff_is_twice_the_first(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
     job.api.patch(f"{job.path}/status", {"status": {"restarts": 1}})
     job.end("launcher", 1)
     job.wait("Restarting")
@@ -187,10 +187,10 @@ def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
         "ended by itself",
     ],
 )
-def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
-    submitted: Submit, end: dict[str, Any], reason: str, taken: bool
+def test_a_terminated_worker_is_replaced_and_its_cause_is_reported(
+    submit_job: Submit, end: dict[str, Any], reason: str, taken: bool
 ) -> None:
-    job = submitted().bring_to("Running")
+    job = submit_job().advance_to("Running")
     before = job.uids()
     job.end("worker-1", **end)
     status = job.wait("Restarting")
@@ -202,32 +202,32 @@ def test_a_worker_that_ends_is_replaced_and_its_end_is_told(
 
 
 @pytest.mark.parametrize("role", ["worker-0", "launcher"])
-def test_a_deleted_pod_does_not_use_up_the_backoff_limit(submitted: Submit, role: str) -> None:
-    job = submitted(runPolicy={"backoffLimit": 0}).bring_to("Running")
+def test_a_deleted_pod_does_not_count_towards_the_backoff_limit(submit_job: Submit, role: str) -> None:
+    job = submit_job(runPolicy={"backoffLimit": 0}).advance_to("Running")
     before = job.uids()
-    job.remove(role)
+    job.delete_pod(role)
     status = job.wait("Restarting")
     assert (status["restarts"], status["preemptions"]) == (0, 1)
     assert last_error(job)["reason"] == ("LauncherFailed" if role == "launcher" else "WorkerLost")
-    job.let_the_delay_pass()
+    job.skip_backoff()
     wait_for("another one", lambda: job.uids().get(role) not in (None, before[role]))
-    job.place()
+    job.schedule()
     job.run()
     job.wait("Running")
 
 
-def test_a_worker_deleted_before_the_hosts_are_published_is_just_made_again(submitted: Submit) -> None:
-    job = submitted()
+def test_a_worker_deleted_before_the_hosts_are_published_is_created_again(submit_job: Submit) -> None:
+    job = submit_job()
     before = job.uids() if job.wait_for_pods() else {}
     job.wait("Queued")
-    job.remove("worker-1")
+    job.delete_pod("worker-1")
     wait_for("another one", lambda: job.uids().get("worker-1") not in (None, before["worker-1"]))
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
     assert (job.status["attempt"], job.status.get("errors", [])) == (1, [])
 
 
-def test_the_schedulers_words_are_in_the_condition(submitted: Submit) -> None:
-    job = submitted()
+def test_the_condition_contains_the_message_of_the_scheduler(submit_job: Submit) -> None:
+    job = submit_job()
     job.wait_for_pods()
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
@@ -236,8 +236,8 @@ def test_the_schedulers_words_are_in_the_condition(submitted: Submit) -> None:
     assert job.condition("Queued")["reason"] == "WaitingForNodes"
 
 
-def test_events_are_not_told_again_by_a_restarted_operator(submitted: Submit, operator: Operator) -> None:
-    job = submitted().bring_to("Running")
+def test_a_restarted_operator_does_not_post_events_again(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job().advance_to("Running")
     job.end("launcher", 1)
     job.wait("Restarting")
     wait_for("the event", lambda: job.events()["Restarting"])

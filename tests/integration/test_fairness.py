@@ -9,12 +9,12 @@ from integration.job_driver import Job
 WORKERS = 400
 
 
-def test_a_small_job_does_not_wait_for_all_pods_of_a_big_one(
-    submitted: Callable[..., Job], api: Api, control_plane: OperatorControlPlane, namespace: str
+def test_a_small_job_does_not_wait_for_all_pods_of_a_large_job(
+    submit_job: Callable[..., Job], api: Api, control_plane: OperatorControlPlane, namespace: str
 ) -> None:
-    big = submitted("big", worker={"replicas": WORKERS, "gpus": 0})
+    big = submit_job("big", worker={"replicas": WORKERS, "gpus": 0})
     wait_for("its first pod", lambda: api.find(f"{big.pods_path}/big-launcher"))
-    small = submitted("small")
+    small = submit_job("small")
     submitted_at = int(small.get()["metadata"]["resourceVersion"])
     made = [int(pod["metadata"]["resourceVersion"]) for pod in small.wait_for_pods().values()]
     wait_for("all pods", lambda: control_plane.calls(namespace)["create pods"] >= WORKERS + 1 + len(made))

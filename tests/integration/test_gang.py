@@ -57,19 +57,19 @@ def gang(request: pytest.FixtureRequest, api: Api) -> str:
 def groups(gang: str, api: Api, namespace: str) -> Callable[[], list[Object]]:
     """The groups of the test's namespace."""
 
-    def look() -> list[Object]:
+    def poll() -> list[Object]:
         found: list[Object] = api.get(PATHS[gang].format(namespace))["items"]
         return found
 
-    return look
+    return poll
 
 
 @pytest.fixture
-def train(gang: str, submitted: Submit, groups: Callable[[], list[Object]]) -> Submit:
+def train(gang: str, submit_job: Submit, groups: Callable[[], list[Object]]) -> Submit:
     """Submits a job with a gang."""
 
     def make(**spec: object) -> Job:
-        return submitted(scheduling={"gang": gang}, **spec)
+        return submit_job(scheduling={"gang": gang}, **spec)
 
     return make
 
@@ -86,7 +86,7 @@ def group_of(pod: Object) -> str:
     return str(native or pod["metadata"]["annotations"].get("scheduling.k8s.io/group-name", ""))
 
 
-def test_the_group_is_made_before_its_pods_and_goes_with_them(
+def test_the_group_is_created_before_its_pods_and_deleted_with_them(
     train: Submit, groups: Callable[[], list[Object]], control_plane: OperatorControlPlane, namespace: str
 ) -> None:
     job = train()
@@ -95,7 +95,7 @@ def test_the_group_is_made_before_its_pods_and_goes_with_them(
     assert (group["metadata"]["name"], size(group)) == ("train", 3)
     assert group["metadata"]["ownerReferences"][0]["uid"] == job.uid
     assert {group_of(pod) for pod in pods.values()} == {"train"}
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
     wait_for("the group to go", lambda: groups() == [])
     asked = control_plane.requests(namespace)
     assert asked.index("create podgroups") < asked.index("create pods")
@@ -105,12 +105,12 @@ def test_the_group_is_made_before_its_pods_and_goes_with_them(
     ]
 
 
-def test_a_job_without_a_gang_asks_for_no_group(
-    submitted: Submit, control_plane: OperatorControlPlane, namespace: str
+def test_a_job_without_a_gang_sends_no_requests_for_groups(
+    submit_job: Submit, control_plane: OperatorControlPlane, namespace: str
 ) -> None:
-    job = submitted().bring_to("Restarting")
-    job.let_the_delay_pass()
-    job.bring_to("Running", since="Queued")
+    job = submit_job().advance_to("Restarting")
+    job.skip_backoff()
+    job.advance_to("Running", since="Queued")
     job.suspend()
     job.wait("Suspended")
     assert [request for request in control_plane.requests(namespace) if "podgroups" in request] == []
@@ -119,32 +119,30 @@ def test_a_job_without_a_gang_asks_for_no_group(
 def test_an_attempt_that_keeps_its_workers_keeps_their_group(
     train: Submit, groups: Callable[[], list[Object]], operator: Operator
 ) -> None:
-    job = train().bring_to("Running")
+    job = train().advance_to("Running")
     (before,) = groups()
-    job.remove("worker-1")
+    job.delete_pod("worker-1")
     job.wait("Restarting")
     operator.kill()  # and nobody remembers whose the group is
     operator.start()
-    job.let_the_delay_pass()
-    job.bring_to("Running", since="Queued")
+    job.skip_backoff()
+    job.advance_to("Running", since="Queued")
     assert [group["metadata"]["uid"] for group in groups()] == [before["metadata"]["uid"]]
     job.end("launcher", 0)
     assert job.wait("Succeeded")["attempt"] == 2
 
 
-def test_a_job_comes_back_from_suspension_with_a_group_of_its_new_size(
-    train: Submit, groups: Callable[[], list[Object]]
-) -> None:
-    job = train().bring_to("Running")
+def test_a_resumed_job_gets_a_group_of_its_new_size(train: Submit, groups: Callable[[], list[Object]]) -> None:
+    job = train().advance_to("Running")
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
     wait_for("the group to go", lambda: groups() == [])
     job.suspend(False)
-    job.bring_to("Running")
+    job.advance_to("Running")
     assert [size(group) for group in groups()] == [4]
 
 
-def test_a_group_that_outlived_its_pods_is_made_anew(
+def test_a_group_that_outlives_its_pods_is_recreated_with_the_new_size(
     train: Submit, groups: Callable[[], list[Object]], operator: Operator, api: Api, namespace: str
 ) -> None:
     quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
@@ -160,24 +158,24 @@ def test_a_group_that_outlived_its_pods_is_made_anew(
     job.wait("Suspended")
     api.delete(f"{quotas}/none")
     job.suspend(False)
-    job.bring_to("Running")
+    job.advance_to("Running")
     assert [size(group) for group in groups()] == [4]
 
 
-def test_pods_of_a_gang_that_were_placed_in_part_are_released_and_the_group_is_kept(
-    gang: str, submitted: Submit, groups: Callable[[], list[Object]]
+def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept(
+    gang: str, submit_job: Submit, groups: Callable[[], list[Object]]
 ) -> None:
-    job = submitted(scheduling={"gang": gang, "timeoutSeconds": 6})
-    job.place(["worker-0"])
+    job = submit_job(scheduling={"gang": gang, "timeoutSeconds": 6})
+    job.schedule(["worker-0"])
     job.wait_for_condition("Queued", reason="SchedulingTimeout")
     (before,) = groups()
     wait_for("the pods to go", lambda: job.pods() == {})
-    job.bring_to("Running", since="Queued")
+    job.advance_to("Running", since="Queued")
     assert [group["metadata"]["uid"] for group in groups()] == [before["metadata"]["uid"]]
     assert (job.status["attempt"], job.status["restarts"]) == (2, 0)
 
 
-def test_a_foreign_group_with_the_name_is_left_alone_until_it_goes(
+def test_a_foreign_group_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
     gang: str, train: Submit, groups: Callable[[], list[Object]], api: Api, namespace: str
 ) -> None:
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}} if gang == "Native" else {"minMember": 2}
@@ -195,33 +193,33 @@ def test_a_foreign_group_with_the_name_is_left_alone_until_it_goes(
     assert groups() == [foreign]
     api.delete(f"{path}/train")
     job.suspend(False)
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
-def test_a_job_that_is_deleted_takes_its_group_along(train: Submit, groups: Callable[[], list[Object]]) -> None:
-    job = train().bring_to("Running")
+def test_the_group_is_deleted_with_its_job(train: Submit, groups: Callable[[], list[Object]]) -> None:
+    job = train().advance_to("Running")
     assert len(groups()) == 1
     job.delete()
     wait_for("the group to go", lambda: groups() == [])
 
 
-def test_a_cluster_without_volcano_is_told_and_the_job_goes_on_with_it(submitted: Submit, api: Api) -> None:
+def test_a_missing_volcano_is_reported_and_the_job_starts_once_it_is_installed(submit_job: Submit, api: Api) -> None:
     remove_volcano(api)
-    job = submitted(scheduling={"gang": "Volcano"})
+    job = submit_job(scheduling={"gang": "Volcano"})
     assert job.wait_for_condition("Stalled", reason="InvalidSpec") == (
         "spec.scheduling.gang is Volcano, and this cluster does not serve PodGroup of scheduling.volcano.sh/v1beta1: "
         "install Volcano, or set it to None while the job is suspended"
     )
     assert (job.phase, job.pods()) == ("Queued", {})
-    without = submitted("without", scheduling={"gang": "Volcano"})
+    without = submit_job("without", scheduling={"gang": "Volcano"})
     without.wait_for_condition("Stalled", reason="InvalidSpec")
     without.suspend(True, scheduling={"gang": "None"})
     without.wait("Suspended")
     without.suspend(False)
-    without.bring_to("Succeeded")
+    without.advance_to("Succeeded")
     install_volcano(api)
     job.wait_for_condition("Stalled", status="False")
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
 @pytest.fixture
@@ -233,10 +231,10 @@ def gates(api: Api, restart_apiserver: Callable[..., None]) -> Iterator[Callable
         restart_apiserver()
 
 
-def test_a_cluster_without_the_gates_is_told_and_the_job_goes_on_with_them(
-    submitted: Submit, gates: Callable[[], None]
+def test_missing_feature_gates_are_reported_and_the_job_starts_once_they_are_enabled(
+    submit_job: Submit, gates: Callable[[], None]
 ) -> None:
-    job = submitted(scheduling={"gang": "Native"})
+    job = submit_job(scheduling={"gang": "Native"})
     assert job.wait_for_condition("Stalled", reason="InvalidSpec") == (
         "spec.scheduling.gang is Native, and this cluster does not serve PodGroup of scheduling.k8s.io/v1alpha2: turn "
         "on the feature gates GenericWorkload and GangScheduling of Kubernetes 1.36 and this API, or set it to None "

@@ -7,21 +7,21 @@ from integration.control_plane import OperatorControlPlane
 from integration.job_driver import Job
 
 
-def test_a_job_that_its_time_to_live_has_deleted_runs_again_when_it_is_applied_again(
-    api: Api, submitted: Callable[..., Job]
+def test_a_job_deleted_after_its_ttl_runs_again_when_it_is_applied_again(
+    api: Api, submit_job: Callable[..., Job]
 ) -> None:
-    first = submitted(runPolicy={"ttlSecondsAfterFinished": 0}).bring_to("Running")
+    first = submit_job(runPolicy={"ttlSecondsAfterFinished": 0}).advance_to("Running")
     first.end("launcher", 0)
     wait_for("the deletion", lambda: not api.find(first.path))
-    second = submitted(runPolicy={"ttlSecondsAfterFinished": 0})  # as self-heal does with what is missing
-    second.bring_to("Running")
+    second = submit_job(runPolicy={"ttlSecondsAfterFinished": 0})  # as self-heal does with what is missing
+    second.advance_to("Running")
     assert second.uid != first.uid
 
 
-def test_a_job_that_is_pruned_in_the_foreground_ends_with_its_pods_and_starts_no_others(
-    api: Api, control_plane: OperatorControlPlane, submitted: Callable[..., Job]
+def test_foreground_deletion_deletes_the_pods_and_creates_no_others(
+    api: Api, control_plane: OperatorControlPlane, submit_job: Callable[..., Job]
 ) -> None:
-    job = submitted().bring_to("Running")
+    job = submit_job().advance_to("Running")
     api.delete(job.path, {"propagationPolicy": "Foreground"})  # as Argo CD prunes
     wait_for("the deletion", lambda: not api.find(job.path))
     wait_for("the end of the pods", lambda: not job.pods())

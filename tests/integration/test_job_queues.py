@@ -31,7 +31,7 @@ class Queue:
         }
         self.job.api.patch(self.job.path, {"spec": spec})
 
-    def take_back(self) -> None:
+    def evict(self) -> None:
         """Suspends the job and restores what the user wrote."""
         spec = {**WISH, "nodeSelector": {"disk": "ssd", "flavour": None}}
         self.job.api.patch(
@@ -44,12 +44,12 @@ class Queue:
         statuses: Object = self.job.status.get("replicaStatuses", {})
         return any(one["active"] for one in statuses.values())
 
-    def holds(self, condition: str) -> bool:
+    def has_condition(self, condition: str) -> bool:
         return bool(self.job.condition(condition).get("status") == "True")
 
 
 @pytest.fixture
-def queued(api: Api, namespace: str, submitted: Submit) -> Job:
+def queued(api: Api, namespace: str, submit_job: Submit) -> Job:
     """A job of the queue: suspended, as the queue's webhook makes it."""
     body = job("train", runPolicy={"suspend": True}, **WISH)
     body["metadata"]["labels"] = QUEUE
@@ -64,32 +64,32 @@ def flavours(job: Job, roles: Iterable[str] = MEMBERS) -> set[str]:
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
-def test_a_queue_admits_takes_back_and_admits_again(queued: Job, phase: str) -> None:
+def test_a_queue_admits_evicts_and_readmits_a_job(queued: Job, phase: str) -> None:
     queue = Queue(queued)
     queued.wait("Suspended")
     assert not queue.active
     queue.admit("spot")
-    queued.bring_to(phase)
+    queued.advance_to(phase)
     assert flavours(queued, WORKERS if phase == "Restarting" else MEMBERS) == {"spot"}
     wait_for("its pods to be counted", lambda: queue.active)
-    queue.take_back()
+    queue.evict()
     queued.wait("Suspended")
     wait_for("nothing to be held any more", lambda: not queue.active and queued.pods() == {})
-    assert queue.holds("Suspended")
+    assert queue.has_condition("Suspended")
     assert "startTime" not in queued.status
     assert queued.get()["spec"]["nodeSelector"] == WISH["nodeSelector"]
     restarts = queued.status["restarts"]
     queue.admit("lasting")
-    queued.bring_to("Running")
+    queued.advance_to("Running")
     assert flavours(queued) == {"lasting"}
-    wait_for("the ranks to run", lambda: queue.holds("Running"))
+    wait_for("the ranks to run", lambda: queue.has_condition("Running"))
     queued.end("launcher", 0)
     queued.wait("Succeeded")
-    assert queue.holds("Succeeded")
+    assert queue.has_condition("Succeeded")
     assert (queued.status["restarts"], queued.status["preemptions"]) == (restarts, 0)
 
 
-def test_what_the_queue_adds_reaches_the_pods(queued: Job) -> None:
+def test_labels_and_tolerations_of_the_queue_reach_the_pods(queued: Job) -> None:
     queued.wait("Suspended")
     Queue(queued).admit("spot")
     pods = queued.wait_for_pods()
@@ -99,9 +99,9 @@ def test_what_the_queue_adds_reaches_the_pods(queued: Job) -> None:
     assert {"mine", "spot"} <= keys
 
 
-def test_a_finished_job_of_a_queue_holds_nothing(queued: Job) -> None:
+def test_a_finished_job_releases_its_quota(queued: Job) -> None:
     queue = Queue(queued)
     queued.wait("Suspended")
     queue.admit("spot")
-    queued.bring_to("Succeeded")
+    queued.advance_to("Succeeded")
     wait_for("nothing to be held any more", lambda: not queue.active)

@@ -27,9 +27,9 @@ LAPSES_AFTER = timedelta(seconds=RENEW_DEADLINE_SECONDS)
 
 
 @pytest.fixture
-def pair(process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]:
+def pair(operator_process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]:
     """A leader and one that stands by."""
-    process.kill()
+    operator_process.kill()
     if api.find(LEASE):
         api.delete(LEASE)
     # With a token each, by which the audit log tells them apart.
@@ -39,14 +39,14 @@ def pair(process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]:
         for path in accesses
     )
     one.start()
-    wait_for("a leader", lambda: one.leads)
+    wait_for("a leader", lambda: one.is_leader)
     two.start()
     yield one, two
     for each in (one, two):
         each.kill()
 
 
-def wrote(operator: Operator) -> bool:
+def has_written(operator: Operator) -> bool:
     return any(call.split()[0] in ("create", "patch") and "leases" not in call for call in operator.requests())
 
 
@@ -56,29 +56,29 @@ def lease(api: Api) -> dict[str, str]:
     return spec
 
 
-def moment(text: str) -> datetime:
+def timestamp(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def test_of_two_operators_one_acts(pair: Pair, api: Api, namespace: str) -> None:
-    submit(api, namespace).bring_to("Succeeded")
-    assert (pair[0].leads, pair[1].leads) == (True, False)
-    assert (wrote(pair[0]), wrote(pair[1])) == (True, False)
-    assert pair[1].answer("/readyz")[0] == 200
+def test_only_the_leader_acts(pair: Pair, api: Api, namespace: str) -> None:
+    submit(api, namespace).advance_to("Succeeded")
+    assert (pair[0].is_leader, pair[1].is_leader) == (True, False)
+    assert (has_written(pair[0]), has_written(pair[1])) == (True, False)
+    assert pair[1].get("/readyz")[0] == 200
 
 
-def test_the_other_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, namespace: str) -> None:
-    running = submit(api, namespace, "running").bring_to("Running")
+def test_the_standby_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, namespace: str) -> None:
+    running = submit(api, namespace, "running").advance_to("Running")
     wait_for("its event", lambda: running.events()["Started"])
     undisturbed = (running.get(), running.uids(), running.events())
-    job = submit(api, namespace).bring_to("Starting")
+    job = submit(api, namespace).advance_to("Starting")
     pair[0].kill()
     before = lease(api)
     job.run_workers()
     wait_for("the hosts, from the other", lambda: job.hosts)
     after = lease(api)
     assert (before["holderIdentity"], after["holderIdentity"]) == ("one", "two")
-    assert moment(after["acquireTime"]) - moment(before["renewTime"]) <= TAKEN_OVER_WITHIN
+    assert timestamp(after["acquireTime"]) - timestamp(before["renewTime"]) <= TAKEN_OVER_WITHIN
     job.run()
     job.wait("Running")
     assert (running.get(), running.uids(), running.events()) == undisturbed
@@ -88,17 +88,17 @@ def test_the_other_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, na
     assert set(running.events().values()) == {1}
 
 
-def test_a_leader_that_was_stopped_writes_nothing_when_it_continues(
+def test_a_paused_leader_writes_nothing_when_it_continues(
     pair: Pair, control_plane: OperatorControlPlane, api: Api, namespace: str, tmp_path: Path
 ) -> None:
-    job = submit(api, namespace).bring_to("Running")
+    job = submit(api, namespace).advance_to("Running")
     pair[0].send(signal.SIGSTOP)
     job.end("launcher", 1)
     job.wait("Restarting")  # by the other
     credential = credential_of(tmp_path / "one.yaml")
     before = len(writes(control_plane, credential))
     pair[0].send(signal.SIGCONT)
-    assert pair[0].await_end()[0].startswith("ERROR: lease: lost")
+    assert pair[0].wait_for_exit()[0].startswith("ERROR: lease: lost")
     assert set(writes(control_plane, credential)[before:]) <= {"update leases"}
     assert job.status["restarts"] == 1
 
@@ -116,13 +116,13 @@ def writes(control_plane: OperatorControlPlane, credential: str) -> list[str]:
     return [f"{e['verb']} {e['objectRef']['resource']}" for e in entries if e["verb"] not in ("get", "list", "watch")]
 
 
-def test_the_other_takes_over_at_once_when_the_leader_stops(pair: Pair, api: Api, namespace: str) -> None:
+def test_the_standby_takes_over_at_once_when_the_leader_shuts_down(pair: Pair, api: Api, namespace: str) -> None:
     assert pair[0].stop() == 0
     stopped_at = datetime.now(UTC)
     assert lease(api)["holderIdentity"] in ("", "two")
-    wait_for("the other to lead", lambda: pair[1].leads)
-    assert moment(lease(api)["acquireTime"]) - stopped_at < LAPSES_AFTER
-    submit(api, namespace).bring_to("Running")
+    wait_for("the other to lead", lambda: pair[1].is_leader)
+    assert timestamp(lease(api)["acquireTime"]) - stopped_at < LAPSES_AFTER
+    submit(api, namespace).advance_to("Running")
 
 
 async def test_a_leader_with_a_busy_event_loop_renews_the_lease(
@@ -144,7 +144,7 @@ async def test_a_leader_with_a_busy_event_loop_renews_the_lease(
 
 
 def test_a_standby_leaves_reports_to_the_leader(pair: Pair, api: Api, namespace: str) -> None:
-    job = submit(api, namespace).bring_to("Running")
+    job = submit(api, namespace).advance_to("Running")
     token = token_of(job)
     assert (post(pair[1], token), post(pair[0], token)) == (503, 204)
     assert pair[1].reports() == {"not_leader": 1}

@@ -9,16 +9,16 @@ from integration.operator_process import Operator
 
 
 def test_each_effect_on_a_job_is_one_line_with_its_name(
-    submitted: Callable[..., Job], operator: Operator, api: Api
+    submit_job: Callable[..., Job], operator: Operator, api: Api
 ) -> None:
-    job = submitted().bring_to("Running")
+    job = submit_job().advance_to("Running")
     count = "horovodjob_operator_reconcile_duration_seconds_count"
     before = operator.metrics()[count]
     api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
     wait_for("a reconciliation without effect", lambda: operator.metrics()[count] > before)
-    job.bring_to("Succeeded", since="Running")
+    job.advance_to("Succeeded", since="Running")
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
-    lines = [line for line in operator.news() if line.get("namespace") == job.namespace]
+    lines = [line for line in operator.new_log_lines() if line.get("namespace") == job.namespace]
     assert [line["message"].partition(":")[0].removeprefix(f"{job.namespace}/train ") for line in lines] == [
         "phase new -> Queued",
         "created the launcher and 2 workers, attempt 1",

@@ -16,7 +16,7 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"
 
 
 @pytest.fixture
-def fresh(api: Api, operator: Operator) -> Operator:
+def restarted_operator(api: Api, operator: Operator) -> Operator:
     """An operator that has just started, in a cluster without jobs: whatever it counts is the test's."""
     operator.kill()
 
@@ -42,7 +42,7 @@ def ends(operator: Operator) -> dict[str, object]:
     metrics = operator.metrics()
 
     def counted(metric: str) -> dict[str, float]:
-        return {reason: count for reason, count in operator.labelled(metric, "reason").items() if count}
+        return {reason: count for reason, count in operator.samples(metric, "reason").items() if count}
 
     return {
         "created": metrics["horovodjob_jobs_created_total"],
@@ -52,33 +52,33 @@ def ends(operator: Operator) -> dict[str, object]:
     }
 
 
-def test_a_job_is_counted_when_it_begins_ends_and_restarts(fresh: Operator, submitted: Submit) -> None:
-    assert ends(fresh) == {"created": 0, "succeeded": 0, "failed": {}, "restarts": {}}
-    assert durations(fresh) == {"queue": 0, "start": 0, "run": 0}
-    good, bad = submitted("good"), submitted("bad", runPolicy={"backoffLimit": 1})
-    good.bring_to("Succeeded")
-    assert ends(fresh) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {}}
-    assert durations(fresh) == {"queue": 1, "start": 1, "run": 1}
-    bad.bring_to("Restarting")
-    assert ends(fresh) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {"RankFailed": 1}}
-    bad.let_the_delay_pass()
-    bad.bring_to("Running", since="Queued")
+def test_starts_ends_and_restarts_of_jobs_are_counted(restarted_operator: Operator, submit_job: Submit) -> None:
+    assert ends(restarted_operator) == {"created": 0, "succeeded": 0, "failed": {}, "restarts": {}}
+    assert durations(restarted_operator) == {"queue": 0, "start": 0, "run": 0}
+    good, bad = submit_job("good"), submit_job("bad", runPolicy={"backoffLimit": 1})
+    good.advance_to("Succeeded")
+    assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {}}
+    assert durations(restarted_operator) == {"queue": 1, "start": 1, "run": 1}
+    bad.advance_to("Restarting")
+    assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {"RankFailed": 1}}
+    bad.skip_backoff()
+    bad.advance_to("Running", since="Queued")
     bad.end("launcher", 1)
     bad.wait("Failed")
     failed = {"BackoffLimitExceeded": 1}
-    assert ends(fresh) == {"created": 2, "succeeded": 1, "failed": failed, "restarts": {"RankFailed": 1}}
+    assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": failed, "restarts": {"RankFailed": 1}}
     # The second attempt says nothing about how long a new job waits.
-    assert durations(fresh) == {"queue": 2, "start": 2, "run": 2}
+    assert durations(restarted_operator) == {"queue": 2, "start": 2, "run": 2}
 
 
-def test_a_duration_is_the_time_that_it_took(fresh: Operator, submitted: Submit) -> None:
+def test_durations_equal_the_elapsed_time(restarted_operator: Operator, submit_job: Submit) -> None:
     begin = time.monotonic()
-    job = submitted()
+    job = submit_job()
     job.wait("Queued")
     wait_for("two seconds of the queue", lambda: time.monotonic() - begin > 2)
-    job.bring_to("Succeeded", since="Queued")
+    job.advance_to("Succeeded", since="Queued")
     passed = time.monotonic() - begin
-    metrics = fresh.metrics()
+    metrics = restarted_operator.metrics()
     queued = metrics["horovodjob_queue_duration_seconds_sum"]
     started = metrics["horovodjob_start_duration_seconds_sum"]
     # Kubernetes writes whole seconds.
@@ -88,80 +88,80 @@ def test_a_duration_is_the_time_that_it_took(fresh: Operator, submitted: Submit)
     assert metrics['horovodjob_queue_duration_seconds_bucket{le="+Inf"}'] == 1
 
 
-def test_a_job_is_in_the_series_of_its_phase_until_it_is_deleted(submitted: Submit, operator: Operator) -> None:
-    jobs = [submitted("one"), submitted("two")]
+def test_a_job_is_in_the_series_of_its_phase_until_it_is_deleted(submit_job: Submit, operator: Operator) -> None:
+    jobs = [submit_job("one"), submit_job("two")]
     for phase, since in (("Queued", ""), ("Starting", "Queued"), ("Running", "Starting"), ("Succeeded", "Running")):
         for job in jobs:
-            job.bring_to(phase, since=since)
+            job.advance_to(phase, since=since)
         wait_for(f"both in {phase}", lambda phase=phase: operator.jobs(jobs[0].namespace) == {phase: 2})  # type: ignore[misc]
     jobs[0].delete()
     wait_for("one to be forgotten", lambda: operator.jobs(jobs[0].namespace) == {"Succeeded": 1})
 
 
-def test_the_job_that_waits_for_longest_sets_the_time_of_the_queue(submitted: Submit, operator: Operator) -> None:
+def test_the_oldest_queued_job_sets_the_age_of_the_queue(submit_job: Submit, operator: Operator) -> None:
     def oldest(job: Job) -> float | None:
-        return operator.labelled("horovodjob_oldest_queued_timestamp_seconds", "namespace").get(job.namespace)
+        return operator.samples("horovodjob_oldest_queued_timestamp_seconds", "namespace").get(job.namespace)
 
-    first = submitted("first").bring_to("Queued")
+    first = submit_job("first").advance_to("Queued")
     since = datetime.fromisoformat(first.condition("Queued")["lastTransitionTime"]).timestamp()
     wait_for("the next second", lambda: time.time() > since + 1)
-    second = submitted("second").bring_to("Queued")
+    second = submit_job("second").advance_to("Queued")
     wait_for("the first", lambda: oldest(first) == since)
-    first.bring_to("Starting", since="Queued")
+    first.advance_to("Starting", since="Queued")
     wait_for("the second", lambda: since < (oldest(first) or 0))
-    second.bring_to("Starting", since="Queued")
+    second.advance_to("Starting", since="Queued")
     wait_for("nobody", lambda: oldest(first) is None)
 
 
 def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
-    fresh: Operator, submitted: Submit, api: Api, namespace: str
+    restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
 ) -> None:
-    other = submitted("other", runPolicy={"managedBy": "example.com/nobody"})
+    other = submit_job("other", runPolicy={"managedBy": "example.com/nobody"})
     owner = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "name": "other", "uid": other.uid}
     reference = {**owner, "controller": True}
     body = {"metadata": {"name": "train", "ownerReferences": [reference]}, "spec": {"podSelector": {}}}
     policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
     api.create(policies, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
-    job = submitted()  # with each try the delay grows, until the NetworkPolicy of the other job is deleted
-    wait_for("a long delay", lambda: fresh.metrics()["horovodjob_operator_reconcile_errors_total"] >= 4)
+    job = submit_job()  # with each try the delay grows, until the NetworkPolicy of the other job is deleted
+    wait_for("a long delay", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 4)
     api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
-    wait_for("the change", lambda: fresh.metrics()["horovodjob_operator_workqueue_depth"] == 1)
+    wait_for("the change", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 1)
     api.delete(f"{policies}/train")
-    job.bring_to("Succeeded")
-    wait_for("an empty queue", lambda: fresh.metrics()["horovodjob_operator_workqueue_depth"] == 0)
-    assert fresh.metrics()["horovodjob_operator_workqueue_queue_duration_seconds_sum"] > 1
+    job.advance_to("Succeeded")
+    wait_for("an empty queue", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 0)
+    assert restarted_operator.metrics()["horovodjob_operator_workqueue_queue_duration_seconds_sum"] > 1
 
 
-def test_every_request_and_every_look_at_a_job_is_counted(fresh: Operator, submitted: Submit) -> None:
-    looks = fresh.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
-    before = fresh.requests()
-    job = submitted(worker={"replicas": 3, "gpus": 0}).bring_to("Succeeded")
+def test_every_request_and_every_reconciliation_is_counted(restarted_operator: Operator, submit_job: Submit) -> None:
+    looks = restarted_operator.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
+    before = restarted_operator.requests()
+    job = submit_job(worker={"replicas": 3, "gpus": 0}).advance_to("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
-    grown = {call: count - before.get(call, 0) for call, count in fresh.requests().items()}
+    grown = {call: count - before.get(call, 0) for call, count in restarted_operator.requests().items()}
     assert (grown["create pods"], grown["create secrets"], grown["deletecollection pods"]) == (4, 1, 1)
-    metrics = fresh.metrics()
+    metrics = restarted_operator.metrics()
     assert metrics["horovodjob_operator_reconcile_duration_seconds_count"] >= looks + 4
     assert metrics["horovodjob_operator_workqueue_queue_duration_seconds_count"] >= 4
 
 
-def test_a_look_that_has_to_be_repeated_is_counted_as_an_error(
-    fresh: Operator, submitted: Submit, api: Api, namespace: str
+def test_a_reconciliation_that_must_be_repeated_is_counted_as_an_error(
+    restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
 ) -> None:
-    assert fresh.metrics()["horovodjob_operator_reconcile_errors_total"] == 0
+    assert restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] == 0
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
     api.create(secrets, SECRET)
-    job = submitted()  # the Secret may be that of an earlier job of this name, and go in a moment
-    wait_for("an error", lambda: fresh.metrics()["horovodjob_operator_reconcile_errors_total"] >= 1)
+    job = submit_job()  # the Secret may be that of an earlier job of this name, and go in a moment
+    wait_for("an error", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 1)
     api.delete(f"{secrets}/train-mpi")
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
 @pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
-def test_the_age_of_a_watch_begins_again_with_each_event(submitted: Submit, operator: Operator, resource: str) -> None:
+def test_each_event_resets_the_age_of_a_watch(submit_job: Submit, operator: Operator, resource: str) -> None:
     def age() -> float:
-        return operator.labelled("horovodjob_operator_watch_age_seconds", "resource")[resource]
+        return operator.samples("horovodjob_operator_watch_age_seconds", "resource")[resource]
 
-    job = submitted().bring_to("Running")
+    job = submit_job().advance_to("Running")
     wait_for("silence", lambda: age() > 1)
     begin = time.monotonic()
     job.end("launcher", 0)
@@ -169,7 +169,7 @@ def test_the_age_of_a_watch_begins_again_with_each_event(submitted: Submit, oper
     wait_for("the event", lambda: age() <= time.monotonic() - begin)
 
 
-def test_it_says_that_it_is_healthy_ready_and_the_leader(operator: Operator) -> None:
-    assert operator.answer("/healthz") == (200, "ok\n")
-    assert operator.answer("/readyz") == (200, "ok\n")
+def test_the_operator_reports_that_it_is_healthy_ready_and_the_leader(operator: Operator) -> None:
+    assert operator.get("/healthz") == (200, "ok\n")
+    assert operator.get("/readyz") == (200, "ok\n")
     assert operator.metrics()["horovodjob_operator_leader"] == 1

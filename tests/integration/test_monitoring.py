@@ -31,10 +31,10 @@ class Monitored:
 
 @pytest.fixture(scope="module")
 def monitored(
-    process: Operator, operator_access: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
+    operator_process: Operator, operator_access: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Monitored]:
     """Prometheus sees each job from its beginning."""
-    process.kill()
+    operator_process.kill()
     log = operator_access.with_name("monitored")
     operator = Operator(
         operator_access,
@@ -59,8 +59,8 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
     made = {name: submit(api, NAMESPACE, name) for name in ("queued", "running", "succeeded", "restarting")}
     made["failed"] = submit(api, NAMESPACE, "failed", runPolicy={"backoffLimit": 0})
     for name in ("running", "succeeded", "restarting"):
-        made[name].bring_to(name.capitalize())
-    made["failed"].bring_to("Running").end("launcher", 1)
+        made[name].advance_to(name.capitalize())
+    made["failed"].advance_to("Running").end("launcher", 1)
     made["failed"].wait("Failed")
     assert post(operator, token_of(made["running"])) == 204
     wait_for("the report", lambda: made["running"].status.get("training"))
@@ -89,7 +89,7 @@ def service_account_token(api: Api, name: str) -> str:
     return str(api.create(f"{accounts}/{name}/token", request)["status"]["token"])
 
 
-def test_each_metric_that_rules_and_dashboards_name_is_in_prometheus(monitored: Monitored) -> None:
+def test_each_metric_of_rules_and_dashboards_is_in_prometheus(monitored: Monitored) -> None:
     named = {name for text in (*rule_expressions(), *dashboard_queries().values()) for name in METRIC.findall(text)}
     assert len(named) > 20
 
@@ -101,7 +101,7 @@ def test_each_metric_that_rules_and_dashboards_name_is_in_prometheus(monitored: 
 
 
 @pytest.mark.parametrize("panel", dashboard_queries())
-def test_each_query_of_a_dashboard_has_an_answer(monitored: Monitored, panel: str) -> None:
+def test_each_query_of_a_dashboard_returns_samples(monitored: Monitored, panel: str) -> None:
     query = dashboard_queries()[panel]
     if panel.startswith(MAY_BE_EMPTY):
         monitored.prometheus.query(query)  # raises where it is no valid query
@@ -109,7 +109,7 @@ def test_each_query_of_a_dashboard_has_an_answer(monitored: Monitored, panel: st
         wait_for(f"samples of {query}", lambda: monitored.prometheus.query(query))
 
 
-def test_prometheus_has_the_values_that_the_jobs_have(monitored: Monitored) -> None:
+def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
     def value(query: str) -> float:
         samples = monitored.prometheus.query(query)
         return float(samples[0]["value"][1]) if len(samples) == 1 else -1
@@ -127,7 +127,7 @@ def test_prometheus_has_the_values_that_the_jobs_have(monitored: Monitored) -> N
     is_there('horovodjob_operator_progress_reports_total{result="taken"}', 1)
 
 
-def test_of_all_rules_only_that_of_the_job_that_failed_fires(monitored: Monitored) -> None:
+def test_only_the_alert_for_a_failed_job_fires(monitored: Monitored) -> None:
     def firing() -> list[tuple[str, str]]:
         alerts = (alert for rule in monitored.prometheus.rules() for alert in rule["alerts"])
         labels = [alert["labels"] for alert in alerts if alert["state"] == "firing"]
@@ -146,7 +146,7 @@ def test_each_series_has_the_labels_of_the_metrics_page(monitored: Monitored) ->
         assert found - {"le"} == expected, name
 
 
-def test_only_series_of_a_training_name_a_job_and_they_end_with_it(monitored: Monitored) -> None:
+def test_only_training_series_have_the_name_of_a_job_and_they_end_with_it(monitored: Monitored) -> None:
     metrics = [sample["metric"] for sample in monitored.prometheus.query('{__name__=~"horovodjob_.+"}')]
     with_job = {metric["__name__"] for metric in metrics if set(monitored.jobs) & set(metric.values())}
     assert with_job
@@ -158,23 +158,23 @@ def test_only_series_of_a_training_name_a_job_and_they_end_with_it(monitored: Mo
 
 
 @pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
-def test_a_watch_gives_signs_of_life_while_nothing_happens(monitored: Monitored, resource: str) -> None:
+def test_the_age_of_an_idle_watch_stays_small(monitored: Monitored, resource: str) -> None:
     # Each stream ends after two seconds; the events of a job that changes would be some signs in a row, not so many.
     signs = f'resets(horovodjob_operator_watch_age_seconds{{resource="{resource}"}}[20s])'
     wait_for("signs of life", lambda: float(monitored.prometheus.query(signs)[0]["value"][1]) >= 6)
 
 
-def test_the_metrics_are_for_those_with_the_right_to_get_them(monitored: Monitored, api: Api) -> None:
+def test_metrics_require_a_token_with_the_right_to_get_them(monitored: Monitored, api: Api) -> None:
     operator = monitored.operator
-    assert operator.answer("/metrics", monitored.token)[0] == 200
-    status, sentence = operator.answer("/metrics")
+    assert operator.get("/metrics", monitored.token)[0] == 200
+    status, sentence = operator.get("/metrics")
     assert (status, "requires a bearer token" in sentence) == (401, True)
-    status, sentence = operator.answer("/metrics", f"{monitored.token[:-8]}AAAAAAAA")
+    status, sentence = operator.get("/metrics", f"{monitored.token[:-8]}AAAAAAAA")
     assert (status, "does not accept the token" in sentence) == (401, True)
-    status, sentence = operator.answer("/metrics", service_account_token(api, "nobody"))
+    status, sentence = operator.get("/metrics", service_account_token(api, "nobody"))
     assert (status, sentence.split()[0]) == (403, f"system:serviceaccount:{NAMESPACE}:nobody")
     assert "horovodjob-metrics-reader" in sentence
-    assert (operator.answer("/healthz")[0], operator.answer("/readyz")[0]) == (200, 200)
+    assert (operator.get("/healthz")[0], operator.get("/readyz")[0]) == (200, 200)
 
 
 def test_a_token_is_reviewed_once_for_many_scrapes(monitored: Monitored) -> None:

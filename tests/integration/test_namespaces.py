@@ -44,11 +44,15 @@ def permit(api: Api) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def limited(
-    api: Api, process: Operator, operator_access: Path, namespaces: tuple[str, str, str], permit: Callable[[str], None]
+def namespaced_operator(
+    api: Api,
+    operator_process: Operator,
+    operator_access: Path,
+    namespaces: tuple[str, str, str],
+    permit: Callable[[str], None],
 ) -> Iterator[Operator]:
     """An operator for the first two namespaces, with rights in the first only."""
-    process.kill()
+    operator_process.kill()
     accounts = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts"
     if not api.find(f"{accounts}/{ACCOUNT}"):
         api.create(accounts, {"metadata": {"name": ACCOUNT}})
@@ -61,28 +65,28 @@ def limited(
 
 def refusals(operator: Operator, namespace: str) -> list[Object]:
     """What the operator has logged about rights that it lacks in a namespace."""
-    return [line for line in operator.news() if f'in the namespace "{namespace}"' in line["message"]]
+    return [line for line in operator.new_log_lines() if f'in the namespace "{namespace}"' in line["message"]]
 
 
 def test_an_operator_reconciles_jobs_of_its_namespaces_only(
-    api: Api, limited: Operator, namespaces: tuple[str, str, str], permit: Callable[[str], None]
+    api: Api, namespaced_operator: Operator, namespaces: tuple[str, str, str], permit: Callable[[str], None]
 ) -> None:
     own, forbidden, other = namespaces
     foreign = submit(api, other)
-    submit(api, own).bring_to("Succeeded")
+    submit(api, own).advance_to("Succeeded")
 
     waiting = submit(api, forbidden)
-    wait_for("several tries", lambda: limited.metrics().get(_forbidden("pods"), 0) >= 3)
-    logged = refusals(limited, forbidden)
+    wait_for("several tries", lambda: namespaced_operator.metrics().get(_forbidden("pods"), 0) >= 3)
+    logged = refusals(namespaced_operator, forbidden)
     assert sorted(line["message"].split(":")[0] for line in logged) == ["job watch", "pod watch"], "each once"
     assert waiting.phase == ""
     permit(forbidden)
-    waiting.bring_to("Succeeded")
+    waiting.advance_to("Succeeded")
     assert foreign.phase == ""
-    assert limited.answer("/readyz")[0] == 200
+    assert namespaced_operator.get("/readyz")[0] == 200
 
 
-def test_kopf_never_gives_up_a_request() -> None:
+def test_kopf_retries_a_request_without_limit() -> None:
     backoffs = kopf_settings(240).networking.error_backoffs
     assert isinstance(backoffs, Iterable)
     assert len(list(itertools.islice(backoffs, 10_000))) == 10_000

@@ -9,8 +9,8 @@ Submit = Callable[..., Job]
 SPOT = {"key": "kubernetes.azure.com/scalesetpriority", "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
 
 
-def test_workers_of_a_spot_job_prefer_spot_nodes_and_the_launcher_never_runs_on_one(submitted: Submit) -> None:
-    specs = {role: pod["spec"] for role, pod in submitted(spot=True).wait_for_pods().items()}
+def test_workers_of_a_spot_job_prefer_spot_nodes_and_the_launcher_never_runs_on_one(submit_job: Submit) -> None:
+    specs = {role: pod["spec"] for role, pod in submit_job(spot=True).wait_for_pods().items()}
     assert SPOT in specs["worker-1"]["tolerations"]
     assert SPOT not in specs["launcher"]["tolerations"]
     preferred = node_affinity(specs["worker-1"])["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -29,10 +29,10 @@ def node_affinity(spec: Object) -> Object:
     return affinity
 
 
-def test_a_launcher_that_hosts_ranks_is_like_a_worker(submitted: Submit) -> None:
+def test_a_launcher_that_hosts_ranks_is_configured_like_a_worker(submit_job: Submit) -> None:
     limits = {"limits": {"cpu": "1"}}
     spec = {"preparation": {"command": "true", "timeoutSeconds": 9}}
-    job = submitted(worker={"replicas": 2, "gpus": 2, "resources": limits}, launcher={"asWorker": True}, **spec)
+    job = submit_job(worker={"replicas": 2, "gpus": 2, "resources": limits}, launcher={"asWorker": True}, **spec)
     pods = job.wait_for_pods(["launcher", "worker-1"])
     for pod in pods.values():
         (container,) = pod["spec"]["containers"]
@@ -46,8 +46,8 @@ def test_a_launcher_that_hosts_ranks_is_like_a_worker(submitted: Submit) -> None
     assert indices == {"launcher": "0", "worker-1": "1"}
 
 
-def test_a_priority_class_is_that_of_all_pods_and_one_that_is_missing_is_told(submitted: Submit, api: Api) -> None:
-    job = submitted(priorityClassName="urgent")
+def test_all_pods_have_the_priority_class_and_a_missing_one_is_reported(submit_job: Submit, api: Api) -> None:
+    job = submit_job(priorityClassName="urgent")
     message = job.wait_for_condition("Stalled", reason="InvalidSpec")
     assert "no PriorityClass with name urgent was found" in message
     body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7}

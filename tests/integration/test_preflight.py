@@ -61,52 +61,52 @@ def account(entra: Entra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def checking(process: Operator, operator_access: Path, account: Account) -> Iterator[Operator]:
+def preflight_operator(operator_process: Operator, operator_access: Path, account: Account) -> Iterator[Operator]:
     """An operator that looks at shares before it creates pods."""
-    process.kill()
+    operator_process.kill()
     operator = Operator(operator_access, operator_access.with_name("preflight"), preflight="1")
     operator.start()
     yield operator
     operator.kill()
 
 
-def submitted(api: Api, namespace: str) -> Job:
+def submit_job(api: Api, namespace: str) -> Job:
     return submit(api, namespace, azureFiles=[SHARE], script=SCRIPT, command=None)
 
 
 def test_a_share_that_does_not_exist_is_reported_before_pods_are_created(
-    checking: Operator, api: Api, namespace: str
+    preflight_operator: Operator, api: Api, namespace: str
 ) -> None:
-    job = submitted(api, namespace)
+    job = submit_job(api, namespace)
     message = job.wait_for_condition("Stalled", reason="StorageUnavailable")
     assert "share myshare of storage account mystorageaccount does not exist" in message
     assert job.pods() == {}
 
 
 def test_a_missing_script_is_reported_with_what_its_directory_contains_and_starts_when_it_is_there(
-    checking: Operator, account: Account, api: Api, namespace: str
+    preflight_operator: Operator, account: Account, api: Api, namespace: str
 ) -> None:
     directory = account.directory / "myshare" / "cifar"
     directory.mkdir(parents=True)
     (directory / "trian.py").touch()
-    job = submitted(api, namespace)
+    job = submit_job(api, namespace)
     message = job.wait_for_condition("Stalled", reason="ScriptNotFound")
     assert message == (
         "there is no file cifar/train.py on share myshare of storage account mystorageaccount: cifar contains trian.py"
     )
     assert job.pods() == {}
     (directory / "train.py").touch()
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
 
 
-def test_what_the_operator_may_not_see_is_left_to_the_kubelet(
-    checking: Operator, account: Account, api: Api, namespace: str
+def test_a_share_that_the_operator_cannot_read_is_left_to_the_kubelet(
+    preflight_operator: Operator, account: Account, api: Api, namespace: str
 ) -> None:
     account.roles.clear()
-    submitted(api, namespace).bring_to("Succeeded")
+    submit_job(api, namespace).advance_to("Succeeded")
 
 
-def test_without_workload_identity_the_operator_says_what_it_needs(operator_access: Path) -> None:
+def test_without_workload_identity_the_operator_reports_what_it_needs(operator_access: Path) -> None:
     environment = os.environ | {"KUBECONFIG": str(operator_access), "HOROVODJOB_OPERATOR_PREFLIGHT": "1"}
     command = [sys.executable, "-m", "horovodjob_operator"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)

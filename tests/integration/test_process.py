@@ -14,9 +14,9 @@ Restart = Callable[..., None]
 PREVIOUS = {"Starting": "Queued", "Running": "Starting", "Succeeded": "Running"}
 
 
-def test_killed_in_each_phase_it_carries_on_where_it_was(submitted: Submit, operator: Operator) -> None:
-    job = submitted()
-    for phase, step in (("Queued", None), ("Starting", job.place), ("Running", job.run)):
+def test_an_operator_killed_in_each_phase_continues_the_job(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job()
+    for phase, step in (("Queued", None), ("Starting", job.schedule), ("Running", job.run)):
         if step:
             step()
         job.wait(phase)
@@ -36,10 +36,10 @@ def test_killed_in_each_phase_it_carries_on_where_it_was(submitted: Submit, oper
 @pytest.mark.parametrize(
     "moment", ["before the first pod", "after the Secret", "between two workers", "before the hosts"]
 )
-def test_killed_between_two_writes_it_completes_what_was_begun(
-    submitted: Submit, operator: Operator, api: Api, moment: str
+def test_an_operator_killed_between_two_writes_completes_them(
+    submit_job: Submit, operator: Operator, api: Api, timestamp: str
 ) -> None:
-    job = submitted()
+    job = submit_job()
     job.wait("Queued")
     job.wait_for_pods()
     wait_for("the event, which comes last", lambda: job.events()["Created"])
@@ -50,24 +50,24 @@ def test_killed_between_two_writes_it_completes_what_was_begun(
         "after the Secret": ("launcher", "worker-0", "worker-1"),
         "between two workers": ("worker-1",),
         "before the hosts": (),
-    }[moment]
+    }[timestamp]
     for role in missing:
-        job.remove(role)
-    if moment == "before the first pod":
+        job.delete_pod(role)
+    if timestamp == "before the first pod":
         api.delete(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi")
-    if moment == "before the hosts":
-        job.place()
+    if timestamp == "before the hosts":
+        job.schedule()
         for role in ("worker-0", "worker-1"):
             job.start(role)
     operator.start()
-    placed = "Starting" if moment == "before the hosts" else "Queued"
+    placed = "Starting" if timestamp == "before the hosts" else "Queued"
     job.wait(placed)
-    job.bring_to("Succeeded", since=placed)
+    job.advance_to("Succeeded", since=placed)
     assert (job.status["attempt"], job.events()["Created"]) == (1, 1)
 
 
-def test_a_failure_while_it_was_away_is_seen_when_it_is_back(submitted: Submit, operator: Operator) -> None:
-    job = submitted().bring_to("Running")
+def test_a_failure_during_downtime_is_handled_after_the_restart(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job().advance_to("Running")
     operator.kill()
     job.end("worker-0", 137, reason="OOMKilled")
     job.end("launcher", 1)
@@ -75,35 +75,37 @@ def test_a_failure_while_it_was_away_is_seen_when_it_is_back(submitted: Submit, 
     assert job.wait("Restarting")["errors"][-1]["reason"] == "WorkerOutOfMemory"
 
 
-def test_a_job_deleted_while_it_was_away_is_forgotten(submitted: Submit, operator: Operator) -> None:
-    job = submitted().bring_to("Running")
+def test_a_job_deleted_during_downtime_is_not_in_the_caches_after_the_restart(
+    submit_job: Submit, operator: Operator
+) -> None:
+    job = submit_job().advance_to("Running")
     operator.kill()
     job.delete()
     wait_for("its pods to go", lambda: job.pods() == {})
     operator.start()
-    assert submitted("next").bring_to("Succeeded").status["exitCode"] == 0
+    assert submit_job("next").advance_to("Succeeded").status["exitCode"] == 0
     assert job.pods() == {}
 
 
-def test_twenty_jobs_at_once_succeed(submitted: Submit) -> None:
-    jobs = [submitted(f"job-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(20)]
+def test_twenty_jobs_at_once_succeed(submit_job: Submit) -> None:
+    jobs = [submit_job(f"job-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(20)]
     for phase in ("Starting", "Running", "Succeeded"):
         for job in jobs:
-            job.bring_to(phase, since=PREVIOUS[phase])
+            job.advance_to(phase, since=PREVIOUS[phase])
     assert {job.status["restarts"] for job in jobs} == {0}
 
 
-def test_a_signal_ends_it_well(submitted: Submit, operator: Operator) -> None:
-    job = submitted().bring_to("Running")
+def test_a_signal_shuts_the_operator_down_gracefully(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job().advance_to("Running")
     assert operator.stop() == 0
-    assert operator.news()[-1]["message"] == "the operator has stopped"
+    assert operator.new_log_lines()[-1]["message"] == "the operator has stopped"
     operator.start()
     job.end("launcher", 0)
     job.wait("Succeeded")
 
 
-def test_a_restart_of_the_api_server_is_survived(submitted: Submit, restart_apiserver: Restart) -> None:
-    job = submitted().bring_to("Starting")
+def test_the_operator_survives_a_restart_of_the_api_server(submit_job: Submit, restart_apiserver: Restart) -> None:
+    job = submit_job().advance_to("Starting")
     restart_apiserver()
     job.run()
     job.wait("Running")
@@ -111,11 +113,11 @@ def test_a_restart_of_the_api_server_is_survived(submitted: Submit, restart_apis
     assert job.wait("Succeeded")["attempt"] == 1
 
 
-def test_a_job_deleted_while_its_watch_was_broken_is_forgotten(
-    submitted: Submit, operator: Operator, api: Api, restart_apiserver: Restart
+def test_a_job_deleted_while_the_watch_is_interrupted_is_removed_from_the_caches(
+    submit_job: Submit, operator: Operator, api: Api, restart_apiserver: Restart
 ) -> None:
-    job = submitted().bring_to("Running")
-    kept = submitted("kept").bring_to("Running")
+    job = submit_job().advance_to("Running")
+    kept = submit_job("kept").advance_to("Running")
     assert operator.jobs(job.namespace) == {"Running": 2}
     operator.send(signal.SIGSTOP)
     restart_apiserver()

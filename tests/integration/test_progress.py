@@ -21,7 +21,7 @@ from integration.progress_client import (
     expired,
     forged,
     post,
-    post_until_looked_at,
+    post_until_reviewed,
     token_of,
     token_of_pod,
 )
@@ -53,8 +53,8 @@ def status_writes(control_plane: OperatorControlPlane, job: Job) -> int:
     return control_plane.calls(job.namespace)["patch horovodjobs/status"]
 
 
-def test_only_the_pod_of_rank_0_can_report_and_its_token_is_for_nothing_else(submitted: Submit, api: Api) -> None:
-    job = submitted()
+def test_only_the_pod_of_rank_0_has_a_token_and_it_grants_no_api_access(submit_job: Submit, api: Api) -> None:
+    job = submit_job()
     pods = job.wait_for_pods()
     for role, pod in pods.items():
         (container,) = pod["spec"]["containers"]
@@ -70,10 +70,10 @@ def test_only_the_pod_of_rank_0_can_report_and_its_token_is_for_nothing_else(sub
     assert done.returncode != 0
 
 
-def test_a_report_is_shown_within_ten_seconds_and_the_last_one_stays(
-    submitted: Submit, operator: Operator, api: Api, control_plane: OperatorControlPlane
+def test_a_report_reaches_the_status_within_ten_seconds_and_the_last_one_stays(
+    submit_job: Submit, operator: Operator, api: Api, control_plane: OperatorControlPlane
 ) -> None:
-    job = submitted().bring_to("Running")
+    job = submit_job().advance_to("Running")
     assert series(operator, job) == {}
     token = token_of(job)
     posted_at = datetime.now(UTC)
@@ -118,12 +118,12 @@ MALFORMED = (
 LARGE = (b" " * 5000, [b" " * 1500] * 3)
 
 
-def test_what_is_not_a_report_of_this_jobs_rank_0_is_refused_and_counted(
-    submitted: Submit, operator: Operator, control_plane: OperatorControlPlane
+def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(
+    submit_job: Submit, operator: Operator, control_plane: OperatorControlPlane
 ) -> None:
-    job, other = submitted(), submitted("other")
+    job, other = submit_job(), submit_job("other")
     for one in (job, other):
-        one.bring_to("Running")
+        one.advance_to("Running")
     before, asked, writes = operator.reports(), operator.requests(), status_writes(control_plane, job)
     token, others = token_of(job), token_of(other)
     codes = {
@@ -136,14 +136,14 @@ def test_what_is_not_a_report_of_this_jobs_rank_0_is_refused_and_counted(
             post(operator, token_of(job, audience="https://kubernetes.default.svc.cluster.local")),
             post(operator, forged(others)),
             post(operator, forged(token, aud=[AUDIENCE, "other"])),
-            post_until_looked_at(operator, expired(token, control_plane)),
+            post_until_reviewed(operator, expired(token, control_plane)),
         ],
         "foreign": [
             post(operator, token_of(job, "worker-1")),
             post(operator, token_of(job, "launcher")),
-            post(operator, stranger(job)),
+            post(operator, unrelated_pod_token(job)),
         ],
-        "stale": [post_until_looked_at(operator, others, attempt=2)],
+        "stale": [post_until_reviewed(operator, others, attempt=2)],
     }
     wanted = {"malformed": 400, "too_large": 413, "unauthenticated": 401, "foreign": 403, "stale": 403}
     assert {name: set(found) for name, found in codes.items()} == {name: {code} for name, code in wanted.items()}
@@ -152,12 +152,12 @@ def test_what_is_not_a_report_of_this_jobs_rank_0_is_refused_and_counted(
     # The API server is asked only about tokens that it has signed, and that say they are of a pod with rank 0.
     assert operator.requests()["create tokenreviews"] - asked.get("create tokenreviews", 0) == 2
     assert (training(job), training(other), status_writes(control_plane, job)) == ({}, {}, writes)
-    lines = [line["message"] for line in operator.news() if line.get("logger") == "horovodjob.progress"]
+    lines = [line["message"] for line in operator.new_log_lines() if line.get("logger") == "horovodjob.progress"]
     assert len(lines) <= 1
     assert not any(part in line for line in lines for part in token.split("."))
 
 
-def stranger(job: Job) -> str:
+def unrelated_pod_token(job: Job) -> str:
     """A token of a pod that looks like the first worker of a job, and that nobody made for a job."""
     labels = job.pods()["worker-0"]["metadata"]["labels"] | {"horovodjob.dev/job": "none"}
     container = {"name": "worker", "image": "trainer:1", "securityContext": LOCKED}
@@ -172,8 +172,8 @@ def stranger(job: Job) -> str:
     return token_of_pod(job, made["name"], made["uid"])
 
 
-def test_an_attempt_and_a_resumed_job_tell_of_themselves(submitted: Submit, operator: Operator) -> None:
-    job = submitted().bring_to("Running")
+def test_each_attempt_and_each_resumed_job_has_its_own_progress(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job().advance_to("Running")
     token = token_of(job)
     assert post(operator, token) == 204
     wait_for("the report", lambda: training(job))
@@ -185,11 +185,11 @@ def test_an_attempt_and_a_resumed_job_tell_of_themselves(submitted: Submit, oper
     job.end("launcher", 1)
     job.wait("Restarting")
     assert post(operator, token, progress=0.3) == 403
-    job.let_the_delay_pass()
+    job.skip_backoff()
     wait_for(
         "the next launcher", lambda: "launcher" in job.pods() and not job.pods()["launcher"]["status"].get("podIP")
     )
-    job.place()
+    job.schedule()
     job.run()
     assert job.wait("Running")["training"]["percent"] == "20%", "the second attempt has not told anything yet"
     assert post(operator, token, progress=0.3) == 403, "a rank of the first attempt"
@@ -199,17 +199,17 @@ def test_an_attempt_and_a_resumed_job_tell_of_themselves(submitted: Submit, oper
     wait_for("the pods to go", lambda: job.pods() == {})
     assert post(operator, token, attempt=2) == 403, "the pod is gone"
     job.suspend(False)
-    job.bring_to("Running")
+    job.advance_to("Running")
     assert "training" not in job.status
     assert post(operator, token, attempt=3) == 403, "the pod of that name is another one now"
 
 
-def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
-    submitted: Submit, operator: Operator, control_plane: OperatorControlPlane, recorder: Recorder
+def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review(
+    submit_job: Submit, operator: Operator, control_plane: OperatorControlPlane, recorder: Recorder
 ) -> None:
-    job, other = submitted(), submitted("other")
+    job, other = submit_job(), submit_job("other")
     for one in (job, other):
-        one.bring_to("Running")
+        one.advance_to("Running")
     token, garbage = token_of(job), [forged(token_of(other), jti=str(number)) for number in range(20)]
     wait_for("counts", lambda: job.status["workersReady"] == "2/2")
     asked, writes = operator.requests().get("create tokenreviews", 0), status_writes(control_plane, job)
@@ -218,7 +218,7 @@ def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
     while (passed := time.monotonic() - begin) < FLOOD_SECONDS:
         codes[post(operator, token, progress=passed / 100)] += 1
         post(operator, garbage[int(passed * 100) % 20])
-        assert operator.answer("/healthz")[0] == 200
+        assert operator.get("/healthz")[0] == 200
     assert set(codes) <= {0, 204, 429}, "told to slow down, or not let in"
     written = status_writes(control_plane, job) - writes
     passed = time.monotonic() - begin
@@ -229,8 +229,8 @@ def test_a_flood_costs_a_write_in_ten_seconds_and_one_question(
     assert len(versions) == len({version["training"]["progress"] for version in versions})
 
 
-def test_a_token_that_is_not_signed_keeps_no_genuine_one_out(submitted: Submit, operator: Operator) -> None:
-    job = submitted().bring_to("Running")
+def test_a_forged_token_does_not_block_a_genuine_one(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job().advance_to("Running")
     # An address that the test before this one has not used: it has sent more than is let in.
     token, address = token_of(job), "127.0.0.3"
     codes = [post(operator, forged(token, jti=str(number)), address=address) for number in range(3)]
@@ -239,7 +239,7 @@ def test_a_token_that_is_not_signed_keeps_no_genuine_one_out(submitted: Submit, 
 
 
 @pytest.fixture
-def unpublished(api: Api, operator: Operator, operator_access: Path) -> Iterator[Operator]:
+def operator_without_keys(api: Api, operator: Operator, operator_access: Path) -> Iterator[Operator]:
     """An operator that does not get the keys of tokens: their signature is for the API server alone to judge."""
     operator.kill()
     binding = api.get(f"{DISCOVERY}/{BINDING}")
@@ -252,17 +252,17 @@ def unpublished(api: Api, operator: Operator, operator_access: Path) -> Iterator
     api.create(DISCOVERY, {"metadata": metadata, "roleRef": binding["roleRef"], "subjects": binding["subjects"]})
 
 
-def test_without_the_keys_a_forged_token_keeps_out_its_own_address_only(
-    submitted: Submit, unpublished: Operator
+def test_without_the_keys_a_forged_token_blocks_only_its_own_address(
+    submit_job: Submit, operator_without_keys: Operator
 ) -> None:
-    job = submitted().bring_to("Running")
+    job = submit_job().advance_to("Running")
     token = token_of(job)
-    assert [post(unpublished, forged(token, jti=str(number))) for number in range(2)] == [401, 429]
-    assert post(unpublished, token, address="127.0.0.2") == 204
+    assert [post(operator_without_keys, forged(token, jti=str(number))) for number in range(2)] == [401, 429]
+    assert post(operator_without_keys, token, address="127.0.0.2") == 204
 
 
-def test_idle_connections_keep_nobody_out_but_their_own_address(submitted: Submit, operator: Operator) -> None:
-    job = submitted().bring_to("Running")
+def test_idle_connections_block_only_their_own_address(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job().advance_to("Running")
     token = token_of(job)
     head = f"POST /progress HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 99\r\n\r\n"
     idle: list[socket.socket] = []
@@ -271,7 +271,7 @@ def test_idle_connections_keep_nobody_out_but_their_own_address(submitted: Submi
         to = ("127.0.0.1", operator.progress_port)
         idle.extend(socket.create_connection(to, source_address=(address, 0)) for _ in range(number))
 
-    def crowded_out() -> bool:
+    def is_blocked() -> bool:
         for connection in idle:  # a machine that lets them in too slowly has thrown out the first by the last
             connection.close()
         idle.clear()
@@ -281,12 +281,12 @@ def test_idle_connections_keep_nobody_out_but_their_own_address(submitted: Submi
             idle[1].sendall(head.encode()[:50])
         return post(operator, token) == 0
 
-    wait_for("as many as are let in are there", crowded_out)
+    wait_for("as many as are let in are there", is_blocked)
     assert post(operator, token, address="127.0.0.2") == 204
     for last in range(20):
         connect(f"127.0.1.{last + 1}", 30)
     assert post(operator, token, address="127.0.0.3") == 204, "where all are in use, the oldest has to go"
-    assert operator.answer("/healthz")[0] == 200
+    assert operator.get("/healthz")[0] == 200
     begin = time.monotonic()
     wait_for("room again", lambda: post(operator, token) == 204)
     assert time.monotonic() - begin < KEPT_OUT_SECONDS

@@ -48,7 +48,7 @@ def is_allowed(api: Api, namespace: str, verb: str, what: str) -> bool:
     return bool(api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)["status"]["allowed"])
 
 
-def test_a_stolen_token_of_the_operator_has_the_documented_rights_and_no_others(api: Api, namespace: str) -> None:
+def test_the_token_of_the_operator_has_the_documented_rights_and_no_others(api: Api, namespace: str) -> None:
     assert [one for one in requests(GRANTED) if not is_allowed(api, namespace, *one)] == []
     assert [one for one in requests(REFUSED) if is_allowed(api, namespace, *one)] == []
 

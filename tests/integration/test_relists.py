@@ -11,17 +11,17 @@ from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.pod_watch import PodWatch
-from integration.in_process_operator import in_an_hour, reconciler_of, take_in
+from integration.in_process_operator import cached_state, one_hour_later, reconciler_of
 from integration.job_driver import NODE, Job, submit
 from integration.operator_process import Operator
 
 
 async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
-    process: Operator, api: Api, namespace: str, connection: ApiClient
+    operator_process: Operator, api: Api, namespace: str, connection: ApiClient
 ) -> None:
-    process.kill()
+    operator_process.kill()
     job, pods, lost = submit(api, namespace), PodCache(), list[OwnedPod]()
-    state = take_in(job, JobStore())
+    state = cached_state(job, JobStore())
     api.create(job.pods_path, worker_pod(state.job, 0, 1, ""))
 
     def seen(raw: Mapping[str, Any]) -> None:
@@ -46,16 +46,16 @@ async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
 
 
 async def test_a_pod_that_is_there_although_no_watch_has_shown_it_is_taken_in_as_it_is(
-    submitted: Callable[..., Job], process: Operator, connection: ApiClient
+    submit_job: Callable[..., Job], operator_process: Operator, connection: ApiClient
 ) -> None:
-    job = submitted()
+    job = submit_job()
     job.wait("Queued")
     job.wait_for_pods()
-    process.kill()
-    job.place()
+    operator_process.kill()
+    job.schedule()
     pods = PodCache()
-    reconciler = reconciler_of(connection, in_an_hour, pods)
-    state = take_in(job, JobStore())
+    reconciler = reconciler_of(connection, one_hour_later, pods)
+    state = cached_state(job, JobStore())
     for _ in range(2):
         await reconciler.reconcile(state)
     assert {pod.node for pod in pods.of_job(state.job.key).values()} == {NODE}

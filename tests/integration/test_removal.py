@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.client import BASE, Api, wait_for
-from integration.conftest import Watches, forgive
+from integration.conftest import Watches, reset_gaps
 from integration.control_plane import OPERATOR_NAMESPACE, install, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, submit
 from integration.operator_process import Operator
@@ -15,11 +15,11 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjob
 
 
 @pytest.fixture
-def doomed(api: Api, namespace: str) -> tuple[Job, Job]:
+def jobs_to_delete(api: Api, namespace: str) -> tuple[Job, Job]:
     """A running job and one that waits for nodes, in a namespace that the test deletes."""
     name = f"{namespace}-doomed"
     make_namespace(api, name)
-    return submit(api, name, "running").bring_to("Running"), submit(api, name, "queued")
+    return submit(api, name, "running").advance_to("Running"), submit(api, name, "queued")
 
 
 def is_gone(api: Api, job: Job) -> bool:
@@ -30,57 +30,64 @@ def is_gone(api: Api, job: Job) -> bool:
     return job.pods() == {} and not any(api.find(path) for path in paths)
 
 
-def namespace_goes(api: Api, name: str) -> None:
+def delete_namespace(api: Api, name: str) -> None:
     api.delete(f"/api/v1/namespaces/{name}")
     wait_for(f"namespace {name} to go", lambda: api.find(f"/api/v1/namespaces/{name}") is None)
 
 
 @pytest.mark.parametrize("operator_runs", [True, False], ids=["the operator runs", "the operator is gone"])
-def test_a_namespace_with_jobs_goes(operator: Operator, doomed: tuple[Job, Job], api: Api, operator_runs: bool) -> None:
+def test_a_namespace_with_jobs_can_be_deleted(
+    operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_runs: bool
+) -> None:
     if not operator_runs:
         assert operator.stop() == 0
-    namespace_goes(api, doomed[0].namespace)
+    delete_namespace(api, jobs_to_delete[0].namespace)
     if operator_runs:
-        wait_for("the operator to forget the jobs", lambda: operator.jobs(doomed[0].namespace) == {})
+        wait_for("the operator to forget the jobs", lambda: operator.jobs(jobs_to_delete[0].namespace) == {})
 
 
 @pytest.fixture
 def reinstalled(
-    api: Api, watches: Watches, trustworthy: None, namespace: str, operator_access: Path, process: Operator
+    api: Api,
+    watch_threads: Watches,
+    check_watches_and_operators: None,
+    namespace: str,
+    operator_access: Path,
+    operator_process: Operator,
 ) -> Iterator[None]:
     """Installs again, after the test, what it has deleted."""
     yield
     install(api)
     operator_kubeconfig(api, operator_access)
-    forgive(api, watches, namespace)
+    reset_gaps(api, watch_threads, namespace)
 
 
-def test_the_jobs_go_with_the_definition_and_the_operator_waits_for_another_one(
-    reinstalled: None, operator: Operator, doomed: tuple[Job, Job], api: Api
+def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
+    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api
 ) -> None:
-    doomed[1].wait_for_pods()
+    jobs_to_delete[1].wait_for_pods()
     api.delete(DEFINITION)
     wait_for("the definition to go", lambda: api.find(DEFINITION) is None)
-    for job in doomed:
+    for job in jobs_to_delete:
         wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
-    namespace_goes(api, doomed[0].namespace)
+    delete_namespace(api, jobs_to_delete[0].namespace)
     install(api)
-    make_namespace(api, doomed[0].namespace)
-    assert submit(api, doomed[0].namespace).bring_to("Succeeded").status["exitCode"] == 0
-    namespace_goes(api, doomed[0].namespace)
+    make_namespace(api, jobs_to_delete[0].namespace)
+    assert submit(api, jobs_to_delete[0].namespace).advance_to("Succeeded").status["exitCode"] == 0
+    delete_namespace(api, jobs_to_delete[0].namespace)
 
 
-def test_everything_goes_with_the_manifests(
-    reinstalled: None, operator: Operator, doomed: tuple[Job, Job], api: Api, process: Operator
+def test_deleting_the_manifests_deletes_everything(
+    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_process: Operator
 ) -> None:
-    doomed[1].wait_for_pods()
+    jobs_to_delete[1].wait_for_pods()
     # Nothing runs the Deployment here, so its end is this.
-    process.kill()
+    operator_process.kill()
     done = api.kubectl("delete", "--ignore-not-found", "-k", str(BASE))
     assert done.returncode == 0, done.stderr
     left = api.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").stdout.split()
     assert [name for name in left if "horovodjob" in name] == []
     assert api.find(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}") is None
-    for job in doomed:
+    for job in jobs_to_delete:
         wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
-    namespace_goes(api, doomed[0].namespace)
+    delete_namespace(api, jobs_to_delete[0].namespace)

@@ -15,14 +15,14 @@ Submit = Callable[..., Job]
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
-def test_a_job_can_be_suspended_in_any_phase_and_runs_again(submitted: Submit, phase: str) -> None:
-    job = submitted().bring_to(phase)
+def test_a_job_can_be_suspended_in_any_phase_and_runs_again(submit_job: Submit, phase: str) -> None:
+    job = submit_job().advance_to(phase)
     job.suspend()
     status = job.wait("Suspended")
     wait_for("the pods to go", lambda: job.pods() == {})
     assert "startTime" not in status
     job.suspend(False)
-    job.bring_to("Succeeded")
+    job.advance_to("Succeeded")
     wait_for("the last event", lambda: job.events()["Succeeded"])
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
@@ -33,8 +33,8 @@ def is_observed(job: Job) -> bool:
     return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
 
 
-def test_a_change_of_the_spec_while_the_status_is_written_is_not_lost(submitted: Submit) -> None:
-    jobs = [submitted(f"hasty-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(5)]
+def test_a_change_of_the_spec_while_the_status_is_written_is_not_lost(submit_job: Submit) -> None:
+    jobs = [submit_job(f"hasty-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(5)]
     for suspend in (True, False) * 5:
         for job in jobs:
             job.suspend(suspend)
@@ -44,22 +44,22 @@ def test_a_change_of_the_spec_while_the_status_is_written_is_not_lost(submitted:
         job.wait_for_pods()
 
 
-def test_a_job_that_is_born_suspended_creates_nothing(submitted: Submit, control_plane: OperatorControlPlane) -> None:
-    job = submitted(runPolicy={"suspend": True})
+def test_a_job_created_suspended_creates_no_objects(submit_job: Submit, control_plane: OperatorControlPlane) -> None:
+    job = submit_job(runPolicy={"suspend": True})
     job.wait("Suspended")
     wait_for("the event", lambda: job.events()["Suspended"])
     assert control_plane.calls(job.namespace) == {"patch horovodjobs/status": 1, "create events": 1}
 
 
-def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Submit) -> None:
-    job = submitted().bring_to("Running")
+def test_a_suspended_job_can_resume_with_another_size_and_image(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
     wait_for("the pods to go", lambda: job.pods() == {})
     job.suspend(True, image="trainer:2")
     for _ in range(2):
         job.suspend(False)
-    job.place()
+    job.schedule()
     job.run()
     job.wait("Running")
     assert len(job.hosts.splitlines()) == 3
@@ -67,28 +67,26 @@ def test_a_suspended_job_can_come_back_with_another_size_and_image(submitted: Su
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
-def test_a_job_that_changes_while_the_operator_is_away_goes_on_with_new_pods(
-    submitted: Submit, operator: Operator
-) -> None:
-    job = submitted().bring_to("Running")
+def test_a_job_changed_while_the_operator_is_down_gets_new_pods(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job().advance_to("Running")
     old = set(job.uids().values())
     operator.kill()
     job.suspend(True, image="trainer:2")
     job.suspend(False)
     operator.start()
     wait_for("the new pods", lambda: len(job.pods()) == 3 and old.isdisjoint(job.uids().values()))
-    job.bring_to("Running", since="Queued")
+    job.advance_to("Running", since="Queued")
     assert {pod["spec"]["containers"][0]["image"] for pod in job.pods().values()} == {"trainer:2"}
     assert (job.status["attempt"], job.status["restarts"], job.status["preemptions"]) == (2, 0, 0)
     assert (job.events()["Suspended"], job.events()["Resumed"]) == (1, 1)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_network_policy_and_a_service_that_a_changed_job_does_not_want_go(
-    submitted: Submit, api: Api, operator: Operator, restarted: bool
+def test_a_network_policy_and_a_service_are_deleted_when_the_spec_no_longer_requires_them(
+    submit_job: Submit, api: Api, operator: Operator, restarted: bool
 ) -> None:
-    job = submitted(network={"service": True}).bring_to("Running")
-    paths = companions(job)
+    job = submit_job(network={"service": True}).advance_to("Running")
+    paths = optional_objects(job)
     assert all(api.find(path) for path in paths)
     job.suspend(True, network={"isolate": False, "service": False})
     job.wait("Suspended")
@@ -96,25 +94,25 @@ def test_a_network_policy_and_a_service_that_a_changed_job_does_not_want_go(
         operator.kill()
         operator.start()
     job.suspend(False)
-    job.bring_to("Running")
+    job.advance_to("Running")
     assert [path for path in paths if api.find(path)] == []
 
 
-def test_a_network_policy_and_a_service_that_somebody_deletes_come_back(
-    submitted: Submit, api: Api, operator: Operator
+def test_a_deleted_network_policy_and_a_deleted_service_are_recreated(
+    submit_job: Submit, api: Api, operator: Operator
 ) -> None:
-    job = submitted(network={"service": True}).bring_to("Running")
-    pods, paths = job.uids(), companions(job)
+    job = submit_job(network={"service": True}).advance_to("Running")
+    pods, paths = job.uids(), optional_objects(job)
     for path in paths:
         api.delete(path)
     operator.kill()
     operator.start()
     wait_for("both to come back", lambda: all(api.find(path) for path in paths))
     assert (job.phase, job.uids()) == ("Running", pods)
-    job.bring_to("Succeeded", since="Running")
+    job.advance_to("Succeeded", since="Running")
 
 
-def companions(job: Job) -> tuple[str, str]:
+def optional_objects(job: Job) -> tuple[str, str]:
     """Paths of its NetworkPolicy and its Service."""
     namespace = f"namespaces/{job.namespace}"
     return (
@@ -124,8 +122,8 @@ def companions(job: Job) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running"])
-def test_a_deadline_ends_the_job_in_any_phase(submitted: Submit, phase: str) -> None:
-    job = submitted(runPolicy={"activeDeadlineSeconds": 3600}).bring_to(phase)
+def test_a_deadline_ends_the_job_in_any_phase(submit_job: Submit, phase: str) -> None:
+    job = submit_job(runPolicy={"activeDeadlineSeconds": 3600}).advance_to(phase)
     job.api.patch(f"{job.path}/status", {"status": {"startTime": "2020-01-01T00:00:00Z"}})
     job.wait("Failed")
     assert job.condition("Failed")["reason"] == "DeadlineExceeded"
@@ -133,14 +131,14 @@ def test_a_deadline_ends_the_job_in_any_phase(submitted: Submit, phase: str) -> 
     wait_for("the workers to go", lambda: set(job.pods()) <= {"launcher"})
 
 
-def test_a_deadline_that_passes_is_noticed_without_any_event(submitted: Submit) -> None:
-    job = submitted(runPolicy={"activeDeadlineSeconds": 1})
+def test_a_deadline_takes_effect_without_any_event(submit_job: Submit) -> None:
+    job = submit_job(runPolicy={"activeDeadlineSeconds": 1})
     job.wait("Failed")
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
-def test_a_job_can_be_told_to_end_in_any_phase(submitted: Submit, phase: str) -> None:
-    job = submitted().bring_to(phase)
+def test_a_job_can_be_terminated_in_any_phase(submit_job: Submit, phase: str) -> None:
+    job = submit_job().advance_to(phase)
     job.edit_policy(terminate=True)
     status = job.wait("Failed")
     assert (job.condition("Failed")["reason"], status["executionState"]) == ("Terminated", "failed")
@@ -149,10 +147,10 @@ def test_a_job_can_be_told_to_end_in_any_phase(submitted: Submit, phase: str) ->
     wait_for("the last event", lambda: job.events()["Failed"] == 1)
 
 
-def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(
-    submitted: Submit, control_plane: OperatorControlPlane
+def test_a_suspended_job_that_is_terminated_never_creates_a_pod(
+    submit_job: Submit, control_plane: OperatorControlPlane
 ) -> None:
-    job = submitted(runPolicy={"suspend": True})
+    job = submit_job(runPolicy={"suspend": True})
     job.wait("Suspended")
     job.edit_policy(terminate=True)
     status = job.wait("Failed")
@@ -161,10 +159,10 @@ def test_a_suspended_job_that_is_told_to_end_never_makes_a_pod(
     assert set(control_plane.calls(job.namespace)) == {"patch horovodjobs/status", "create events"}
 
 
-def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(submitted: Submit, api: Api) -> None:
-    job, kept = submitted(runPolicy={"ttlSecondsAfterFinished": 2}), submitted("kept")
+def test_a_finished_job_is_deleted_with_its_objects_after_its_ttl(submit_job: Submit, api: Api) -> None:
+    job, kept = submit_job(runPolicy={"ttlSecondsAfterFinished": 2}), submit_job("kept")
     for each in (job, kept):
-        each.bring_to("Running")
+        each.advance_to("Running")
         each.end("launcher", 0)
     kept.wait("Succeeded")
     kept.edit_policy(ttlSecondsAfterFinished=3600)
@@ -176,18 +174,18 @@ def test_a_job_is_deleted_with_all_it_owns_when_its_time_after_the_end_is_over(s
     wait_for("the other job to go", lambda: api.find(kept.path) is None)
 
 
-def test_the_time_after_the_end_is_kept_by_an_operator_that_was_away(
-    submitted: Submit, api: Api, operator: Operator
+def test_the_ttl_of_a_finished_job_runs_while_the_operator_is_down(
+    submit_job: Submit, api: Api, operator: Operator
 ) -> None:
-    job = submitted(runPolicy={"ttlSecondsAfterFinished": 2}).bring_to("Succeeded")
+    job = submit_job(runPolicy={"ttlSecondsAfterFinished": 2}).advance_to("Succeeded")
     operator.kill()
     operator.start()
     wait_for("the job to go", lambda: api.find(job.path) is None)
 
 
-def test_a_job_that_somebody_else_manages_is_left_alone(submitted: Submit) -> None:
-    foreign = submitted("foreign", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-    own = submitted("own", runPolicy={"managedBy": "horovodjob.dev/operator"}).bring_to("Running")
+def test_a_job_managed_by_another_controller_is_not_changed(submit_job: Submit) -> None:
+    foreign = submit_job("foreign", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    own = submit_job("own", runPolicy={"managedBy": "horovodjob.dev/operator"}).advance_to("Running")
     assert foreign.status == {"observedGeneration": -1}
     assert foreign.pods() == {}
     own.end("launcher", 0)
@@ -195,9 +193,9 @@ def test_a_job_that_somebody_else_manages_is_left_alone(submitted: Submit) -> No
 
 
 @pytest.mark.parametrize("policy", ["Restart", "Fail"])
-def test_what_follows_when_a_worker_is_lost(submitted: Submit, policy: str) -> None:
-    job = submitted(runPolicy={"onWorkerLoss": policy}).bring_to("Running")
-    job.remove("worker-1")
+def test_a_lost_worker_restarts_or_fails_the_job_as_the_policy_requires(submit_job: Submit, policy: str) -> None:
+    job = submit_job(runPolicy={"onWorkerLoss": policy}).advance_to("Running")
+    job.delete_pod("worker-1")
     if policy == "Restart":
         assert job.wait("Restarting")["preemptions"] == 1
         return
@@ -207,9 +205,9 @@ def test_what_follows_when_a_worker_is_lost(submitted: Submit, policy: str) -> N
     assert job.condition("Failed")["message"].endswith("runPolicy.onWorkerLoss is Fail)")
 
 
-def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submitted: Submit) -> None:
-    job = submitted(scheduling={"timeoutSeconds": 6})
-    job.place(["worker-0"])
+def test_pods_that_are_not_all_scheduled_in_time_are_deleted_and_recreated(submit_job: Submit) -> None:
+    job = submit_job(scheduling={"timeoutSeconds": 6})
+    job.schedule(["worker-0"])
     first = job.uids()
     job.wait_for_condition("Queued", reason="SchedulingTimeout")
     message = job.condition("Queued")["message"]
@@ -217,7 +215,7 @@ def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submit
     wait_for("the pods to go", lambda: job.pods() == {})
     job.wait_for_pods()
     assert not set(first.values()) & set(job.uids().values())
-    job.bring_to("Running", since="Queued")
+    job.advance_to("Running", since="Queued")
     status = job.status
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 0)
     (error,) = status["errors"]
@@ -226,8 +224,8 @@ def test_pods_that_are_not_all_placed_in_time_are_released_and_made_again(submit
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting", "Succeeded"])
-def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Operator, phase: str) -> None:
-    job = submitted().bring_to(phase)
+def test_a_deleted_job_leaves_no_objects(submit_job: Submit, api: Api, operator: Operator, phase: str) -> None:
+    job = submit_job().advance_to(phase)
     wait_for("its series", lambda: operator.jobs(job.namespace) == {phase: 1})
     job.delete()
     # The operator hears of it from its watch, and may be creating objects until then.
@@ -241,13 +239,15 @@ def test_a_deleted_job_leaves_nothing(submitted: Submit, api: Api, operator: Ope
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
 @pytest.mark.parametrize("phase", ["Queued", "Running", "Restarting", "Suspended", "Failed"])
-def test_a_job_can_be_deleted_in_every_way(submitted: Submit, api: Api, propagation: str, phase: str) -> None:
-    job = submitted(runPolicy={"suspend": phase == "Suspended", "cleanPodPolicy": "None"})
+def test_a_job_can_be_deleted_with_every_propagation_policy(
+    submit_job: Submit, api: Api, propagation: str, phase: str
+) -> None:
+    job = submit_job(runPolicy={"suspend": phase == "Suspended", "cleanPodPolicy": "None"})
     if phase == "Failed":
-        job.bring_to("Running")
+        job.advance_to("Running")
         job.edit_policy(terminate=True)
     elif phase != "Suspended":
-        job.bring_to(phase)
+        job.advance_to(phase)
     job.wait(phase)
     if phase == "Queued":
         job.wait_for_pods()
@@ -264,16 +264,16 @@ def test_a_job_can_be_deleted_in_every_way(submitted: Submit, api: Api, propagat
     assert [role for role, pod in job.pods().items() if "ownerReferences" in pod["metadata"]] == []
 
 
-def test_a_terminal_status_never_changes(submitted: Submit, operator: Operator) -> None:
-    job = submitted(runPolicy={"cleanPodPolicy": "None"}).bring_to("Succeeded")
+def test_a_terminal_status_never_changes(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job(runPolicy={"cleanPodPolicy": "None"}).advance_to("Succeeded")
     status = job.status
     for role in job.pods():
-        job.remove(role)
+        job.delete_pod(role)
     operator.kill()
     operator.start()
-    for wish in (True, False):
-        job.suspend(wish)
-    beside = submitted("beside").bring_to("Running")
+    for suspended in (True, False):
+        job.suspend(suspended)
+    beside = submit_job("beside").advance_to("Running")
     beside.suspend()
     beside.wait("Suspended")
     wait_for("the newest generation", lambda: job.status["observedGeneration"] == job.get()["metadata"]["generation"])

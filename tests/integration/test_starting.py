@@ -26,14 +26,14 @@ def warn(job: Job, role: str, reason: str, message: str, **fields: str) -> None:
     job.api.create(f"/api/v1/namespaces/{job.namespace}/events", {**event, "type": "Warning", **fields})
 
 
-def test_an_image_that_cannot_be_pulled_is_named_and_waited_for(submitted: Submit) -> None:
-    job = submitted().bring_to("Starting")
-    job.cannot_start("worker-0", "ErrImagePull", "not found")
+def test_an_image_that_cannot_be_pulled_is_reported_and_the_job_waits(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Starting")
+    job.report_waiting("worker-0", "ErrImagePull", "not found")
     job.start("worker-1")
     job.report("worker-0", podIP="10.0.0.2", podIPs=[{"ip": "10.0.0.2"}])
     # The second message shows that the pass that wrote the first one has ended.
     for words in ("try again", 'Back-off pulling image "trainer:1": not found'):
-        job.cannot_start("worker-0", "ImagePullBackOff", words)
+        job.report_waiting("worker-0", "ImagePullBackOff", words)
         message = f"pod train-worker-0 cannot get image trainer:1: {words}"
         wait_for("the words", lambda message=message: job.condition("Reconciling")["message"] == message)  # type: ignore[misc]
     assert (job.condition("Reconciling")["reason"], last_error(job)["reason"]) == ("ImagePullFailed",) * 2
@@ -43,21 +43,23 @@ def test_an_image_that_cannot_be_pulled_is_named_and_waited_for(submitted: Submi
 
 
 @pytest.fixture
-def said(submitted: Submit) -> Callable[[str], Job]:
+def job_with_pull_secret_event(submit_job: Submit) -> Callable[[str], Job]:
     """A job that is starting, and of whose worker the kubelet has said at this time that its pull secret is missing."""
 
     def job_with_event(time: str) -> Job:
-        job = submitted(imagePullSecrets=[{"name": "registry"}])
+        job = submit_job(imagePullSecrets=[{"name": "registry"}])
         words = "Unable to retrieve some image pull secrets (registry); attempting to pull the image may not succeed."
         warn(job, "worker-0", "FailedToRetrieveImagePullSecret", words, lastTimestamp=time)
-        return job.bring_to("Starting")
+        return job.advance_to("Starting")
 
     return job_with_event
 
 
-def test_a_pull_secret_that_is_missing_is_named_until_the_image_is_there(said: Callable[[str], Job]) -> None:
-    job = said(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-    job.cannot_start("worker-0", "ErrImagePull", "401 Unauthorized")
+def test_a_missing_pull_secret_is_reported_until_the_image_is_pulled(
+    job_with_pull_secret_event: Callable[[str], Job],
+) -> None:
+    job = job_with_pull_secret_event(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    job.report_waiting("worker-0", "ErrImagePull", "401 Unauthorized")
     message = job.wait_for_condition("Stalled", reason="ImagePullFailed")
     where = f"Secret registry of imagePullSecrets is not in namespace {job.namespace}"
     assert message.startswith(f"pod train-worker-0 cannot get image trainer:1: {where}; kubectl create secret")
@@ -66,28 +68,28 @@ def test_a_pull_secret_that_is_missing_is_named_until_the_image_is_there(said: C
     job.wait_for_condition("Stalled", status="False")
 
 
-def test_what_was_said_of_a_pull_secret_long_ago_is_not_repeated(said: Callable[[str], Job]) -> None:
-    job = said(LONG_AGO)
+def test_an_old_event_about_a_pull_secret_is_not_reported(job_with_pull_secret_event: Callable[[str], Job]) -> None:
+    job = job_with_pull_secret_event(LONG_AGO)
     # The second message shows that the pass that wrote the first one, and asked, has ended.
     for words in ("401 Unauthorized", "403 Forbidden"):
-        job.cannot_start("worker-0", "ErrImagePull", words)
+        job.report_waiting("worker-0", "ErrImagePull", words)
         message = f"pod train-worker-0 cannot get image trainer:1: {words}"
         wait_for("the words", lambda message=message: job.condition("Reconciling")["message"] == message)  # type: ignore[misc]
     assert job.condition("Stalled")["status"] == "False"
 
 
-def test_an_image_that_runs_as_root_is_told_which_field_helps(submitted: Submit) -> None:
-    job = submitted().bring_to("Starting")
+def test_an_image_that_runs_as_root_is_reported_with_the_field_that_allows_it(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Starting")
     words = "container has runAsNonRoot and image will run as root"
-    job.cannot_start("worker-0", "CreateContainerConfigError", words)
+    job.report_waiting("worker-0", "CreateContainerConfigError", words)
     assert "set spec.podSecurity to Baseline" in job.wait_for_condition("Stalled", reason="InvalidSpec")
 
 
-def test_a_volume_that_cannot_be_mounted_is_told_in_the_kubelets_words(submitted: Submit) -> None:
-    job = submitted()
+def test_a_failed_mount_is_reported_with_the_message_of_the_kubelet(submit_job: Submit) -> None:
+    job = submit_job()
     words = 'MountVolume.SetUp failed for volume "data": secret "nope" not found'
     warn(job, "worker-0", "FailedMount", words)
-    job.place()
+    job.schedule()
     for role in ("launcher", "worker-1"):
         job.start(role, ready=False)
     job.report("worker-0", conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": LONG_AGO}])
@@ -97,9 +99,9 @@ def test_a_volume_that_cannot_be_mounted_is_told_in_the_kubelets_words(submitted
     job.wait_for_condition("Stalled", status="False")
 
 
-def test_the_preparation_is_waited_for(submitted: Submit) -> None:
-    job = submitted(preparation={"command": "true"})
-    job.place()
+def test_the_job_waits_for_the_preparation(submit_job: Submit) -> None:
+    job = submit_job(preparation={"command": "true"})
+    job.schedule()
     message = job.wait_for_condition("Ready", status="False", reason="PreparationRunning")
     assert message == "all pods have a node; 2 workers not prepared yet"
     job.run()
@@ -115,8 +117,8 @@ def test_the_preparation_is_waited_for(submitted: Submit) -> None:
         ("worker-1", "PreparationFailed", "preparation.command ended with exit code 3"),
     ],
 )
-def test_what_a_start_script_reports_is_the_reason(submitted: Submit, role: str, reason: str, message: str) -> None:
-    job = submitted().bring_to("Starting")
+def test_the_report_of_a_start_script_is_the_reason(submit_job: Submit, role: str, reason: str, message: str) -> None:
+    job = submit_job().advance_to("Starting")
     job.run_workers()
     words = f'{{"reason": "{reason}", "message": "{message}"}}'
     job.end(role, 1, message=words)
@@ -126,8 +128,8 @@ def test_what_a_start_script_reports_is_the_reason(submitted: Submit, role: str,
     assert error["message"].endswith(message)
 
 
-def test_a_program_cannot_report_what_only_the_operator_knows(submitted: Submit) -> None:
-    job = submitted().bring_to("Running")
+def test_a_program_cannot_set_a_reason_of_the_operator(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
     words: dict[str, Any] = {"message": '{"reason": "Evicted", "message": "not my fault"}'}
     job.end("launcher", 1, **words)
     assert (job.wait("Restarting")["restarts"], last_error(job)["reason"]) == (1, "RankFailed")

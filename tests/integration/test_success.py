@@ -14,8 +14,8 @@ from integration.watch_threads import Recorder
 Submit = Callable[..., Job]
 
 
-def test_a_job_goes_through_its_phases_in_order(submitted: Submit, recorder: Recorder) -> None:
-    job = submitted().bring_to("Succeeded")
+def test_a_job_goes_through_its_phases_in_order(submit_job: Submit, recorder: Recorder) -> None:
+    job = submit_job().advance_to("Succeeded")
     wait_for("the recorder", lambda: recorder.versions[job.uid][-1]["status"].get("phase") == "Succeeded")
     phases = [version["status"].get("phase", "") for version in recorder.versions[job.uid]]
     assert list(dict.fromkeys(phases)) == ["", "Queued", "Starting", "Running", "Succeeded"]
@@ -30,10 +30,10 @@ def test_a_job_goes_through_its_phases_in_order(submitted: Submit, recorder: Rec
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_a_job_costs_no_more_api_calls_than_planned(
-    submitted: Submit, control_plane: OperatorControlPlane, namespace: str, replicas: int
+def test_a_job_stays_within_its_budget_of_api_calls(
+    submit_job: Submit, control_plane: OperatorControlPlane, namespace: str, replicas: int
 ) -> None:
-    job = submitted(worker={"replicas": replicas, "gpus": 0}).bring_to("Succeeded")
+    job = submit_job(worker={"replicas": replicas, "gpus": 0}).advance_to("Succeeded")
     wait_for("the workers to go", lambda: set(job.pods()) == {"launcher"})
     calls = control_plane.calls(namespace)
     assert calls.pop("patch horovodjobs/status") <= 4
@@ -48,24 +48,24 @@ def test_a_job_costs_no_more_api_calls_than_planned(
     }
 
 
-def test_in_steady_state_the_operator_neither_lists_nor_gets(submitted: Submit, operator: Operator) -> None:
+def test_in_steady_state_the_operator_neither_lists_nor_gets(submit_job: Submit, operator: Operator) -> None:
     before = operator.requests()
-    submitted().bring_to("Succeeded")
+    submit_job().advance_to("Succeeded")
     after = operator.requests()
     asked = {call for call in after if after[call] != before.get(call, 0)}
     assert "create pods" in asked
     assert [call for call in asked if call.split()[0] in ("get", "list")] == []
 
 
-def test_each_event_is_told_once(submitted: Submit) -> None:
-    job = submitted().bring_to("Succeeded")
+def test_each_event_is_posted_once(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Succeeded")
     told = {"Created": 1, "Admitted": 1, "WorkersReady": 1, "Started": 1, "Succeeded": 1}
     wait_for("the last event", lambda: job.events()["Succeeded"])
     assert job.events() == told
 
 
-def test_the_status_tells_times_sizes_and_the_exit_code(submitted: Submit) -> None:
-    job = submitted(worker={"replicas": 2, "gpus": 0, "slots": 3}).bring_to("Running")
+def test_the_status_contains_times_sizes_and_the_exit_code(submit_job: Submit) -> None:
+    job = submit_job(worker={"replicas": 2, "gpus": 0, "slots": 3}).advance_to("Running")
     wait_for("both workers to be counted", lambda: job.status["workersReady"] == "2/2")
     assert job.status["replicaStatuses"] == {
         "Launcher": {"active": 1, "ready": 1, "succeeded": 0, "failed": 0},
@@ -80,9 +80,9 @@ def test_the_status_tells_times_sizes_and_the_exit_code(submitted: Submit) -> No
     assert status["outputPathSegment"] == f"{job.namespace}/experiments/default/jobs/train/{job.uid}"
 
 
-def test_the_hosts_are_published_when_every_worker_has_its_address(submitted: Submit) -> None:
-    job = submitted(worker={"replicas": 2, "gpus": 0, "slots": 2})
-    job.place()
+def test_the_hosts_are_published_when_every_worker_has_its_address(submit_job: Submit) -> None:
+    job = submit_job(worker={"replicas": 2, "gpus": 0, "slots": 2})
+    job.schedule()
     job.start("worker-1")
     job.wait("Starting")
     assert job.hosts == ""
@@ -92,23 +92,23 @@ def test_the_hosts_are_published_when_every_worker_has_its_address(submitted: Su
     assert lines == [f"{address} slots=2" for address in addresses]
 
 
-def test_pods_are_counted_although_nobody_schedules_them(submitted: Submit) -> None:
-    jobs = [submitted(f"idle-{number}") for number in range(8)]
+def test_unscheduled_pods_are_counted(submit_job: Submit) -> None:
+    jobs = [submit_job(f"idle-{number}") for number in range(8)]
     for job in jobs:
         job.wait_for_pods()
     for job in jobs:
         wait_for("its pods to be counted", lambda job=job: job.status["replicas"] == 2)  # type: ignore[misc]
 
 
-def test_the_hosts_of_a_large_job_are_in_the_order_of_their_indices(submitted: Submit) -> None:
-    job = submitted(worker={"replicas": 64, "gpus": 0}).bring_to("Running")
+def test_the_hosts_of_a_large_job_are_in_the_order_of_their_indices(submit_job: Submit) -> None:
+    job = submit_job(worker={"replicas": 64, "gpus": 0}).advance_to("Running")
     pods = job.pods()
     addresses = [pods[f"worker-{index}"]["status"]["podIP"] for index in range(64)]
     assert job.hosts.splitlines() == [f"{address} slots=1" for address in addresses]
 
 
-def test_all_objects_belong_to_the_job_and_say_so(submitted: Submit, api: Api) -> None:
-    job = submitted()
+def test_all_objects_have_the_owner_reference_and_the_labels_of_the_job(submit_job: Submit, api: Api) -> None:
+    job = submit_job()
     secret = wait_for("the Secret", lambda: api.find(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"))
     assert secret["immutable"] is True
     for made in (secret, *job.wait_for_pods().values()):
@@ -120,22 +120,22 @@ def test_all_objects_belong_to_the_job_and_say_so(submitted: Submit, api: Api) -
     assert "finalizers" not in job.get()["metadata"]
 
 
-def test_pods_have_no_token_unless_a_service_account_is_named(submitted: Submit, api: Api, namespace: str) -> None:
+def test_pods_have_no_token_unless_a_service_account_is_named(submit_job: Submit, api: Api, namespace: str) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer"}}
     api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
-    plain, named = submitted("plain"), submitted("named", serviceAccountName="trainer")
+    plain, named = submit_job("plain"), submit_job("named", serviceAccountName="trainer")
     for job, token in ((plain, False), (named, True)):
         specs: list[Object] = [pod["spec"] for pod in job.wait_for_pods().values()]
         assert {spec["automountServiceAccountToken"] for spec in specs} == {token}
 
 
-def test_every_phase_reads_right_for_tools_that_wait(submitted: Submit, process: Operator) -> None:
-    process.kill()
-    job = submitted(runPolicy={"backoffLimit": 1})
+def test_the_kstatus_result_of_every_phase_is_right(submit_job: Submit, operator_process: Operator) -> None:
+    operator_process.kill()
+    job = submit_job(runPolicy={"backoffLimit": 1})
     assert kstatus([job.get()]) == ["InProgress"]
-    process.start()
+    operator_process.start()
     for phase, told in (("Queued", "InProgress"), ("Starting", "InProgress"), ("Running", "Current")):
-        {"Queued": lambda: None, "Starting": job.place, "Running": job.run}[phase]()
+        {"Queued": lambda: None, "Starting": job.schedule, "Running": job.run}[phase]()
         job.wait(phase)
         assert kstatus([job.get()]) == [told]
     job.end("launcher", 1)
@@ -149,6 +149,6 @@ def test_every_phase_reads_right_for_tools_that_wait(submitted: Submit, process:
 @pytest.mark.parametrize(
     ("policy", "left"), [("Running", {"launcher"}), ("All", set()), ("None", {"launcher", "worker-0"})]
 )
-def test_what_is_cleaned_up_is_the_users_choice(submitted: Submit, policy: str, left: set[str]) -> None:
-    job = submitted(worker={"replicas": 1, "gpus": 0}, runPolicy={"cleanPodPolicy": policy}).bring_to("Succeeded")
+def test_clean_pod_policy_selects_the_pods_to_delete(submit_job: Submit, policy: str, left: set[str]) -> None:
+    job = submit_job(worker={"replicas": 1, "gpus": 0}, runPolicy={"cleanPodPolicy": policy}).advance_to("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == left)

@@ -12,7 +12,7 @@ from api.client import JOBS, Api, ApiError, Object, job, wait_for, wait_for_admi
 from api.previous_release import extract_operator
 from horovodjob.api import frozen_spec
 from horovodjob_operator.start_scripts import SCRIPTS
-from integration.conftest import Watches, forgive
+from integration.conftest import Watches, reset_gaps
 from integration.control_plane import LEASE, OPERATOR_NAMESPACE
 from integration.job_driver import Job, submit
 from integration.operator_process import Operator
@@ -36,9 +36,9 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(process: Operator, operator_access: Path, api: Api, tmp_path: Path) -> Iterator[Start]:
+def start(operator_process: Operator, operator_access: Path, api: Api, tmp_path: Path) -> Iterator[Start]:
     """Starts a process of a release that takes part in leader election."""
-    process.kill()
+    operator_process.kill()
     if api.find(LEASE):
         api.delete(LEASE)
     started: list[Operator] = []
@@ -60,7 +60,7 @@ def roll_out(release: Path | None, operators: list[Operator], start: Start) -> l
     for old in operators:
         new.append(start(release))
         assert old.stop() == 0
-    wait_for("a leader", lambda: any(operator.leads for operator in new))
+    wait_for("a leader", lambda: any(operator.is_leader for operator in new))
     return new
 
 
@@ -80,12 +80,12 @@ def test_twenty_running_jobs_are_undisturbed_by_an_update_and_its_rollback(
     jobs = [submit(api, namespace, f"job-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(20)]
     for phase in STEPS:
         for each in jobs:
-            each.bring_to(phase, since=STEPS[phase])
+            each.advance_to(phase, since=STEPS[phase])
     pods = {each.name: each.uids() for each in jobs}
     finish(jobs[:5], pods)
     operators = roll_out(THIS_RELEASE, operators, start)
     finish(jobs[5:10], pods)
-    jobs.append(submit(api, namespace, "job-20", worker={"replicas": 1, "gpus": 0}).bring_to("Running"))
+    jobs.append(submit(api, namespace, "job-20", worker={"replicas": 1, "gpus": 0}).advance_to("Running"))
     pods["job-20"] = jobs[-1].uids()
     roll_out(previous, operators, start)
     finish(jobs[10:], pods)
@@ -113,11 +113,11 @@ def test_a_job_that_restarts_after_an_update_has_scripts_of_one_release(
     api: Api, namespace: str, start: Start, previous: Path
 ) -> None:
     old = start(previous)
-    train = submit(api, namespace).bring_to("Running")
+    train = submit(api, namespace).advance_to("Running")
     workers = {uid for role, uid in train.uids().items() if role != "launcher"}
     roll_out(THIS_RELEASE, [old], start)
     train.end("launcher", 1)
-    train.let_the_delay_pass()
+    train.skip_backoff()
 
     def replaced() -> bool:
         pods = train.pods().values()
@@ -129,12 +129,12 @@ def test_a_job_that_restarts_after_an_update_has_scripts_of_one_release(
     assert mounted[0].pop("Secret").startswith("train-mpi-")
     assert mounted[0] == SCRIPTS
     assert all(other == mounted[1] and other.items() >= mounted[0].items() for other in mounted[1:])
-    train.bring_to("Succeeded", since="Queued")
+    train.advance_to("Succeeded", since="Queued")
     assert (train.status["attempt"], train.status["restarts"], train.status["preemptions"]) == (2, 1, 0)
 
 
 @pytest.fixture
-def newer_definition(api: Api, watches: Watches, trustworthy: None, namespace: str) -> Iterator[None]:
+def newer_crd(api: Api, watch_threads: Watches, check_watches_and_operators: None, namespace: str) -> Iterator[None]:
     """A CRD that allows an MPI implementation of which this release knows nothing, as a rollback leaves it behind."""
     schema = api.get(DEFINITION)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     field = f"{SPEC}/properties/mpi/properties/implementation"
@@ -148,7 +148,7 @@ def newer_definition(api: Api, watches: Watches, trustworthy: None, namespace: s
     api.create(BINDINGS, {**binding, "metadata": {"name": frozen_spec.POLICY}})
     wait_for("the CRD of this release", lambda: not accepts(api, namespace))
     wait_for_admission_policy(api)
-    forgive(api, watches, namespace)
+    reset_gaps(api, watch_threads, namespace)
 
 
 def changes(api: Api, path: str, body: Object) -> bool:
@@ -173,10 +173,10 @@ def accepts(api: Api, namespace: str) -> bool:
     return True
 
 
-def test_a_running_job_with_a_spec_of_a_newer_release_is_left_alone(
-    newer_definition: None, submitted: Callable[..., Job], operator: Operator, api: Api
+def test_a_running_job_with_a_spec_of_a_newer_release_is_not_changed(
+    newer_crd: None, submit_job: Callable[..., Job], operator: Operator, api: Api
 ) -> None:
-    running = submitted().bring_to("Running")
+    running = submit_job().advance_to("Running")
     pods = running.uids()
     operator.kill()
     future = {"spec": {"mpi": {"implementation": "Future"}}}

@@ -22,14 +22,14 @@ class Watch(threading.Thread, ABC):
         self.uids: set[str] = set()
 
     @abstractmethod
-    def take(self, event: Object) -> None:
+    def handle_event(self, event: Object) -> None:
         """Handles one event."""
 
     def run(self) -> None:
         """Watches until `end`."""
         try:
             for event in self._api.watch(self.path, self._ended, self.gaps.append):
-                self.take(event)
+                self.handle_event(event)
                 self.uids.add(event["object"]["metadata"]["uid"])
         except Exception as error:
             self.gaps.append(f"the thread has ended: {error!r}")
@@ -38,7 +38,7 @@ class Watch(threading.Thread, ABC):
         """Stops watching."""
         self._ended.set()
 
-    def complaints(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Why what this thread did or recorded since the last call cannot be trusted."""
         gaps, self.gaps[:] = list(self.gaps), []
         dead = [] if self.is_alive() else ["the thread is not alive"]
@@ -50,7 +50,7 @@ class Kubelet(Watch):
 
     path = "/api/v1/pods"
 
-    def take(self, event: Object) -> None:
+    def handle_event(self, event: Object) -> None:
         """Acts on a pod until the API server has taken it or has refused for good."""
         while event["type"] != "DELETED" and not self._ended.is_set():
             try:
@@ -82,7 +82,7 @@ class Recorder(Watch):
         super().__init__(api)
         self.versions: dict[str, list[Object]] = {}
 
-    def take(self, event: Object) -> None:
+    def handle_event(self, event: Object) -> None:
         """Keeps a version that is not known yet."""
         known = self.versions.setdefault(event["object"]["metadata"]["uid"], [])
         version = event["object"]["metadata"]["resourceVersion"]
@@ -118,7 +118,7 @@ class EventRecorder(Watch):
         super().__init__(api)
         self.reasons: set[str] = set()
 
-    def take(self, event: Object) -> None:
+    def handle_event(self, event: Object) -> None:
         """Keeps the reason of an event."""
         if event["object"]["regarding"].get("kind") == "HorovodJob":
             self.reasons.add(event["object"]["reason"])

@@ -54,13 +54,13 @@ def work_until(asked: Callable[[], Answer]) -> Answer:
     return future.result(timeout=0)
 
 
-async def test_it_answers_while_the_loop_works() -> None:
+async def test_the_health_server_responds_while_the_event_loop_runs() -> None:
     async with served() as port:
         assert work_until(lambda: answer(port, "/healthz")) == (200, "ok\n")
         assert work_until(lambda: answer(port, "/readyz")) == (200, "ok\n")
 
 
-async def test_a_loop_that_is_stuck_is_not_healthy_until_it_runs_again() -> None:
+async def test_a_blocked_event_loop_is_unhealthy_until_it_runs_again() -> None:
     async with served(stuck_seconds=2) as port:
 
         def unhealthy() -> Answer:

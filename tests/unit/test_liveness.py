@@ -37,7 +37,7 @@ async def server() -> AsyncIterator[TestServer]:
         yield started
 
 
-async def test_jobs_have_been_listed_when_the_last_chunk_of_each_namespace_is_taken_in(server: TestServer) -> None:
+async def test_jobs_are_listed_after_the_last_chunk_of_each_namespace(server: TestServer) -> None:
     seen: list[Mapping[str, Any]] = []
     complete: list[tuple[set[str], int, str]] = []
     lists = UnfinishedJobList(("a", "forbidden"), updated=seen.append, listed=lambda *found: complete.append(found))

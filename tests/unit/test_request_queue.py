@@ -84,7 +84,7 @@ async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, 
     await asyncio.gather(*more)
 
 
-async def test_a_request_may_be_given_up_in_the_moment_in_which_a_slot_is_free() -> None:
+async def test_a_request_can_be_cancelled_at_the_moment_a_slot_becomes_free() -> None:
     queue = RequestQueue(1)
 
     async def use_slot() -> None:

@@ -66,7 +66,7 @@ async def begun(pause: RetryAfter) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_all_wait_for_the_time_that_one_was_told_and_its_request_is_repeated(
+async def test_retry_after_delays_all_requests_and_the_rejected_one_is_repeated(
     connections: Connections, overloaded: Overloaded
 ) -> None:
     one, two, _, pause = connections
@@ -109,14 +109,14 @@ async def test_a_write_is_not_repeated_after_the_lease_was_lost(
     assert overloaded.paths == ["/pods"]
 
 
-async def test_a_request_is_repeated_so_often_and_no_more(connections: Connections, overloaded: Overloaded) -> None:
+async def test_the_number_of_retries_is_limited(connections: Connections, overloaded: Overloaded) -> None:
     overloaded.answers.extend([(429, "1")] * 10)
     with pytest.raises(Unavailable, match="429 too many requests, retry after 1 s"):
         await connections[0].request("POST", "/pods")
     assert overloaded.paths == ["/pods"] * TRIES
 
 
-async def test_what_may_have_had_an_effect_is_left_to_the_caller(
+async def test_a_request_that_may_have_had_an_effect_is_not_repeated(
     connections: Connections, overloaded: Overloaded
 ) -> None:
     one, *_, pause = connections

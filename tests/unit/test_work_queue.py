@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import kopf
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
 from horovodjob_operator.controller.event_handlers import EventHandlers
 from horovodjob_operator.controller.job_loader import JobLoader
@@ -22,6 +21,7 @@ from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.metrics import REGISTRY
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 JOBS = 20
 

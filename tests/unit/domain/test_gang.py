@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Gang, Phase, Role
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.observed import Observed
@@ -15,6 +14,7 @@ from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.pod_group import job_pod_group
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 GANGS = ("Native", "Volcano")
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import training_job
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
+from unit.domain.fake_cluster import training_job
 
 LIMITED = {"replicas": 2, "gpus": 4, "resources": {"limits": {"memory": "112Gi"}}}
 

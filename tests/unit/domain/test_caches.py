@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from domain.fake_cluster import UID, training_job
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.kube.cache import PodCache
+from unit.domain.fake_cluster import UID, training_job
 
 
 def stored_worker(uid: str) -> tuple[dict[str, Any], OwnedPod]:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
-from horovodjob.api.constants import Role
+from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
@@ -51,6 +52,11 @@ class FakeCluster:
     @property
     def status(self) -> HorovodJobStatus:
         return self.job.status
+
+    @property
+    def phases(self) -> list[Phase | None]:
+        """The phases of the job in order, each once per stay."""
+        return [phase for phase, _ in groupby(status.phase for status in self.statuses)]
 
     def reconcile(self, *, die_after: int | None = None) -> None:
         """Runs passes until nothing changes, or until the operator dies after this number of writes."""
@@ -169,3 +175,8 @@ class FakeCluster:
 
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+
+def phase_of(cluster: FakeCluster) -> Phase | None:
+    """The phase of the job."""
+    return cluster.status.phase  # a function: mypy narrows a property by the first assertion about it

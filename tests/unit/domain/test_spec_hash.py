@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import Gang, Phase
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
@@ -14,6 +13,7 @@ from horovodjob_operator.domain.checks.table import compute_outcome
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.plan import plan_for
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 CHANGES: dict[str, dict[str, Any]] = {
     "image": {"image": "trainer:2"},

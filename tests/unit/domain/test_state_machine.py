@@ -7,10 +7,10 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Phase, Role
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.events import events_between, recorded_events
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 # The operator skips phases that pass while it is down, so an edge can span several of them.
 LATER = {Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUCCEEDED}

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import CleanPodPolicy, ConditionType, Phase, Reason
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
@@ -16,6 +15,7 @@ from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 UNREADABLE = Refusal(Reason.INVALID_SPEC, "spec.mpi: no", retry_at=None, is_unreadable=True)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.status import next_status
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 SMALL, BIG = 40, 320
 ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": BIG}}

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.status import Condition
 from horovodjob_operator.domain.checks.context import JobContext
@@ -13,6 +12,7 @@ from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.status import next_status
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 LAUNCHER = "cifar-launcher"
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.pod_facts import owned_pod
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 
 def facts(role: Role, **status: Any) -> Pod:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.fake_cluster import FakeCluster, training_job
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import parse_status
 from horovodjob.api.status import HorovodJobStatus, Training
@@ -23,6 +22,7 @@ from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import is_significant, next_status
 from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed, may_report, token_claim
 from horovodjob_operator.kube.status_patch import status_dict
+from unit.domain.fake_cluster import FakeCluster, training_job
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")
@@ -57,7 +57,7 @@ def test_the_stored_report_equals_the_written_one(told: dict[str, Any]) -> None:
 
 
 @given(st.binary(max_size=MAX_REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
-def test_whatever_is_posted_is_a_report_or_an_error_of_its_author(body: bytes) -> None:
+def test_any_posted_body_is_a_report_or_a_client_error(body: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert isinstance(parse_report(body), ProgressReport)
 
