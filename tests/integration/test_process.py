@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from api.client import Api, wait_for
+from integration.control_plane import OperatorControlPlane
 from integration.job_driver import Job
 from integration.operator_process import Operator
 
@@ -31,6 +32,19 @@ def test_an_operator_killed_in_each_phase_continues_the_job(submit_job: Submit, 
     wait_for("the last event", lambda: job.events()["Succeeded"])
     # One that it was about to tell when it was killed may be missing; none is told again.
     assert set(job.events().values()) == {1}
+
+
+def test_a_running_job_without_a_status_gets_one_in_a_single_write(
+    submit_job: Submit, operator: Operator, api: Api, control_plane: OperatorControlPlane
+) -> None:
+    job = submit_job().advance_to("Running")
+    operator.kill()
+    api.patch(f"{job.path}/status", {"status": None})
+    writes = control_plane.calls(job.namespace)["patch horovodjobs/status"]
+    operator.start()
+    assert job.wait("Running")["attempt"] == 1
+    wait_for("the last event", lambda: job.events()["Started"] == 2)
+    assert control_plane.calls(job.namespace)["patch horovodjobs/status"] == writes + 1
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """Writes the status of a job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
-from horovodjob.api.constants import ConditionType
+from horovodjob.api.constants import ConditionType, Phase
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.job_log import log_effect
 from horovodjob_operator.controller.job_state import JobState
@@ -40,8 +41,7 @@ class StatusWriter:
                 return context, outcome, None
             if due := self._deferred_until(state, status, context.now):
                 return context, outcome, due
-            await self._write(state, status, context.now)
-            state.add_events(dict.fromkeys(events_between(job, job.status, status), context.now))
+            await self._write(state, [status, *_later_startup(context, status)], context.now)
 
     def _deferred_until(self, state: JobState, status: HorovodJobStatus, now: datetime) -> datetime | None:
         if state.status_written_at is None or is_significant(state.job.status, status):
@@ -51,15 +51,29 @@ class StatusWriter:
             due = now + timedelta(seconds=INSIGNIFICANT_SECONDS)
         return due if now < due else None
 
-    async def _write(self, state: JobState, status: HorovodJobStatus, now: datetime) -> None:
-        job, old = state.job, state.job.status
+    async def _write(self, state: JobState, statuses: Sequence[HorovodJobStatus], now: datetime) -> None:
+        """Writes the last of consecutive statuses, and records the transitions to all of them."""
+        job = state.job
         try:
-            version = await self._writer.write_status(job, status)
+            version = await self._writer.write_status(job, statuses[-1])
         except Unavailable:
             state.status_unconfirmed()
             raise
-        state.status_written(status, version, now)
-        count_transition(job, old, status)
-        if status.phase is not old.phase:
-            ready = status.condition(ConditionType.READY)
-            log_effect(job, f"phase {old.phase or 'new'} -> {status.phase}: {ready.message if ready else ''}")
+        state.status_written(statuses[-1], version, now)
+        for old, new in pairwise((job.status, *statuses)):
+            count_transition(job, old, new)
+            if new.phase is not old.phase:
+                ready = new.condition(ConditionType.READY)
+                log_effect(job, f"phase {old.phase or 'new'} -> {new.phase}: {ready.message if ready else ''}")
+            state.add_events(dict.fromkeys(events_between(job, old, new), now))
+
+
+def _later_startup(context: JobContext, status: HorovodJobStatus) -> Iterator[HorovodJobStatus]:
+    """The statuses up to Running that follow at once, because the phases before them are already past."""
+    while status.phase in (Phase.QUEUED, Phase.STARTING):
+        job = context.job.model_copy(update={"status": status})
+        later, _ = next_status(JobContext(job, context.observed, context.now))
+        if later.phase is status.phase or later.phase not in (Phase.STARTING, Phase.RUNNING):
+            return
+        status = later
+        yield status
