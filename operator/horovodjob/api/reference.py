@@ -113,7 +113,7 @@ annotations that begin with `kueue.x-k8s.io/` are copied to its pods. The annota
 ENVIRONMENT = """\
 | variable | value |
 |---|---|
-| `HOROVODJOB_NAME`, `HOROVODJOB_NAMESPACE` | name and namespace of the job |
+| `HOROVODJOB_NAME`, `HOROVODJOB_NAMESPACE`, `HOROVODJOB_UID` | name, namespace and UID of the job |
 | `HOROVODJOB_ATTEMPT` | number of the attempt, from 1; if it is above 1, continue from a checkpoint |
 | `HOROVODJOB_POD` | name of the pod |
 | `HOROVODJOB_SLOTS` | ranks per worker |

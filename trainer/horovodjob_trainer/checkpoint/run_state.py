@@ -10,7 +10,8 @@ class RunState:
 
     The run has consumed `position` examples of the infinite sequence. An epoch has `epoch_examples` examples. The
     first start of the run, with `first_size` ranks, sets `epoch_examples` and `epochs`. `draws` contains the counters
-    of the seed generators of the model.
+    of the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
+    for its validation.
     """
 
     epochs: int
@@ -22,6 +23,7 @@ class RunState:
     best_epoch: int = 0
     stopped: bool = False
     draws: list[int] = field(default_factory=list)
+    unvalidated: dict[str, float] | None = None
 
     @property
     def epoch(self) -> int:
@@ -44,8 +46,8 @@ class RunState:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "RunState":
-        """The state in a JSON object. Raises ValueError or TypeError for other content."""
+        """The state in a JSON object, also of an earlier release. Raises ValueError or TypeError for other content."""
         names = {entry.name for entry in fields(cls)}
-        if set(value) != names:
+        if set(value) | {"unvalidated"} != names:
             raise ValueError("it does not contain the state of a run")
         return cls(**value)
