@@ -32,7 +32,8 @@ class GradientReducer:
     process_set: Any = horovod.global_process_set
     scale_local_gradients: bool = True
     factor: float = 1.0
-    local: set[int] = field(default_factory=set)
+    local: dict[int, Any] = field(default_factory=dict)
+    """The variables with local gradients, by their keys. The references prevent the reuse of a key."""
 
     def __post_init__(self) -> None:
         if self.op not in (horovod.Average, horovod.Sum):

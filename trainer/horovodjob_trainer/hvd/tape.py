@@ -61,7 +61,7 @@ def _distributed_class(base: type) -> type:
 
         def register_local_source(self, source: Any) -> None:
             """Exclude the gradient of a variable from the reduction."""
-            self._gradient_reducer.local.add(variable_key(source))
+            self._gradient_reducer.local[variable_key(source)] = source
 
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             gradients = super().gradient(target, sources, *args, **kwargs)
