@@ -199,5 +199,7 @@ def test_field_management_of_the_status_is_one_field(api: Api, jobs: str) -> Non
     name = next(NAMES)
     api.create(jobs, job(name))
     stored = api.patch(f"{jobs}/{name}/status", {"status": STATUS})
-    fields = [entry["fieldsV1"] for entry in stored["metadata"]["managedFields"] if entry.get("subresource") == "status"]
+    fields = [
+        entry["fieldsV1"] for entry in stored["metadata"]["managedFields"] if entry.get("subresource") == "status"
+    ]
     assert fields == [{"f:status": {}}]

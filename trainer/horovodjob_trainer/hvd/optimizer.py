@@ -16,7 +16,7 @@ LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
 
 class DistributedName(str):
-    """The name in the config of a distributed optimizer. Saved files contain only the text, and load without Horovod."""
+    """The name in the config of a distributed optimizer. Saved files contain only the text."""
 
     __slots__ = ("reducer",)
     reducer: GradientReducer
@@ -137,6 +137,20 @@ def local_variables(layers: Any) -> dict[int, Any]:
         if not isinstance(layer, keras.Layer) or not layer.built:
             raise ValueError(f"local_layers must be built Keras layers, not {layer!r}")
     return {variable_key(variable): variable for layer in layers for variable in layer.trainable_variables}
+
+
+def local_slots(optimizer: Any, local: set[int]) -> set[int]:
+    """The keys of the variables in which an optimizer keeps the state of local variables."""
+    keys: set[int] = set()
+    for inner in [optimizer, getattr(optimizer, "inner_optimizer", None), *getattr(optimizer, "optimizers", ())]:
+        trained = getattr(inner, "_trainable_variables", [])
+        indices = [index for index, variable in enumerate(trained) if variable_key(variable) in local]
+        # Keras keeps the slots of each kind in a list in the order of the variables.
+        slots = [value for name, value in vars(inner).items() if name != "_variables"] if indices else []
+        for each in slots:
+            if isinstance(each, list) and len(each) == len(trained):
+                keys.update(variable_key(each[index]) for index in indices if isinstance(each[index], keras.Variable))
+    return keys
 
 
 def gradient_reduction(optimizer: Any) -> GradientReduction | None:
