@@ -23,7 +23,8 @@ def found(run: Callable[..., Any], preloaded_python: list[str], tmp_path_factory
 
 
 @pytest.mark.parametrize(
-    "model", ["late_model", "model_ahead", "sequential_without_input", "two_optimizers", "bfloat16_words"]
+    "model",
+    ["late_model", "model_ahead", "model_with_tape", "sequential_without_input", "two_optimizers", "bfloat16_words"],
 )
 def test_ranks_end_with_equal_weights_and_slots(found: Found, model: str) -> None:
     assert found[0][model] == found[1][model]

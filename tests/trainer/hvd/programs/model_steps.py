@@ -70,6 +70,24 @@ class LateModel(keras.Model):  # type: ignore[misc]
         return {"loss": loss}
 
 
+class OwnTape(LateModel):
+    """Reduces the gradients with a tape, for a plain optimizer."""
+
+    def train_step(self, data: Any) -> Any:
+        features, labels = data
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = LOSS(labels, self(features, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def model_with_tape() -> list[float]:
+    model = OwnTape()
+    model.compile(optimizers.SGD(0.1, momentum=0.9))
+    model.fit(*data(), batch_size=4, callbacks=[broadcast()], verbose=0)
+    return state(model)
+
+
 def late_model(is_ahead: bool) -> list[float]:
     """A model that the first batch builds, on rank 0 possibly earlier, as if it had loaded weights."""
     model = LateModel()
@@ -258,7 +276,7 @@ def vector_metrics() -> dict[str, Any]:
 
 
 def commits() -> int:
-    class Counting(hvd.elastic.CommitStateCallback):  # type: ignore[misc]
+    class Counting(hvd.elastic.CommitStateCallback):
         count = 0
 
         def commit(self) -> None:
@@ -293,14 +311,6 @@ def statistics_model(normalization: bool = False) -> Any:
 def training_warnings() -> dict[str, list[str]]:
     def model() -> Any:
         return keras.Sequential([keras.Input((6,)), layers.Dense(3)])
-
-    class OwnTape(LateModel):
-        def train_step(self, data: Any) -> Any:
-            features, labels = data
-            with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
-                loss = LOSS(labels, self(features, training=True))
-            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-            return {"loss": loss}
 
     return {
         "none": warned(model(), sgd(), [broadcast()]),
@@ -365,6 +375,7 @@ def main() -> None:
     uses: list[Callable[[], Any]] = [
         join,  # before an allreduce
         copies,
+        model_with_tape,
         sequential_without_input,
         variables_of_all_types,
         local_layers,
