@@ -12,7 +12,7 @@ from horovodjob_trainer import hvd
 layers, optimizers = keras.layers, keras.optimizers
 
 
-class CustomRMSprop(optimizers.RMSprop):  # type: ignore[misc]
+class CustomRMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
     """An optimizer that Keras does not know."""
 
 

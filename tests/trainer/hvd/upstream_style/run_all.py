@@ -1,5 +1,6 @@
 """Runs all cases of this folder on two ranks: `run_all.py DIRECTORY`. Each rank writes the errors of each case."""
 
+import importlib
 import json
 import os
 import sys
@@ -8,9 +9,7 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import keras_cases
 import tensorflow as tf
-import tensorflow2_keras_cases
 
 from horovodjob_trainer import hvd
 
@@ -18,7 +17,7 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(1)
 hvd.init()
 errors: dict[str, str] = {}
-for module in (keras_cases, tensorflow2_keras_cases):
+for module in map(importlib.import_module, ("keras_cases", "tensorflow2_keras_cases")):
     for name in [name for name in vars(module) if name.startswith("test_")]:
         key = f"{module.__name__}.{name}"
         try:

@@ -17,7 +17,7 @@ layers, optimizers = keras.layers, keras.optimizers
 PASSES, STEPS = 4, 10
 
 
-class AddingOptimizer(optimizers.Optimizer):  # type: ignore[misc]
+class AddingOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
     """Adds the gradient to the variable."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
