@@ -52,6 +52,7 @@ class _ReplacementLoader:
     def exec_module(self, module: Any) -> None:
         import importlib
 
+        _keras3_layer()
         sys.modules[module.__name__] = importlib.import_module(REPLACEMENTS[module.__name__])
 
 
@@ -127,6 +128,7 @@ def patch_horovod(horovod: Any) -> None:
 def _keras3_layer() -> Any:
     import importlib
 
+    importlib.import_module("horovodjob_trainer.hvd.keras2_arguments").accept_keras2_arguments()
     return importlib.import_module("horovodjob_trainer.hvd")
 
 
@@ -168,7 +170,3 @@ def main() -> int:
         print("usage: python -m horovodjob_trainer.import_hook enable|disable", file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
