@@ -1,4 +1,4 @@
-"""containerd, CNI, kubelet, kube-proxy and policy engine: their configuration and command lines."""
+"""containerd, kubelet, kube-proxy and policy engine: their configuration and command lines."""
 
 import json
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from localcluster.binaries import Binaries
+from localcluster.cni import cni_configuration
 from localcluster.processes import Component
 from localcluster.settings import NODE_NAME, Cluster, Node
 
@@ -76,25 +77,6 @@ def containerd(node: Node, binaries: Binaries) -> Component:
     )
     command = (str(binaries.path("containerd")), f"--config={configuration}")
     return Component(node.component("containerd"), command, (configuration,))
-
-
-def cni_configuration(cluster: Cluster) -> dict[str, Any]:
-    """A bridge for the pods of all nodes, addresses from a file, and host ports."""
-    bridge = {
-        "type": "bridge",
-        "bridge": "cni0",
-        "isGateway": True,
-        "ipMasq": False,
-        "hairpinMode": True,
-        "ipam": {
-            "type": "host-local",
-            "dataDir": str(cluster.run / "cni-addresses"),
-            "ranges": [[{"subnet": cluster.pod_cidr}]],
-            "routes": [{"dst": "0.0.0.0/0"}],
-        },
-    }
-    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
-    return {"cniVersion": "1.0.0", "name": cluster.interface, "plugins": [bridge, portmap]}
 
 
 def kubelet(node: Node, binaries: Binaries) -> Component:
