@@ -1,6 +1,7 @@
 """Reduction of the gradients of a step over the ranks."""
 
 import itertools
+import weakref
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,8 @@ from typing import Any
 import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
 from horovodjob_trainer.hvd.collectives import (
     UNSCOPED,
@@ -23,6 +24,8 @@ from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.usage import USAGE
 
 Gradients = list[Any]
+
+_used_names: "weakref.WeakKeyDictionary[Any, list[str]]" = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +180,14 @@ def _digest(gradients: Gradients) -> str:
 
 
 def _unique_name(name: str) -> str:
-    # Two operations of one name must not run at the same time, and those of one function can.
-    graph = tf.compat.v1.get_default_graph()
-    if tf.executing_eagerly() or not isinstance(graph, FuncGraph):
+    # Two operations of one name must not run at the same time. Those in different branches of a function can, and
+    # TensorFlow makes only the names in each branch unique.
+    if tf.executing_eagerly():
         return name
-    used = graph.get_collection_ref("horovodjob_gradient_reductions")
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(graph, ControlFlowFuncGraph):
+        graph = graph.outer_graph
+    used = _used_names.setdefault(graph, [])
     used.append(name)
     count = used.count(name)
     return f"{name}_{count}" if count > 1 else name
