@@ -1,4 +1,4 @@
-"""An elastic training: its epochs are counted once, whatever workers come and go."""
+"""An elastic training: each epoch is counted once while workers are added and removed."""
 
 from __future__ import annotations
 

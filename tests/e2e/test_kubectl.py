@@ -1,4 +1,4 @@
-"""What users wait with and look at: kubectl itself, on a job that succeeds and on one that fails."""
+"""kubectl wait, get -w and describe, on a job that succeeds and on one that fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 
 @pytest.fixture
 def watched(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
-    """What `kubectl get -w` prints meanwhile."""
+    """The output of `kubectl get -w` during the test."""
     shown = tmp_path / "watch"
     command = [namespace.kubectl.program, "get", "hvj", "-n", namespace.name, "--watch", "-o", "wide"]
     with shown.open("w") as file:
@@ -33,7 +33,7 @@ def watched(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
 
 
 def _phases(shown: Path, job: str) -> list[str]:
-    """The phases that the watch has shown, each once per stay; at first a job has none."""
+    """The phases in the output, each once per stay; a new job has none."""
     rows = [line.split() for line in shown.read_text().splitlines()]
     phases = [row[1] for row in rows if row[0] == job and row[1].isalpha()]
     return [phase for phase, _ in groupby(phases)]
@@ -61,5 +61,5 @@ def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, watc
     shown = ("NAME", "PHASE", "WORKERS", "RESTARTS", "GPUS", "EXIT CODE", "REASON")
     assert [first[name] for name in shown] == ["ends", "Failed", "0/1", "0", "0", "3", "BackoffLimitExceeded"]
     assert [second[name] for name in shown] == ["reads", "Succeeded", "0/2", "0", "0", "0", "AllRanksSucceeded"]
-    is_reported = namespace.kubectl("describe", "hvj/ends", "-n", namespace.name)
-    assert "mpirun ended with exit code 3" in is_reported
+    description = namespace.kubectl("describe", "hvj/ends", "-n", namespace.name)
+    assert "mpirun ended with exit code 3" in description

@@ -1,4 +1,4 @@
-"""Training with the project's own program, and log files, on a shared volume. All jobs run side by side."""
+"""Training with the project's trainer, and log files on a shared volume. All jobs run side by side."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
         return module_namespace.job(name, command, worker={"replicas": 2}, env=[RARELY], **shared)
 
     module_namespace.apply(
-        # It would train for an hour, so it never ends before a test disturbs it.
+        # It would train for an hour, so it never ends before a test interrupts it.
         train("steady", "--epochs", "5000", "--checkpoint-steps", "10", "--keep-checkpoints", "3"),
         train("short", "--epochs", str(EPOCHS)),
         module_namespace.job("logged", script=script, **shared),
@@ -51,7 +51,7 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
 
 
 def _position(numbers: list[str]) -> int:
-    """The steps that a training has done after so many epochs, and so many steps more."""
+    """The number of completed steps after these epochs and steps."""
     epoch, *steps = (int(number) for number in numbers)
     return epoch * STEPS_PER_EPOCH + sum(steps)
 

@@ -1,4 +1,4 @@
-"""What stands in a job's way: names that are taken, templates that are wrong, quotas that are used up."""
+"""Name conflicts, invalid templates and exhausted quotas."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -113,7 +113,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         worker({"metadata": {"labels": None}}),
         "the label app.kubernetes.io/name is the operator's",
     ),
-    "a label that is the operator's": (
+    "a label of the operator": (
         worker({"metadata": {"labels": {"horovodjob.dev/role": "x"}}}),
         "spec.worker.template.metadata.labels: the label horovodjob.dev/role is the operator's, remove it",
     ),
@@ -129,7 +129,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         worker({"spec": {"containers": [{"name": 3}]}}),
         "containers[0] has no name",
     ),
-    "a container that is not there": (worker({"spec": {"containers": [{"name": "wroker"}]}}), "image"),
+    "a missing container": (worker({"spec": {"containers": [{"name": "wroker"}]}}), "image"),
     "env that is a string": (
         worker({"spec": {"containers": [{"name": "worker", "env": "A=1"}]}}),
         "containers[0].env must be a list",
@@ -148,7 +148,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         launcher({"spec": {"containers": [{"name": "launcher", "args": None}]}}),
         "spec.launcher.template.spec.containers[name=launcher].args must not be set",
     ),
-    "a quantity that is none": (
+    "an invalid quantity": (
         worker({"spec": {"containers": [{"name": "worker", "resources": {"limits": {"cpu": "much"}}}]}}),
         "quantities must match",
     ),
@@ -157,20 +157,23 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         "must be less than or equal to cpu limit",
     ),
     "a node selector that is a list": (worker({"spec": {"nodeSelector": ["a"]}}), "nodeSelector must be an object"),
-    "tolerations with words of no taint": (
+    "invalid tolerations": (
         worker({"spec": {"tolerations": [{"operator": "Sometimes"}]}}),
         "spec.tolerations[0].operator",
     ),
-    "what Pod Security forbids": (worker({"spec": {"hostNetwork": True}}), 'violates PodSecurity "restricted:latest"'),
-    "a service account that is not there": ({"serviceAccountName": "nobody"}, 'serviceaccount "nobody" not found'),
-    "a source of variables that is none": ({"envFrom": [{"configMapRef": {"name": "UPPER_CASE"}}]}, "envFrom"),
-    "a selector with a key that is none": ({"nodeSelector": {"no good": "x"}}, "nodeSelector"),
+    "a violation of Pod Security": (
+        worker({"spec": {"hostNetwork": True}}),
+        'violates PodSecurity "restricted:latest"',
+    ),
+    "a missing service account": ({"serviceAccountName": "nobody"}, 'serviceaccount "nobody" not found'),
+    "an invalid source of variables": ({"envFrom": [{"configMapRef": {"name": "UPPER_CASE"}}]}, "envFrom"),
+    "an invalid selector": ({"nodeSelector": {"no good": "x"}}, "nodeSelector"),
 }
 
 
 @pytest.fixture(scope="module")
 def malformed(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
-    """All malformed jobs, submitted together: none may stand in the way of another."""
+    """All malformed jobs, created together: none may block another."""
     make_namespace(api, "malformed")
     if not operator_process.is_running:
         operator_process.start()

@@ -1,4 +1,4 @@
-"""Events of a job when the operator is killed, or cannot post them, after it has written the status."""
+"""Events of a job if the operator is killed, or cannot post them, after it wrote the status."""
 
 import contextlib
 import time
@@ -27,7 +27,7 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 
 
 class EventOutage:
-    """A webhook that does not answer: while it is there, no event can be created in the namespace."""
+    """A webhook that does not respond: while it is registered, no event can be created in the namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api, self._namespace, self._name = api, namespace, f"no-events-in-{namespace}"

@@ -1,4 +1,4 @@
-"""What a queue such as Kueue does with a job: admits it to nodes of its choice, takes them back, reads its status."""
+"""Job queues such as Kueue: admission, eviction, and the status that they read."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,13 +16,13 @@ WISH = {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"key": "mine", "operat
 
 
 class Queue:
-    """Plays the queue's part: one update to admit, one to take back."""
+    """Acts as the queue: one update to admit a job, one to evict it."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def admit(self, flavour: str) -> None:
-        """Lets the job run on nodes of a flavour; labels for the pods come with it."""
+        """Admits the job to nodes of a flavour, with labels for its pods."""
         spec: dict[str, Any] = {
             "nodeSelector": {**WISH["nodeSelector"], "flavour": flavour},  # type: ignore[dict-item]
             "tolerations": [*WISH["tolerations"], {"key": flavour, "operator": "Exists"}],
@@ -32,7 +32,7 @@ class Queue:
         self.job.api.patch(self.job.path, {"spec": spec})
 
     def evict(self) -> None:
-        """Suspends the job and restores what the user wrote."""
+        """Suspends the job and restores the user's spec."""
         spec = {**WISH, "nodeSelector": {"disk": "ssd", "flavour": None}}
         self.job.api.patch(
             self.job.path, {"spec": {**spec, "worker": {"template": None}, "runPolicy": {"suspend": True}}}
@@ -40,7 +40,7 @@ class Queue:
 
     @property
     def active(self) -> bool:
-        """Whether any pod still holds what the queue gave."""
+        """Whether a pod still uses the quota."""
         statuses: Object = self.job.status.get("replicaStatuses", {})
         return any(one["active"] for one in statuses.values())
 
@@ -50,7 +50,7 @@ class Queue:
 
 @pytest.fixture
 def queued(api: Api, namespace: str, submit_job: Submit) -> Job:
-    """A job of the queue: suspended, as the queue's webhook makes it."""
+    """A job of the queue, which the queue's webhook suspends on creation."""
     body = job("train", runPolicy={"suspend": True}, **WISH)
     body["metadata"]["labels"] = QUEUE
     made = api.create(JOBS.format(namespace), body)
@@ -58,7 +58,7 @@ def queued(api: Api, namespace: str, submit_job: Submit) -> Job:
 
 
 def flavours(job: Job, roles: Iterable[str] = MEMBERS) -> set[str]:
-    """The flavours that these pods of the job, which are there, want of their nodes."""
+    """The flavours in the node selectors of these pods."""
     pods = job.wait_for_pods(roles)
     return {pods[role]["spec"]["nodeSelector"]["flavour"] for role in roles}
 
@@ -74,7 +74,7 @@ def test_a_queue_admits_evicts_and_readmits_a_job(queued: Job, phase: str) -> No
     wait_for("its pods to be counted", lambda: queue.active)
     queue.evict()
     queued.wait("Suspended")
-    wait_for("nothing to be held any more", lambda: not queue.active and queued.pods() == {})
+    wait_for("the quota to be released", lambda: not queue.active and queued.pods() == {})
     assert queue.has_condition("Suspended")
     assert "startTime" not in queued.status
     assert queued.get()["spec"]["nodeSelector"] == WISH["nodeSelector"]
@@ -104,4 +104,4 @@ def test_a_finished_job_releases_its_quota(queued: Job) -> None:
     queued.wait("Suspended")
     queue.admit("spot")
     queued.advance_to("Succeeded")
-    wait_for("nothing to be held any more", lambda: not queue.active)
+    wait_for("the quota to be released", lambda: not queue.active)

@@ -1,4 +1,4 @@
-"""What the token of the operator is good for: SECURITY.md lists it for whoever steals one."""
+"""The rights of the operator's token, as SECURITY.md lists them."""
 
 from pathlib import Path
 
