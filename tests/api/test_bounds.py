@@ -1,4 +1,4 @@
-"""What the API server itself refuses, in the words that `kubectl apply` prints."""
+"""Validation by the API server, and the messages of `kubectl apply`."""
 
 import json
 import re
@@ -19,7 +19,7 @@ Verdicts = dict[str, str]
 
 @pytest.fixture(scope="module")
 def verdicts(api: Api) -> Verdicts:
-    """What one `kubectl apply` says to all cases, by the name of the job; nothing where it takes it."""
+    """The errors of one `kubectl apply` of all cases, by the name of the job; empty for an accepted job."""
     cases: list[Object] = []
     for number, bound in enumerate(BOUNDS):
         for quality in ("bad", "good"):
@@ -82,8 +82,8 @@ def test_every_rule_of_the_schema_is_in_the_table() -> None:
         for field in schema.get("properties", {}).values():
             yield from messages(field)
 
-    told = {rule.sentence.partition("Invalid value: ")[2] for rule in RULES}
-    assert set(messages(spec_schema())) - told == set()
+    expected = {rule.sentence.partition("Invalid value: ")[2] for rule in RULES}
+    assert set(messages(spec_schema())) - expected == set()
 
 
 @pytest.mark.parametrize(("replicas", "length"), [(1, 54), (10, 54), (11, 53), (101, 52), (10000, 51)])

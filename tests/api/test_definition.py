@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition as users meet it: `kubectl apply`, `explain`, `get`, `scale`."""
+"""The CustomResourceDefinition as users see it: `kubectl apply`, `explain`, `get`, `scale`."""
 
 import itertools
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_kubectl_explain_describes_a_field(api: Api, field: str, words: tuple[st
         text = " ".join(api.kubectl("explain", f"hvj.spec.{field}").stdout.split())
         return [word for word in words if word not in text]
 
-    # The API server publishes a new definition's schema a moment after it serves the resource.
+    # The API server publishes the schema of a new CRD with a delay.
     wait_for(f"{words} in the explanation", lambda: not missing())
 
 

@@ -1,4 +1,4 @@
-"""A running job is what it was when it was admitted: its spec can change while it is suspended, and only then."""
+"""The spec of a job is frozen while it runs, and can change while it is suspended."""
 
 import copy
 import itertools
@@ -139,7 +139,7 @@ def suspended(spec: Object, suspend: bool) -> Object:
 
 
 def named(path: Path) -> str:
-    """How the message names the field: by its first step, and where that is worker or runPolicy by its second."""
+    """The name of the field in the message: its first step, and for worker and runPolicy also the second."""
     return f"{path[0]}.{path[1]}" if path[0] in ("worker", "runPolicy") else str(path[0])
 
 

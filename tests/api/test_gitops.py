@@ -1,4 +1,4 @@
-"""What a GitOps tool does with the manifest of a job: apply it again, compare, change and replace it."""
+"""GitOps tools and the manifest of a job: apply it again, compare, change and replace it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def applied(api: Api, body: Object) -> Object:
 
 @pytest.fixture(scope="module")
 def manifests(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All jobs of the manifests, and what they need."""
+    """All jobs of the manifests, and the objects that they need."""
     rendered = api.kubectl("kustomize", str(GITOPS / "example" / "jobs")).stdout
     examples = [yaml.safe_load(path.read_text()) for path in EXAMPLES]
     file = tmp_path_factory.mktemp("gitops") / "manifests.yaml"
@@ -67,7 +67,7 @@ def test_a_changed_manifest_of_a_finished_job_is_rejected_with_the_documented_me
 ) -> None:
     with pytest.raises(ApiError) as refused:
         applied(api, {**finished, "spec": {**finished["spec"], "image": "trainer:2"}})
-    assert refused.value.status == 422  # by which Flux knows that `force` may replace the object
+    assert refused.value.status == 422  # Flux replaces the object with `force` only after this error
     assert FROZEN in refused.value.message
     assert FROZEN in " ".join((ROOT / "docs" / "gitops.md").read_text().split())
 

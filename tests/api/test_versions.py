@@ -1,4 +1,4 @@
-"""Jobs outlive an upgrade of the CRD and its rollback; docs/upgrade.md says what v1beta1 may change."""
+"""Jobs survive an upgrade of the CRD and its rollback; docs/upgrade.md defines the allowed changes of v1beta1."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from api.previous_release import shipped_file
 MORE_IS_STRICTER = ("minimum", "minLength", "minItems")
 LESS_IS_STRICTER = ("maximum", "maxLength", "maxItems", "maxProperties")
 UNCHANGED = ("type", "default", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string")
-# Patterns, each with one that took its place and matches all that it matched.
+# Patterns, each with a replacement that matches every string that it matched.
 LOOSER_PATTERNS = {(r"^\S+$", r"^\S*$")}
 OPEN = "x-kubernetes-preserve-unknown-fields"
 
@@ -31,12 +31,12 @@ def schema(of: Object) -> Object:
 
 
 def incompatibilities(old: Object, new: Object, path: str) -> Iterator[str]:
-    """Why an object that the old schema accepts could be refused, changed or cut by the new one."""
+    """Reasons why the new schema could reject, change or prune an object that the old one accepts."""
     for name, field in old.get("properties", {}).items():
         if name in new.get("properties", {}):
             yield from incompatibilities(field, new["properties"][name], f"{path}.{name}")
         else:
-            yield f"{path}.{name} is gone"
+            yield f"{path}.{name} is missing"
     for key in ("items", "additionalProperties"):
         if isinstance(old.get(key), dict):
             yield from incompatibilities(old[key], new.get(key, {}), f"{path}[]")
@@ -66,7 +66,7 @@ def test_a_change_that_the_policy_forbids_is_detected() -> None:
     new: Object = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "maxLength": 8}}}
     assert list(incompatibilities(old, new, "spec")) == [
         "spec.a: maxLength is stricter",
-        "spec.b is gone",
+        "spec.b is missing",
         "spec.a is required",
     ]
     fewer: Object = {"type": "object", "properties": old["properties"] | {"b": {"enum": ["x"]}}}
@@ -88,7 +88,7 @@ def test_the_sample_jobs_have_every_field(release: Object) -> None:
 
 
 def serve(api: Api, release: Object, jobs: str) -> None:
-    """Applies a release's CRD, with one field that shows when the API server has taken it in."""
+    """Applies the CRD of a release with an additional field, and waits until the API server uses it."""
     mark = "present" if release is PRESENT else "previous"
     marked = yaml.safe_load(yaml.safe_dump(release))
     schema(marked)["properties"][mark] = {"type": "string", "description": "Which CRD is served."}
@@ -99,7 +99,7 @@ def serve(api: Api, release: Object, jobs: str) -> None:
 
 @pytest.fixture
 def releases(api: Api) -> Iterator[None]:
-    """Leaves the present CRD behind, whatever the test has applied."""
+    """Restores the present CRD after the test."""
     yield
     install_definition(api)
 

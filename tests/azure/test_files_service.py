@@ -1,4 +1,4 @@
-"""The fake of Azure Files answers as the service does: the SDK runs against it unpatched."""
+"""The fake of Azure Files responds as the service does: the SDK runs against it unpatched."""
 
 import io
 import os
@@ -39,7 +39,7 @@ def myshare(client: ShareServiceClient) -> ShareClient:
 
 
 def refusal(action: Callable[[], Any]) -> tuple[int | None, str]:
-    """Status and error code that the service answers with."""
+    """Status and error code of the response of the service."""
     with pytest.raises(HttpResponseError) as raised:
         action()
     code = getattr(raised.value, "error_code", "")
@@ -188,7 +188,7 @@ def test_a_sas_grants_only_its_scope(service: FilesService) -> None:
 
 
 class Token:
-    """A credential that has one token."""
+    """A credential with one token."""
 
     def __init__(self, token: str) -> None:
         self._token = token

@@ -1,4 +1,4 @@
-"""A file that grows on a share is read from its first to its last byte."""
+"""Tail of a growing file on a share, from its first to its last byte."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Writer:
 
 
 def followed(share: Share, path: str, *steps: Callable[[], object]) -> str:
-    """All that is read of a file while this is done to it."""
+    """All data read from a file while these steps change it."""
     writer = Writer(*steps)
     return "".join(tail(share, path, writer.finished.is_set, sleep=writer))
 

@@ -37,7 +37,7 @@ def _values(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[t
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """The comment above a line, from its mark on."""
+    """The comment above a line, from `# --` on."""
     words: list[str] = []
     while line and (above := lines[line - 1].strip()).startswith("#"):
         words.insert(0, above.removeprefix(MARK).removeprefix("#").strip())

@@ -1,4 +1,4 @@
-"""The chart of a job: what it renders, and what it answers when a release is installed, upgraded and removed."""
+"""The chart of a job: rendered objects, and installation, upgrade and removal of releases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "manifests" / "examples"
 COLLECTION = JOBS.format("default")
 MINIMAL: Object = {"image": "trainer:1", "command": ["train"]}
 NAMES = (f"run{number}" for number in itertools.count())
-# A value for each field of the spec that can be beside the others.
+# A value for each field of the spec that can be combined with the others.
 FIELDS: Object = {
     "image": "trainer:1",
     "imagePullPolicy": "Always",
@@ -73,7 +73,7 @@ OTHER_FIELDS = {"script", "command", "env", "elastic"}
 
 @pytest.fixture(scope="module")
 def rendered(helm4: Helm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Object], Object]:
-    """The job that `helm template` makes of values."""
+    """The job that `helm template` renders from values."""
     file = tmp_path_factory.mktemp("values") / "values.yaml"
 
     def render(values: Object) -> Object:
@@ -129,7 +129,7 @@ def test_the_defaults_of_the_values_are_those_of_the_resource(rendered: Callable
 
 
 def stored(api: Api, given: Object) -> Object:
-    """What the API server would store, with its defaults."""
+    """The job with the defaults of the API server."""
     given["metadata"]["namespace"] = "default"
     return api.create(f"{COLLECTION}?dryRun=All&fieldValidation=Strict", given)
 

@@ -18,7 +18,7 @@ NUMBERS = itertools.count()
 
 
 def make_namespace(api: Api) -> str:
-    """A namespace that refuses pods that Pod Security `restricted` does not allow."""
+    """A namespace with Pod Security `restricted`."""
     name = f"restricted-{next(NUMBERS)}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
@@ -39,7 +39,7 @@ def is_allowed(api: Api, account: str, verb: str, resource: str, namespace: str)
 
 @pytest.fixture(scope="module")
 def system(helm: Helm, api: Api) -> Iterator[str]:
-    """A namespace with a release, which takes over the definition that is there."""
+    """A namespace with a release, which adopts the present CRD."""
     namespace = make_namespace(api)
     helm("install", NAME, str(CHART), "--namespace", namespace, "--take-ownership")
     yield namespace

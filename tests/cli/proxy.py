@@ -1,4 +1,4 @@
-"""A way to the API server that can be cut."""
+"""A proxy for the API server with connections that can be interrupted."""
 
 import contextlib
 import socket
@@ -9,7 +9,7 @@ CHUNK = 65536
 
 
 class Proxy:
-    """Passes on what comes to its port until its connections are cut; new ones are passed on again."""
+    """Forwards connections until they are closed; new ones are forwarded again."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port

@@ -31,7 +31,7 @@ def hvj(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hvj:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Puts a document where the command finds it."""
+    """Writes a document to the directory of the command."""
 
     def put(document: Any, name: str = "job.json") -> None:
         (tmp_path / name).write_text(document if isinstance(document, str) else json.dumps(document))

@@ -1,4 +1,4 @@
-"""`hvj job create`: a job and its Secrets are created from a file, all of them or none."""
+"""`hvj job create`: creates a job and its Secrets from a file, all or none."""
 
 import json
 from pathlib import Path

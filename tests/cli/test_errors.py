@@ -1,4 +1,4 @@
-"""Errors are one sentence with what, where and what to do, and an exit code; data never shares their stream."""
+"""Errors: one sentence on standard error with the cause and the remedy, and an exit code."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ Kubeconfig = Callable[[str], Path]
 
 @pytest.fixture
 def elsewhere(api: Api, tmp_path: Path) -> Kubeconfig:
-    """Makes a kubeconfig for another server."""
+    """Writes a kubeconfig for another server."""
 
     def make(server: str) -> Path:
         kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
@@ -29,7 +29,7 @@ def elsewhere(api: Api, tmp_path: Path) -> Kubeconfig:
 
 
 def sentence(stderr: str) -> str:
-    """The one line that an error is."""
+    """The only line of an error."""
     (line,) = stderr.splitlines()
     assert line.startswith("error: ")
     return line

@@ -1,4 +1,4 @@
-"""`hvj job file`: the files of a job, from its share or through a pod, also after its own pods are gone."""
+"""`hvj job file`: the files of a job, from its share or through a pod, also after its own pods are deleted."""
 
 import base64
 import os
@@ -64,7 +64,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def end_of(process: subprocess.Popen[Any]) -> tuple[Any, Any, int]:
-    """What a process prints from now on, and its exit code."""
+    """The further output of a process, and its exit code."""
     assert process.stdout
     assert process.stderr
     return process.stdout.read(), process.stderr.read(), process.wait(120)
@@ -252,13 +252,13 @@ class Volume:
         kubelet.pods.clear()
 
     def reading_pods(self) -> list[Object]:
-        """Pods that `hvj` made."""
+        """Pods that `hvj` created."""
         selector = "labelSelector=app.kubernetes.io/managed-by%3Dhvj"
         found: list[Object] = self.cluster.api.get(f"{self.cluster.pods}?{selector}")["items"]
         return found
 
     def start_reading_pod(self) -> Object:
-        """What scheduler and kubelet do with the pod that `hvj` makes."""
+        """Schedules and starts the pod that `hvj` creates."""
         (pod,) = wait_for("the pod", self.reading_pods)
         name = pod["metadata"]["name"]
         self.cluster.api.create(

@@ -1,4 +1,4 @@
-"""`hvj job logs`: what launcher and workers print, each line with the name of its pod."""
+"""`hvj job logs`: the output of launcher and workers, each line with the name of its pod."""
 
 import pytest
 

@@ -83,7 +83,7 @@ def test_wait_continues_after_an_interrupted_connection(cluster: ClusterState, j
             assert process.stderr
             process.stderr.readline()
             cluster.report(phase="Restarting", executionState="queued")
-            assert process.stderr.readline().endswith(" Restarting\n")  # from now on there is a watch to break
+            assert process.stderr.readline().endswith(" Restarting\n")  # the watch is established
             way.cut()
             cluster.succeed()
             assert process.wait(120) == 0

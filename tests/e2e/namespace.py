@@ -261,7 +261,7 @@ def volume(namespace: Namespace, directory: Path) -> tuple[list[Object], list[Ob
     """spec.volumes and spec.volumeMounts of /data: a directory of the node, in a volume that an administrator created.
 
     Pod Security restricted does not allow hostPath volumes. The directories of a given
-    cluster's nodes are out of reach, so there /data is empty and each pod has its own.
+    cluster's nodes are not accessible, so there /data is empty and each pod has its own.
     """
     mounts = [{"name": "data", "mountPath": "/data"}]
     if not namespace.local:

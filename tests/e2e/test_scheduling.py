@@ -119,7 +119,7 @@ def test_two_partly_scheduled_jobs_both_finish(namespace: Namespace) -> None:
         status = namespace.status(name)
         assert (status["phase"], status["restarts"], status["preemptions"]) == ("Succeeded", 0, 0)
     released = [name for name in names if "SchedulingTimeout" in namespace.events(name)]
-    assert released, "neither job was in the way of the other"
+    assert released, "neither job blocked the other"
 
 
 def _nodes(namespace: Namespace, name: str) -> list[str]:

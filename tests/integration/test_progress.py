@@ -197,7 +197,7 @@ def test_each_attempt_and_each_resumed_job_has_its_own_progress(submit_job: Subm
     job.suspend()
     assert job.wait("Suspended")["training"]["percent"] == "25%"
     wait_for("the pods to be deleted", lambda: job.pods() == {})
-    assert post(operator, token, attempt=2) == 403, "the pod is gone"
+    assert post(operator, token, attempt=2) == 403, "the pod is deleted"
     job.suspend(False)
     job.advance_to("Running")
     assert "training" not in job.status

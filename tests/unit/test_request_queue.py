@@ -1,4 +1,4 @@
-"""The order of requests, where there are more than may be sent at a time."""
+"""The order of requests if there are more than the limit of concurrent ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ LIMIT = 2
 
 
 class Slow:
-    """A server that answers when it is told to, and what it was asked."""
+    """A server that responds on demand and records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -68,14 +68,14 @@ async def test_a_cancelled_request_does_not_occupy_a_slot(slow: Slow, connection
     await until_asked(slow, LIMIT)
     while connection.waiting < 3:
         await asyncio.sleep(0)
-    for number in (0, 2, 4):  # one that was sent, and two that wait
+    for number in (0, 2, 4):  # one sent request and two queued ones
         tasks[number].cancel()
         with suppress(asyncio.CancelledError):
             await tasks[number]
     slow.may_answer.set()
     await asyncio.gather(tasks[1], tasks[3])
     assert {"POST /namespaces/a/pod-2", "POST /namespaces/a/pod-4"}.isdisjoint(slow.asked)
-    # All slots are free again: as many as there are can be used at once.
+    # All slots are free again and can be used concurrently.
     slow.may_answer.clear()
     slow.asked.clear()
     more = [asyncio.create_task(connection.request("GET", f"/{number}")) for number in range(LIMIT)]

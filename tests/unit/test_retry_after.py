@@ -1,4 +1,4 @@
-"""How the operator treats an API server that rejects requests for now."""
+"""The operator and an API server that rejects requests temporarily."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ LONG = (429, str(10 * LONGEST_PAUSE_SECONDS))
 
 
 class Overloaded:
-    """A server that answers with these statuses and Retry-After first, then with 200; and what it was asked, when."""
+    """A server that responds with these status codes and Retry-After first, then with 200. It records its requests."""
 
     def __init__(self) -> None:
         self.answers: deque[tuple[int, str]] = deque()
@@ -43,7 +43,7 @@ def overloaded() -> Overloaded:
 
 @pytest.fixture
 async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[Connection, Connection, Connection, Pause]]:
-    """Two that pause together, one that does not, and the pause."""
+    """Two connections with a common pause, one without, and the pause."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", overloaded.answer)
     server, pause = TestServer(application), Pause()

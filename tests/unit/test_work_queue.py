@@ -1,4 +1,4 @@
-"""When passes run: timers of jobs, and the resync."""
+"""The schedule of reconciliations: timers of jobs, and the resync."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ JOBS = 20
 
 @pytest.fixture(params=["suspended"])
 def caches(request: pytest.FixtureRequest) -> Caches:
-    """Jobs that are suspended, or finished jobs, which are to be deleted in some years."""
+    """Suspended jobs, or finished jobs with a TTL of some years."""
     if request.param == "suspended":
         cluster = FakeCluster(training_job(runPolicy={"suspend": True}))
     else:
@@ -47,7 +47,7 @@ def a_day_later() -> datetime:
 
 @pytest.fixture
 async def passes(caches: Caches) -> AsyncIterator[WorkQueue]:
-    """Each job has had its first pass."""
+    """Each job has been reconciled once."""
     nowhere = Connection(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     objects = Objects(nowhere, "test")
     passes = WorkQueue(caches, Reconciler(caches, objects, a_day_later, ""), JobLoader(caches, objects, JobDefaults()))
@@ -117,7 +117,7 @@ async def test_many_events_of_a_large_job_cause_few_reconciliations(caches: Cach
         labels = {LABEL_JOB: "job-0", LABEL_ROLE: "worker", LABEL_REPLICA_INDEX: str(index), LABEL_ATTEMPT: "1"}
         metadata = {"name": f"pod-{index}", "namespace": "team", "uid": f"{index}", "labels": labels}
         events.pod_seen({"metadata": metadata})
-        for _ in range(3):  # a pass that can run does
+        for _ in range(3):  # every reconciliation that is due runs
             await asyncio.sleep(0)
     while passes.depth:
         await asyncio.sleep(0)

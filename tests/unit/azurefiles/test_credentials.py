@@ -1,4 +1,4 @@
-"""Which credentials are used for which storage account."""
+"""Selection of the credentials for a storage account."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A job whose pods are one group: what the group is, when it goes, and whose time runs out."""
+"""Gang scheduling: the pod group, its deletion, and the scheduling timeout."""
 
 from typing import Any
 
@@ -86,11 +86,11 @@ WORKERS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"cpu": "8100m", "memory": "268445456"},
     ),
-    "what is no amount": (
+    "an invalid quantity": (
         {"resources": {"requests": {"cpu": "much", "memory": "1e999999999"}}},
         {"cpu": "100m", "memory": "268435456"},
     ),
-    "a template that is wrong": (
+    "an invalid template": (
         {"template": {"spec": {"containers": [{"name": "beside", "resources": "x"}]}}},
         {"cpu": "100m", "memory": "268435456"},
     ),
@@ -144,12 +144,12 @@ def test_a_gang_without_a_scheduled_pod_has_no_timeout(gang: str) -> None:
     cluster.wait(10_000)
     cluster.reconcile()
     assert (cluster.status.phase, cluster.status.attempt) == (Phase.QUEUED, 1)
-    assert plan_for(cluster.job, cluster.observed, _finding(cluster), now=cluster.now).requeue_at is None
+    assert plan_for(cluster.job, cluster.observed, _outcome(cluster), now=cluster.now).requeue_at is None
     cluster.start()
     assert cluster.status.phase is Phase.RUNNING
 
 
-def _finding(cluster: FakeCluster) -> Any:
+def _outcome(cluster: FakeCluster) -> Any:
     return next_status(cluster.job, cluster.observed, now=cluster.now)[1]
 
 
@@ -197,8 +197,8 @@ def test_a_new_gang_waits_until_the_pods_of_the_old_one_are_deleted() -> None:
 def test_a_gang_waits_for_the_pods_of_an_earlier_job_with_the_same_name() -> None:
     cluster = a_gang()
     cluster.reconcile()
-    strangers = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
-    plan = plan_for(cluster.job, strangers, _finding(cluster), now=cluster.now)
+    observed = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
+    plan = plan_for(cluster.job, observed, _outcome(cluster), now=cluster.now)
     assert (plan.create_launcher, plan.create_workers) == (False, ())
 
 
@@ -213,7 +213,7 @@ def test_the_group_is_deleted_with_the_pods(gang: str, policy: str) -> None:
     plan = plan_for(cluster.job, cluster.observed, outcome, now=cluster.now)
     assert plan.delete_pod_groups == {Gang(gang)}
     cluster.reconcile()
-    assert plan_for(cluster.job, cluster.observed, _finding(cluster), now=cluster.now).delete_pod_groups == set()
+    assert plan_for(cluster.job, cluster.observed, _outcome(cluster), now=cluster.now).delete_pod_groups == set()
 
 
 def test_the_group_is_deleted_when_the_job_has_succeeded() -> None:

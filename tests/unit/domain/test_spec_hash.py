@@ -1,4 +1,4 @@
-"""Pods of an attempt are all made from one spec, also where nobody has seen how it changed."""
+"""All pods of an attempt are built from one spec, even if the operator did not observe a change."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -40,7 +40,7 @@ def begun(phase: Phase, **spec: Any) -> FakeCluster:
 
 
 def change_unseen(cluster: FakeCluster, **spec: Any) -> None:
-    """The user suspends, changes and resumes the job while no operator looks."""
+    """The user suspends, changes and resumes the job while the operator is down."""
     cluster.edit_run_policy(suspend=True)
     changed = training_job(**spec).spec
     cluster.edit_spec(**{name: getattr(changed, name) for name in spec})
@@ -74,8 +74,8 @@ def test_an_unobserved_change_is_reported_as_a_suspension() -> None:
     cluster.reconcile()
     statuses = cluster.statuses[seen - 1 : seen + 2]
     assert [status.phase for status in statuses] == [Phase.RUNNING, Phase.SUSPENDED, Phase.QUEUED]
-    told = [event.reason for pair in pairwise(statuses) for event in events_between(cluster.job, *pair)]
-    assert told == ["Suspended", "Resumed"]
+    reasons = [event.reason for pair in pairwise(statuses) for event in events_between(cluster.job, *pair)]
+    assert reasons == ["Suspended", "Resumed"]
 
 
 @pytest.mark.parametrize("writes", range(1, 4))
@@ -154,7 +154,7 @@ def test_the_hash_does_not_depend_on_the_defaults_of_the_settings() -> None:
 
 @pytest.mark.parametrize("spec_hash", ["", "another"])
 def test_pods_of_another_release_are_not_replaced(spec_hash: str) -> None:
-    """One that had no hash yet, or that makes another one of the same spec."""
+    """A release without a hash, or one with another hash of the same spec."""
     cluster = begun(Phase.RUNNING, **ELASTIC)
     for name in cluster.pods:
         cluster.update_pod(name, spec_hash=spec_hash)
