@@ -158,11 +158,11 @@ def paths(value: Any, path: str = "") -> Iterator[str]:
             yield from paths(inner, f"{path}[]")
 
 
-def known(value: Any, schema: Object) -> Any:
+def pruned(value: Any, schema: Object) -> Any:
     """The value after pruning: without the fields that the schema does not have."""
     if isinstance(value, dict) and "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
         properties = schema["properties"]
-        return {name: known(inner, properties[name]) for name, inner in value.items() if name in properties}
+        return {name: pruned(inner, properties[name]) for name, inner in value.items() if name in properties}
     return (
-        [known(inner, schema["items"]) for inner in value] if isinstance(value, list) and "items" in schema else value
+        [pruned(inner, schema["items"]) for inner in value] if isinstance(value, list) and "items" in schema else value
     )

@@ -23,16 +23,16 @@ def test_client_side_apply_has_room_for_its_annotation() -> None:
 
 
 def test_every_field_has_a_description() -> None:
-    def silent(schema: Object, path: str) -> Iterator[str]:
+    def fields_without_description(schema: Object, path: str) -> Iterator[str]:
         for name, field in schema.get("properties", {}).items():
             here = f"{path}.{name}"
             if not field.get("description") and here != ".metadata":
                 yield here
-            yield from silent(field, here)
+            yield from fields_without_description(field, here)
         if "items" in schema:
-            yield from silent(schema["items"], f"{path}[]")
+            yield from fields_without_description(schema["items"], f"{path}[]")
 
-    assert list(silent(schema(), "")) == []
+    assert list(fields_without_description(schema(), "")) == []
 
 
 def schema() -> Object:

@@ -17,7 +17,7 @@ MARK = "# -- "
 
 
 def documented_values(text: str) -> Iterator[tuple[str, str, str]]:
-    """Path, default as JSON and documentation of each value, which is empty where there is none."""
+    """Path, default as JSON and documentation of each value, which may be empty."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if isinstance(root, yaml.MappingNode):
         yield from _values(root, "", text.splitlines())

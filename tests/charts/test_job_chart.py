@@ -120,22 +120,25 @@ def test_the_chart_has_the_minimum_kubernetes_version(helm: Helm) -> None:
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_values_of_an_example_render_its_job(example: Path, rendered: Callable[[Object], Object], api: Api) -> None:
     values = yaml.safe_load((CHART / "ci" / f"{example.stem}-values.yaml").read_text())
-    assert stored(api, rendered(values))["spec"] == stored(api, yaml.safe_load(example.read_text()))["spec"]
+    assert (
+        with_server_defaults(api, rendered(values))["spec"]
+        == with_server_defaults(api, yaml.safe_load(example.read_text()))["spec"]
+    )
 
 
 def test_the_defaults_of_the_values_are_those_of_the_resource(rendered: Callable[[Object], Object], api: Api) -> None:
     plain = job(**MINIMAL, worker=None)
-    assert stored(api, rendered(MINIMAL))["spec"] == stored(api, plain)["spec"]
+    assert with_server_defaults(api, rendered(MINIMAL))["spec"] == with_server_defaults(api, plain)["spec"]
 
 
-def stored(api: Api, given: Object) -> Object:
+def with_server_defaults(api: Api, given: Object) -> Object:
     """The job with the defaults of the API server."""
     given["metadata"]["namespace"] = "default"
     return api.create(f"{COLLECTION}?dryRun=All&fieldValidation=Strict", given)
 
 
 def test_an_empty_image_is_left_to_the_operator(rendered: Callable[[Object], Object], api: Api) -> None:
-    assert stored(api, rendered({"command": ["train"]}))["spec"]["image"] == ""
+    assert with_server_defaults(api, rendered({"command": ["train"]}))["spec"]["image"] == ""
 
 
 def test_names_that_yaml_parses_as_other_types_stay_strings(helm4: Helm) -> None:
@@ -273,7 +276,7 @@ def test_a_queue_starts_the_job_and_an_upgrade_leaves_it_running(release: Releas
 
 def test_uninstall_removes_the_job(release: Release) -> None:
     release.helm("uninstall", release.name)
-    wait_for("the job to be gone", lambda: not release.api.find(release.path))
+    wait_for("the job to be deleted", lambda: not release.api.find(release.path))
 
 
 @pytest.mark.parametrize(

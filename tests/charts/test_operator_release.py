@@ -73,7 +73,7 @@ def test_jobs_stay_when_the_release_is_uninstalled_and_installed_again(helm: Hel
     name = f"stays-{system}"
     uid = api.create(JOBS.format("default"), job(name))["metadata"]["uid"]
     helm("uninstall", NAME, "--namespace", system)
-    wait_for("the Deployment to be gone", lambda: not api.find(deployment(system)))
+    wait_for("the Deployment to be deleted", lambda: not api.find(deployment(system)))
     assert not api.get(CRD)["metadata"].get("deletionTimestamp")
     helm("install", NAME, str(CHART), "--namespace", system)
     assert api.get(f"{JOBS.format('default')}/{name}")["metadata"]["uid"] == uid

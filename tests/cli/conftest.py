@@ -34,8 +34,8 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def kubelet(control_plane: ControlPlane, api: Api) -> Iterator[Kubelet]:
     """The kubelet that serves logs and commands to the API server."""
-    with Kubelet(control_plane, api) as started:
-        yield started
+    with Kubelet(control_plane, api) as hvj_process:
+        yield hvj_process
 
 
 @pytest.fixture

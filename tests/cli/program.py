@@ -54,7 +54,7 @@ def run(*arguments: str, stdin: str = "", program: str = "hvj") -> Result:
 
 
 @contextlib.contextmanager
-def started(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+def hvj_process(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
     """A process of `hvj` with pipes; it is killed at the end if it still runs."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([PROGRAM, *arguments], **{**pipes, **settings}) as process:

@@ -52,8 +52,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 def proxy(address: str) -> Iterator[Proxy]:
     """A proxy for `host:port`."""
     host, _, port = address.partition(":")
-    started = Proxy(host, int(port))
+    hvj_process = Proxy(host, int(port))
     try:
-        yield started
+        yield hvj_process
     finally:
-        started.close()
+        hvj_process.close()

@@ -21,7 +21,7 @@ Write = Callable[..., None]
 
 @pytest.fixture
 def hvj(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hvj:
-    """Runs `hvj convert` in a directory of the test's own, where there is no cluster."""
+    """Runs `hvj convert` in a directory of the test, without a cluster."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     for variable in ("AZURE_BATCHAI_STORAGE_ACCOUNT", "AZURE_BATCHAI_STORAGE_KEY"):

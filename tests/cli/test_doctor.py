@@ -166,12 +166,12 @@ def records(result: Result) -> list[Object]:
     return found
 
 
-def findings(result: Result, check: str) -> list[tuple[str, str]]:
+def rows(result: Result, check: str) -> list[tuple[str, str]]:
     """Result and message of each row of a check."""
     return [(each["result"], each["message"]) for each in records(result) if each["check"] == check]
 
 
-def blocking(result: Result, check: str) -> Object:
+def failed_row(result: Result, check: str) -> Object:
     """The only row of a check, which fails and contains a command."""
     (finding,) = [each for each in records(result) if each["check"] == check and each["result"] == "blocks"]
     assert finding["command"]
@@ -193,14 +193,14 @@ def test_a_missing_or_outdated_crd_is_reported() -> None:
     with ControlPlane() as control_plane:
         connection = Api(control_plane)
         result = run_with(control_plane.kubeconfig, "doctor")
-        assert "does not serve HorovodJobs" in blocking(result, "definition")["message"]
-        assert blocking(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"
+        assert "does not serve HorovodJobs" in failed_row(result, "definition")["message"]
+        assert failed_row(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"
         install_definition(connection)
         definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
         fields = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties"
         connection.patch(definition, [{"op": "remove", "path": f"{fields}/ttlSecondsAfterFinished"}], "json")
         wait_for("the schema to be published", lambda: not publishes_ttl(connection))
-        message = blocking(run_with(control_plane.kubeconfig, "doctor"), "definition")["message"]
+        message = failed_row(run_with(control_plane.kubeconfig, "doctor"), "definition")["message"]
         assert "of an older version: it lacks spec.runPolicy.ttlSecondsAfterFinished" in message
 
 
@@ -219,33 +219,33 @@ def run_with(kubeconfig: Path, *arguments: str) -> Result:
 
 
 def test_a_missing_operator_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
-    assert "the operator is not installed" in blocking(doctor(), "operator")["message"]
+    assert "the operator is not installed" in failed_row(doctor(), "operator")["message"]
 
 
 def test_an_operator_without_an_available_replica_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.add_operator(available=False)
-    finding = blocking(doctor(), "operator")
+    finding = failed_row(doctor(), "operator")
     assert "has no available replica" in finding["message"]
     assert f"kubectl describe pods -n {cluster_setup.namespace}" in finding["command"]
 
 
 def test_an_operator_that_does_not_renew_its_lease_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.add_operator(silent_for=timedelta(hours=1))
-    assert "the operator does not respond: it renewed its Lease" in blocking(doctor(), "operator")["message"]
+    assert "the operator does not respond: it renewed its Lease" in failed_row(doctor(), "operator")["message"]
 
 
 def test_a_silent_watch_is_detected_through_the_metrics_of_the_leader(
     doctor: Doctor, cluster_setup: ClusterSetup
 ) -> None:
     cluster_setup.add_operator(watch_age=4000)
-    finding = blocking(doctor(), "operator")
+    finding = failed_row(doctor(), "operator")
     assert "watch of pods has been silent for 4000 s" in finding["message"]
     assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {cluster_setup.namespace}"
 
 
 def test_a_watch_of_jobs_without_changes_is_not_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.add_operator(watched="horovodjobs", watch_age=4000)
-    assert findings(doctor(), "operator")[0][0] == "ok"
+    assert rows(doctor(), "operator")[0][0] == "ok"
 
 
 def operator_findings(cluster_setup: ClusterSetup, later: timedelta) -> str:
@@ -277,13 +277,13 @@ def test_a_job_that_no_operator_observed_is_reported(
 
 def test_a_cluster_without_gpus_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.nodes.add("cpu-0", labels={}, gpus=0)
-    finding = blocking(doctor(), "GPUs")
+    finding = failed_row(doctor(), "GPUs")
     assert finding["message"].startswith("no node has a GPU, and no autoscaled pool is known")
     assert finding["command"].startswith("az aks nodepool add")
 
 
 def test_a_job_without_gpus_requires_none(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
-    assert findings(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
+    assert rows(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
 
 
 def test_a_pool_that_scales_up_from_zero_is_sufficient(
@@ -293,40 +293,40 @@ def test_a_pool_that_scales_up_from_zero_is_sufficient(
     with aks_cluster(cluster_setup.api, cluster_setup.namespace, tmp_path) as (arm, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        assert "no autoscaled pool" in blocking(doctor(), "GPUs")["message"]
+        assert "no autoscaled pool" in failed_row(doctor(), "GPUs")["message"]
         arm.clusters[1].pools["gpunp"] = new_pool("gpunp", count=0, enableAutoScaling=True, minCount=0, maxCount=4)
-        ((result, message),) = findings(doctor(), "GPUs")
+        ((result, message),) = rows(doctor(), "GPUs")
     assert (result, message.endswith("adds nodes to gpunp (up to 4 nodes)")) == ("ok", True)
 
 
 def test_a_missing_device_plugin_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.nodes.add("node-0", gpus=0)
-    finding = blocking(doctor(), "device plugin")
+    finding = failed_row(doctor(), "device plugin")
     assert "node node-0 has a GPU but does not advertise it" in finding["message"]
     assert finding["command"] == "kubectl apply -f manifests/aks/nvidia-device-plugin.yaml"
 
 
 def test_too_few_gpus_for_the_job_are_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.nodes.add("node-0", gpus=4)
-    message = blocking(doctor(worker={"replicas": 3, "gpus": 2}), "GPUs")["message"]
+    message = failed_row(doctor(worker={"replicas": 3, "gpus": 2}), "GPUs")["message"]
     assert message == "job train needs 3 workers with 2 GPUs each; 1 nodes with 4 GPUs have room for 2"
 
 
 def test_a_missing_pool_of_the_job_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     cluster_setup.nodes.add("node-0")
-    assert "no node of pool a100 has a GPU" in blocking(doctor(pool="a100", worker={"gpus": 1}), "GPUs")["message"]
+    assert "no node of pool a100 has a GPU" in failed_row(doctor(pool="a100", worker={"gpus": 1}), "GPUs")["message"]
 
 
 def test_a_taint_that_the_job_does_not_tolerate_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     spot = {"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"}
     cluster_setup.nodes.add("node-0", gpus=4, taints=[spot, {"key": "sku", "value": "gpu", "effect": "NoSchedule"}])
-    messages = [message for _, message in findings(doctor(worker={"replicas": 1, "gpus": 1}), "GPUs")]
+    messages = [message for _, message in rows(doctor(worker={"replicas": 1, "gpus": 1}), "GPUs")]
     assert any("scalesetpriority=spot:NoSchedule" in message and "spec.spot: true" in message for message in messages)
-    assert findings(doctor(worker={"replicas": 1, "gpus": 1}, spot=True), "GPUs")[0][0] == "ok"
+    assert rows(doctor(worker={"replicas": 1, "gpus": 1}, spot=True), "GPUs")[0][0] == "ok"
 
 
 def test_a_missing_csi_driver_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
-    finding = blocking(doctor(azureFiles=[SHARE]), "CSI driver")
+    finding = failed_row(doctor(azureFiles=[SHARE]), "CSI driver")
     assert f"the CSI driver {DRIVER}" in finding["message"]
     assert "azurefile-csi-driver" in finding["command"]
 
@@ -335,15 +335,15 @@ def test_a_csi_driver_that_runs_on_no_node_is_reported(doctor: Doctor, cluster_s
     cluster_setup.nodes.add("node-0")
     cluster_setup.add_driver()
     cluster_setup.create("/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": "node-0"}, "spec": {"drivers": []}})
-    assert "runs on no node for workers" in blocking(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
+    assert "runs on no node for workers" in failed_row(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
 
 
 def test_a_job_without_shares_requires_no_driver(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
-    assert findings(doctor(worker={"gpus": 0}), "CSI driver")[0][0] == "ok"
+    assert rows(doctor(worker={"gpus": 0}), "CSI driver")[0][0] == "ok"
 
 
 def test_a_missing_storage_secret_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
-    finding = blocking(doctor(azureFiles=[SHARE]), "storage")
+    finding = failed_row(doctor(azureFiles=[SHARE]), "storage")
     assert f"Secret {SECRET} with the key of share myshare" in finding["message"]
     assert finding["command"].startswith(f"kubectl create secret generic {SECRET} -n {cluster_setup.namespace}")
 
@@ -362,7 +362,7 @@ def test_an_invalid_storage_secret_is_reported(
 ) -> None:
     cluster_setup.add_secret(**values)
     result = doctor(azureFiles=[SHARE])
-    assert words in blocking(result, "storage")["message"]
+    assert words in failed_row(result, "storage")["message"]
     assert "a2V5" not in result.stdout + result.stderr
 
 
@@ -378,7 +378,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
 
 def test_a_valid_account_key_passes(doctor: Doctor, cluster_setup: ClusterSetup, storage: Account) -> None:
     cluster_setup.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
-    ((result, message),) = findings(doctor(azureFiles=[SHARE]), "storage")
+    ((result, message),) = rows(doctor(azureFiles=[SHARE]), "storage")
     assert (result, message) == (
         "ok",
         f"share myshare of storage account {storage.name} accepts the key in Secret {SECRET}",
@@ -388,14 +388,14 @@ def test_a_valid_account_key_passes(doctor: Doctor, cluster_setup: ClusterSetup,
 def test_a_rotated_key_is_reported(doctor: Doctor, cluster_setup: ClusterSetup, storage: Account) -> None:
     cluster_setup.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
     storage.rotate()
-    finding = blocking(doctor(azureFiles=[SHARE]), "storage")
+    finding = failed_row(doctor(azureFiles=[SHARE]), "storage")
     assert "does not accept the key in Secret" in finding["message"]
     assert finding["command"].startswith(f"kubectl delete secret {SECRET}")
 
 
 def test_a_missing_share_is_reported(doctor: Doctor, cluster_setup: ClusterSetup, storage: Account) -> None:
     cluster_setup.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
-    finding = blocking(doctor(azureFiles=[SHARE | {"share": "absent"}]), "storage")
+    finding = failed_row(doctor(azureFiles=[SHARE | {"share": "absent"}]), "storage")
     assert finding["command"] == f"hvj storage share create --name absent --account-name {storage.name}"
 
 
@@ -404,13 +404,13 @@ def test_an_account_that_cannot_be_reached_is_not_checked(
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", "http://127.0.0.1:9/mystorageaccount")
     cluster_setup.add_secret(azurestorageaccountname="mystorageaccount", azurestorageaccountkey="a2V5")
-    ((result, message),) = findings(doctor(azureFiles=[SHARE]), "storage")
+    ((result, message),) = rows(doctor(azureFiles=[SHARE]), "storage")
     assert (result, "no connection" in message) == ("not checked", True)
 
 
 @pytest.mark.parametrize("share", [{"clientID": "1111"}, {"protocol": "nfs"}])
 def test_a_share_without_a_key_requires_no_secret(doctor: Doctor, cluster_setup: ClusterSetup, share: Object) -> None:
-    assert findings(doctor(azureFiles=[SHARE | share]), "storage")[0][0] == "ok"
+    assert rows(doctor(azureFiles=[SHARE | share]), "storage")[0][0] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_an_exhausted_quota_is_reported(doctor: Doctor, cluster_setup: ClusterSe
     cluster_setup.create(quotas, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
     wait_for("the quota", lambda: cluster_setup.api.get(f"{quotas}/team").get("status", {}).get("used"))
     worker = {"replicas": 2, "gpus": 1, "resources": {"requests": {"cpu": "2"}}}
-    finding = blocking(doctor(worker=worker), "quota")
+    finding = failed_row(doctor(worker=worker), "quota")
     assert finding["message"].endswith(line)
     assert finding["command"] == f"kubectl edit resourcequota team -n {cluster_setup.namespace}"
 
@@ -448,9 +448,9 @@ def test_a_pod_security_level_that_is_too_strict_is_reported(
     cluster_setup.api.patch(cluster_setup.path, {"metadata": {"labels": labels}})
     result = doctor(**spec)
     if not needed:
-        assert findings(result, "Pod Security")[0][0] == "ok"
+        assert rows(result, "Pod Security")[0][0] == "ok"
         return
-    finding = blocking(result, "Pod Security")
+    finding = failed_row(result, "Pod Security")
     assert needed in finding["message"]
     assert finding["command"].startswith(f"kubectl label namespace {cluster_setup.namespace} pod-security")
 
@@ -463,7 +463,7 @@ def test_enforcement_of_network_policies_is_reported_as_far_as_it_is_known(
     doctor: Doctor, cluster_setup: ClusterSetup, daemon_set: str, result: str
 ) -> None:
     cluster_setup.add_daemon_set(daemon_set)
-    assert findings(doctor(), "NetworkPolicy")[0][0] == result
+    assert rows(doctor(), "NetworkPolicy")[0][0] == result
 
 
 def test_an_image_that_cannot_be_pulled_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
@@ -487,12 +487,12 @@ def test_an_image_that_cannot_be_pulled_is_reported(doctor: Doctor, cluster_setu
         "type": "Warning",
     }
     cluster_setup.api.create(f"{cluster_setup.path}/events", event)
-    message = blocking(doctor(), "image")["message"]
+    message = failed_row(doctor(), "image")["message"]
     assert f"image trainer:1 cannot be pulled (pod {metadata['name']}): Failed to pull image" in message
 
 
 def test_a_missing_pull_secret_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
-    finding = blocking(doctor(imagePullSecrets=[{"name": "registry"}]), "image")
+    finding = failed_row(doctor(imagePullSecrets=[{"name": "registry"}]), "image")
     assert (
         finding["message"]
         == f"Secret registry of imagePullSecrets does not exist in namespace {cluster_setup.namespace}"
@@ -503,7 +503,7 @@ def test_a_missing_pull_secret_is_reported(doctor: Doctor, cluster_setup: Cluste
 def test_a_stalled_job_is_reported_with_the_message_of_the_operator(doctor: Doctor, cluster: ClusterState) -> None:
     cluster.create("train")
     cluster.report("train", conditions=[condition("Stalled", "StorageUnavailable", "share x is missing")])
-    message = blocking(doctor("-j", "train"), "job")["message"]
+    message = failed_row(doctor("-j", "train"), "job")["message"]
     assert "job train is stalled: StorageUnavailable: share x is missing" in message
 
 
@@ -514,7 +514,7 @@ def test_secrets_of_the_file_count_as_existing(
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": values}
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all([secret, job(azureFiles=[SHARE])]))
-    assert findings(hvj("doctor", "-f", str(file)), "storage")[0][0] == "ok"
+    assert rows(hvj("doctor", "-f", str(file)), "storage")[0][0] == "ok"
 
 
 def test_checks_without_the_required_rights_are_listed_as_not_checked(

@@ -8,7 +8,7 @@ import yaml
 
 from api.client import Api
 from cli.cluster_state import ClusterState
-from cli.program import Hvj, run, started
+from cli.program import Hvj, hvj_process, run
 from localcluster.apiserver import free_ports
 
 Kubeconfig = Callable[[str], Path]
@@ -125,7 +125,7 @@ def test_debug_shows_the_traceback_before_the_message(hvj: Hvj) -> None:
 def test_a_closed_pipe_causes_no_error(cluster: ClusterState) -> None:
     for name in ("a", "b"):
         cluster.create(name)
-    with started("job", "list", "-o", "json") as process:
+    with hvj_process("job", "list", "-o", "json") as process:
         assert process.stdout
         assert process.stderr
         process.stdout.close()

@@ -17,7 +17,7 @@ class Once:
     """Preparations that the first worker runs, and the others wait for."""
 
     folder: Path | None
-    """Shared by all workers of one run; None where there is only one process."""
+    """Shared by all workers of a run; None with a single process."""
 
     def __call__(self, name: str, make: Callable[[], Any]) -> Any:
         """The result of `make`, which must be JSON, from the first worker."""

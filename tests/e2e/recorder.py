@@ -59,11 +59,11 @@ class Recorder(threading.Thread):
         """Waits until this version of an object, or its deletion, is recorded."""
         uid, version = item["metadata"]["uid"], item["metadata"]["resourceVersion"]
 
-        def seen() -> bool:
+        def is_recorded() -> bool:
             versions = list(self.history[uid])
             return uid in self.gone or any(one["metadata"]["resourceVersion"] == version for one in versions)
 
-        wait_for(f"the {self.name} to have {_key(item)} at version {version}", seen)
+        wait_for(f"the {self.name} to have {_key(item)} at version {version}", is_recorded)
 
     def run(self) -> None:
         """Lists and watches until the process ends."""

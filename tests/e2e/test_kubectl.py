@@ -18,7 +18,7 @@ WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 
 
 @pytest.fixture
-def watched(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
+def kubectl_watch(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
     """The output of `kubectl get -w` during the test."""
     shown = tmp_path / "watch"
     command = [namespace.kubectl.program, "get", "hvj", "-n", namespace.name, "--watch", "-o", "wide"]
@@ -47,7 +47,7 @@ def _table(text: str) -> list[dict[str, str]]:
     return [{heading[a:b].strip(): line[a:b].strip() for a, b in columns} for line in lines]
 
 
-def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, watched: Path) -> None:
+def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, kubectl_watch: Path) -> None:
     wait = ("wait", "-n", namespace.name, "--timeout=300s")
     namespace.apply(namespace.job("reads", WAITS, worker={"replicas": 2}))
     namespace.kubectl(*wait, "hvj/reads", "--for=jsonpath={.status.phase}=Running")
@@ -55,8 +55,8 @@ def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, watc
     namespace.kubectl(*wait, "hvj/reads", "--for=condition=Succeeded")
     namespace.apply(namespace.job("ends", "exit 3", runPolicy={"backoffLimit": 0}))
     namespace.kubectl(*wait, "hvj/ends", "--for=condition=Failed")
-    wait_for("the last line", lambda: _phases(watched, "ends")[-1:] == ["Failed"])
-    assert _phases(watched, "reads") == ["Queued", "Starting", "Running", "Succeeded"]
+    wait_for("the last line", lambda: _phases(kubectl_watch, "ends")[-1:] == ["Failed"])
+    assert _phases(kubectl_watch, "reads") == ["Queued", "Starting", "Running", "Succeeded"]
     first, second = _table(namespace.kubectl("get", "hvjob", "-n", namespace.name, "-o", "wide"))
     shown = ("NAME", "PHASE", "WORKERS", "RESTARTS", "GPUS", "EXIT CODE", "REASON")
     assert [first[name] for name in shown] == ["ends", "Failed", "0/1", "0", "0", "3", "BackoffLimitExceeded"]

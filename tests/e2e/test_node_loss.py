@@ -83,7 +83,7 @@ def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_ta
         return words in namespace.condition("lost", "Reconciling")["message"]
 
     with silent(kubelet, api):
-        (error,) = namespace.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
+        (error,) = namespace.wait("lost", "the worker is deleted", lambda status: status["errors"])["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
         assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
         namespace.wait(

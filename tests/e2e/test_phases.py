@@ -104,7 +104,7 @@ def test_without_an_operator_jobs_end_and_deleted_jobs_leave_no_objects(
         wait_for("no Secret", lambda: "orphan-mpi" not in namespace.secrets())
         namespace.release("alone-worker-0")
         wait_for("the launcher to end", lambda: _phase(namespace, "alone-launcher") == "Succeeded")
-        assert [answer for _, answer in posts(namespace, "alone")] == [204, 0], "the last report reaches nobody"
+        assert [answer for _, answer in posts(namespace, "alone")] == [204, 0], "no leader receives the last report"
     finally:
         namespace.api.request("PATCH", SCALE, {"spec": {"replicas": 1}}, MERGE_PATCH)
         operator.running()

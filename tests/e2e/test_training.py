@@ -60,11 +60,11 @@ def test_a_training_survives_a_suspension_and_the_loss_of_a_worker(namespace: Na
     status = namespace.wait_phase("steady", "Running")
     logs = directory / "logs" / status["outputPathSegment"] / "stdouterr"
 
-    def printed(pattern: str) -> list[str]:
+    def output_lines(pattern: str) -> list[str]:
         return re.findall(pattern, (logs / "stdout.txt").read_text(), re.MULTILINE)
 
     def resumed() -> list[int]:
-        words = printed(r"^Attempt \d: resuming after (epoch .*)$")
+        words = output_lines(r"^Attempt \d: resuming after (epoch .*)$")
         return [_position(re.findall(r"\d+", line)) for line in words]
 
     def newest_checkpoint() -> int:
@@ -76,7 +76,7 @@ def test_a_training_survives_a_suspension_and_the_loss_of_a_worker(namespace: Na
     namespace.change("steady", {"runPolicy": {"suspend": True}})
     namespace.wait_phase("steady", "Suspended")
     wait_for("no pods", lambda: not namespace.pods("steady"))
-    (stopped,) = (int(step) for step in printed(r"^SIGTERM: stopped after step (\d+),"))
+    (stopped,) = (int(step) for step in output_lines(r"^SIGTERM: stopped after step (\d+),"))
     assert namespace.status("steady")["training"]["progress"] > 0, "what was reported before is kept"
 
     namespace.change("steady", {"runPolicy": {"suspend": False}})

@@ -31,7 +31,7 @@ EXPECTED = {
     "Failed": FAILED,
 }
 
-# Argo CD gives health scripts these libraries; also the methods of strings are not there.
+# The libraries of health scripts in Argo CD; methods of strings are not available either.
 ONLY_BASE_AND_TABLE = """
 getmetatable('').__index = nil
 string, math, io, os, debug, coroutine, python, newproxy = nil

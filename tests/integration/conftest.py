@@ -11,7 +11,7 @@ import pytest
 
 from api.client import JOBS, Api, Object, job, wait_for
 from horovodjob_operator.cluster.connection import Connection, login
-from integration.control_plane import OperatorControlPlane, install, make_namespace, operator_kubeconfig, served
+from integration.control_plane import OperatorControlPlane, install, is_ready, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, restricted_pod, submit
 from integration.operator_process import STARTED, Operator
 from integration.reason_coverage import ReasonCoverage
@@ -134,7 +134,7 @@ def restart_apiserver(
 
     def restart(*, without: tuple[str, ...] = ()) -> None:
         control_plane.restart_apiserver(without=without)
-        wait_for("the API server", lambda: served(api))
+        wait_for("the API server", lambda: is_ready(api))
 
     yield restart
     reset_gaps(api, watch_threads, namespace)

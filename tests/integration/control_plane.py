@@ -77,7 +77,7 @@ class OperatorControlPlane(ControlPlane):
         return Counter(self.requests(namespace))
 
 
-def served(api: Api) -> bool:
+def is_ready(api: Api) -> bool:
     """Whether the API server is ready."""
     with contextlib.suppress(ApiError, OSError, http.client.HTTPException):
         return bool(api.get("/readyz")["message"] == "ok")

@@ -45,7 +45,7 @@ def token_of_pod(job: Job, name: str, uid: str, audience: str = AUDIENCE, second
     return str(answer["status"]["token"])
 
 
-def expired(token: str, control_plane: OperatorControlPlane) -> str:
+def expired_token(token: str, control_plane: OperatorControlPlane) -> str:
     """The token as the API server itself would have signed it two hours ago."""
     key = load_pem_private_key((control_plane.directory / "pki" / "sa.key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -53,7 +53,7 @@ def expired(token: str, control_plane: OperatorControlPlane) -> str:
     return _signed(token, {"iat": now - 7200, "nbf": now - 7200, "exp": now - 3600}, key)
 
 
-def forged(token: str, **claims: Any) -> str:
+def forged_token(token: str, **claims: Any) -> str:
     """The token with other claims, signed with a key that is not the API server's."""
     return _signed(token, claims, ec.generate_private_key(ec.SECP256R1()))
 

@@ -172,7 +172,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.fixture(scope="module")
-def malformed(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
+def malformed_jobs(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
     """All malformed jobs, created together: none may block another."""
     make_namespace(api, "malformed")
     if not operator_process.is_running:
@@ -185,14 +185,14 @@ def malformed(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_job_is_stalled_with_the_cause(malformed: dict[str, Job], what: str) -> None:
-    job = malformed[what]
+def test_a_malformed_job_is_stalled_with_the_cause(malformed_jobs: dict[str, Job], what: str) -> None:
+    job = malformed_jobs[what]
     assert MALFORMED[what][1] in job.wait_for_condition("Stalled", reason="InvalidSpec")
     assert job.phase == "Queued"
 
 
-def test_malformed_jobs_do_not_delay_other_jobs(malformed: dict[str, Job], api: Api) -> None:
-    assert len(malformed) == len(MALFORMED)
+def test_malformed_jobs_do_not_delay_other_jobs(malformed_jobs: dict[str, Job], api: Api) -> None:
+    assert len(malformed_jobs) == len(MALFORMED)
     good = submit(api, "malformed", "good").advance_to("Succeeded")
     assert good.status["exitCode"] == 0
 
@@ -212,7 +212,7 @@ def test_a_job_over_quota_waits_until_the_quota_is_raised(submit_job: Submit, ap
     api.create(quotas, quota)
     wait_for("the quota", lambda: api.get(f"{quotas}/few")["status"].get("hard"))
     job = submit_job()
-    wait_for("the words", lambda: "exceeded quota: few" in job.condition("Queued").get("message", ""))
+    wait_for("the message", lambda: "exceeded quota: few" in job.condition("Queued").get("message", ""))
     assert job.condition("Stalled")["status"] == "False"
     api.patch(f"{quotas}/few", {"spec": {"hard": {"pods": "10"}}})
     job.advance_to("Succeeded")

@@ -50,7 +50,7 @@ class EventOutage:
         }
         kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
         self._api.create(WEBHOOKS, {**kind, "metadata": {"name": self._name}, "webhooks": [webhook]})
-        wait_for("events to be refused", lambda: not self._accepts())
+        wait_for("events to be rejected", lambda: not self._accepts())
 
     def end(self) -> None:
         with contextlib.suppress(ApiError):

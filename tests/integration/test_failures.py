@@ -87,7 +87,7 @@ def test_a_worker_on_an_unreachable_node_is_reported_and_replaced_after_its_dele
     job.skip_backoff()
     assert last_error(job)["message"] == "worker 1 was evicted from node node-1: DeletionByTaintManager"
     job.wait_for_pods(["launcher"])
-    wait_for("the words", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
+    wait_for("the message", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
     assert job.condition("Reconciling")["message"].endswith(
         ": if that node does not respond, delete it or taint it node.kubernetes.io/out-of-service"
     )
@@ -154,7 +154,7 @@ def attempts(job: Job) -> dict[str, str]:
     return {role: pod["metadata"]["labels"]["horovodjob.dev/attempt"] for role, pod in launchers}
 
 
-def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
+def disruption_condition(reason: str = "EvictionByEvictionAPI") -> Object:
     return {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "drained"}]}
 
 
@@ -162,13 +162,13 @@ def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
     ("end", "reason", "taken"),
     [
         ({"code": 137, "reason": "OOMKilled"}, "WorkerOutOfMemory", False),
-        ({"code": 143, **disrupted()}, "Evicted", True),
-        ({"code": 137, "evicted": "low on memory", **disrupted("TerminationByKubelet")}, "Evicted", True),
+        ({"code": 143, **disruption_condition()}, "Evicted", True),
+        ({"code": 137, "evicted": "low on memory", **disruption_condition("TerminationByKubelet")}, "Evicted", True),
         (
             {
                 "code": 137,
                 "evicted": "The node was low on resource: ephemeral-storage.",
-                **disrupted("TerminationByKubelet"),
+                **disruption_condition("TerminationByKubelet"),
             },
             "Evicted",
             True,
@@ -232,7 +232,7 @@ def test_the_condition_contains_the_message_of_the_scheduler(submit_job: Submit)
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     job.report("worker-0", conditions=[unschedulable])
-    wait_for("the words", lambda: job.condition("Queued").get("message") == f"waiting for nodes: {words}")
+    wait_for("the message", lambda: job.condition("Queued").get("message") == f"waiting for nodes: {words}")
     assert job.condition("Queued")["reason"] == "WaitingForNodes"
 
 

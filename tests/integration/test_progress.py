@@ -18,8 +18,8 @@ from integration.operator_process import Operator
 from integration.progress_client import (
     AUDIENCE,
     REPORT,
-    expired,
-    forged,
+    expired_token,
+    forged_token,
     post,
     post_until_reviewed,
     token_of,
@@ -134,9 +134,9 @@ def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(
             post(operator, "garbage"),
             post(operator, "a.b.c"),
             post(operator, token_of(job, audience="https://kubernetes.default.svc.cluster.local")),
-            post(operator, forged(others)),
-            post(operator, forged(token, aud=[AUDIENCE, "other"])),
-            post_until_reviewed(operator, expired(token, control_plane)),
+            post(operator, forged_token(others)),
+            post(operator, forged_token(token, aud=[AUDIENCE, "other"])),
+            post_until_reviewed(operator, expired_token(token, control_plane)),
         ],
         "foreign": [
             post(operator, token_of(job, "worker-1")),
@@ -210,7 +210,7 @@ def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review
     job, other = submit_job(), submit_job("other")
     for one in (job, other):
         one.advance_to("Running")
-    token, garbage = token_of(job), [forged(token_of(other), jti=str(number)) for number in range(20)]
+    token, garbage = token_of(job), [forged_token(token_of(other), jti=str(number)) for number in range(20)]
     wait_for("counts", lambda: job.status["workersReady"] == "2/2")
     asked, writes = operator.requests().get("create tokenreviews", 0), status_writes(control_plane, job)
     begin = time.monotonic()
@@ -233,7 +233,7 @@ def test_a_forged_token_does_not_block_a_genuine_one(submit_job: Submit, operato
     job = submit_job().advance_to("Running")
     # Not the address of the previous test, which has reached its limit of connections.
     token, address = token_of(job), "127.0.0.3"
-    codes = [post(operator, forged(token, jti=str(number)), address=address) for number in range(3)]
+    codes = [post(operator, forged_token(token, jti=str(number)), address=address) for number in range(3)]
     assert codes == [401] * 3
     assert post(operator, token, address=address) == 204
 
@@ -257,7 +257,7 @@ def test_without_the_keys_a_forged_token_blocks_only_its_own_address(
 ) -> None:
     job = submit_job().advance_to("Running")
     token = token_of(job)
-    assert [post(operator_without_keys, forged(token, jti=str(number))) for number in range(2)] == [401, 429]
+    assert [post(operator_without_keys, forged_token(token, jti=str(number))) for number in range(2)] == [401, 429]
     assert post(operator_without_keys, token, address="127.0.0.2") == 204
 
 

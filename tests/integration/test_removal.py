@@ -22,7 +22,7 @@ def jobs_to_delete(api: Api, namespace: str) -> tuple[Job, Job]:
     return submit(api, name, "running").advance_to("Running"), submit(api, name, "queued")
 
 
-def is_gone(api: Api, job: Job) -> bool:
+def is_deleted(api: Api, job: Job) -> bool:
     """Whether the pods, the Secret and the NetworkPolicy of the job are deleted."""
     core = f"/api/v1/namespaces/{job.namespace}"
     policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/{job.name}"
@@ -47,7 +47,7 @@ def test_a_namespace_with_jobs_can_be_deleted(
 
 
 @pytest.fixture
-def reinstalled(
+def restore_installation(
     api: Api,
     watch_threads: Watches,
     check_watches_and_operators: None,
@@ -63,13 +63,13 @@ def reinstalled(
 
 
 def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
-    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api
+    restore_installation: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api
 ) -> None:
     jobs_to_delete[1].wait_for_pods()
     api.delete(DEFINITION)
     wait_for("the definition to be deleted", lambda: api.find(DEFINITION) is None)
     for job in jobs_to_delete:
-        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+        wait_for(f"what {job.name} owned", lambda: is_deleted(api, job))  # noqa: B023
     delete_namespace(api, jobs_to_delete[0].namespace)
     install(api)
     make_namespace(api, jobs_to_delete[0].namespace)
@@ -78,7 +78,11 @@ def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
 
 
 def test_deleting_the_manifests_deletes_everything(
-    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_process: Operator
+    restore_installation: None,
+    operator: Operator,
+    jobs_to_delete: tuple[Job, Job],
+    api: Api,
+    operator_process: Operator,
 ) -> None:
     jobs_to_delete[1].wait_for_pods()
     # Nothing runs the Deployment here, so the test ends the process.
@@ -89,5 +93,5 @@ def test_deleting_the_manifests_deletes_everything(
     assert [name for name in left if "horovodjob" in name] == []
     assert api.find(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}") is None
     for job in jobs_to_delete:
-        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+        wait_for(f"what {job.name} owned", lambda: is_deleted(api, job))  # noqa: B023
     delete_namespace(api, jobs_to_delete[0].namespace)

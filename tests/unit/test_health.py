@@ -20,7 +20,7 @@ Answer = tuple[int, str]
 
 
 @asynccontextmanager
-async def served(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
+async def health_port(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
     """The port of a server with checks that pass."""
     (port,) = free_ports(1)
     server = HealthServer(
@@ -55,13 +55,13 @@ def work_until(asked: Callable[[], Answer]) -> Answer:
 
 
 async def test_the_health_server_responds_while_the_event_loop_runs() -> None:
-    async with served() as port:
+    async with health_port() as port:
         assert work_until(lambda: answer(port, "/healthz")) == (200, "ok\n")
         assert work_until(lambda: answer(port, "/readyz")) == (200, "ok\n")
 
 
 async def test_a_blocked_event_loop_is_unhealthy_until_it_runs_again() -> None:
-    async with served(stuck_seconds=2) as port:
+    async with health_port(stuck_seconds=2) as port:
 
         def unhealthy() -> Answer:
             while (found := answer(port, "/healthz"))[0] == 200:

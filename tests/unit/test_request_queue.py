@@ -15,7 +15,7 @@ from horovodjob_operator.cluster.request_queue import Priority, RequestQueue
 LIMIT = 2
 
 
-class Slow:
+class SlowServer:
     """A server that responds on demand and records its requests."""
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class Slow:
 
 
 @pytest.fixture
-async def slow() -> Slow:
-    return Slow()
+async def slow() -> SlowServer:
+    return SlowServer()
 
 
 @pytest.fixture
-async def connection(slow: Slow) -> AsyncIterator[Connection]:
+async def connection(slow: SlowServer) -> AsyncIterator[Connection]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", slow.answer)
     server = TestServer(application)
@@ -44,14 +44,14 @@ async def connection(slow: Slow) -> AsyncIterator[Connection]:
         yield await stack.enter_async_context(aclosing(Connection(info, limit=LIMIT)))
 
 
-async def until_asked(slow: Slow, number: int) -> None:
+async def wait_for_requests(slow: SlowServer, number: int) -> None:
     while len(slow.asked) < number:
         await asyncio.sleep(0.001)
 
 
-async def test_status_writes_precede_queued_creations(slow: Slow, connection: Connection) -> None:
+async def test_status_writes_precede_queued_creations(slow: SlowServer, connection: Connection) -> None:
     creations = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(6)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     status = asyncio.create_task(connection.request("PATCH", "/status"))
     while connection.waiting < 5:
         await asyncio.sleep(0)
@@ -63,9 +63,9 @@ async def test_status_writes_precede_queued_creations(slow: Slow, connection: Co
     assert connection.waiting == 0
 
 
-async def test_a_cancelled_request_does_not_occupy_a_slot(slow: Slow, connection: Connection) -> None:
+async def test_a_cancelled_request_does_not_occupy_a_slot(slow: SlowServer, connection: Connection) -> None:
     tasks = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(5)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     while connection.waiting < 3:
         await asyncio.sleep(0)
     for number in (0, 2, 4):  # one sent request and two queued ones
@@ -79,7 +79,7 @@ async def test_a_cancelled_request_does_not_occupy_a_slot(slow: Slow, connection
     slow.may_answer.clear()
     slow.asked.clear()
     more = [asyncio.create_task(connection.request("GET", f"/{number}")) for number in range(LIMIT)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     slow.may_answer.set()
     await asyncio.gather(*more)
 
@@ -103,11 +103,11 @@ async def test_a_request_can_be_cancelled_at_the_moment_a_slot_becomes_free() ->
     assert queue.depth == 0
 
 
-async def test_a_watch_does_not_occupy_a_slot(slow: Slow, connection: Connection) -> None:
+async def test_a_watch_does_not_occupy_a_slot(slow: SlowServer, connection: Connection) -> None:
     watches = [asyncio.create_task(watch(connection)) for _ in range(LIMIT)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     requests = [asyncio.create_task(connection.request("GET", f"/{number}")) for number in range(LIMIT)]
-    await until_asked(slow, 2 * LIMIT)
+    await wait_for_requests(slow, 2 * LIMIT)
     slow.may_answer.set()
     await asyncio.gather(*watches, *requests)
 

@@ -18,7 +18,7 @@ from horovodjob_operator.errors import Unavailable
 LONG = (429, str(10 * LONGEST_PAUSE_SECONDS))
 
 
-class Overloaded:
+class OverloadedServer:
     """A server that responds with these status codes and Retry-After first, then with 200. It records its requests."""
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Overloaded:
 
 
 @pytest.fixture
-def overloaded() -> Overloaded:
-    return Overloaded()
+def overloaded() -> OverloadedServer:
+    return OverloadedServer()
 
 
 @pytest.fixture
-async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[Connection, Connection, Connection, Pause]]:
+async def connections(overloaded: OverloadedServer) -> AsyncIterator[tuple[Connection, Connection, Connection, Pause]]:
     """Two connections with a common pause, one without, and the pause."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", overloaded.answer)
@@ -60,18 +60,18 @@ async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[Connection,
 Connections = tuple[Connection, Connection, Connection, Pause]
 
 
-async def begun(pause: Pause) -> None:
+async def wait_for_pause(pause: Pause) -> None:
     while pause.seconds_left == -math.inf:
         await asyncio.sleep(0.01)
 
 
 async def test_retry_after_delays_all_requests_and_the_rejected_one_is_repeated(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, two, _, pause = connections
     overloaded.answers.append((429, "1"))
     first = asyncio.create_task(one.request("POST", "/first"))
-    await begun(pause)
+    await wait_for_pause(pause)
     async with two.session.get(f"{two.server}/watch") as response:
         assert response.status == 200
     await first
@@ -80,12 +80,12 @@ async def test_retry_after_delays_all_requests_and_the_rejected_one_is_repeated(
 
 
 async def test_only_the_lease_is_renewed_during_a_pause_of_limited_length(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, two, lease, pause = connections
     overloaded.answers.append(LONG)
     others = [asyncio.create_task(one.request("GET", "/one"))]
-    await begun(pause)
+    await wait_for_pause(pause)
     others.append(asyncio.create_task(two.request("GET", "/two")))
     await lease.request("PUT", "/lease")
     assert overloaded.paths == ["/one", "/lease"]
@@ -96,19 +96,19 @@ async def test_only_the_lease_is_renewed_during_a_pause_of_limited_length(
 
 
 async def test_a_write_is_not_repeated_after_the_lease_was_lost(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, *_, pause = connections
     overloaded.answers.append((429, "1"))
     write = asyncio.create_task(one.request("POST", "/pods"))
-    await begun(pause)
+    await wait_for_pause(pause)
     one.may_write = lambda: False
     with pytest.raises(Unavailable, match="the Lease was not renewed in time"):
         await write
     assert overloaded.paths == ["/pods"]
 
 
-async def test_the_number_of_retries_is_limited(connections: Connections, overloaded: Overloaded) -> None:
+async def test_the_number_of_retries_is_limited(connections: Connections, overloaded: OverloadedServer) -> None:
     overloaded.answers.extend([(429, "1")] * 10)
     with pytest.raises(Unavailable, match="429 too many requests, retry after 1 s"):
         await connections[0].request("POST", "/pods")
@@ -116,7 +116,7 @@ async def test_the_number_of_retries_is_limited(connections: Connections, overlo
 
 
 async def test_a_request_that_may_have_had_an_effect_is_not_repeated(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, *_, pause = connections
     overloaded.answers.append((503, "30"))

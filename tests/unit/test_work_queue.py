@@ -41,7 +41,7 @@ def caches(request: pytest.FixtureRequest) -> Caches:
     return caches
 
 
-def a_day_later() -> datetime:
+def one_day_later() -> datetime:
     return FakeCluster(training_job()).now + timedelta(days=1)
 
 
@@ -50,17 +50,19 @@ async def passes(caches: Caches) -> AsyncIterator[WorkQueue]:
     """Each job has been reconciled once."""
     nowhere = Connection(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     objects = Objects(nowhere, "test")
-    passes = WorkQueue(caches, Reconciler(caches, objects, a_day_later, ""), JobLoader(caches, objects, JobDefaults()))
-    before = looks()
+    passes = WorkQueue(
+        caches, Reconciler(caches, objects, one_day_later, ""), JobLoader(caches, objects, JobDefaults())
+    )
+    before = reconciliations()
     async with contextlib.aclosing(nowhere):
         passes.open()
-        while looks() < before + JOBS:
+        while reconciliations() < before + JOBS:
             await asyncio.sleep(0)
         yield passes
         await passes.close()
 
 
-def looks() -> float:
+def reconciliations() -> float:
     return REGISTRY.get_sample_value("horovodjob_operator_reconcile_duration_seconds_count") or 0
 
 
@@ -93,7 +95,7 @@ def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(caches: Cach
 
 async def test_a_new_leader_observes_changes_of_finished_jobs(caches: Caches, passes: WorkQueue) -> None:
     await passes.close()
-    events, long_ago, before = EventHandlers(caches, passes, JobDefaults()), "2020-01-01T00:00:00Z", looks()
+    events, long_ago, before = EventHandlers(caches, passes, JobDefaults()), "2020-01-01T00:00:00Z", reconciliations()
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
     status = {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1}
     caches.jobs.clear()
@@ -102,9 +104,9 @@ async def test_a_new_leader_observes_changes_of_finished_jobs(caches: Caches, pa
         events.job_seen({"metadata": metadata | named, "spec": {}, "status": status})
     passes.open()
     async with asyncio.timeout(10):
-        while looks() == before:
+        while reconciliations() == before:
             await asyncio.sleep(0.01)
-    assert looks() - before == 1
+    assert reconciliations() - before == 1
 
 
 async def test_many_events_of_a_large_job_cause_few_reconciliations(caches: Caches, passes: WorkQueue) -> None:
@@ -112,7 +114,7 @@ async def test_many_events_of_a_large_job_cause_few_reconciliations(caches: Cach
     record = caches.jobs["team", "job-0"]
     worker = record.job.spec.worker.model_copy(update={"replicas": pods})
     record.job = record.job.model_copy(update={"spec": record.job.spec.model_copy(update={"worker": worker})})
-    before = looks()
+    before = reconciliations()
     for index in range(pods):
         labels = {LABEL_JOB: "job-0", LABEL_ROLE: "worker", LABEL_REPLICA_INDEX: str(index), LABEL_ATTEMPT: "1"}
         metadata = {"name": f"pod-{index}", "namespace": "team", "uid": f"{index}", "labels": labels}
@@ -121,15 +123,15 @@ async def test_many_events_of_a_large_job_cause_few_reconciliations(caches: Cach
             await asyncio.sleep(0)
     while passes.depth:
         await asyncio.sleep(0)
-    assert before < looks() < before + pods / 10
+    assert before < reconciliations() < before + pods / 10
 
 
 async def test_a_resync_is_spread_over_its_interval(passes: WorkQueue) -> None:
-    before = looks()
+    before = reconciliations()
     resync = asyncio.create_task(passes.resync(JOBS / 10))
-    while looks() == before:
+    while reconciliations() == before:
         await asyncio.sleep(0)
-    assert looks() - before < JOBS
+    assert reconciliations() - before < JOBS
     await resync
-    while looks() < before + JOBS:
+    while reconciliations() < before + JOBS:
         await asyncio.sleep(0)

@@ -33,7 +33,7 @@ LINES = (
 )
 
 
-def replaced(text: str, environment: Mapping[str, str]) -> str:
+def expanded(text: str, environment: Mapping[str, str]) -> str:
     """The expansion of $(NAME) and $$ in a container's arguments by Kubernetes."""
     result, position = "", 0
     while position < len(text):
@@ -57,7 +57,7 @@ def output(command: Sequence[str]) -> bytes:
 
 def same_as_a_shell(line: str) -> None:
     known = {name: ENVIRONMENT[name] for name in KNOWN}
-    command = [replaced(word, known) for word in program(f"{PRINT} {line}", KNOWN)]
+    command = [expanded(word, known) for word in program(f"{PRINT} {line}", KNOWN)]
     shell = command[0] if command[0] == "/bin/bash" else "/bin/sh"
     assert output(command) == output([shell, "-c", f"{PRINT} {line}"]), command
 

@@ -18,7 +18,7 @@ from unit.domain.fake_cluster import FakeCluster, training_job
 GANGS = ("Native", "Volcano")
 
 
-def a_gang(gang: str = "Native", **spec: Any) -> FakeCluster:
+def gang_job(gang: str = "Native", **spec: Any) -> FakeCluster:
     return FakeCluster(training_job(scheduling={"gang": gang, "timeoutSeconds": 60}, **spec))
 
 
@@ -139,7 +139,7 @@ def _metadata(job: Any) -> Any:
 
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_gang_without_a_scheduled_pod_has_no_timeout(gang: str) -> None:
-    cluster = a_gang(gang)
+    cluster = gang_job(gang)
     cluster.reconcile()
     cluster.wait(10_000)
     cluster.reconcile()
@@ -154,7 +154,7 @@ def _outcome(cluster: FakeCluster) -> Any:
 
 
 def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.reconcile()
     cluster.wait(10_000)
     cluster.schedule_pods(at_most=2)
@@ -167,7 +167,7 @@ def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
 
 
 def test_workers_that_an_attempt_keeps_are_subject_to_the_timeout() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True)
     cluster.reconcile()
@@ -181,7 +181,7 @@ def test_workers_that_an_attempt_keeps_are_subject_to_the_timeout() -> None:
 
 
 def test_a_new_gang_waits_until_the_pods_of_the_old_one_are_deleted() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.start()
     cluster.edit_run_policy(suspend=True)
     cluster.reconcile()
@@ -195,7 +195,7 @@ def test_a_new_gang_waits_until_the_pods_of_the_old_one_are_deleted() -> None:
 
 
 def test_a_gang_waits_for_the_pods_of_an_earlier_job_with_the_same_name() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.reconcile()
     observed = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
     plan = plan_for(cluster.job, observed, _outcome(cluster), now=cluster.now)
@@ -205,7 +205,7 @@ def test_a_gang_waits_for_the_pods_of_an_earlier_job_with_the_same_name() -> Non
 @pytest.mark.parametrize("gang", GANGS)
 @pytest.mark.parametrize("policy", ["suspend", "terminate"])
 def test_the_group_is_deleted_with_the_pods(gang: str, policy: str) -> None:
-    cluster = a_gang(gang)
+    cluster = gang_job(gang)
     cluster.start()
     cluster.edit_run_policy(**{policy: True})
     status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
@@ -217,7 +217,7 @@ def test_the_group_is_deleted_with_the_pods(gang: str, policy: str) -> None:
 
 
 def test_the_group_is_deleted_when_the_job_has_succeeded() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.start()
     cluster.end_container("cifar-launcher", 0)
     status, outcome = next_status(cluster.job, cluster.observed, now=cluster.now)
@@ -229,7 +229,7 @@ def test_the_group_is_deleted_when_the_job_has_succeeded() -> None:
 
 
 def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
-    cluster = a_gang("Volcano")
+    cluster = gang_job("Volcano")
     cluster.start()
     cluster.edit_run_policy(suspend=True)
     spec = cluster.job.spec
@@ -241,7 +241,7 @@ def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
 
 
 def test_messages_about_nodes_precede_messages_about_the_gang() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.reconcile()
     cluster.update_pod("cifar-launcher", unschedulable_message="waiting for minCount pods from a gang to be scheduled")
     cluster.update_pod(
