@@ -106,7 +106,7 @@ class ObservedJob:
                 await asyncio.shield(future)
 
     def pod(self, event: str, pod: Object) -> None:
-        """A pod of the job was created, has changed or is gone."""
+        """A pod of the job was created, changed or deleted."""
         metadata, status = pod["metadata"], pod.get("status") or {}
         name, launcher = metadata["name"], metadata["labels"][ROLE] != "worker"
         if event == "DELETED":

@@ -5,7 +5,7 @@
 
 Trains the tutorial's network on the digits with one thread for each rank, in turns: one process alone, two that know
 nothing of each other, two ranks under mpirun, two ranks that also write a checkpoint every ten steps, and two that
-also tell their progress each second to files and to a server. `--job` adds two ranks over TCP, and two as a
+also report their progress each second to files and to a server. `--job` adds two ranks over TCP, and two as a
 HorovodJob, in one worker, in two, and in two that request no processors, on the warm cluster that `make demo` leaves.
 A run's speed is the median of its epochs after the first, validation not counted; each figure is the median of the
 rounds. Exit status: 0 if the targets are met, 1 if not.

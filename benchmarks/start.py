@@ -121,7 +121,7 @@ def floor(image: str, client: ApiClient, pods: Watch) -> dict[str, float]:
 
 
 def stages(launcher: str, created: float, scheduled: float, done: float) -> dict[str, float]:
-    """Moments of all stages: those that were seen, and those that the launcher's log tells."""
+    """Times of all stages: observed ones, and those in the launcher's log."""
     log = kubectl("logs", "-n", NAMESPACE, launcher, "--timestamps").splitlines()
     return {
         "created": created,

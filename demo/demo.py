@@ -48,7 +48,7 @@ STARTED = time.monotonic()
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message is one sentence for the person who watches."""
+    """The demo cannot continue; the message is one sentence for the user."""
 
 
 def say(message: str = "") -> None:
@@ -104,12 +104,12 @@ def target() -> Target:
     folder = "cluster" if CLUSTER_NAME == "main" else f"cluster-{CLUSTER_NAME}"
     own = str(CACHE / folder / "kubeconfig")
     given = os.environ.get("KUBECONFIG", "")
-    if given == own:  # what an earlier run told to export
+    if given == own:  # the kubeconfig that an earlier run printed for export
         given = ""
     if given and not os.environ.get("IMAGE_REGISTRY"):
         raise DemoError("KUBECONFIG is set, so IMAGE_REGISTRY has to name the registry with operator and trainer image")
     if not given:
-        # The binaries and the images beside each other: the first time, both are compiled.
+        # The binaries and the images in parallel: the first time, both are compiled.
         run_step("the cluster's binaries and the images", [sys.executable, str(STAGES), "builds"])
         run_step("local cluster", [sys.executable, str(CLUSTER), "--name", CLUSTER_NAME, "up"])
     return Target(given or own, program("kubectl"), program("helm4", "helm"), local=not given)
@@ -202,7 +202,7 @@ def local_volume(on: Target) -> Path:
     if bound_claim and bound_claim["status"].get("phase") == "Lost":
         on.kubectl("-n", NAMESPACE, "delete", "pvc", CLAIM)
         bound_claim = None
-    if not bound_claim:  # a volume remembers the claim that it belonged to, even if that is gone
+    if not bound_claim:  # a volume remembers the claim that it belonged to, even if that is deleted
         on.kubectl("delete", "pv", name, "--ignore-not-found", "--timeout=60s")
     volume = {
         "apiVersion": "v1",
@@ -392,7 +392,7 @@ def main() -> int:
         print(f"\ndemo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ndemo: interrupted; `make demo` goes on from here", file=sys.stderr)
+        print("\ndemo: interrupted; `make demo` continues from here", file=sys.stderr)
         return 130
     return 0
 

@@ -83,7 +83,7 @@ def versions() -> Iterator[str]:
     yield output(sys.executable, "-c", show, TF_CPP_MIN_LOG_LEVEL="3").splitlines()[-1]
     version = ctypes.c_int()
     if ctypes.CDLL(str(NVIDIA / "nccl/lib/libnccl.so.2")).ncclGetVersion(ctypes.byref(version)):
-        yield "FAILED: NCCL does not tell its version"
+        yield "FAILED: NCCL does not report its version"
     yield f"NCCL {version.value}"
 
 
@@ -101,7 +101,7 @@ def size() -> Iterator[str]:
 
 
 def main() -> int:
-    """Runs all checks, and tells all that failed."""
+    """Runs all checks, and reports all that failed."""
     lines = [line for check in (built_with, links, kernels, closed, versions, compiler, size) for line in check()]
     print("\n".join(f"check: {line}" for text in lines for line in text.splitlines()), flush=True)
     return any(line.startswith("FAILED") for line in lines)

@@ -54,7 +54,7 @@ def unanswered_questions(cluster: Cluster) -> list[str]:
 
 
 def is_node_ready(client: Client, node: Node, since: datetime | None = None) -> bool:
-    """Whether pods can be put on the node, and its kubelet has said so after `since`."""
+    """Whether the node is schedulable, and its kubelet has reported so after `since`."""
     found = client.get(node_path(node))
     own = [taint["key"] for taint in node.taint_objects]
     if found is None or any(taint["key"] not in own for taint in found["spec"].get("taints", [])):

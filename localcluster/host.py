@@ -48,7 +48,7 @@ def prepare_host() -> None:
 
 
 def restore_host() -> None:
-    """Undo what the clusters changed on this machine, after the last one has gone."""
+    """Undo what the clusters changed on this machine, after the last one has stopped."""
     if not RECORD.exists():
         return
     before = json.loads(RECORD.read_text())

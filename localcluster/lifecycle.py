@@ -111,7 +111,7 @@ class LocalCluster:
         with lock(self.cluster, self.progress):
             self._insist_on_being_up()
             self.further.change(resized(self.cluster, pool) if pool else ())
-            self._start_node()  # some of its components are told which nodes there are
+            self._start_node()  # some of its components have the nodes as arguments
             self.further.ensure_running()
 
     def advertise_gpus(self, count: int) -> None:

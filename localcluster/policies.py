@@ -27,7 +27,7 @@ OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """What tells ingress and egress apart: words of the API, addresses of a packet, and where packets pass."""
+    """The differences of ingress and egress: words of the API, addresses of a packet, and where packets pass."""
 
     name: str
     kind: str

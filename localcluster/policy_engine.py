@@ -61,7 +61,7 @@ def collections(nodes: Sequence[str]) -> tuple[Collection, ...]:
 
 
 def main() -> None:
-    """Enforce policies for ever."""
+    """Enforce policies until the process ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--address", required=True, help="of the API server")
     parser.add_argument("--pki", type=Path, required=True, help="directory with the administrator's certificate")
@@ -84,7 +84,7 @@ def report(client: Client, collection: Collection, news: News) -> None:
 
 
 def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Objects]:
-    """All objects of a collection by uid, again after each change, for ever."""
+    """All objects of a collection by uid, again after each change, without end."""
     while True:
         try:
             listed = client.get(f"{path}?{urlencode(query)}") or {}
@@ -95,7 +95,7 @@ def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Ob
                 since = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
                 for event in client.watch(f"{path}?{urlencode({**query, **since})}"):
                     changed = event["object"]
-                    if event["type"] == "ERROR":  # most likely that the version is too old to go on from
+                    if event["type"] == "ERROR":  # most likely the version is too old to continue from
                         raise ClusterError(changed.get("message", ""))
                     version = changed["metadata"]["resourceVersion"]
                     if event["type"] == "BOOKMARK":

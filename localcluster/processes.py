@@ -126,7 +126,7 @@ class Processes:
         if component.niceness:
             set_niceness(process.pid, component.niceness)
         self._record_start(component, process.pid)
-        # Until nsenter has entered the namespace and the program is loaded, `pid` would take it for a stranger:
+        # Until nsenter has entered the namespace and the program is loaded, `pid` would not recognize it:
         # /proc shows an empty environment while the kernel replaces one program by another.
         while process.poll() is None and not (program(process.pid) != "nsenter" and self.pid(component.name)):
             time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""What holds for every test: it runs and passes. A skipped test is a failure, unless it is listed here."""
+"""Rules for every test: a skipped test is a failure, unless it is listed here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-# A busy machine takes as long as it takes to make an example, and to try it.
+# On a busy machine, an example can take long to generate and to run.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 
@@ -17,7 +17,7 @@ ALLOWED_SKIPS: dict[str, str] = {}
 
 
 def _fail_if_skipped(report: Any) -> None:
-    """Turn a skip, or a failure that was expected, into a failure that names its reason."""
+    """Turn a skip or an expected failure into a failure with its reason."""
     if report.outcome == "skipped" and report.nodeid not in ALLOWED_SKIPS:
         reason = getattr(report, "wasxfail", "") or report.longrepr
         reason = reason[2] if isinstance(reason, tuple) else str(reason)
@@ -29,7 +29,7 @@ def _fail_if_skipped(report: Any) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """Look at the outcome of each test, its set-up and its end."""
+    """Check the outcome of each test, its set-up and its teardown."""
     report: Any = yield
     _fail_if_skipped(report)
     return report
@@ -37,7 +37,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_make_collect_report() -> Generator[None, Any, Any]:
-    """Look at the outcome of collecting each file: a file can skip itself whole."""
+    """Check the outcome of the collection of each file: a file can skip itself."""
     report: Any = yield
     _fail_if_skipped(report)
     return report

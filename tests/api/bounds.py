@@ -1,4 +1,4 @@
-"""Each bound of the schema with a value beyond it, and one within it."""
+"""Each bound of the schema, with an invalid and a valid value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ WORDS = {
     "anyOf": "must be of type",
     "required": "Required value",
 }
-# What an item of a list must have besides the field that a bound is about.
+# Required fields of list items other than the bounded one.
 ITEMS: dict[str, Object] = {
     "azureFiles": {"name": "myshare", "account": "mystorageaccount", "share": "myshare"},
     "env": {"name": "A"},
@@ -44,7 +44,7 @@ BESIDE: dict[str, Object] = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound of a field, a value that breaks it, and one that keeps it."""
+    """A bound of a field, an invalid and a valid value."""
 
     path: str
     keyword: str
@@ -56,12 +56,12 @@ class Bound:
 
     @property
     def complaint(self) -> tuple[str, str]:
-        """What the API server names, and the words it uses."""
+        """The field path and the message of the API server."""
         return f"spec.{self.path.replace('[]', '[0]').replace('{}', '.cpu')}".split("..")[0], WORDS[self.keyword]
 
 
 def spec_with(path: str, value: Any) -> Object:
-    """The spec of a valid job with this value in the place of this field."""
+    """The spec of a valid job with this value of this field."""
     placed = _placed(path, value)
     (name,) = placed
     spec: Object = job()["spec"] | BESIDE.get(path, BESIDE.get(name, {})) | placed
@@ -253,7 +253,7 @@ BOUNDS: tuple[Bound, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule across fields: a spec that breaks it, one that keeps it, and the sentence that its author reads."""
+    """A validation rule over several fields: an invalid spec, a valid one, and the error message."""
 
     name: str
     bad: Object

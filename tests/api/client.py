@@ -1,4 +1,4 @@
-"""The API server as the tests talk to it: plain dicts in and out, refusals as exceptions with the server's words."""
+"""A client of the API server: objects are dicts, an error is an exception with the server's message."""
 
 import contextlib
 import functools
@@ -27,16 +27,16 @@ CONTENT_TYPES = {"merge": "application/merge-patch+json", "json": "application/j
 Object = dict[str, Any]
 T = TypeVar("T")
 INVALID = 422
-# Ends a wait that is hopeless; no test is right because it is shorter.
+# A limit for failures only: no test depends on its length.
 WAIT_SECONDS = 180.0
-# Each look costs the API server some milliseconds, so what takes long is asked for less often.
+# Each poll costs the API server some milliseconds, so the interval grows.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
-# The API server closes connections that are idle for 90 s, and a POST on one of those cannot be repeated.
+# The API server closes connections that are idle for 90 s, and a POST on a closed connection cannot be repeated.
 IDLE_SECONDS = 45
 
 
 class ApiError(Exception):
-    """The API server refused."""
+    """The API server rejected the request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -60,7 +60,7 @@ class Api:
         return self.request("GET", path)
 
     def find(self, path: str) -> Object | None:
-        """The object, or nothing where there is none."""
+        """The object, or None."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -81,7 +81,7 @@ class Api:
         return self.request("DELETE", path, body)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Object:
-        """The answer's object. Raises ApiError; a connection that has gone stale is opened again once."""
+        """The object in the response. Raises ApiError; a stale connection is reopened once."""
         data = None if body is None else json.dumps(body)
         for last in (False, True):
             connection = self._connection()
@@ -100,9 +100,9 @@ class Api:
         return answer
 
     def watch(self, path: str, ended: threading.Event, gap: Callable[[str], None]) -> Iterator[Object]:
-        """What is there and then every change, until `ended`; the stream is opened again when it breaks.
+        """Yields the present objects and then every event until `ended`; an interrupted watch is resumed.
 
-        `gap` is called where changes may have been missed.
+        `gap` is called when events may be missing.
         """
         version = ""
         while not ended.is_set():
@@ -114,7 +114,7 @@ class Api:
                 if response.status == 410:
                     version = ""
                     gap(f"{path}: the version is too old")
-                if response.status != 200:  # an API server that has just started knows nobody's rights yet
+                if response.status != 200:  # an API server that has just started has not loaded the RBAC rules yet
                     raise OSError(response.status)
                 for line in response:
                     event = json.loads(line)
@@ -135,7 +135,7 @@ class Api:
             self._threads.used_at = time.monotonic()
         connection: http.client.HTTPSConnection = self._threads.connection
         if time.monotonic() - self._threads.used_at > IDLE_SECONDS:
-            connection.close()  # the next request opens it again
+            connection.close()  # the next request reopens it
         self._threads.used_at = time.monotonic()
         return connection
 
@@ -147,14 +147,14 @@ class Api:
 
 @functools.cache
 def binary(name: str) -> str:
-    """Path of a program of the local cluster, built if it is not there."""
+    """Path of a program of the local cluster, which is built if it is missing."""
     binaries = Binaries(cache_directory())
     binaries.ensure(Progress(), (name,))
     return str(binaries.path(name))
 
 
 def wait_for(what: str, condition: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
-    """What `look` gives as soon as it is true."""
+    """The first true result of `condition`. Raises AssertionError after the deadline."""
     begin = time.monotonic()
     while not (found := condition()):
         waited = time.monotonic() - begin
@@ -164,7 +164,7 @@ def wait_for(what: str, condition: Callable[[], T | None], seconds: float = WAIT
 
 
 def install_definition(api: Api) -> None:
-    """Installs the CRD that is shipped, and waits until jobs can be created and its admission policy acts."""
+    """Installs the shipped CRD, and waits until jobs can be created and its admission policy is in effect."""
     done = api.kubectl("apply", "--server-side", "-f", str(BASE / "crd.yaml"))
     assert done.returncode == 0, done.stderr
     wait_for("the resource to be served", lambda: is_served(api, "/apis/horovodjob.dev/v1beta1/horovodjobs"))
@@ -172,7 +172,7 @@ def install_definition(api: Api) -> None:
 
 
 def wait_for_admission_policy(api: Api) -> None:
-    """Waits until changes to running jobs are refused: a policy does not act at once."""
+    """Waits until changes to running jobs are rejected: a policy takes effect with a delay."""
     jobs = JOBS.format("default")
     api.create(jobs, job("policy-probe"))
     wait_for("the admission policy", lambda: _is_frozen(api, f"{jobs}/policy-probe"))
@@ -188,7 +188,7 @@ def _is_frozen(api: Api, path: str) -> bool:
 
 
 def is_served(api: Api, path: str) -> bool:
-    """Whether these objects can be read: for a moment the storage of a new definition is being set up."""
+    """Whether these objects can be read: the storage of a new CRD is set up with a delay."""
     try:
         return bool(api.get(path))
     except ApiError as error:

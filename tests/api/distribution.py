@@ -1,4 +1,4 @@
-"""How pytest-xdist spreads test files over its workers."""
+"""How pytest-xdist distributes test files to its workers."""
 
 from typing import Protocol
 
@@ -14,7 +14,7 @@ class SchedulerHook(Protocol):
 
 
 def one_control_plane(shared: str) -> SchedulerHook:
-    """Gives the files of the folder `shared` to one worker, so that they cost one control plane."""
+    """Assigns the files of the folder `shared` to one worker, so that they need only one control plane."""
 
     class OneControlPlane(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:

@@ -137,7 +137,7 @@ STATUS: Object = {
 
 
 def fields(schema: Object, path: str = "") -> Iterator[str]:
-    """The paths of a schema's fields; those of values that may hold anything are not told apart."""
+    """The paths of a schema's fields; fields below a value of any type are omitted."""
     if schema.get("properties") and not schema.get("x-kubernetes-preserve-unknown-fields"):
         for name, field in schema["properties"].items():
             yield from fields(field, f"{path}.{name}")
@@ -148,7 +148,7 @@ def fields(schema: Object, path: str = "") -> Iterator[str]:
 
 
 def paths(value: Any, path: str = "") -> Iterator[str]:
-    """The paths that a value has."""
+    """The paths of the fields of a value."""
     yield path
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -158,11 +158,11 @@ def paths(value: Any, path: str = "") -> Iterator[str]:
             yield from paths(inner, f"{path}[]")
 
 
-def known(value: Any, schema: Object) -> Any:
-    """What a schema keeps of a value: the API server drops all other fields."""
+def pruned(value: Any, schema: Object) -> Any:
+    """The value after pruning: without the fields that the schema does not have."""
     if isinstance(value, dict) and "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
         properties = schema["properties"]
-        return {name: known(inner, properties[name]) for name, inner in value.items() if name in properties}
+        return {name: pruned(inner, properties[name]) for name, inner in value.items() if name in properties}
     return (
-        [known(inner, schema["items"]) for inner in value] if isinstance(value, list) and "items" in schema else value
+        [pruned(inner, schema["items"]) for inner in value] if isinstance(value, list) and "items" in schema else value
     )

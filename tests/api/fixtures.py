@@ -10,7 +10,7 @@ from localcluster.apiserver import ControlPlane
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """etcd, API server, and the controllers that delete what is left of namespaces and owners."""
+    """etcd, API server, and the controllers for namespaces and garbage collection."""
     with ControlPlane(controllers=True) as started:
         yield started
 

@@ -1,4 +1,4 @@
-"""The previous release, from the repository's history: what it installed, and its operator to be run."""
+"""The previous release, from the repository's history: its manifests and its operator."""
 
 import subprocess
 from pathlib import Path
@@ -15,7 +15,7 @@ def shipped_file(path: str) -> str:
 
 
 def extract_operator(directory: Path) -> Path:
-    """Puts the previous release's packages of operator and command line there; where Python finds them."""
+    """Extracts the operator and the command line of the previous release, and returns their import path."""
     archive = _git("archive", COMMIT, "operator")
     subprocess.run(["tar", "-x", "-C", str(directory)], input=archive, check=True)
     return directory / "operator"

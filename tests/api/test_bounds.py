@@ -1,4 +1,4 @@
-"""What the API server itself refuses, in the words that `kubectl apply` prints."""
+"""Validation by the API server, and the messages of `kubectl apply`."""
 
 import json
 import re
@@ -14,12 +14,12 @@ from horovodjob.api.crd import NAME_RULES, custom_resource_definition
 KEYWORDS = frozenset(
     ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems", "maxProperties")
 )
-Verdicts = dict[str, str]
+ApplyErrors = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def verdicts(api: Api) -> Verdicts:
-    """What one `kubectl apply` says to all cases, by the name of the job; nothing where it takes it."""
+def apply_errors(api: Api) -> ApplyErrors:
+    """The errors of one `kubectl apply` of all cases, by the name of the job; empty for an accepted job."""
     cases: list[Object] = []
     for number, bound in enumerate(BOUNDS):
         for quality in ("bad", "good"):
@@ -39,19 +39,19 @@ def verdicts(api: Api) -> Verdicts:
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=str)
-def test_a_value_beyond_its_bound_is_rejected_and_one_at_it_accepted(bound: Bound, verdicts: Verdicts) -> None:
+def test_a_value_beyond_its_bound_is_rejected_and_one_at_it_accepted(bound: Bound, apply_errors: ApplyErrors) -> None:
     number = BOUNDS.index(bound)
     where, words = bound.complaint
-    assert where in verdicts[f"bound-{number}-bad"]
-    assert words in verdicts[f"bound-{number}-bad"]
-    assert verdicts[f"bound-{number}-good"] == ""
+    assert where in apply_errors[f"bound-{number}-bad"]
+    assert words in apply_errors[f"bound-{number}-bad"]
+    assert apply_errors[f"bound-{number}-good"] == ""
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_validation_rule_has_a_message_with_the_remedy(rule: Rule, verdicts: Verdicts) -> None:
+def test_a_validation_rule_has_a_message_with_the_remedy(rule: Rule, apply_errors: ApplyErrors) -> None:
     number = RULES.index(rule)
-    assert verdicts[f"rule-{number}-bad"].strip() == rule.sentence
-    assert verdicts[f"rule-{number}-good"] == ""
+    assert apply_errors[f"rule-{number}-bad"].strip() == rule.sentence
+    assert apply_errors[f"rule-{number}-good"] == ""
 
 
 def bounds_of(schema: Object, path: str) -> Iterator[str]:
@@ -82,8 +82,8 @@ def test_every_rule_of_the_schema_is_in_the_table() -> None:
         for field in schema.get("properties", {}).values():
             yield from messages(field)
 
-    told = {rule.sentence.partition("Invalid value: ")[2] for rule in RULES}
-    assert set(messages(spec_schema())) - told == set()
+    expected = {rule.sentence.partition("Invalid value: ")[2] for rule in RULES}
+    assert set(messages(spec_schema())) - expected == set()
 
 
 @pytest.mark.parametrize(("replicas", "length"), [(1, 54), (10, 54), (11, 53), (101, 52), (10000, 51)])

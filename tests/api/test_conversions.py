@@ -1,4 +1,4 @@
-"""The API server takes what the converters make of job.json and of MPIJobs: schema and rules."""
+"""The API server accepts the output of the converters from job.json and MPIJobs."""
 
 import copy
 from typing import Any

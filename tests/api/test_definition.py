@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition as users meet it: `kubectl apply`, `explain`, `get`, `scale`."""
+"""The CustomResourceDefinition as users see it: `kubectl apply`, `explain`, `get`, `scale`."""
 
 import itertools
 from collections.abc import Iterator
@@ -23,16 +23,16 @@ def test_client_side_apply_has_room_for_its_annotation() -> None:
 
 
 def test_every_field_has_a_description() -> None:
-    def silent(schema: Object, path: str) -> Iterator[str]:
+    def fields_without_description(schema: Object, path: str) -> Iterator[str]:
         for name, field in schema.get("properties", {}).items():
             here = f"{path}.{name}"
             if not field.get("description") and here != ".metadata":
                 yield here
-            yield from silent(field, here)
+            yield from fields_without_description(field, here)
         if "items" in schema:
-            yield from silent(schema["items"], f"{path}[]")
+            yield from fields_without_description(schema["items"], f"{path}[]")
 
-    assert list(silent(schema(), "")) == []
+    assert list(fields_without_description(schema(), "")) == []
 
 
 def schema() -> Object:
@@ -67,7 +67,7 @@ def test_kubectl_explain_describes_a_field(api: Api, field: str, words: tuple[st
         text = " ".join(api.kubectl("explain", f"hvj.spec.{field}").stdout.split())
         return [word for word in words if word not in text]
 
-    # The API server publishes a new definition's schema a moment after it serves the resource.
+    # The API server publishes the schema of a new CRD with a delay.
     wait_for(f"{words} in the explanation", lambda: not missing())
 
 

@@ -1,4 +1,4 @@
-"""The examples that the documentation tells users to apply."""
+"""The examples of the documentation."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_the_api_server_accepts_an_example_and_prunes_nothing(path: Path, api: A
 
 
 def holds(stored: object, given: object) -> bool:
-    """Whether all that was given is stored; the API server may have added defaults."""
+    """Whether all given fields are stored; the API server may have added defaults."""
     if isinstance(given, dict) and isinstance(stored, dict):
         return all(key in stored and holds(stored[key], value) for key, value in given.items())
     if isinstance(given, list) and isinstance(stored, list):

@@ -1,4 +1,4 @@
-"""A running job is what it was when it was admitted: its spec can change while it is suspended, and only then."""
+"""The spec of a job is frozen while it runs, and can change while it is suspended."""
 
 import copy
 import itertools
@@ -121,7 +121,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
 NAMES = (f"frozen-{number}" for number in itertools.count())
 
 
-def changed(spec: Object, path: Path, value: Any) -> Object:
+def with_value(spec: Object, path: Path, value: Any) -> Object:
     """The spec with another value in this place."""
     after = copy.deepcopy(spec)
     place: Any = after
@@ -134,49 +134,49 @@ def changed(spec: Object, path: Path, value: Any) -> Object:
     return after
 
 
-def suspended(spec: Object, suspend: bool) -> Object:
-    return changed(spec, ("runPolicy", "suspend"), suspend)
+def with_suspend(spec: Object, suspend: bool) -> Object:
+    return with_value(spec, ("runPolicy", "suspend"), suspend)
 
 
-def named(path: Path) -> str:
-    """How the message names the field: by its first step, and where that is worker or runPolicy by its second."""
+def field_name(path: Path) -> str:
+    """The name of the field in the message: its first step, and for worker and runPolicy also the second."""
     return f"{path[0]}.{path[1]}" if path[0] in ("worker", "runPolicy") else str(path[0])
 
 
-def shown(change: tuple[Path, Any]) -> str:
+def change_id(change: tuple[Path, Any]) -> str:
     path, value = change
     return ".".join(map(str, path)) + (" removed" if value is REMOVED else f"={value}")
 
 
 @pytest.fixture(scope="module")
-def running(api: Api, jobs: str) -> Object:
+def running_job(api: Api, jobs: str) -> Object:
     made: Object = api.create(jobs, {**job("running"), "spec": BEFORE})
     return made
 
 
 @pytest.fixture(scope="module")
-def waiting(api: Api, jobs: str) -> Object:
-    made: Object = api.create(jobs, {**job("waiting"), "spec": suspended(BEFORE, True)})
+def suspended_job(api: Api, jobs: str) -> Object:
+    made: Object = api.create(jobs, {**job("waiting"), "spec": with_suspend(BEFORE, True)})
     return made
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=shown)
+@pytest.mark.parametrize("change", CHANGES, ids=change_id)
 def test_a_change_of_a_running_job_is_rejected_with_the_name_of_the_field(
-    api: Api, jobs: str, running: Object, change: tuple[Path, Any]
+    api: Api, jobs: str, running_job: Object, change: tuple[Path, Any]
 ) -> None:
-    after = {**running, "spec": changed(running["spec"], *change)}
+    after = {**running_job, "spec": with_value(running_job["spec"], *change)}
     with pytest.raises(ApiError) as refused:
         api.replace(f"{jobs}/running?dryRun=All", after)
-    field = named(change[0])
+    field = field_name(change[0])
     assert f": {field} can change only while the job is suspended: set runPolicy.suspend to true" in str(refused.value)
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=shown)
+@pytest.mark.parametrize("change", CHANGES, ids=change_id)
 def test_a_change_of_a_suspended_job_is_accepted(
-    api: Api, jobs: str, waiting: Object, change: tuple[Path, Any]
+    api: Api, jobs: str, suspended_job: Object, change: tuple[Path, Any]
 ) -> None:
-    spec = changed(waiting["spec"], *change)
-    stored = api.replace(f"{jobs}/waiting?dryRun=All", {**waiting, "spec": spec})
+    spec = with_value(suspended_job["spec"], *change)
+    stored = api.replace(f"{jobs}/waiting?dryRun=All", {**suspended_job, "spec": spec})
     place: Any = stored["spec"]
     for step in change[0][:-1]:
         place = place[step]
@@ -186,8 +186,8 @@ def test_a_change_of_a_suspended_job_is_accepted(
 @pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)], ids=["resume", "suspend"])
 def test_suspension_and_a_change_can_come_in_one_update(api: Api, jobs: str, before: bool, after: bool) -> None:
     name = next(NAMES)
-    made = api.create(jobs, {**job(name), "spec": suspended(BEFORE, before)})
-    wanted = suspended(changed(made["spec"], ("image",), "trainer:2"), after)
+    made = api.create(jobs, {**job(name), "spec": with_suspend(BEFORE, before)})
+    wanted = with_suspend(with_value(made["spec"], ("image",), "trainer:2"), after)
     stored = api.replace(f"{jobs}/{name}", {**made, "spec": wanted})
     assert stored["spec"]["image"] == "trainer:2"
     assert stored["spec"]["runPolicy"]["suspend"] is after
@@ -209,7 +209,7 @@ def test_omitting_a_default_value_is_no_change(api: Api, jobs: str) -> None:
 
 
 @pytest.mark.parametrize("change", [{"ttlSecondsAfterFinished": 60}, {"terminate": True}], ids=str)
-def test_the_run_policy_of_a_running_job_can_change(api: Api, jobs: str, running: Object, change: Object) -> None:
+def test_the_run_policy_of_a_running_job_can_change(api: Api, jobs: str, running_job: Object, change: Object) -> None:
     stored = api.patch(f"{jobs}/running?dryRun=All", {"spec": {"runPolicy": change}})
     assert stored["spec"]["runPolicy"].items() >= change.items()
 
@@ -233,13 +233,13 @@ def test_managed_by_is_immutable(api: Api, jobs: str, before: str | None, suspen
             api.patch(f"{jobs}/{name}", {"spec": {"runPolicy": {"managedBy": after}}})
 
 
-def test_labels_and_annotations_of_a_running_job_can_change(api: Api, jobs: str, running: Object) -> None:
+def test_labels_and_annotations_of_a_running_job_can_change(api: Api, jobs: str, running_job: Object) -> None:
     stored = api.patch(f"{jobs}/running?dryRun=All", {"metadata": {"labels": {"team": "vision"}}})
     assert stored["metadata"]["labels"] == {"team": "vision"}
 
 
 def test_every_field_of_the_spec_is_in_the_table() -> None:
-    assert set(frozen_paths()) - {named(path) for path, _ in CHANGES} == {"script", "launcherCommand", "elastic"}
+    assert set(frozen_paths()) - {field_name(path) for path, _ in CHANGES} == {"script", "launcherCommand", "elastic"}
 
 
 def test_an_elastic_job_can_be_scaled_within_its_limits_and_the_limits_are_frozen(api: Api, jobs: str) -> None:

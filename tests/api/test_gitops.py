@@ -1,4 +1,4 @@
-"""What a GitOps tool does with the manifest of a job: apply it again, compare, change and replace it."""
+"""GitOps tools and the manifest of a job: apply it again, compare, change and replace it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ def namespace(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def applied(api: Api, body: Object) -> Object:
+def apply_manifest(api: Api, body: Object) -> Object:
     """The job as it is after a server-side apply of its manifest, as Argo CD and Flux do it."""
     path = f"{JOBS.format('default')}/{body['metadata']['name']}?fieldManager=gitops&force=true"
     return api.request("PATCH", path, body, APPLY)
@@ -28,7 +28,7 @@ def applied(api: Api, body: Object) -> Object:
 
 @pytest.fixture(scope="module")
 def manifests(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All jobs of the manifests, and what they need."""
+    """All jobs of the manifests, and the objects that they need."""
     rendered = api.kubectl("kustomize", str(GITOPS / "example" / "jobs")).stdout
     examples = [yaml.safe_load(path.read_text()) for path in EXAMPLES]
     file = tmp_path_factory.mktemp("gitops") / "manifests.yaml"
@@ -37,12 +37,12 @@ def manifests(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def finished(api: Api, request: pytest.FixtureRequest) -> Iterator[Object]:
+def finished_job(api: Api, request: pytest.FixtureRequest) -> Iterator[Object]:
     """A job that was applied and has succeeded."""
     shares = [{"name": "myshare", "account": "mystorageaccount", "share": "myshare"}]  # its items have defaults
     body = job(request.node.originalname.replace("_", "-")[:40], azureFiles=shares)
     path = f"{JOBS.format('default')}/{body['metadata']['name']}"
-    applied(api, body)
+    apply_manifest(api, body)
     api.patch(f"{path}/status", {"status": SUCCEEDED["status"] | {"observedGeneration": 1}})
     yield body
     api.delete(path)
@@ -55,30 +55,30 @@ def test_applied_manifests_have_no_diff(api: Api, manifests: Path, options: tupl
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_finished_job_that_is_applied_again_is_not_changed(api: Api, finished: Object) -> None:
-    before = api.get(f"{JOBS.format('default')}/{finished['metadata']['name']}")
-    after = applied(api, finished)
+def test_a_finished_job_that_is_applied_again_is_not_changed(api: Api, finished_job: Object) -> None:
+    before = api.get(f"{JOBS.format('default')}/{finished_job['metadata']['name']}")
+    after = apply_manifest(api, finished_job)
     assert after == before
     assert kstatus([after]) == ["Current"]
 
 
 def test_a_changed_manifest_of_a_finished_job_is_rejected_with_the_documented_message(
-    api: Api, finished: Object
+    api: Api, finished_job: Object
 ) -> None:
     with pytest.raises(ApiError) as refused:
-        applied(api, {**finished, "spec": {**finished["spec"], "image": "trainer:2"}})
-    assert refused.value.status == 422  # by which Flux knows that `force` may replace the object
+        apply_manifest(api, {**finished_job, "spec": {**finished_job["spec"], "image": "trainer:2"}})
+    assert refused.value.status == 422  # Flux replaces the object with `force` only after this error
     assert FROZEN in refused.value.message
     assert FROZEN in " ".join((ROOT / "docs" / "gitops.md").read_text().split())
 
 
 def test_a_finished_job_cannot_be_replaced_and_runs_again_with_force(
-    api: Api, finished: Object, tmp_path: Path
+    api: Api, finished_job: Object, tmp_path: Path
 ) -> None:
-    path = f"{JOBS.format('default')}/{finished['metadata']['name']}"
+    path = f"{JOBS.format('default')}/{finished_job['metadata']['name']}"
     before = api.get(path)
     manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump({**finished, "spec": {**finished["spec"], "image": "trainer:2"}}))
+    manifest.write_text(yaml.safe_dump({**finished_job, "spec": {**finished_job["spec"], "image": "trainer:2"}}))
     assert FROZEN in api.kubectl("replace", "-f", str(manifest)).stderr
     assert api.kubectl("replace", "--force", "-f", str(manifest)).returncode == 0
     after = api.get(path)
@@ -90,9 +90,9 @@ def test_a_finished_job_cannot_be_replaced_and_runs_again_with_force(
 @pytest.mark.parametrize(("written", "kept"), [({}, True), ({"runPolicy": {"suspend": False}}, False)], ids=str)
 def test_a_suspension_stays_unless_the_manifest_has_the_field(api: Api, written: Object, kept: bool) -> None:
     body = job("kept" if kept else "reverted", **written)
-    applied(api, body)
+    apply_manifest(api, body)
     api.patch(f"{JOBS.format('default')}/{body['metadata']['name']}", {"spec": {"runPolicy": {"suspend": True}}})
-    assert applied(api, body)["spec"]["runPolicy"]["suspend"] is kept
+    assert apply_manifest(api, body)["spec"]["runPolicy"]["suspend"] is kept
 
 
 def test_the_health_script_is_added_to_the_settings_of_argo_cd(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""The API reference says what the models say, and all of it."""
+"""The API reference is complete and matches the models."""
 
 import re
 
@@ -37,5 +37,5 @@ def test_the_tests_that_a_page_names_exist(name: str) -> None:
 
 
 def test_every_value_of_the_status_has_a_description() -> None:
-    told = {*PHASES, *CONDITIONS, *REASONS, *EVENTS}
-    assert told == {*Phase, *ConditionType, *Reason, *EventReason}
+    described = {*PHASES, *CONDITIONS, *REASONS, *EVENTS}
+    assert described == {*Phase, *ConditionType, *Reason, *EventReason}

@@ -1,4 +1,4 @@
-"""Jobs outlive an upgrade of the CRD and its rollback; docs/upgrade.md says what v1beta1 may change."""
+"""Jobs survive an upgrade of the CRD and its rollback; docs/upgrade.md defines the allowed changes of v1beta1."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 from api.client import BASE, Api, Object, install_definition, job, wait_for
-from api.every_field import SPECS, STATUS, fields, known, paths
+from api.every_field import SPECS, STATUS, fields, paths, pruned
 from api.previous_release import shipped_file
 
 MORE_IS_STRICTER = ("minimum", "minLength", "minItems")
 LESS_IS_STRICTER = ("maximum", "maxLength", "maxItems", "maxProperties")
 UNCHANGED = ("type", "default", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string")
-# Patterns, each with one that took its place and matches all that it matched.
+# Patterns, each with a replacement that matches every string that it matched.
 LOOSER_PATTERNS = {(r"^\S+$", r"^\S*$")}
 OPEN = "x-kubernetes-preserve-unknown-fields"
 
@@ -31,12 +31,12 @@ def schema(of: Object) -> Object:
 
 
 def incompatibilities(old: Object, new: Object, path: str) -> Iterator[str]:
-    """Why an object that the old schema accepts could be refused, changed or cut by the new one."""
+    """Reasons why the new schema could reject, change or prune an object that the old one accepts."""
     for name, field in old.get("properties", {}).items():
         if name in new.get("properties", {}):
             yield from incompatibilities(field, new["properties"][name], f"{path}.{name}")
         else:
-            yield f"{path}.{name} is gone"
+            yield f"{path}.{name} is missing"
     for key in ("items", "additionalProperties"):
         if isinstance(old.get(key), dict):
             yield from incompatibilities(old[key], new.get(key, {}), f"{path}[]")
@@ -66,7 +66,7 @@ def test_a_change_that_the_policy_forbids_is_detected() -> None:
     new: Object = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "maxLength": 8}}}
     assert list(incompatibilities(old, new, "spec")) == [
         "spec.a: maxLength is stricter",
-        "spec.b is gone",
+        "spec.b is missing",
         "spec.a is required",
     ]
     fewer: Object = {"type": "object", "properties": old["properties"] | {"b": {"enum": ["x"]}}}
@@ -88,7 +88,7 @@ def test_the_sample_jobs_have_every_field(release: Object) -> None:
 
 
 def serve(api: Api, release: Object, jobs: str) -> None:
-    """Applies a release's CRD, with one field that shows when the API server has taken it in."""
+    """Applies the CRD of a release with an additional field, and waits until the API server uses it."""
     mark = "present" if release is PRESENT else "previous"
     marked = yaml.safe_load(yaml.safe_dump(release))
     schema(marked)["properties"][mark] = {"type": "string", "description": "Which CRD is served."}
@@ -99,7 +99,7 @@ def serve(api: Api, release: Object, jobs: str) -> None:
 
 @pytest.fixture
 def releases(api: Api) -> Iterator[None]:
-    """Leaves the present CRD behind, whatever the test has applied."""
+    """Restores the present CRD after the test."""
     yield
     install_definition(api)
 
@@ -109,7 +109,7 @@ def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str
     serve(api, PREVIOUS, jobs)
     for name, spec in SPECS.items():
         api.create(f"{jobs}?fieldValidation=Strict", {**job(f"kept-{name}"), "spec": spec})
-        api.patch(f"{jobs}/kept-{name}/status", {"status": known(STATUS, parts["status"])})
+        api.patch(f"{jobs}/kept-{name}/status", {"status": pruned(STATUS, parts["status"])})
     before = {name: api.get(f"{jobs}/kept-{name}") for name in SPECS}
 
     serve(api, PRESENT, jobs)
@@ -128,6 +128,6 @@ def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str
     for name, new in before.items():
         path = f"{jobs}/kept-{name}"
         for part in ("spec", "status"):
-            assert api.get(path)[part] == known(new[part], parts[part])
+            assert api.get(path)[part] == pruned(new[part], parts[part])
         assert api.patch(path, {"metadata": {"labels": {"team": "b"}}})["spec"] == api.get(path)["spec"]
         api.delete(path)

@@ -26,7 +26,7 @@ CLIENT = "11111111-0000-4000-8000-000000000002"
 
 
 class Signed:
-    """A credential that has a token already."""
+    """A credential with a fixed token."""
 
     def __init__(self, entra: Entra, audience: str = AUDIENCE, expires_in: int = 3600) -> None:
         self._token = entra.token(CLIENT, audience, expires_in=expires_in)

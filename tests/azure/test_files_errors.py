@@ -1,4 +1,4 @@
-"""What the service refuses becomes one sentence that names the remedy."""
+"""An error of the service becomes one sentence with the remedy."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a job needs of a share before its pods are created."""
+"""Checks of a share before the pods of a job are created."""
 
 from dataclasses import replace
 from pathlib import Path

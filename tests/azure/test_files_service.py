@@ -1,4 +1,4 @@
-"""The fake of Azure Files answers as the service does: the SDK runs against it unpatched."""
+"""The fake of Azure Files responds as the service does: the SDK runs against it unpatched."""
 
 import io
 import os
@@ -38,8 +38,8 @@ def myshare(client: ShareServiceClient) -> ShareClient:
     return client.get_share_client("myshare")
 
 
-def refusal(action: Callable[[], Any]) -> tuple[int | None, str]:
-    """Status and error code that the service answers with."""
+def error_of(action: Callable[[], Any]) -> tuple[int | None, str]:
+    """Status and error code of the response of the service."""
     with pytest.raises(HttpResponseError) as raised:
         action()
     code = getattr(raised.value, "error_code", "")
@@ -56,16 +56,16 @@ def test_shares_are_created_listed_and_deleted(client: ShareServiceClient) -> No
 def test_errors_have_the_codes_of_the_service(client: ShareServiceClient, myshare: ShareClient) -> None:
     myshare.create_directory("a")
     file = myshare.get_file_client("a/f")
-    assert refusal(lambda: client.create_share("myshare")) == (409, "ShareAlreadyExists")
-    assert refusal(lambda: client.create_share("My_Share")) == (400, "InvalidResourceName")
-    assert refusal(lambda: client.delete_share("nothing")) == (404, "ShareNotFound")
-    assert refusal(lambda: myshare.create_directory("a")) == (409, "ResourceAlreadyExists")
-    assert refusal(lambda: myshare.create_directory("b/c")) == (404, "ParentNotFound")
-    assert refusal(lambda: myshare.delete_directory("b")) == (404, "ResourceNotFound")
-    assert refusal(file.get_file_properties) == (404, "ResourceNotFound")
+    assert error_of(lambda: client.create_share("myshare")) == (409, "ShareAlreadyExists")
+    assert error_of(lambda: client.create_share("My_Share")) == (400, "InvalidResourceName")
+    assert error_of(lambda: client.delete_share("nothing")) == (404, "ShareNotFound")
+    assert error_of(lambda: myshare.create_directory("a")) == (409, "ResourceAlreadyExists")
+    assert error_of(lambda: myshare.create_directory("b/c")) == (404, "ParentNotFound")
+    assert error_of(lambda: myshare.delete_directory("b")) == (404, "ResourceNotFound")
+    assert error_of(file.get_file_properties) == (404, "ResourceNotFound")
     file.upload_file(b"x")
-    assert refusal(lambda: myshare.delete_directory("a")) == (409, "DirectoryNotEmpty")
-    assert refusal(lambda: myshare.get_file_client("a").create_file(1)) == (409, "ResourceTypeMismatch")
+    assert error_of(lambda: myshare.delete_directory("a")) == (409, "DirectoryNotEmpty")
+    assert error_of(lambda: myshare.get_file_client("a").create_file(1)) == (409, "ResourceTypeMismatch")
 
 
 def test_files_are_written_and_read_in_ranges(myshare: ShareClient, disk: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_range_beyond_the_end_of_a_file_is_rejected(myshare: ShareClient, disk
     (disk / "f").write_bytes(b"12345")
     file = myshare.get_file_client("f")
     assert file.download_file(offset=3, length=100).readall() == b"45"
-    assert refusal(lambda: file.download_file(offset=5, length=1)) == (416, "InvalidRange")
-    assert refusal(lambda: file.upload_range(b"67", offset=5, length=2)) == (416, "InvalidRange")
+    assert error_of(lambda: file.download_file(offset=5, length=1)) == (416, "InvalidRange")
+    assert error_of(lambda: file.upload_range(b"67", offset=5, length=2)) == (416, "InvalidRange")
     file.resize_file(7)
     file.upload_range(b"67", offset=5, length=2)
     assert (disk / "f").read_bytes() == b"1234567"
@@ -110,7 +110,7 @@ def test_a_rename_replaces_a_file_only_on_request(myshare: ShareClient, disk: Pa
     (disk / "old").write_text("old")
     (disk / "new").write_text("new")
     file = myshare.get_file_client("old")
-    assert refusal(lambda: file.rename_file("new")) == (409, "ResourceAlreadyExists")
+    assert error_of(lambda: file.rename_file("new")) == (409, "ResourceAlreadyExists")
     file.rename_file("new", overwrite=True)
     assert {path.name: path.read_text() for path in disk.iterdir()} == {"new": "old"}
 
@@ -145,7 +145,7 @@ def test_a_wrong_key_is_rejected_and_both_keys_work(service: FilesService) -> No
     account.rotate()
     assert exists(account.key) == "myshare"
     for key in (old, new_key()):
-        assert refusal(lambda key=key: exists(key)) == (403, "AuthenticationFailed")  # type: ignore[misc]
+        assert error_of(lambda key=key: exists(key)) == (403, "AuthenticationFailed")  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_sas_of_a_file_is_checked(
     if code is None:
         assert file.download_file().readall() == b"text"
     else:
-        assert refusal(file.download_file) == (403, code)
+        assert error_of(file.download_file) == (403, code)
 
 
 def test_a_sas_grants_only_its_scope(service: FilesService) -> None:
@@ -179,16 +179,16 @@ def test_a_sas_grants_only_its_scope(service: FilesService) -> None:
     limited = ShareClient(service.url("train"), "myshare", credential=of_share)
     limited.create_directory("a")
     assert [item.name for item in limited.list_directories_and_files()] == ["a"]
-    assert refusal(limited.delete_share) == (403, "AuthorizationFailure")
-    assert refusal(lambda: limited.delete_directory("a")) == (403, "AuthorizationPermissionMismatch")
+    assert error_of(limited.delete_share) == (403, "AuthorizationFailure")
+    assert error_of(lambda: limited.delete_directory("a")) == (403, "AuthorizationPermissionMismatch")
     reading = ShareServiceClient(service.url("train"), credential=of_account)
     assert [item.name for item in reading.get_share_client("myshare").list_directories_and_files()] == ["a"]
-    assert refusal(lambda: list(reading.list_shares())) == (403, "AuthorizationResourceTypeMismatch")
-    assert refusal(lambda: reading.create_share("b")) == (403, "AuthorizationPermissionMismatch")
+    assert error_of(lambda: list(reading.list_shares())) == (403, "AuthorizationResourceTypeMismatch")
+    assert error_of(lambda: reading.create_share("b")) == (403, "AuthorizationPermissionMismatch")
 
 
 class Token:
-    """A credential that has one token."""
+    """A credential with one token."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -217,22 +217,22 @@ def test_a_token_requires_audience_lifetime_intent_and_role(tmp_path: Path) -> N
             )
             return share.create_share()
 
-        assert refusal(lambda: create(token)) == (403, "AuthorizationPermissionMismatch")
+        assert error_of(lambda: create(token)) == (403, "AuthorizationPermissionMismatch")
         oid = entra.claims(token, storage)["oid"]
         account.roles[oid] = DataRole.READER
-        assert refusal(lambda: create(token)) == (403, "AuthorizationPermissionMismatch")
+        assert error_of(lambda: create(token)) == (403, "AuthorizationPermissionMismatch")
         account.roles[oid] = DataRole.CONTRIBUTOR
-        assert refusal(lambda: create(entra.token(CLIENT, "https://management.azure.com")))[0] == 401
-        assert refusal(lambda: create(entra.token(CLIENT, storage, expires_in=-60)))[0] == 401
+        assert error_of(lambda: create(entra.token(CLIENT, "https://management.azure.com")))[0] == 401
+        assert error_of(lambda: create(entra.token(CLIENT, storage, expires_in=-60)))[0] == 401
         assert create(token)["etag"]
 
 
 def test_an_account_can_reject_keys_and_networks(service: FilesService, myshare: ShareClient) -> None:
     account = service.accounts["train"]
     account.allows_keys = False
-    assert refusal(myshare.get_share_properties) == (403, "KeyBasedAuthenticationNotPermitted")
+    assert error_of(myshare.get_share_properties) == (403, "KeyBasedAuthenticationNotPermitted")
     account.allows_keys, account.firewalled = True, True
-    assert refusal(myshare.get_share_properties) == (403, "AuthorizationFailure")
+    assert error_of(myshare.get_share_properties) == (403, "AuthorizationFailure")
 
 
 def test_the_account_can_be_in_the_host_name(

@@ -1,4 +1,4 @@
-"""A file that grows on a share is read from its first to its last byte."""
+"""Tail of a growing file on a share, from its first to its last byte."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -30,8 +30,8 @@ class Writer:
             self.finished.set()
 
 
-def followed(share: Share, path: str, *steps: Callable[[], object]) -> str:
-    """All that is read of a file while this is done to it."""
+def tail_output(share: Share, path: str, *steps: Callable[[], object]) -> str:
+    """All data read from a file while these steps change it."""
     writer = Writer(*steps)
     return "".join(tail(share, path, writer.finished.is_set, sleep=writer))
 
@@ -69,7 +69,7 @@ def test_data_written_between_the_last_poll_and_the_end_is_read(share: Share, di
 
 def test_bytes_that_are_not_text_are_kept(share: Share, disk: Path) -> None:
     data = bytes(range(256)) + "é".encode()[:1]
-    text = followed(share, "log", appending(disk / "log", data))
+    text = tail_output(share, "log", appending(disk / "log", data))
     assert text.encode("utf-8", "surrogateescape") == data
 
 
@@ -78,7 +78,7 @@ def test_a_file_is_read_in_bounded_ranges(
 ) -> None:
     monkeypatch.setattr(tail_module, "RANGE_BYTES", 1000)
     (disk / "log").write_bytes(b"0123456789" * 250)
-    assert followed(share, "log") == "0123456789" * 250
+    assert tail_output(share, "log") == "0123456789" * 250
     assert [answered.range for answered in service.requests][:3] == [
         "bytes=0-999",
         "bytes=1000-1999",
@@ -88,17 +88,17 @@ def test_a_file_is_read_in_bounded_ranges(
 
 def test_a_file_and_its_directory_can_be_created_later(share: Share, disk: Path) -> None:
     log = disk / "a" / "log"
-    assert followed(share, "a/log", log.parent.mkdir, log.touch, appending(log, b"text")) == "text"
+    assert tail_output(share, "a/log", log.parent.mkdir, log.touch, appending(log, b"text")) == "text"
 
 
 def test_a_restarted_job_appends_to_the_same_file(share: Share, disk: Path) -> None:
     log = disk / "log"
-    assert followed(share, "log", appending(log, b"one\n"), lambda: None, appending(log, b"two\n")) == "one\ntwo\n"
+    assert tail_output(share, "log", appending(log, b"one\n"), lambda: None, appending(log, b"two\n")) == "one\ntwo\n"
 
 
 def test_a_truncated_file_is_read_again(share: Share, disk: Path) -> None:
     log = disk / "log"
-    assert followed(share, "log", appending(log, b"first"), lambda: log.write_bytes(b"new")) == "firstnew"
+    assert tail_output(share, "log", appending(log, b"first"), lambda: log.write_bytes(b"new")) == "firstnew"
 
 
 def test_a_replaced_file_is_read_from_its_beginning(share: Share, disk: Path) -> None:
@@ -106,13 +106,13 @@ def test_a_replaced_file_is_read_from_its_beginning(share: Share, disk: Path) ->
         (disk / "new").write_bytes(b"another file")
         (disk / "new").replace(disk / "log")
 
-    assert followed(share, "log", appending(disk / "log", b"old"), replace) == "oldanother file"
+    assert tail_output(share, "log", appending(disk / "log", b"old"), replace) == "oldanother file"
 
 
 def test_a_recreated_file_is_read_from_its_beginning(share: Share, disk: Path) -> None:
     log = disk / "log"
     steps = (appending(log, b"old"), log.unlink, appending(log, b"longer"))
-    assert followed(share, "log", *steps) == "oldlonger"
+    assert tail_output(share, "log", *steps) == "oldlonger"
 
 
 @pytest.mark.parametrize("kind", [Kind.RESET, Kind.TRUNCATE, Kind.LOST_ANSWER])
@@ -123,13 +123,13 @@ def test_a_failure_loses_and_repeats_nothing(share: Share, service: FilesService
         service.faults.add(kind, "GET")
         appending(log, b"two ")()
 
-    assert followed(share, "log", appending(log, b"one "), fail, appending(log, b"three")) == "one two three"
+    assert tail_output(share, "log", appending(log, b"one "), fail, appending(log, b"three")) == "one two three"
 
 
 @pytest.mark.parametrize(("path", "error"), [("log", FileNotFound), ("a/log", DirectoryNotFound)])
 def test_a_job_that_ends_without_the_file_is_an_error(share: Share, path: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        followed(share, path)
+        tail_output(share, path)
 
 
 def test_a_share_that_does_not_exist_is_an_error_at_once(share: Share) -> None:

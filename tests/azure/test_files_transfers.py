@@ -1,4 +1,4 @@
-"""Up- and downloads over the SDK against a service that fails: complete or not at all."""
+"""Uploads and downloads with a service that fails: a transfer is complete, or leaves no file."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -150,7 +150,7 @@ def is_beyond_first_block(request: web.Request) -> bool:
 
 @pytest.fixture
 def broken_download(share: Share, service: FilesService, model: bytes, local: Path) -> Path:
-    """A download to `m` that broke off after its first block."""
+    """A download to `m` that failed after its first block."""
     service.faults.pending.append(Fault(Kind.RESET, is_beyond_first_block, times=1000))
     with pytest.raises(Unavailable):
         download_file(share, "model.h5", local / "m")

@@ -23,7 +23,7 @@ HOSTS = ("localhost", "*.file.core.windows.net")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as a service sees it; the names of headers are in lower case."""
+    """A request; the names of headers are in lower case."""
 
     method: str
     path: str
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer; `body` is sent as JSON, and None as no content."""
+    """A response; `body` is sent as JSON, and None as no content."""
 
     status: int
     body: Any = None
@@ -42,7 +42,7 @@ class Response:
 
 
 class HttpsServer:
-    """Answers every request with `answer(request)` until the context ends.
+    """Responds to every request with `answer(request)` until the context ends.
 
     A client finds it at `url`, without a slash at the end, and trusts it with `REQUESTS_CA_BUNDLE=certificate`.
     """
@@ -55,7 +55,7 @@ class HttpsServer:
         tls.load_cert_chain(self.certificate)
         self._server = ThreadingHTTPServer((LOOPBACK, 0), handler(answer))
         self._server.daemon_threads = True
-        # The handshake is left to the thread of the connection: a client that never begins it blocks nobody.
+        # The handshake runs in the thread of the connection: a client that never starts it blocks no other one.
         self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
@@ -98,7 +98,7 @@ def handler(answer: Callable[[Request], Response]) -> type[BaseHTTPRequestHandle
         do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = handle_request
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-            """Writes nothing: tests look at `requests` of the fakes."""
+            """Logs nothing: tests use `requests` of the fakes."""
 
     return Handler
 

@@ -30,5 +30,5 @@ def helm(request: pytest.FixtureRequest, api: Api, helm_home: Path) -> Helm:
 
 @pytest.fixture(scope="session")
 def helm4(api: Api, helm_home: Path) -> Helm:
-    """Helm 4, for what does not depend on the version."""
+    """Helm 4, for tests that do not depend on the version."""
     return Helm(HELM4, api.kubeconfig, helm_home)

@@ -1,4 +1,4 @@
-"""Helm as a user runs it: a command, its output, and its refusals."""
+"""Helm as a user runs it: a command, its output, and its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Helm:
         return done.stdout
 
     def refusal(self, *arguments: str, stdin: str = "") -> str:
-        """What a command that fails says."""
+        """The error message of a command that fails."""
         done = self._run(arguments, stdin)
         assert done.returncode != 0, done.stdout
         return done.stderr + done.stdout

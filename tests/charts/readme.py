@@ -17,7 +17,7 @@ MARK = "# -- "
 
 
 def documented_values(text: str) -> Iterator[tuple[str, str, str]]:
-    """Path, default as JSON and documentation of each value, which is empty where there is none."""
+    """Path, default as JSON and documentation of each value, which may be empty."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if isinstance(root, yaml.MappingNode):
         yield from _values(root, "", text.splitlines())
@@ -37,7 +37,7 @@ def _values(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[t
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """The comment above a line, from its mark on."""
+    """The comment above a line, from `# --` on."""
     words: list[str] = []
     while line and (above := lines[line - 1].strip()).startswith("#"):
         words.insert(0, above.removeprefix(MARK).removeprefix("#").strip())

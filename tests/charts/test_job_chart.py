@@ -1,4 +1,4 @@
-"""The chart of a job: what it renders, and what it answers when a release is installed, upgraded and removed."""
+"""The chart of a job: rendered objects, and installation, upgrade and removal of releases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "manifests" / "examples"
 COLLECTION = JOBS.format("default")
 MINIMAL: Object = {"image": "trainer:1", "command": ["train"]}
 NAMES = (f"run{number}" for number in itertools.count())
-# A value for each field of the spec that can be beside the others.
+# A value for each field of the spec that can be combined with the others.
 FIELDS: Object = {
     "image": "trainer:1",
     "imagePullPolicy": "Always",
@@ -73,7 +73,7 @@ OTHER_FIELDS = {"script", "command", "env", "elastic"}
 
 @pytest.fixture(scope="module")
 def rendered(helm4: Helm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Object], Object]:
-    """The job that `helm template` makes of values."""
+    """The job that `helm template` renders from values."""
     file = tmp_path_factory.mktemp("values") / "values.yaml"
 
     def render(values: Object) -> Object:
@@ -120,22 +120,25 @@ def test_the_chart_has_the_minimum_kubernetes_version(helm: Helm) -> None:
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_values_of_an_example_render_its_job(example: Path, rendered: Callable[[Object], Object], api: Api) -> None:
     values = yaml.safe_load((CHART / "ci" / f"{example.stem}-values.yaml").read_text())
-    assert stored(api, rendered(values))["spec"] == stored(api, yaml.safe_load(example.read_text()))["spec"]
+    assert (
+        with_server_defaults(api, rendered(values))["spec"]
+        == with_server_defaults(api, yaml.safe_load(example.read_text()))["spec"]
+    )
 
 
 def test_the_defaults_of_the_values_are_those_of_the_resource(rendered: Callable[[Object], Object], api: Api) -> None:
     plain = job(**MINIMAL, worker=None)
-    assert stored(api, rendered(MINIMAL))["spec"] == stored(api, plain)["spec"]
+    assert with_server_defaults(api, rendered(MINIMAL))["spec"] == with_server_defaults(api, plain)["spec"]
 
 
-def stored(api: Api, given: Object) -> Object:
-    """What the API server would store, with its defaults."""
+def with_server_defaults(api: Api, given: Object) -> Object:
+    """The job with the defaults of the API server."""
     given["metadata"]["namespace"] = "default"
     return api.create(f"{COLLECTION}?dryRun=All&fieldValidation=Strict", given)
 
 
 def test_an_empty_image_is_left_to_the_operator(rendered: Callable[[Object], Object], api: Api) -> None:
-    assert stored(api, rendered({"command": ["train"]}))["spec"]["image"] == ""
+    assert with_server_defaults(api, rendered({"command": ["train"]}))["spec"]["image"] == ""
 
 
 def test_names_that_yaml_parses_as_other_types_stay_strings(helm4: Helm) -> None:
@@ -273,7 +276,7 @@ def test_a_queue_starts_the_job_and_an_upgrade_leaves_it_running(release: Releas
 
 def test_uninstall_removes_the_job(release: Release) -> None:
     release.helm("uninstall", release.name)
-    wait_for("the job to be gone", lambda: not release.api.find(release.path))
+    wait_for("the job to be deleted", lambda: not release.api.find(release.path))
 
 
 @pytest.mark.parametrize(

@@ -20,21 +20,21 @@ from horovodjob_operator.settings import Settings
 
 SYSTEM = "horovodjob-system"
 COMPONENTS = BASE.parent / "components"
-# Labels by which Helm and its users tell releases apart.
+# Labels that identify a Helm release.
 OF_RELEASES = (
     "app.kubernetes.io/instance",
     "app.kubernetes.io/version",
     "app.kubernetes.io/managed-by",
     "helm.sh/chart",
 )
-# kustomize takes them for objects of the base's namespace, which the API server drops.
+# kustomize sets the namespace of the base on them, and the API server drops it.
 WITHOUT_NAMESPACE = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 IDENTITY = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Components of the manifests, and the values of the chart that make the same objects."""
+    """Components of the manifests, and the values of the chart that render the same objects."""
 
     components: tuple[str, ...]
     values: Mapping[str, Any]
@@ -70,7 +70,7 @@ APPLIED = (*VARIANTS[:-1], Variant(("ha", "namespaced", "workload-identity", "ne
 
 
 def kustomized(api: Api, variant: Variant, directory: Path) -> str:
-    """What `kubectl kustomize` prints for an overlay of the base with the components."""
+    """The output of `kubectl kustomize` for an overlay of the base with the components."""
     overlay = {
         "resources": [os.path.relpath(BASE, directory)],
         "components": [os.path.relpath(COMPONENTS / name, directory) for name in variant.components],
@@ -82,7 +82,7 @@ def kustomized(api: Api, variant: Variant, directory: Path) -> str:
 
 
 def comparable(text: str) -> dict[tuple[str, str, str], Object]:
-    """The objects by kind, namespace and name, without what is different on purpose."""
+    """The objects by kind, namespace and name, without intended differences."""
     text = text.replace(f"{SYSTEM}:", "")  # of cluster-scoped names
     text = re.sub(
         r"horovodjob-operator-(edit|view|metrics-reader|progress|metrics|dashboards)\b", r"horovodjob-\1", text
@@ -100,7 +100,7 @@ def comparable(text: str) -> dict[tuple[str, str, str], Object]:
 
 
 def _plain(value: Any) -> Any:
-    """A part of an object with rules in order, settings as the operator reads them, and no default of Kubernetes."""
+    """A part of an object with sorted rules, parsed settings, and without defaults of Kubernetes."""
     if isinstance(value, list):
         items = [_plain(each) for each in value]
         is_rules = all(isinstance(each, dict) and "verbs" in each for each in items)

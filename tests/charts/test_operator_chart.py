@@ -1,4 +1,4 @@
-"""The operator's chart as Helm 3 and 4 render it: values, their schema, and what becomes of each of them."""
+"""The operator's chart as Helm 3 and 4 render it: values, their schema, and their effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHART = ROOT / "charts" / "horovodjob-operator"
 ALL = CHART / "ci" / "all-values.yaml"
 RENDERED = ("all", str(CHART), "--namespace", "team-a", "--values", str(ALL))
 NAMESPACED_KINDS_ONLY = ("operator.progress=false", "rbac.aggregateClusterRoles=false", "rbac.aggregateToKueue=false")
-# What other values take the place of, and what is rendered as a template itself.
+# Values that other values override, and values that are templates.
 OTHERWISE = {"image.tag", "podDisruptionBudget.maxUnavailable", "extraObjects"}
 
 
@@ -41,7 +41,7 @@ def variables(objects: list[Object]) -> dict[str, str]:
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """Strings and numbers in a value; switches say nothing."""
+    """Strings and numbers in a value, without booleans."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from leaves(inner)

@@ -18,7 +18,7 @@ NUMBERS = itertools.count()
 
 
 def make_namespace(api: Api) -> str:
-    """A namespace that refuses pods that Pod Security `restricted` does not allow."""
+    """A namespace with Pod Security `restricted`."""
     name = f"restricted-{next(NUMBERS)}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
@@ -39,7 +39,7 @@ def is_allowed(api: Api, account: str, verb: str, resource: str, namespace: str)
 
 @pytest.fixture(scope="module")
 def system(helm: Helm, api: Api) -> Iterator[str]:
-    """A namespace with a release, which takes over the definition that is there."""
+    """A namespace with a release, which adopts the present CRD."""
     namespace = make_namespace(api)
     helm("install", NAME, str(CHART), "--namespace", namespace, "--take-ownership")
     yield namespace
@@ -73,7 +73,7 @@ def test_jobs_stay_when_the_release_is_uninstalled_and_installed_again(helm: Hel
     name = f"stays-{system}"
     uid = api.create(JOBS.format("default"), job(name))["metadata"]["uid"]
     helm("uninstall", NAME, "--namespace", system)
-    wait_for("the Deployment to be gone", lambda: not api.find(deployment(system)))
+    wait_for("the Deployment to be deleted", lambda: not api.find(deployment(system)))
     assert not api.get(CRD)["metadata"].get("deletionTimestamp")
     helm("install", NAME, str(CHART), "--namespace", system)
     assert api.get(f"{JOBS.format('default')}/{name}")["metadata"]["uid"] == uid

@@ -1,4 +1,4 @@
-"""What `helm test` runs, on an API server where the test plays the operator."""
+"""The program of `helm test`, on an API server; the test acts as the operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def namespace(api: Api) -> None:
 
 
 def self_test(api: Api, seconds: int) -> subprocess.Popen[str]:
-    """The program, with so much time."""
+    """Runs the program with this timeout."""
     options = ("--namespace=self-test", "--image=trainer:1", f"--timeout-seconds={seconds}")
     return subprocess.Popen(
         [sys.executable, "-m", "horovodjob_operator.self_test", *options],

@@ -1,4 +1,4 @@
-"""What operator and kubelet would report: statuses of jobs, and pods."""
+"""Statuses of jobs and pods, as operator and kubelet report them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ RUNNING = {"state": {"running": {"startedAt": TIME}}}
 
 
 def condition(type_: str, reason: str, message: str) -> Object:
-    """A condition that holds."""
+    """A condition with status True."""
     return {
         "type": type_,
         "status": "True",
@@ -21,7 +21,7 @@ def condition(type_: str, reason: str, message: str) -> Object:
 
 
 class ClusterState:
-    """Writes into the test's namespace what operator and kubelet would write."""
+    """Writes to the test's namespace as operator and kubelet do."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.api, self.namespace = api, namespace
@@ -70,7 +70,7 @@ class ClusterState:
         return self.set_container(name, role, RUNNING)
 
     def set_container(self, name: str, role: str, state: Object) -> Object:
-        """What the kubelet says of the pod's container."""
+        """Writes the state of the pod's container, as the kubelet does."""
         container = {"name": role, "image": "trainer:1", "imageID": "", "ready": True, "restartCount": 0, **state}
         phase = "Running" if "running" in state["state"] else "Succeeded"
         status = {"phase": phase, "hostIP": "10.0.0.4", "containerStatuses": [container]}

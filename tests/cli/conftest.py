@@ -24,7 +24,7 @@ pytest_xdist_make_scheduler = one_control_plane("tests/cli")
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> Iterator[None]:
-    """Lets `hvj` receive SIGINT: what a script starts in the background ignores it, and so does all that it starts."""
+    """Allows `hvj` to receive SIGINT, which background processes of a script ignore by default."""
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -33,14 +33,14 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kubelet(control_plane: ControlPlane, api: Api) -> Iterator[Kubelet]:
-    """What the API server asks for logs and commands."""
-    with Kubelet(control_plane, api) as started:
-        yield started
+    """The kubelet that serves logs and commands to the API server."""
+    with Kubelet(control_plane, api) as hvj_process:
+        yield hvj_process
 
 
 @pytest.fixture
 def workspace(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A namespace of the test's own, which the kubeconfig's context names: `hvj` needs no -w."""
+    """A namespace for one test. It is the namespace of the kubeconfig's context, so `hvj` needs no -w."""
     name = f"test-{next(NUMBERS)}"
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
@@ -60,5 +60,5 @@ def hvj(workspace: str) -> Hvj:
 
 @pytest.fixture
 def cluster(api: Api, workspace: str) -> ClusterState:
-    """What operator and kubelet report in the test's workspace."""
+    """The state that operator and kubelet report in the test's workspace."""
     return ClusterState(api, workspace)

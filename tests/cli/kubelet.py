@@ -1,4 +1,4 @@
-"""A kubelet's server, as the API server asks it for logs and commands."""
+"""A kubelet's server, which the API server asks for logs and commands."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ BREAK = "the connection breaks here"
 
 
 class Log:
-    """What a container has written; more can be added while a client follows it."""
+    """The log of a container; lines can be added while a client follows it."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -44,7 +44,7 @@ class Log:
             self._changed.notify_all()
 
     def read(self, start: int, follow: bool) -> list[str] | None:
-        """Lines from this one on, waited for if followed; None at the end."""
+        """Lines from this index on; waits for more if followed. None at the end."""
         with self._changed:
             while follow and not self._ended and len(self._lines) <= start:
                 self._changed.wait(0.1)
@@ -52,7 +52,7 @@ class Log:
 
 
 class Kubelet:
-    """A node with an HTTPS server that answers for its containers."""
+    """A node with an HTTPS server for its containers."""
 
     def __init__(self, control_plane: ControlPlane, api: Api) -> None:
         self.logs: dict[str, Log] = {}
@@ -150,7 +150,7 @@ class Kubelet:
 
 
 def exit_status(code: int) -> dict[str, object]:
-    """What the kubelet says at the end of a command."""
+    """The status that the kubelet sends at the end of a command."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     causes = [{"reason": "ExitCode", "message": str(code)}]

@@ -68,7 +68,7 @@ class Nodes:
         return self._api.patch(f"{self._pods[-1]}/status", {"status": status})
 
     def delete_all(self) -> None:
-        """Removes them; the pod garbage collector may have been quicker."""
+        """Deletes them, unless the pod garbage collector already did."""
         for path, body in [(pod, {"gracePeriodSeconds": 0}) for pod in self._pods] + [
             (f"/api/v1/nodes/{name}", None) for name in self._names
         ]:

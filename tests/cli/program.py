@@ -23,7 +23,7 @@ SECONDS = 120
 
 @dataclass(frozen=True)
 class Result:
-    """What a command line printed, and its exit code."""
+    """The output of a command line, and its exit code."""
 
     code: int
     stdout: str
@@ -31,7 +31,7 @@ class Result:
 
     @property
     def data(self) -> Any:
-        """What it printed, as data; JSON is YAML."""
+        """The parsed output; JSON is a subset of YAML."""
         assert self.code == 0, self.stderr
         return yaml.safe_load(self.stdout)
 
@@ -54,7 +54,7 @@ def run(*arguments: str, stdin: str = "", program: str = "hvj") -> Result:
 
 
 @contextlib.contextmanager
-def started(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+def hvj_process(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
     """A process of `hvj` with pipes; it is killed at the end if it still runs."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([PROGRAM, *arguments], **{**pipes, **settings}) as process:
@@ -65,7 +65,7 @@ def started(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]
 
 
 class Terminal:
-    """A terminal with a program in it, and all that it has shown."""
+    """A terminal with a program, and all its output."""
 
     def __init__(self, controller: int, process: subprocess.Popen[bytes]) -> None:
         self._controller, self._process = controller, process
@@ -91,7 +91,7 @@ class Terminal:
         assert ready, f"silent for {SECONDS} s: {self.shown}"
         try:
             part = os.read(self._controller, 65536).decode(errors="replace")
-        except OSError:  # Linux reports the end so
+        except OSError:  # Linux reports the end of a terminal as this error
             return False
         self.shown += part.replace("\r\n", "\n")
         return bool(part)

@@ -1,4 +1,4 @@
-"""A way to the API server that can be cut."""
+"""A proxy for the API server with connections that can be interrupted."""
 
 import contextlib
 import socket
@@ -9,7 +9,7 @@ CHUNK = 65536
 
 
 class Proxy:
-    """Passes on what comes to its port until its connections are cut; new ones are passed on again."""
+    """Forwards connections until they are closed; new ones are forwarded again."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
@@ -52,8 +52,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 def proxy(address: str) -> Iterator[Proxy]:
     """A proxy for `host:port`."""
     host, _, port = address.partition(":")
-    started = Proxy(host, int(port))
+    hvj_process = Proxy(host, int(port))
     try:
-        yield started
+        yield hvj_process
     finally:
-        started.close()
+        hvj_process.close()

@@ -12,7 +12,7 @@ from azure_fakes.arm.resources import Cluster, Pool, new_pool
 from azure_fakes.arm.server import ResourceManager, Role
 from cli.aks_cluster import CLIENT, aks_cluster
 from cli.nodes import GROUP, POOL, Nodes
-from cli.program import Hvj, started, terminal
+from cli.program import Hvj, hvj_process, terminal
 
 SYSTEM = {"kubernetes.azure.com/agentpool": "system"}
 
@@ -163,7 +163,7 @@ def test_resize_shows_a_live_line_on_a_terminal(nodes: Nodes, arm: ResourceManag
 
 def test_ctrl_c_does_not_cancel_the_operation(nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
-    with arm.hold(), started("cluster", "resize", "-n", POOL, "-t", "4") as process:
+    with arm.hold(), hvj_process("cluster", "resize", "-n", POOL, "-t", "4") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"pool {POOL}: 4 nodes: InProgress\n"
         process.send_signal(signal.SIGINT)

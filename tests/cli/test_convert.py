@@ -21,7 +21,7 @@ Write = Callable[..., None]
 
 @pytest.fixture
 def hvj(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hvj:
-    """Runs `hvj convert` in a directory of the test's own, where there is no cluster."""
+    """Runs `hvj convert` in a directory of the test, without a cluster."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     for variable in ("AZURE_BATCHAI_STORAGE_ACCOUNT", "AZURE_BATCHAI_STORAGE_KEY"):
@@ -31,7 +31,7 @@ def hvj(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hvj:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Puts a document where the command finds it."""
+    """Writes a document to the directory of the command."""
 
     def put(document: Any, name: str = "job.json") -> None:
         (tmp_path / name).write_text(document if isinstance(document, str) else json.dumps(document))

@@ -1,4 +1,4 @@
-"""`hvj job create`: a job and its Secrets are created from a file, all of them or none."""
+"""`hvj job create`: creates a job and its Secrets from a file, all or none."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import yaml
 
 from api.client import job as manifest
 from cli.cluster_state import ClusterState
-from cli.program import Hvj, started
+from cli.program import Hvj, hvj_process
 
 KEY = "c2VjcmV0"
 ROOT = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar"
@@ -41,7 +41,7 @@ def job_json(tmp_path: Path) -> str:
     return str(path)
 
 
-def written(path: Path, *documents: Any) -> str:
+def yaml_file(path: Path, *documents: Any) -> str:
     """A YAML file with these documents."""
     path.write_text(yaml.safe_dump_all(documents))
     return str(path)
@@ -76,7 +76,7 @@ def test_mounts_of_the_old_command_line_are_added_to_those_of_the_file(
 def test_mounts_of_the_old_command_line_are_rejected_with_a_horovodjob(
     hvj: Hvj, tmp_path: Path, cluster: ClusterState
 ) -> None:
-    path = written(tmp_path / "job.yaml", {"kind": "HorovodJob"})
+    path = yaml_file(tmp_path / "job.yaml", {"kind": "HorovodJob"})
     done = hvj("job", "create", "-f", path, "--afs-name", "results")
     assert done.code == 2
     assert "write spec.azureFiles" in done.stderr
@@ -109,7 +109,7 @@ def test_a_second_job_shares_the_secret_and_another_key_is_rejected(
 
 def test_a_job_that_exists_is_an_error(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
     cluster.create()
-    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest()))
+    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest()))
     assert done.code == 1
     assert (
         done.stderr == f"error: job train exists in workspace {cluster.namespace}; delete it or choose another name\n"
@@ -129,7 +129,7 @@ def test_secrets_in_the_file_are_created_with_the_job_and_deleted_with_it(
     hvj: Hvj, tmp_path: Path, cluster: ClusterState
 ) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": "1"}}
-    assert hvj("job", "create", "-f", written(tmp_path / "job.yaml", secret, manifest())).code == 0
+    assert hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", secret, manifest())).code == 0
     (owner,) = cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/secrets/train-secrets")["metadata"][
         "ownerReferences"
     ]
@@ -139,7 +139,7 @@ def test_secrets_in_the_file_are_created_with_the_job_and_deleted_with_it(
 def test_a_job_that_the_api_server_rejects_leaves_no_objects(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": "1"}}
     wrong = manifest(worker={"replicas": 0})
-    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", secret, wrong))
+    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", secret, wrong))
     assert done.code == 1
     assert "spec.worker.replicas" in done.stderr
     assert "train-secrets" not in names_of_secrets(cluster)
@@ -150,7 +150,7 @@ def test_secrets_are_deleted_when_a_later_step_fails(hvj: Hvj, tmp_path: Path, c
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": value}}
         for value in "12"
     )
-    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", one, other, manifest()))
+    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", one, other, manifest()))
     assert done.code == 1
     assert "train-secrets exists" in done.stderr
     assert names_of_secrets(cluster) == []
@@ -158,7 +158,7 @@ def test_secrets_are_deleted_when_a_later_step_fails(hvj: Hvj, tmp_path: Path, c
 
 
 def test_a_missing_workspace_is_reported_with_the_command_that_creates_it(hvj: Hvj, tmp_path: Path) -> None:
-    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest()), "-w", "nowhere")
+    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest()), "-w", "nowhere")
     assert done.code == 3
     assert done.stderr == "error: workspace nowhere does not exist; `hvj workspace create -w nowhere` creates it\n"
 
@@ -204,20 +204,28 @@ def test_the_namespace_of_a_manifest_applies_unless_a_workspace_is_set(
 ) -> None:
     job = manifest()
     job["metadata"]["namespace"] = "default"
-    create = ("job", "create", "-f", written(tmp_path / "job.yaml", job), "--dry-run", "--query", "metadata.namespace")
+    create = (
+        "job",
+        "create",
+        "-f",
+        yaml_file(tmp_path / "job.yaml", job),
+        "--dry-run",
+        "--query",
+        "metadata.namespace",
+    )
     assert hvj(*create).data == "default"
     assert hvj(*create, "-w", cluster.namespace).data == cluster.namespace
 
 
 def test_unknown_fields_of_a_manifest_are_rejected_by_name(hvj: Hvj, tmp_path: Path) -> None:
-    done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest(nodeCount=4)))
+    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest(nodeCount=4)))
     assert done.code == 1
     assert "spec.nodeCount" in done.stderr
 
 
 def test_create_with_wait_exits_with_the_exit_code_of_the_job(tmp_path: Path, cluster: ClusterState) -> None:
-    path = written(tmp_path / "job.yaml", manifest())
-    with started("job", "create", "-f", path, "--wait", "--query", "executionState") as process:
+    path = yaml_file(tmp_path / "job.yaml", manifest())
+    with hvj_process("job", "create", "-f", path, "--wait", "--query", "executionState") as process:
         assert process.stderr
         assert process.stderr.readline().endswith(" Queued\n")
         cluster.fail(exit_code=4)

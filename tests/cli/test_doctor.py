@@ -35,15 +35,15 @@ Doctor = Callable[..., Result]
 
 
 @pytest.fixture
-def world(api: Api, workspace: str) -> Iterator["World"]:
-    """Objects of the test, deleted at its end, those of the cluster too."""
-    world = World(api, workspace)
-    yield world
-    world.delete_all()
+def cluster_setup(api: Api, workspace: str) -> Iterator["ClusterSetup"]:
+    """Objects of the test, which are deleted at its end, cluster-scoped ones included."""
+    cluster_setup = ClusterSetup(api, workspace)
+    yield cluster_setup
+    cluster_setup.delete_all()
 
 
-class World:
-    """Makes what an administrator would install."""
+class ClusterSetup:
+    """Creates the objects that an administrator installs."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.api, self.namespace = api, namespace
@@ -121,7 +121,7 @@ class World:
 
 
 def metrics_server(watched: str, watch_age: float) -> ThreadingHTTPServer:
-    """What the operator serves on its own port, as the API server reaches it."""
+    """The operator's metrics endpoint, which the API server proxies."""
 
     class Metrics(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -160,30 +160,30 @@ def doctor(hvj: Hvj, tmp_path: Path) -> Doctor:
 
 
 def records(result: Result) -> list[Object]:
-    """What was printed, also where the exit code is 1."""
+    """The output, also with exit code 1."""
     assert "Traceback" not in result.stderr, result.stderr
     found: list[Object] = json.loads(result.stdout)
     return found
 
 
-def findings(result: Result, check: str) -> list[tuple[str, str]]:
-    """Result and message of each finding of a check."""
+def rows(result: Result, check: str) -> list[tuple[str, str]]:
+    """Result and message of each row of a check."""
     return [(each["result"], each["message"]) for each in records(result) if each["check"] == check]
 
 
-def blocking(result: Result, check: str) -> Object:
-    """The one finding of a check, which blocks and names a command."""
+def failed_row(result: Result, check: str) -> Object:
+    """The only row of a check, which fails and contains a command."""
     (finding,) = [each for each in records(result) if each["check"] == check and each["result"] == "blocks"]
     assert finding["command"]
     assert result.code == 1
     return finding
 
 
-def test_a_complete_cluster_passes(doctor: Doctor, world: World) -> None:
-    world.add_operator()
-    world.nodes.add("node-0")
-    world.add_driver("node-0")
-    world.add_daemon_set("calico-node")
+def test_a_complete_cluster_passes(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.add_operator()
+    cluster_setup.nodes.add("node-0")
+    cluster_setup.add_driver("node-0")
+    cluster_setup.add_daemon_set("calico-node")
     result = doctor()
     assert {each["check"] for each in records(result) if each["result"] not in ("ok", "not checked")} == set()
     assert result.code == 0
@@ -193,14 +193,14 @@ def test_a_missing_or_outdated_crd_is_reported() -> None:
     with ControlPlane() as control_plane:
         connection = Api(control_plane)
         result = run_with(control_plane.kubeconfig, "doctor")
-        assert "does not serve HorovodJobs" in blocking(result, "definition")["message"]
-        assert blocking(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"
+        assert "does not serve HorovodJobs" in failed_row(result, "definition")["message"]
+        assert failed_row(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"
         install_definition(connection)
         definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
         fields = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties"
         connection.patch(definition, [{"op": "remove", "path": f"{fields}/ttlSecondsAfterFinished"}], "json")
         wait_for("the schema to be published", lambda: not publishes_ttl(connection))
-        message = blocking(run_with(control_plane.kubeconfig, "doctor"), "definition")["message"]
+        message = failed_row(run_with(control_plane.kubeconfig, "doctor"), "definition")["message"]
         assert "of an older version: it lacks spec.runPolicy.ttlSecondsAfterFinished" in message
 
 
@@ -218,128 +218,134 @@ def run_with(kubeconfig: Path, *arguments: str) -> Result:
     return run(*arguments, "--kubeconfig", str(kubeconfig))
 
 
-def test_a_missing_operator_is_reported(doctor: Doctor, world: World) -> None:
-    assert "the operator is not installed" in blocking(doctor(), "operator")["message"]
+def test_a_missing_operator_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    assert "the operator is not installed" in failed_row(doctor(), "operator")["message"]
 
 
-def test_an_operator_without_an_available_replica_is_reported(doctor: Doctor, world: World) -> None:
-    world.add_operator(available=False)
-    finding = blocking(doctor(), "operator")
+def test_an_operator_without_an_available_replica_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.add_operator(available=False)
+    finding = failed_row(doctor(), "operator")
     assert "has no available replica" in finding["message"]
-    assert f"kubectl describe pods -n {world.namespace}" in finding["command"]
+    assert f"kubectl describe pods -n {cluster_setup.namespace}" in finding["command"]
 
 
-def test_an_operator_that_does_not_renew_its_lease_is_reported(doctor: Doctor, world: World) -> None:
-    world.add_operator(silent_for=timedelta(hours=1))
-    assert "the operator does not respond: it renewed its Lease" in blocking(doctor(), "operator")["message"]
+def test_an_operator_that_does_not_renew_its_lease_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.add_operator(silent_for=timedelta(hours=1))
+    assert "the operator does not respond: it renewed its Lease" in failed_row(doctor(), "operator")["message"]
 
 
-def test_a_silent_watch_is_detected_through_the_metrics_of_the_leader(doctor: Doctor, world: World) -> None:
-    world.add_operator(watch_age=4000)
-    finding = blocking(doctor(), "operator")
+def test_a_silent_watch_is_detected_through_the_metrics_of_the_leader(
+    doctor: Doctor, cluster_setup: ClusterSetup
+) -> None:
+    cluster_setup.add_operator(watch_age=4000)
+    finding = failed_row(doctor(), "operator")
     assert "watch of pods has been silent for 4000 s" in finding["message"]
-    assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {world.namespace}"
+    assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {cluster_setup.namespace}"
 
 
-def test_a_watch_of_jobs_without_changes_is_not_reported(doctor: Doctor, world: World) -> None:
-    world.add_operator(watched="horovodjobs", watch_age=4000)
-    assert findings(doctor(), "operator")[0][0] == "ok"
+def test_a_watch_of_jobs_without_changes_is_not_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.add_operator(watched="horovodjobs", watch_age=4000)
+    assert rows(doctor(), "operator")[0][0] == "ok"
 
 
-def operator_findings(world: World, later: timedelta) -> str:
-    """What the check of the operator finds at a later time."""
+def operator_findings(cluster_setup: ClusterSetup, later: timedelta) -> str:
+    """The result of the operator check at a later time."""
     kube.choose(None, None)
-    facts = Facts(world.namespace, None, None, (), datetime.now(UTC) + later)
+    facts = Facts(cluster_setup.namespace, None, None, (), datetime.now(UTC) + later)
     return " ".join(
         each.message for each in installation.operator(facts) if each.outcome is check_result.Outcome.BLOCKS
     )
 
 
-def test_a_watch_of_jobs_that_missed_a_change_is_reported(doctor: Doctor, world: World, cluster: ClusterState) -> None:
+def test_a_watch_of_jobs_that_missed_a_change_is_reported(
+    doctor: Doctor, cluster_setup: ClusterSetup, cluster: ClusterState
+) -> None:
     cluster.create("train")
     cluster.report("train")
     later = timedelta(minutes=10)
-    world.add_operator(watched="horovodjobs", watch_age=4000, silent_for=-later)
-    assert "watch of horovodjobs has been silent" in operator_findings(world, later)
+    cluster_setup.add_operator(watched="horovodjobs", watch_age=4000, silent_for=-later)
+    assert "watch of horovodjobs has been silent" in operator_findings(cluster_setup, later)
 
 
-def test_a_job_that_no_operator_observed_is_reported(doctor: Doctor, world: World, cluster: ClusterState) -> None:
+def test_a_job_that_no_operator_observed_is_reported(
+    doctor: Doctor, cluster_setup: ClusterSetup, cluster: ClusterState
+) -> None:
     cluster.create("train")
-    assert "no operator has reconciled" not in operator_findings(world, timedelta(0))
-    assert "no operator has reconciled train" in operator_findings(world, timedelta(minutes=2))
+    assert "no operator has reconciled" not in operator_findings(cluster_setup, timedelta(0))
+    assert "no operator has reconciled train" in operator_findings(cluster_setup, timedelta(minutes=2))
 
 
-def test_a_cluster_without_gpus_is_reported(doctor: Doctor, world: World) -> None:
-    world.nodes.add("cpu-0", labels={}, gpus=0)
-    finding = blocking(doctor(), "GPUs")
+def test_a_cluster_without_gpus_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("cpu-0", labels={}, gpus=0)
+    finding = failed_row(doctor(), "GPUs")
     assert finding["message"].startswith("no node has a GPU, and no autoscaled pool is known")
     assert finding["command"].startswith("az aks nodepool add")
 
 
-def test_a_job_without_gpus_requires_none(doctor: Doctor, world: World) -> None:
-    assert findings(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
+def test_a_job_without_gpus_requires_none(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    assert rows(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
 
 
 def test_a_pool_that_scales_up_from_zero_is_sufficient(
-    doctor: Doctor, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: Doctor, cluster_setup: ClusterSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.nodes.add("system-0", labels={}, gpus=0, on_azure=True)
-    with aks_cluster(world.api, world.namespace, tmp_path) as (arm, environment):
+    cluster_setup.nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    with aks_cluster(cluster_setup.api, cluster_setup.namespace, tmp_path) as (arm, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        assert "no autoscaled pool" in blocking(doctor(), "GPUs")["message"]
+        assert "no autoscaled pool" in failed_row(doctor(), "GPUs")["message"]
         arm.clusters[1].pools["gpunp"] = new_pool("gpunp", count=0, enableAutoScaling=True, minCount=0, maxCount=4)
-        ((result, message),) = findings(doctor(), "GPUs")
+        ((result, message),) = rows(doctor(), "GPUs")
     assert (result, message.endswith("adds nodes to gpunp (up to 4 nodes)")) == ("ok", True)
 
 
-def test_a_missing_device_plugin_is_reported(doctor: Doctor, world: World) -> None:
-    world.nodes.add("node-0", gpus=0)
-    finding = blocking(doctor(), "device plugin")
+def test_a_missing_device_plugin_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("node-0", gpus=0)
+    finding = failed_row(doctor(), "device plugin")
     assert "node node-0 has a GPU but does not advertise it" in finding["message"]
     assert finding["command"] == "kubectl apply -f manifests/aks/nvidia-device-plugin.yaml"
 
 
-def test_too_few_gpus_for_the_job_are_reported(doctor: Doctor, world: World) -> None:
-    world.nodes.add("node-0", gpus=4)
-    message = blocking(doctor(worker={"replicas": 3, "gpus": 2}), "GPUs")["message"]
+def test_too_few_gpus_for_the_job_are_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("node-0", gpus=4)
+    message = failed_row(doctor(worker={"replicas": 3, "gpus": 2}), "GPUs")["message"]
     assert message == "job train needs 3 workers with 2 GPUs each; 1 nodes with 4 GPUs have room for 2"
 
 
-def test_a_missing_pool_of_the_job_is_reported(doctor: Doctor, world: World) -> None:
-    world.nodes.add("node-0")
-    assert "no node of pool a100 has a GPU" in blocking(doctor(pool="a100", worker={"gpus": 1}), "GPUs")["message"]
+def test_a_missing_pool_of_the_job_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("node-0")
+    assert "no node of pool a100 has a GPU" in failed_row(doctor(pool="a100", worker={"gpus": 1}), "GPUs")["message"]
 
 
-def test_a_taint_that_the_job_does_not_tolerate_is_reported(doctor: Doctor, world: World) -> None:
+def test_a_taint_that_the_job_does_not_tolerate_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     spot = {"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"}
-    world.nodes.add("node-0", gpus=4, taints=[spot, {"key": "sku", "value": "gpu", "effect": "NoSchedule"}])
-    messages = [message for _, message in findings(doctor(worker={"replicas": 1, "gpus": 1}), "GPUs")]
+    cluster_setup.nodes.add("node-0", gpus=4, taints=[spot, {"key": "sku", "value": "gpu", "effect": "NoSchedule"}])
+    messages = [message for _, message in rows(doctor(worker={"replicas": 1, "gpus": 1}), "GPUs")]
     assert any("scalesetpriority=spot:NoSchedule" in message and "spec.spot: true" in message for message in messages)
-    assert findings(doctor(worker={"replicas": 1, "gpus": 1}, spot=True), "GPUs")[0][0] == "ok"
+    assert rows(doctor(worker={"replicas": 1, "gpus": 1}, spot=True), "GPUs")[0][0] == "ok"
 
 
-def test_a_missing_csi_driver_is_reported(doctor: Doctor, world: World) -> None:
-    finding = blocking(doctor(azureFiles=[SHARE]), "CSI driver")
+def test_a_missing_csi_driver_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    finding = failed_row(doctor(azureFiles=[SHARE]), "CSI driver")
     assert f"the CSI driver {DRIVER}" in finding["message"]
     assert "azurefile-csi-driver" in finding["command"]
 
 
-def test_a_csi_driver_that_runs_on_no_node_is_reported(doctor: Doctor, world: World) -> None:
-    world.nodes.add("node-0")
-    world.add_driver()
-    world.create("/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": "node-0"}, "spec": {"drivers": []}})
-    assert "runs on no node for workers" in blocking(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
+def test_a_csi_driver_that_runs_on_no_node_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("node-0")
+    cluster_setup.add_driver()
+    cluster_setup.create("/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": "node-0"}, "spec": {"drivers": []}})
+    assert "runs on no node for workers" in failed_row(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
 
 
-def test_a_job_without_shares_requires_no_driver(doctor: Doctor, world: World) -> None:
-    assert findings(doctor(worker={"gpus": 0}), "CSI driver")[0][0] == "ok"
+def test_a_job_without_shares_requires_no_driver(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    assert rows(doctor(worker={"gpus": 0}), "CSI driver")[0][0] == "ok"
 
 
-def test_a_missing_storage_secret_is_reported(doctor: Doctor, world: World) -> None:
-    finding = blocking(doctor(azureFiles=[SHARE]), "storage")
+def test_a_missing_storage_secret_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    finding = failed_row(doctor(azureFiles=[SHARE]), "storage")
     assert f"Secret {SECRET} with the key of share myshare" in finding["message"]
-    assert finding["command"].startswith(f"kubectl create secret generic {SECRET} -n {world.namespace}")
+    assert finding["command"].startswith(f"kubectl create secret generic {SECRET} -n {cluster_setup.namespace}")
 
 
 @pytest.mark.parametrize(
@@ -352,11 +358,11 @@ def test_a_missing_storage_secret_is_reported(doctor: Doctor, world: World) -> N
     ],
 )
 def test_an_invalid_storage_secret_is_reported(
-    doctor: Doctor, world: World, values: dict[str, str], words: str
+    doctor: Doctor, cluster_setup: ClusterSetup, values: dict[str, str], words: str
 ) -> None:
-    world.add_secret(**values)
+    cluster_setup.add_secret(**values)
     result = doctor(azureFiles=[SHARE])
-    assert words in blocking(result, "storage")["message"]
+    assert words in failed_row(result, "storage")["message"]
     assert "a2V5" not in result.stdout + result.stderr
 
 
@@ -370,41 +376,41 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
         yield account
 
 
-def test_a_valid_account_key_passes(doctor: Doctor, world: World, storage: Account) -> None:
-    world.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
-    ((result, message),) = findings(doctor(azureFiles=[SHARE]), "storage")
+def test_a_valid_account_key_passes(doctor: Doctor, cluster_setup: ClusterSetup, storage: Account) -> None:
+    cluster_setup.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
+    ((result, message),) = rows(doctor(azureFiles=[SHARE]), "storage")
     assert (result, message) == (
         "ok",
         f"share myshare of storage account {storage.name} accepts the key in Secret {SECRET}",
     )
 
 
-def test_a_rotated_key_is_reported(doctor: Doctor, world: World, storage: Account) -> None:
-    world.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
+def test_a_rotated_key_is_reported(doctor: Doctor, cluster_setup: ClusterSetup, storage: Account) -> None:
+    cluster_setup.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
     storage.rotate()
-    finding = blocking(doctor(azureFiles=[SHARE]), "storage")
+    finding = failed_row(doctor(azureFiles=[SHARE]), "storage")
     assert "does not accept the key in Secret" in finding["message"]
     assert finding["command"].startswith(f"kubectl delete secret {SECRET}")
 
 
-def test_a_missing_share_is_reported(doctor: Doctor, world: World, storage: Account) -> None:
-    world.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
-    finding = blocking(doctor(azureFiles=[SHARE | {"share": "absent"}]), "storage")
+def test_a_missing_share_is_reported(doctor: Doctor, cluster_setup: ClusterSetup, storage: Account) -> None:
+    cluster_setup.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
+    finding = failed_row(doctor(azureFiles=[SHARE | {"share": "absent"}]), "storage")
     assert finding["command"] == f"hvj storage share create --name absent --account-name {storage.name}"
 
 
 def test_an_account_that_cannot_be_reached_is_not_checked(
-    doctor: Doctor, world: World, monkeypatch: pytest.MonkeyPatch
+    doctor: Doctor, cluster_setup: ClusterSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", "http://127.0.0.1:9/mystorageaccount")
-    world.add_secret(azurestorageaccountname="mystorageaccount", azurestorageaccountkey="a2V5")
-    ((result, message),) = findings(doctor(azureFiles=[SHARE]), "storage")
+    cluster_setup.add_secret(azurestorageaccountname="mystorageaccount", azurestorageaccountkey="a2V5")
+    ((result, message),) = rows(doctor(azureFiles=[SHARE]), "storage")
     assert (result, "no connection" in message) == ("not checked", True)
 
 
 @pytest.mark.parametrize("share", [{"clientID": "1111"}, {"protocol": "nfs"}])
-def test_a_share_without_a_key_requires_no_secret(doctor: Doctor, world: World, share: Object) -> None:
-    assert findings(doctor(azureFiles=[SHARE | share]), "storage")[0][0] == "ok"
+def test_a_share_without_a_key_requires_no_secret(doctor: Doctor, cluster_setup: ClusterSetup, share: Object) -> None:
+    assert rows(doctor(azureFiles=[SHARE | share]), "storage")[0][0] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -416,14 +422,14 @@ def test_a_share_without_a_key_requires_no_secret(doctor: Doctor, world: World, 
         ({"cpu": "3"}, "cpu 4.1 needed, 0 of 3 used"),
     ],
 )
-def test_an_exhausted_quota_is_reported(doctor: Doctor, world: World, hard: Object, line: str) -> None:
-    quotas = f"{world.path}/resourcequotas"
-    world.create(quotas, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
-    wait_for("the quota", lambda: world.api.get(f"{quotas}/team").get("status", {}).get("used"))
+def test_an_exhausted_quota_is_reported(doctor: Doctor, cluster_setup: ClusterSetup, hard: Object, line: str) -> None:
+    quotas = f"{cluster_setup.path}/resourcequotas"
+    cluster_setup.create(quotas, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
+    wait_for("the quota", lambda: cluster_setup.api.get(f"{quotas}/team").get("status", {}).get("used"))
     worker = {"replicas": 2, "gpus": 1, "resources": {"requests": {"cpu": "2"}}}
-    finding = blocking(doctor(worker=worker), "quota")
+    finding = failed_row(doctor(worker=worker), "quota")
     assert finding["message"].endswith(line)
-    assert finding["command"] == f"kubectl edit resourcequota team -n {world.namespace}"
+    assert finding["command"] == f"kubectl edit resourcequota team -n {cluster_setup.namespace}"
 
 
 @pytest.mark.parametrize(
@@ -436,17 +442,17 @@ def test_an_exhausted_quota_is_reported(doctor: Doctor, world: World, hard: Obje
     ],
 )
 def test_a_pod_security_level_that_is_too_strict_is_reported(
-    doctor: Doctor, world: World, level: str, spec: Object, needed: str
+    doctor: Doctor, cluster_setup: ClusterSetup, level: str, spec: Object, needed: str
 ) -> None:
     labels = {"pod-security.kubernetes.io/enforce": level}
-    world.api.patch(world.path, {"metadata": {"labels": labels}})
+    cluster_setup.api.patch(cluster_setup.path, {"metadata": {"labels": labels}})
     result = doctor(**spec)
     if not needed:
-        assert findings(result, "Pod Security")[0][0] == "ok"
+        assert rows(result, "Pod Security")[0][0] == "ok"
         return
-    finding = blocking(result, "Pod Security")
+    finding = failed_row(result, "Pod Security")
     assert needed in finding["message"]
-    assert finding["command"].startswith(f"kubectl label namespace {world.namespace} pod-security")
+    assert finding["command"].startswith(f"kubectl label namespace {cluster_setup.namespace} pod-security")
 
 
 @pytest.mark.parametrize(
@@ -454,23 +460,25 @@ def test_a_pod_security_level_that_is_too_strict_is_reported(
     [("cilium", "ok"), ("calico-node", "ok"), ("kube-flannel-ds", "warning"), ("somebodys-network", "not checked")],
 )
 def test_enforcement_of_network_policies_is_reported_as_far_as_it_is_known(
-    doctor: Doctor, world: World, daemon_set: str, result: str
+    doctor: Doctor, cluster_setup: ClusterSetup, daemon_set: str, result: str
 ) -> None:
-    world.add_daemon_set(daemon_set)
-    assert findings(doctor(), "NetworkPolicy")[0][0] == result
+    cluster_setup.add_daemon_set(daemon_set)
+    assert rows(doctor(), "NetworkPolicy")[0][0] == result
 
 
-def test_an_image_that_cannot_be_pulled_is_reported(doctor: Doctor, world: World) -> None:
-    world.nodes.add("node-0")
+def test_an_image_that_cannot_be_pulled_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("node-0")
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
     status = {"name": "trainer", "image": "trainer:1", "imageID": "", "ready": False, "restartCount": 0}
-    pod = world.nodes.add_pod("node-0", phase="Pending", containerStatuses=[{**status, "state": {"waiting": waiting}}])
+    pod = cluster_setup.nodes.add_pod(
+        "node-0", phase="Pending", containerStatuses=[{**status, "state": {"waiting": waiting}}]
+    )
     metadata = pod["metadata"]
     event = {
         "metadata": {"name": "pull"},
         "involvedObject": {
             "kind": "Pod",
-            "namespace": world.namespace,
+            "namespace": cluster_setup.namespace,
             "name": metadata["name"],
             "uid": metadata["uid"],
         },
@@ -478,39 +486,46 @@ def test_an_image_that_cannot_be_pulled_is_reported(doctor: Doctor, world: World
         "message": 'Failed to pull image "trainer:1": not found',
         "type": "Warning",
     }
-    world.api.create(f"{world.path}/events", event)
-    message = blocking(doctor(), "image")["message"]
+    cluster_setup.api.create(f"{cluster_setup.path}/events", event)
+    message = failed_row(doctor(), "image")["message"]
     assert f"image trainer:1 cannot be pulled (pod {metadata['name']}): Failed to pull image" in message
 
 
-def test_a_missing_pull_secret_is_reported(doctor: Doctor, world: World) -> None:
-    finding = blocking(doctor(imagePullSecrets=[{"name": "registry"}]), "image")
-    assert finding["message"] == f"Secret registry of imagePullSecrets does not exist in namespace {world.namespace}"
+def test_a_missing_pull_secret_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    finding = failed_row(doctor(imagePullSecrets=[{"name": "registry"}]), "image")
+    assert (
+        finding["message"]
+        == f"Secret registry of imagePullSecrets does not exist in namespace {cluster_setup.namespace}"
+    )
     assert finding["command"].startswith("kubectl create secret docker-registry registry")
 
 
 def test_a_stalled_job_is_reported_with_the_message_of_the_operator(doctor: Doctor, cluster: ClusterState) -> None:
     cluster.create("train")
     cluster.report("train", conditions=[condition("Stalled", "StorageUnavailable", "share x is missing")])
-    message = blocking(doctor("-j", "train"), "job")["message"]
+    message = failed_row(doctor("-j", "train"), "job")["message"]
     assert "job train is stalled: StorageUnavailable: share x is missing" in message
 
 
-def test_secrets_of_the_file_count_as_existing(hvj: Hvj, world: World, storage: Account, tmp_path: Path) -> None:
+def test_secrets_of_the_file_count_as_existing(
+    hvj: Hvj, cluster_setup: ClusterSetup, storage: Account, tmp_path: Path
+) -> None:
     values = {"azurestorageaccountname": storage.name, "azurestorageaccountkey": storage.key}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": values}
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all([secret, job(azureFiles=[SHARE])]))
-    assert findings(hvj("doctor", "-f", str(file)), "storage")[0][0] == "ok"
+    assert rows(hvj("doctor", "-f", str(file)), "storage")[0][0] == "ok"
 
 
-def test_checks_without_the_required_rights_are_listed_as_not_checked(world: World, tmp_path: Path) -> None:
-    accounts = f"{world.path}/serviceaccounts"
-    world.api.create(accounts, {"metadata": {"name": "user"}})
-    token = world.api.create(f"{accounts}/user/token", {"spec": {}})["status"]["token"]
-    configuration = yaml.safe_load(world.api.kubeconfig.read_text())
+def test_checks_without_the_required_rights_are_listed_as_not_checked(
+    cluster_setup: ClusterSetup, tmp_path: Path
+) -> None:
+    accounts = f"{cluster_setup.path}/serviceaccounts"
+    cluster_setup.api.create(accounts, {"metadata": {"name": "user"}})
+    token = cluster_setup.api.create(f"{accounts}/user/token", {"spec": {}})["status"]["token"]
+    configuration = yaml.safe_load(cluster_setup.api.kubeconfig.read_text())
     configuration["users"][0]["user"] = {"token": token}
-    configuration["contexts"][0]["context"]["namespace"] = world.namespace
+    configuration["contexts"][0]["context"]["namespace"] = cluster_setup.namespace
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(configuration))
     result = run_with(kubeconfig, "doctor")
@@ -520,7 +535,7 @@ def test_checks_without_the_required_rights_are_listed_as_not_checked(world: Wor
     assert result.code == 0
 
 
-def test_the_table_contains_each_command(doctor: Doctor, world: World) -> None:
+def test_the_table_contains_each_command(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     table = doctor("-o", "table").stdout
     assert table.splitlines()[0].split() == ["Check", "Result", "Message", "Command"]
     assert "kubectl apply --server-side -k manifests/base" in table
@@ -534,14 +549,14 @@ def test_the_table_contains_each_command(doctor: Doctor, world: World) -> None:
     ],
 )
 def test_a_missing_job_is_reported_in_one_sentence(
-    doctor: Doctor, world: World, arguments: tuple[str, ...], code: int, words: str
+    doctor: Doctor, cluster_setup: ClusterSetup, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     result = doctor(*arguments)
     assert (result.code, result.stdout) == (code, "")
     assert words in result.stderr
 
 
-def test_an_invalid_field_is_reported_with_its_path(doctor: Doctor, world: World) -> None:
+def test_an_invalid_field_is_reported_with_its_path(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     result = doctor(worker={"replicas": 0})
     assert result.code == 2
     assert "spec.worker.replicas" in result.stderr

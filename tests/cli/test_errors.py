@@ -1,4 +1,4 @@
-"""Errors are one sentence with what, where and what to do, and an exit code; data never shares their stream."""
+"""Errors: one sentence on standard error with the cause and the remedy, and an exit code."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import yaml
 
 from api.client import Api
 from cli.cluster_state import ClusterState
-from cli.program import Hvj, run, started
+from cli.program import Hvj, hvj_process, run
 from localcluster.apiserver import free_ports
 
 Kubeconfig = Callable[[str], Path]
@@ -16,7 +16,7 @@ Kubeconfig = Callable[[str], Path]
 
 @pytest.fixture
 def elsewhere(api: Api, tmp_path: Path) -> Kubeconfig:
-    """Makes a kubeconfig for another server."""
+    """Writes a kubeconfig for another server."""
 
     def make(server: str) -> Path:
         kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
@@ -29,7 +29,7 @@ def elsewhere(api: Api, tmp_path: Path) -> Kubeconfig:
 
 
 def sentence(stderr: str) -> str:
-    """The one line that an error is."""
+    """The only line of an error."""
     (line,) = stderr.splitlines()
     assert line.startswith("error: ")
     return line
@@ -125,7 +125,7 @@ def test_debug_shows_the_traceback_before_the_message(hvj: Hvj) -> None:
 def test_a_closed_pipe_causes_no_error(cluster: ClusterState) -> None:
     for name in ("a", "b"):
         cluster.create(name)
-    with started("job", "list", "-o", "json") as process:
+    with hvj_process("job", "list", "-o", "json") as process:
         assert process.stdout
         assert process.stderr
         process.stdout.close()

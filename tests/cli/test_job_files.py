@@ -1,4 +1,4 @@
-"""`hvj job file`: the files of a job, from its share or through a pod, also after its own pods are gone."""
+"""`hvj job file`: the files of a job, from its share or through a pod, also after its own pods are deleted."""
 
 import base64
 import os
@@ -16,7 +16,7 @@ from azure_fakes.files.accounts import Account
 from azure_fakes.files.server import FilesService
 from cli.cluster_state import RUNNING, ClusterState
 from cli.kubelet import NODE, Kubelet
-from cli.program import Hvj, started
+from cli.program import Hvj, hvj_process
 
 ACCOUNT = "mystorageaccount"
 ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"
@@ -64,7 +64,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def end_of(process: subprocess.Popen[Any]) -> tuple[Any, Any, int]:
-    """What a process prints from now on, and its exit code."""
+    """The further output of a process, and its exit code."""
     assert process.stdout
     assert process.stderr
     return process.stdout.read(), process.stderr.read(), process.wait(120)
@@ -137,7 +137,7 @@ def test_a_stream_follows_the_file_to_its_last_byte(
     workspace: str, key: str, logs: Path, cluster: ClusterState
 ) -> None:
     data, out = "Epoch 1/25 – Verlust 0,5 €\n全体 😀".encode(), logs / "stdout.txt"
-    with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt", text=False) as process:
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt", text=False) as process:
         output: Any = process.stdout
         append(out, data[:28])
         whole = data[:28].decode(errors="ignore").encode()
@@ -150,7 +150,7 @@ def test_a_stream_follows_the_file_to_its_last_byte(
 def test_a_stream_continues_after_a_restart(workspace: str, key: str, logs: Path, cluster: ClusterState) -> None:
     out = logs / "stdout.txt"
     out.write_text("attempt 1\n")
-    with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
         assert process.stdout
         assert process.stdout.readline() == "attempt 1\n"
         cluster.report(phase="Restarting", restarts=1)
@@ -165,9 +165,9 @@ def test_a_stream_waits_for_operator_directory_and_file(
     workspace: str, key: str, service: FilesService, cluster: ClusterState
 ) -> None:
     cluster.create(**LOGS)
-    with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
         cluster.run(outputPathSegment=SEGMENT)
-        wait_for("a look at the share", lambda: service.requests)
+        wait_for("a request to the share", lambda: service.requests)
         directory = service.accounts[ACCOUNT].directory / "myshare" / "cifar" / SEGMENT / "stdouterr"
         directory.mkdir(parents=True)
         (directory / "stdout.txt").write_text("text")
@@ -252,13 +252,13 @@ class Volume:
         kubelet.pods.clear()
 
     def reading_pods(self) -> list[Object]:
-        """Pods that `hvj` made."""
+        """Pods that `hvj` created."""
         selector = "labelSelector=app.kubernetes.io/managed-by%3Dhvj"
         found: list[Object] = self.cluster.api.get(f"{self.cluster.pods}?{selector}")["items"]
         return found
 
     def start_reading_pod(self) -> Object:
-        """What scheduler and kubelet do with the pod that `hvj` makes."""
+        """Schedules and starts the pod that `hvj` creates."""
         (pod,) = wait_for("the pod", self.reading_pods)
         name = pod["metadata"]["name"]
         self.cluster.api.create(
@@ -300,7 +300,7 @@ def test_files_of_a_claim_are_read_through_a_short_lived_pod_when_the_job_has_no
 ) -> None:
     (volume.logs / "stdout.txt").write_text("all of it")
     volume.cluster.succeed()
-    with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
         pod = volume.start_reading_pod()
         output, errors = process.communicate(timeout=120)
     assert (output, process.returncode) == ("all of it", 0)
@@ -318,7 +318,7 @@ def test_a_stream_of_a_claim_continues_without_the_pods_of_the_job(
     volume.cluster.pod(volume.job, "launcher", node=NODE)
     out = volume.logs / "stdout.txt"
     out.write_text("first\n")
-    with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
         assert process.stdout
         assert process.stdout.readline() == "first\n"
         append(out, "zuletzt €".encode())
@@ -331,7 +331,7 @@ def test_a_stream_of_a_claim_continues_without_the_pods_of_the_job(
 
 def test_a_reader_pod_that_cannot_start_is_reported_and_deleted(workspace: str, volume: Volume) -> None:
     volume.cluster.succeed()
-    with started("job", "file", "list", "-j", "train") as process:
+    with hvj_process("job", "file", "list", "-j", "train") as process:
         (pod,) = wait_for("the pod", volume.reading_pods)
         refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes for it"}
         path = f"{volume.cluster.pods}/{pod['metadata']['name']}/status"
@@ -346,7 +346,7 @@ def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, clust
     cluster.create(azureFiles=[share], logs={"pathPrefix": f"{ROOT}/myshare"})
     cluster.run(outputPathSegment=SEGMENT)
     pods = f"{cluster.pods}?labelSelector=app.kubernetes.io/managed-by%3Dhvj"
-    with started("job", "file", "list", "-j", "train"):
+    with hvj_process("job", "file", "list", "-j", "train"):
         (pod,) = wait_for("the pod", lambda: cluster.api.get(pods)["items"])
     (volume,), (container,) = pod["spec"]["volumes"], pod["spec"]["containers"]
     assert volume["nfs"] == {"server": f"{ACCOUNT}.file.core.windows.net", "path": f"/{ACCOUNT}/myshare"}
@@ -356,7 +356,7 @@ def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, clust
 
 def test_ctrl_c_deletes_the_reader_pod(workspace: str, volume: Volume) -> None:
     volume.cluster.report(phase="Suspended")
-    with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
         wait_for("the pod", volume.reading_pods)
         process.send_signal(signal.SIGINT)
         _, errors, code = end_of(process)

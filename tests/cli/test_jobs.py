@@ -3,7 +3,7 @@
 import pytest
 
 from cli.cluster_state import TIME, ClusterState, condition
-from cli.program import Hvj, started, terminal
+from cli.program import Hvj, hvj_process, terminal
 
 LABEL = "horovodjob.dev/experiment"
 ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
@@ -92,7 +92,7 @@ def test_a_job_of_another_experiment_is_not_found(hvj: Hvj, cluster: ClusterStat
 def test_terminate_waits_for_the_end_and_keeps_the_job(cluster: ClusterState) -> None:
     cluster.create()
     cluster.run()
-    with started("job", "terminate", "-n", "train", "-y", "--query", "executionState") as process:
+    with hvj_process("job", "terminate", "-n", "train", "-y", "--query", "executionState") as process:
         while not cluster.api.get(f"{cluster.jobs}/train")["spec"].get("runPolicy", {}).get("terminate"):
             assert process.poll() is None
         cluster.fail(conditions=[condition("Failed", "Terminated", "ended by runPolicy.terminate")])

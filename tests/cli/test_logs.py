@@ -1,11 +1,11 @@
-"""`hvj job logs`: what launcher and workers print, each line with the name of its pod."""
+"""`hvj job logs`: the output of launcher and workers, each line with the name of its pod."""
 
 import pytest
 
 from api.client import Object
 from cli.cluster_state import ClusterState
 from cli.kubelet import BREAK, NODE, Kubelet, Log
-from cli.program import Hvj, started
+from cli.program import Hvj, hvj_process
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_following_continues_after_a_restart_and_ends_with_the_job(
 ) -> None:
     namespace = cluster.namespace
     first = kubelet.log(namespace, "train-launcher")
-    with started("job", "logs", "-f", "-n", "train", "--role", "launcher") as process:
+    with hvj_process("job", "logs", "-f", "-n", "train", "--role", "launcher") as process:
         assert process.stdout
         assert [process.stdout.readline() for _ in range(2)] == ["launcher | loss: 1.1\n", "launcher | größer\n"]
         first.end()
@@ -73,7 +73,7 @@ def test_an_interrupted_connection_loses_and_repeats_no_line(
 ) -> None:
     log = kubelet.log(cluster.namespace, "train-worker-0")
     log.write("before", BREAK, "after")
-    with started("job", "logs", "-f", "-n", "train", "--worker", "0", "--no-prefix") as process:
+    with hvj_process("job", "logs", "-f", "-n", "train", "--worker", "0", "--no-prefix") as process:
         assert process.stdout
         lines = [process.stdout.readline().rstrip("\n") for _ in range(5)]
         assert lines == ["ready", "größer", "before", BREAK, "after"]

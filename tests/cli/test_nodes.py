@@ -7,7 +7,7 @@ import pytest
 from api.client import Api, wait_for
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
-from cli.program import Hvj, started, terminal
+from cli.program import Hvj, hvj_process, terminal
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_text_of_the_old_option_is_run_by_a_shell(hvj: Hvj, pods: None, kube
 def test_standard_input_reaches_the_command_to_its_end(pods: None, workspace: str, kubelet: Kubelet) -> None:
     kubelet.answer = lambda command, stdin: (stdin, b"", 0)
     text = "ä" * 100_000
-    with started("job", "node", "exec", "-j", "train", "-i", "--", "cat", stdin=subprocess.PIPE) as process:
+    with hvj_process("job", "node", "exec", "-j", "train", "-i", "--", "cat", stdin=subprocess.PIPE) as process:
         assert process.communicate(text, timeout=120) == (text, "")
 
 

@@ -1,4 +1,4 @@
-"""--output and --query, as az has them."""
+"""--output and --query, as in az."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The program itself: its help, version and completion, which need no cluster."""
+"""Help, version and completion, which need no cluster."""
 
 import os
 import subprocess

@@ -15,7 +15,7 @@ from azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredentia
 from azure_fakes.files.accounts import Account, DataRole, new_key
 from azure_fakes.files.faults import Kind
 from azure_fakes.files.server import FilesService
-from cli.program import run, started, terminal
+from cli.program import hvj_process, run, terminal
 
 ACCOUNT, CLIENT = "mystorageaccount", "11111111-0000-4000-8000-00000000000f"
 MIB = 1 << 20
@@ -197,7 +197,7 @@ def test_progress_fits_in_80_columns_and_quiet_hides_it(service: FilesService, d
 def test_ctrl_c_cancels_an_upload_and_leaves_no_partial_file(service: FilesService, disk: Path, tmp_path: Path) -> None:
     (tmp_path / "model.h5").write_bytes(bytes(40 * MIB))
     service.faults.add(Kind.SLOW, "PUT", "range", times=1000, after=1, seconds=0.5)
-    with started("storage", "file", "upload", "--source", "model.h5", "-s", "myshare") as process:
+    with hvj_process("storage", "file", "upload", "--source", "model.h5", "-s", "myshare") as process:
         wait_for("the upload to begin", lambda: any("comp=range" in each.query for each in service.requests))
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)

@@ -10,7 +10,7 @@ import pytest
 
 from api.client import Object
 from cli.cluster_state import TIME, ClusterState, condition
-from cli.program import Hvj, started, terminal
+from cli.program import Hvj, hvj_process, terminal
 from cli.proxy import proxy
 from localcluster.apiserver import ControlPlane
 
@@ -34,7 +34,7 @@ def test_wait_exits_with_the_exit_code_of_a_failed_job(
 
 
 def test_wait_follows_the_job_until_it_succeeds(cluster: ClusterState, job: Object) -> None:
-    with started("job", "wait", "-n", "train", "--interval", "15") as process:
+    with hvj_process("job", "wait", "-n", "train", "--interval", "15") as process:
         assert process.stderr
         assert process.stderr.readline().endswith(" Running\n")
         cluster.succeed()
@@ -44,7 +44,7 @@ def test_wait_follows_the_job_until_it_succeeds(cluster: ClusterState, job: Obje
 
 
 def test_transitions_are_printed_with_their_reason(cluster: ClusterState, job: Object) -> None:
-    with started("job", "wait", "-n", "train") as process:
+    with hvj_process("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
         waiting = condition("Reconciling", "WaitingForNodes", "0/2 pods have a node")
@@ -64,7 +64,7 @@ def test_a_failure_prints_the_errors_with_the_last_log_lines(hvj: Hvj, cluster: 
 
 
 def test_a_job_that_is_deleted_during_the_wait_is_not_found(cluster: ClusterState, job: Object) -> None:
-    with started("job", "wait", "-n", "train") as process:
+    with hvj_process("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
         cluster.api.delete(f"{cluster.jobs}/train")
@@ -79,18 +79,18 @@ def test_wait_continues_after_an_interrupted_connection(cluster: ClusterState, j
         kubeconfig = tmp_path / "kubeconfig"
         text = Path(os.environ["KUBECONFIG"]).read_text()
         kubeconfig.write_text(text.replace(address, f"127.0.0.1:{way.port}"))
-        with started("job", "wait", "-n", "train", "--kubeconfig", str(kubeconfig)) as process:
+        with hvj_process("job", "wait", "-n", "train", "--kubeconfig", str(kubeconfig)) as process:
             assert process.stderr
             process.stderr.readline()
             cluster.report(phase="Restarting", executionState="queued")
-            assert process.stderr.readline().endswith(" Restarting\n")  # from now on there is a watch to break
+            assert process.stderr.readline().endswith(" Restarting\n")  # the watch is established
             way.cut()
             cluster.succeed()
             assert process.wait(120) == 0
 
 
 def test_an_interrupt_ends_the_wait_at_once_and_does_not_change_the_job(cluster: ClusterState, job: Object) -> None:
-    with started("job", "wait", "-n", "train") as process:
+    with hvj_process("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
         process.send_signal(signal.SIGINT)
@@ -108,7 +108,7 @@ def test_a_terminal_shows_workers_epoch_loss_and_eta_in_80_columns(cluster: Clus
 
 
 def test_wait_never_lists_jobs(cluster: ClusterState, job: Object, control_plane: ControlPlane) -> None:
-    with started("job", "wait", "-n", "train") as process:
+    with hvj_process("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
         cluster.succeed()

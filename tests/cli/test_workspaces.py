@@ -1,4 +1,4 @@
-"""`hvj workspace`: namespaces, of which hvj deletes only its own."""
+"""`hvj workspace`: namespaces; hvj deletes only those that it created."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The API server and kubectl, as plain as the tests need them."""
+"""Clients of the API server: HTTP requests and kubectl."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 JOBS = "/apis/horovodjob.dev/v1beta1"
 MERGE_PATCH = "application/merge-patch+json"
-# Each look may be a request to the API server, so what takes long is asked for less often.
+# Each poll may be a request to the API server, so the interval grows.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.25
-# Ends a wait that is hopeless. On a busy machine everything takes longer, so no test depends on its length.
+# A limit for failures only: no test depends on its length, because a busy machine is slow.
 DEADLINE_SECONDS = 900.0
 REQUEST_SECONDS = 60
 
 
 class ApiError(Exception):
-    """The API server does not do it."""
+    """The API server rejected the request."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 
 def wait_for(what: str, condition: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
-    """The first true answer of `condition`. Raises AssertionError when there is none in time."""
+    """The first true result of `condition`. Raises AssertionError after the deadline."""
     seconds = max(seconds, DEADLINE_SECONDS)
     begin = time.monotonic()
     while not (answer := condition()):
@@ -47,7 +47,7 @@ def wait_for(what: str, condition: Callable[[], T | None], seconds: float = DEAD
 
 
 class Api:
-    """Requests to the API server of a kubeconfig; objects are dicts, and what is not there is None."""
+    """Requests to the API server of a kubeconfig. Objects are dicts, a missing object is None."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._client = config.new_client_from_config(str(kubeconfig))
@@ -64,7 +64,7 @@ class Api:
     def request(
         self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
     ) -> Any:
-        """The answer, as JSON. Raises Refused."""
+        """The response as JSON. Raises ApiError."""
         answer = self._send(method, path, body, content_type, timeout=REQUEST_SECONDS)
         if answer.status >= 400:
             try:
@@ -90,12 +90,12 @@ class Api:
         return list(found.get("items") or ())
 
     def text(self, path: str) -> str:
-        """The answer as text; nothing where there is none."""
+        """The response as text, empty without a response."""
         answer = self._send("GET", path, None, "application/json", timeout=REQUEST_SECONDS)
         return answer.data.decode(errors="replace") if answer.status < 400 else ""
 
     def lines(self, path: str, read_seconds: float) -> Iterator[str]:
-        """The lines of an answer that goes on, until it ends or is silent for too long. Raises Refused."""
+        """The lines of a streamed response, until it ends or is idle for too long. Raises ApiError."""
         timeout = urllib3.Timeout(connect=10, read=read_seconds)
         answer = self._send("GET", path, None, "application/json", timeout=timeout, preload_content=False)
         if answer.status >= 400:
@@ -111,13 +111,13 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """The command line, for what a user does with it: apply, exec."""
+    """kubectl, for commands that a user types: apply, exec."""
 
     program: str
     kubeconfig: Path
 
     def __call__(self, *arguments: str, given: str | None = None, seconds: float = DEADLINE_SECONDS) -> str:
-        """What it prints. Raises AssertionError with its error output."""
+        """Its output. Raises AssertionError with its error output."""
         done = subprocess.run(
             [self.program, *arguments],
             input=given,

@@ -1,4 +1,4 @@
-"""What every end-to-end test uses: the cluster, the operator in it, a namespace for itself."""
+"""Fixtures of the end-to-end tests: the cluster, the operator, a namespace for each test."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ SLOW_FILES = (
     "test_network_loss",
     "test_azure_files",
 )
-# The uid of the trainer image's user, who has to be able to write to a directory of this machine.
+# The UID of the trainer image's user, who must be able to write to a directory of this machine.
 IMAGE_USER = 1000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begins the list of what does not run."""
+    """Starts the list of tests that do not run."""
     config.stash[NOT_RUN] = {}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what needs the local cluster, on another one; what looks back on the session comes last."""
+    """Deselects tests that need the local cluster on another one; tests about the whole session come last."""
     own = [item for item in items if item.path.parent == FOLDER]
     if entries := local_only.stale(own):
         raise pytest.UsageError(f"tests/e2e/local_only.py names tests that do not exist: {entries}")
@@ -64,25 +64,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuses to disturb the tests of other workers."""
+    """Fails a serial test that runs beside other workers."""
     if once.is_worker(item.config) and item.get_closest_marker("serial"):
         pytest.fail("it disturbs the whole cluster: run it with `-m serial`, without -n", pytrace=False)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tells the process that reports what this worker did not run."""
+    """Sends the tests that this worker did not run to the main process."""
     if once.is_worker(session.config):
         vars(session.config)["workeroutput"]["not_run"] = session.config.stash[NOT_RUN]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Takes the list of a worker."""
+    """Adds the tests that a worker did not run."""
     node.config.stash[NOT_RUN].update(getattr(node, "workeroutput", {}).get("not_run", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Prints what needs the local cluster and did not run on a given one."""
+    """Prints the tests that did not run because they need the local cluster."""
     if not (given := install.given_kubeconfig()):
         return
     terminalreporter.section("not run on a given cluster")
@@ -95,7 +95,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def prepared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """Does what all workers need once."""
+    """Preparations that run once for all workers."""
     return once.once(pytestconfig, tmp_path_factory)
 
 
@@ -163,7 +163,7 @@ def operator(
     pytestconfig.stash[OPERATOR] = running
     yield running
     if once.is_worker(pytestconfig):
-        # The tests that run alone come later and read the log of this very container from its start.
+        # The serial tests come later and read the log of this container from its start.
         assert not running.restarted(), "the operator was restarted or replaced, and no test of these does that"
 
 
@@ -186,7 +186,7 @@ def pods(operator: Operator, api: Api) -> Recorder:
 def new_namespace(
     target: Target, api: Api, kubectl: Kubectl, jobs: Recorder, pods: Recorder, images: dict[str, str]
 ) -> Iterator[Callable[..., Namespace]]:
-    """Makes namespaces; whoever calls it removes them."""
+    """Creates namespaces; the caller removes them."""
     made = []
 
     def make(name: str, level: str = "restricted") -> Namespace:
@@ -198,7 +198,7 @@ def new_namespace(
         return namespace
 
     yield make
-    for namespace in made:  # once more, for the end of their namespaces
+    for namespace in made:  # again, for the deletion of their namespaces
         namespace.check_invariants()
 
 
@@ -223,9 +223,9 @@ def module_namespace(new_namespace: Callable[..., Namespace], request: pytest.Fi
 
 @pytest.fixture(scope="session")
 def shared_directory(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Makes directories of the node that pods of the trainer image can write.
+    """Creates directories of the node that pods of the trainer image can write.
 
-    On a given cluster they are directories that no pod sees: only tests in local_only.py look into them.
+    On a given cluster no pod mounts them: only tests in local_only.py read them.
     """
 
     def make(name: str) -> Path:
@@ -241,7 +241,7 @@ def shared_directory(target: Target, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Adds to the report of a failure what the cluster has to say."""
+    """Adds diagnostics of the cluster to the report of a failure."""
     outcome: Any = yield
     report = outcome.get_result()
     if not report.failed:
@@ -249,7 +249,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     try:
         for section in _diagnostics(item):
             report.sections.append(section)
-    except AssertionError as error:  # a recorder that has died is why the test failed, and no reason to end them all
+    except AssertionError as error:  # a recorder that has died fails this test, and must not end the session
         report.sections.append(("the diagnostics end here", str(error)))
 
 

@@ -42,15 +42,15 @@ class Target:
 
     kubeconfig: Path
     local: Cluster | None
-    """The project's own, on this machine; None for one that KUBECONFIG names."""
+    """The local cluster of the project; None for the cluster of KUBECONFIG."""
 
     def up(self) -> None:
-        """Brings the local cluster up; a given one is."""
+        """Starts the local cluster; a given cluster runs already."""
         if self.local:
             self.command("up")
 
     def kubectl(self) -> Kubectl:
-        """The command line for it."""
+        """kubectl for this cluster."""
         built = Cluster().cache / "bin" / "kubectl"
         program = str(built) if built.exists() else shutil.which("kubectl")
         assert program, "there is no kubectl on PATH"
@@ -63,7 +63,7 @@ class Target:
 
 
 def given_kubeconfig() -> Path | None:
-    """KUBECONFIG, where it names another cluster than the project's own. CLUSTER_NAME chooses among these."""
+    """KUBECONFIG, if it names another cluster than a local one. CLUSTER_NAME selects a local cluster."""
     given = os.environ.get("KUBECONFIG", "")
     own = Cluster(os.environ.get("CLUSTER_NAME", DEFAULT_NAME)).kubeconfig
     return Path(given).absolute() if given and Path(given).absolute() != own else None
@@ -99,7 +99,7 @@ def images(on: Target) -> dict[str, str]:
 
 
 def load_root_image(on: Target, directory: Path) -> str:
-    """An image that does not say as whom it runs, which means root."""
+    """An image without a user, which runs as root."""
     assert on.local
     layer = tar({"true": b"\x7fELF"}, mode=0o755)
     configuration = {
@@ -130,8 +130,8 @@ def operator_values(images: dict[str, str]) -> tuple[str, ...]:
 def install_operator(helm: Helm, kubectl: Kubectl, images: dict[str, str]) -> None:
     """`helm upgrade --install` of the chart, in a namespace at Pod Security restricted, until the operator is ready.
 
-    What was applied from the manifests before becomes part of the release, but for the Deployment: its selector cannot
-    change, so delete it first.
+    Objects that were applied from the manifests become part of the release, except for the Deployment: its selector
+    cannot change, so delete it first.
     """
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}}
@@ -141,7 +141,7 @@ def install_operator(helm: Helm, kubectl: Kubectl, images: dict[str, str]) -> No
 
 
 class Operator:
-    """The operator's process, and all that it logs, whatever becomes of its pods."""
+    """The operator's process, and the complete log of all its pods."""
 
     def __init__(self, api: Api, on: Target) -> None:
         self._api, self._target = api, on
@@ -155,22 +155,22 @@ class Operator:
     @property
     def lines(self) -> list[str]:
         """The log lines of all containers, each from its start."""
-        assert not self._death, f"the operator's log is followed no more: {self._death}"
+        assert not self._death, f"the operator's log is no longer followed: {self._death}"
         return self._lines
 
     def restarted(self) -> bool:
-        """Whether another container or pod took the place of the first one since these tests began."""
+        """Whether the first container or pod has been replaced since these tests began."""
         pods = {uid: versions[-1] for uid, versions in list(self.pods.history.items()) if versions}
         return any(_restarts(pod) != self._known_restarts.get(uid) for uid, pod in pods.items())
 
     def catch_up(self) -> None:
-        """Waits until all that the present containers have logged so far is in `lines`."""
+        """Waits until `lines` contains the present log of the present containers."""
         running = self.running()
         log = self._api.text(f"{OPERATOR_PODS}/{running}/log").splitlines()
         wait_for("the newest line of the log", lambda: not log or log[-1] in self.lines)
 
     def unread(self) -> list[str]:
-        """The pods that had containers, since these tests began, whose log is not in `lines`."""
+        """The pods with containers, since these tests began, that have a log outside `lines`."""
         pods = [versions[-1] for versions in list(self.pods.history.values()) if versions]
         return [pod["metadata"]["name"] for pod in pods if self._expected(pod) > len(self._followed[_uid(pod)])]
 
@@ -210,12 +210,12 @@ class Operator:
 
     @staticmethod
     def container(pod: Object) -> str:
-        """Id of the running container, or nothing."""
+        """ID of the running container, or an empty string."""
         statuses = pod.get("status", {}).get("containerStatuses", ())
         return next((_id(one["containerID"]) for one in statuses if one["state"].get("running")), "")
 
     def running(self) -> str:
-        """The name of the operator's pod, when it runs and is ready."""
+        """Waits for a ready pod of the operator and returns its name."""
 
         def poll() -> str:
             for pod in list(self.pods.now.values()):
@@ -227,7 +227,7 @@ class Operator:
         return wait_for("a ready operator", poll)
 
     def kill(self) -> None:
-        """SIGKILL for the process; the kubelet starts another in the same pod."""
+        """Kills the process with SIGKILL; the kubelet restarts the container in the same pod."""
         pod = self.pods.now[SYSTEM, self.running()]
         container = self.container(pod)
         assert self._target.local
@@ -248,11 +248,11 @@ class Operator:
         return any(container and container != old for container in running)
 
     def delete(self) -> None:
-        """SIGKILL for the process, and its pod is gone at once: the Deployment makes another."""
+        """Kills the process with SIGKILL and deletes its pod at once: the Deployment creates another."""
         name = self.running()
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         self._api.request("DELETE", f"{OPERATOR_PODS}/{name}", body)
-        wait_for("the operator's pod is gone", lambda: (SYSTEM, name) not in self.pods.now)
+        wait_for("the operator has no pod", lambda: (SYSTEM, name) not in self.pods.now)
 
 
 def _uid(pod: Object) -> str:
@@ -264,7 +264,7 @@ def _restarts(pod: Object) -> int:
 
 
 def _containers(pod: Object) -> dict[str, bool]:
-    """Ids of the containers of a pod that have started, and whether each is the one before the present one."""
+    """IDs of the containers of a pod that have started, and whether each is the previous one."""
     found = {}
     for one in pod.get("status", {}).get("containerStatuses", ()):
         if ended := one.get("lastState", {}).get("terminated"):

@@ -1,4 +1,4 @@
-"""What must hold of each status that a job ever had, and between one and the next. Pure but for `kstatus`."""
+"""Invariants of each recorded status of a job, and of each transition. Pure except for kstatus."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COUNTERS = ("attempt", "restarts", "preemptions")
 
 
 def violations(histories: Sequence[Sequence[Object]]) -> list[str]:
-    """Sentences about what must not be, over all versions of jobs, the oldest of each first."""
+    """Violations over all versions of jobs, as sentences; the oldest version of each job comes first."""
     found = [words for history in histories for words in _of_one_job(history)]
     versions = [version for history in histories for version in history]
     if program := kstatus_program():
@@ -146,12 +146,12 @@ def _status(version: Object) -> Object:
 
 
 def kstatus_program() -> str | None:
-    """The program that computes what Helm and Flux make of an object: built with the local cluster, or on PATH."""
+    """The program that computes the kstatus result of an object: built with the local cluster, or on PATH."""
     return shutil.which("kstatus", path=os.pathsep.join([str(cache_directory() / "bin"), os.environ.get("PATH", "")]))
 
 
 def kstatus_violations(program: str | Path, versions: Sequence[Object]) -> Iterator[str]:
-    """Sentences about versions of which tools would not expect what their phase says."""
+    """Versions with a kstatus result that does not match their phase, as sentences."""
     seen = [one for one in versions if "phase" in _status(one) and "deletionTimestamp" not in one["metadata"]]
     seen = [one for one in seen if one["status"]["observedGeneration"] == one["metadata"]["generation"]]
     given = "".join(json.dumps(one) for one in seen)

@@ -1,4 +1,4 @@
-"""The tests that need the local cluster, with the reason: on a cluster that KUBECONFIG names they are not run."""
+"""The tests that need the local cluster, with the reason: they do not run on the cluster of KUBECONFIG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 FOLDER = Path(__file__).parent
 SHARED = "it reads and writes files in a directory of the node"
 GPUS = "the node pretends to have GPUs"
-# By file, and by test where the others of the file run on every cluster. Parameters are left out.
+# By file, or by test if other tests of the file run on every cluster. Parameters are omitted.
 LOCAL_ONLY = {
     "test_invariants.py::test_no_request_of_the_operator_was_forbidden": (
         "the API server's audit log is a file of this machine"
@@ -40,13 +40,13 @@ LOCAL_ONLY = {
 
 
 def reason(item: pytest.Item) -> str:
-    """Why a test runs on the local cluster only; nothing for a test that runs on every cluster."""
+    """Why a test runs on the local cluster only; empty for a test that runs on every cluster."""
     name = getattr(item, "originalname", item.name)
     return LOCAL_ONLY.get(item.path.name, "") or LOCAL_ONLY.get(f"{item.path.name}::{name}", "")
 
 
 def stale(items: Iterable[pytest.Item]) -> list[str]:
-    """Entries of the list that name nothing, as far as the files of these tests tell."""
+    """Entries of the list that match no test in the collected files."""
     modules = {item.path.name: getattr(item, "module", None) for item in items}
     return [entry for entry in LOCAL_ONLY if _names_nothing(entry, modules)]
 

@@ -1,4 +1,4 @@
-"""The MPI implementations of the image for the tests, and how a job chooses one."""
+"""The MPI implementations of the test image, and how a job selects one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Mpi:
-    """One of the installations in the image, as a job chooses it."""
+    """One of the installations in the image, as a job selects it."""
 
     implementation: str
     directory: str
@@ -19,7 +19,7 @@ class Mpi:
     option: str
     """The option of its mpirun that puts the rank before each line."""
     prefix: str
-    """What this option makes of rank 0's lines."""
+    """The prefix that this option adds to the lines of rank 0."""
     host: str
     """A line of its hostfile, for two slots."""
 

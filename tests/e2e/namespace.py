@@ -1,4 +1,4 @@
-"""A namespace of one test, and what a user does in it: apply jobs, look at them, read logs, delete."""
+"""A namespace of one test, and the actions of a user in it: apply jobs, get them, read logs, delete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from e2e.recorder import Recorder
 from localcluster.settings import Cluster
 
 PREFIX = "e2e-"
-# What Pod Security restricted asks of a container that does not come from the operator.
+# What Pod Security restricted requires of a container that is not created by the operator.
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-# Ranks ask each other a thousand times a second by default, which takes a processor where they wait.
+# By default, ranks poll each other a thousand times a second, which uses a CPU while they wait.
 RARELY = {"name": "HOROVOD_CYCLE_TIME", "value": "20"}
 
 
@@ -46,21 +46,21 @@ class Namespace:
         self._applied: set[str] = set()
         self._known_gaps = [(recorder, len(recorder.gaps)) for recorder in (jobs, pods)]
 
-    # ---- making things
+    # ---- actions
 
     def create(self, level: str) -> None:
-        """Makes the namespace."""
+        """Creates the namespace."""
         labels = {"pod-security.kubernetes.io/enforce": level}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name, "labels": labels}}
         self.api.request("POST", "/api/v1/namespaces", body)
-        # Pods are refused until the controller manager has made this one.
+        # Pods are rejected until the controller manager has created this one.
         path = f"{self.core}/serviceaccounts/default"
         wait_for("the default service account", lambda: self.api.get(path))
 
     def remove(self) -> None:
-        """Checks what the jobs went through, and deletes the namespace without waiting for the end of it.
+        """Checks the histories of the jobs, and deletes the namespace without waiting.
 
-        Raises AssertionError for a history that must not be, or that is not complete.
+        Raises AssertionError for a history that is invalid or incomplete.
         """
         try:
             self._check_complete_histories()
@@ -81,17 +81,17 @@ class Namespace:
         assert reported or not self._applied, f"no job in {self.name} ever had a phase"
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if some job went through what no job may."""
+        """Raises AssertionError if the history of a job violates an invariant."""
         found = violations(self.recorded_jobs.histories(self.name))
         assert not found, "\n".join(found)
 
     @property
     def core(self) -> str:
-        """Where the core objects of the namespace are."""
+        """Path of the core objects of the namespace."""
         return f"/api/v1/namespaces/{self.name}"
 
     def job(self, name: str, command: list[str] | str | None = None, **spec: Any) -> Object:
-        """A job on CPUs; a command that is one string is a shell script."""
+        """A job on CPUs; a string as command is a shell script."""
         argv = ["sh", "-c", command] if isinstance(command, str) else command
         worker = {"gpus": 0, "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}, **spec.pop("worker", {})}
         launcher = {"resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}, **spec.pop("launcher", {})}
@@ -109,7 +109,7 @@ class Namespace:
         }
 
     def apply(self, *objects: Object) -> None:
-        """What `kubectl apply -f` does, with the command line itself."""
+        """Runs `kubectl apply -f`."""
         given = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         self.kubectl("apply", "-n", self.name, "-f", "-", given=given)
         self._applied |= {one["metadata"]["name"] for one in objects if one["kind"] == "HorovodJob"}
@@ -124,16 +124,16 @@ class Namespace:
         self.api.request("DELETE", f"{JOBS}/namespaces/{self.name}/horovodjobs/{name}")
 
     def delete_pod(self, name: str, seconds: int | None = None) -> None:
-        """Deletes a pod; with a grace period where one is given."""
+        """Deletes a pod, with an optional grace period."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions"} | (
             {} if seconds is None else {"gracePeriodSeconds": seconds}
         )
         self.api.request("DELETE", f"{self.core}/pods/{name}", body)
 
-    # ---- looking
+    # ---- observed state
 
     def find(self, name: str) -> Object:
-        """The job as the watch shows it; without anything where it is not there."""
+        """The job in the watch cache, or an empty object."""
         return self.recorded_jobs.now.get((self.name, name), {})
 
     def status(self, name: str) -> Object:
@@ -147,7 +147,7 @@ class Namespace:
         return next((one for one in conditions if one["type"] == type_), {})
 
     def phases(self, name: str) -> list[str]:
-        """The phases that the job went through, each once per stay."""
+        """The phases of the job in order, each once per stay."""
         versions = self.recorded_jobs.history.get(self.find(name).get("metadata", {}).get("uid", ""), [])
         phases = [version.get("status", {}).get("phase") for version in versions]
         return [phase for i, phase in enumerate(phases) if phase and (i == 0 or phases[i - 1] != phase)]
@@ -155,7 +155,7 @@ class Namespace:
     def wait(
         self, name: str, what: str, condition: Callable[[Object], Any], seconds: float = DEADLINE_SECONDS
     ) -> Object:
-        """The job's status when it first fulfils the condition; a job that has ended otherwise is a failure at once."""
+        """Waits for the condition and returns the status; fails at once if the job has ended otherwise."""
 
         def poll() -> Object | None:
             status = self.status(name)
@@ -167,11 +167,11 @@ class Namespace:
         return wait_for(f"{self.name}/{name}: {what}", poll, seconds)
 
     def wait_phase(self, name: str, *phases: str, seconds: float = DEADLINE_SECONDS) -> Object:
-        """The job's status in one of the phases."""
+        """Waits for one of the phases and returns the status."""
         return self.wait(name, f"phase {' or '.join(phases)}", lambda s: s.get("phase") in phases, seconds)
 
     def wait_reason(self, name: str, reason: str, seconds: float = DEADLINE_SECONDS) -> Object:
-        """The condition Ready with this reason."""
+        """Waits for this reason of the condition Ready and returns the condition."""
 
         def poll(_: Object) -> bool:
             return self.condition(name, "Ready").get("reason") == reason
@@ -180,7 +180,7 @@ class Namespace:
         return self.condition(name, "Ready")
 
     def pod(self, name: str) -> Object | None:
-        """A pod as the watch shows it."""
+        """A pod in the watch cache."""
         return self.recorded_pods.now.get((self.name, name))
 
     def pods(self, job: str = "") -> dict[str, Object]:
@@ -198,24 +198,24 @@ class Namespace:
         return self.api.text(f"{self.core}/pods/{pod}/log{query}")
 
     def output(self, job: str) -> list[str]:
-        """What the ranks printed: the launcher's log without what the start scripts say."""
+        """The output of the ranks: the launcher's log without the messages of the start scripts."""
         lines = self.log(f"{job}-launcher", "launcher").splitlines()
-        # On a busy machine mpirun warns that ssh was quicker than it; nothing follows from that.
+        # On a busy machine mpirun warns that ssh was faster than expected; the warning has no consequence.
         others = (" horovodjob: ", "plm:rsh: Warning: setpgid")
         return [line for line in lines if not any(words in line for words in others)]
 
     def exec(self, pod: str, *command: str, container: str = "") -> str:
-        """What a command prints in a container of a pod."""
+        """The output of a command in a container of a pod."""
         chosen = ["-c", container] if container else []
         return self.kubectl("exec", "-n", self.name, pod, *chosen, "--", *command)
 
     def release(self, *pods: str, container: str = "", file: str = "/tmp/go") -> None:
-        """Lets go what waits for a file in a pod."""
+        """Creates the file that a program in a pod waits for."""
         for pod in pods:
             self.exec(pod, "touch", file, container=container)
 
     def processes(self, pod: str) -> list[tuple[str, str]]:
-        """Attempt and command line of each process in a pod's container that a rank or an ssh session is."""
+        """Attempt and command line of each rank and ssh session in the container of a pod."""
         script = (
             "for p in /proc/[0-9]*; do "
             "a=$(tr '\\0' '\\n' <$p/environ 2>/dev/null | sed -n 's/^HOROVODJOB_ATTEMPT=//p'); "
@@ -242,7 +242,7 @@ class Namespace:
         return [secret["metadata"]["name"] for secret in self.api.items(f"{self.core}/secrets")]
 
     def diagnostics(self) -> Iterator[tuple[str, str]]:
-        """All that helps to understand what went wrong."""
+        """Diagnostics for a failed test: jobs, pods, events and logs."""
         for job in self.recorded_jobs.of(self.name):
             name = job["metadata"]["name"]
             job = job | {"metadata": {**job["metadata"], "managedFields": None}}
@@ -258,10 +258,10 @@ def _job_of(pod: Object) -> str:
 
 
 def volume(namespace: Namespace, directory: Path) -> tuple[list[Object], list[Object]]:
-    """spec.volumes and spec.volumeMounts of /data: a directory of the node, which an administrator made a volume.
+    """spec.volumes and spec.volumeMounts of /data: a directory of the node, in a volume that an administrator created.
 
-    Pod Security restricted forbids pods to name a directory of the node themselves. The directories of a given
-    cluster's nodes are out of reach, so there /data is empty and each pod has its own.
+    Pod Security restricted does not allow hostPath volumes. The directories of a given
+    cluster's nodes are not accessible, so there /data is empty and each pod has its own.
     """
     mounts = [{"name": "data", "mountPath": "/data"}]
     if not namespace.local:

@@ -1,4 +1,4 @@
-"""What tests do to the node of the local cluster."""
+"""Faults of the node of the local cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from localcluster.settings import Cluster
 
 
 def set_link(namespace: Namespace, local: Cluster, pod: str, state: str) -> None:
-    """Takes the pod's end of the node's bridge down or up: every packet is dropped, and nobody is told."""
+    """Sets the pod's end of the node's bridge down or up: every packet is dropped without an error."""
     number = namespace.exec(pod, "cat", "/sys/class/net/eth0/iflink").strip()
     inside = ["nsenter", f"--net={local.netns}", "--", "ip"]
     links = subprocess.run([*inside, "-o", "link"], capture_output=True, text=True, check=True).stdout.splitlines()

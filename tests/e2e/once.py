@@ -1,4 +1,4 @@
-"""What is prepared once for all workers of a parallel run."""
+"""Preparations that run once for all workers of a parallel run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Preparations that the first worker does, and the others wait for."""
+    """Preparations that the first worker runs, and the others wait for."""
 
     folder: Path | None
-    """Shared by all workers of one run; None where there is only one process."""
+    """Shared by all workers of a run; None with a single process."""
 
     def __call__(self, name: str, make: Callable[[], Any]) -> Any:
-        """The result of `make`, which has to be JSON, from whichever worker came first."""
+        """The result of `make`, which must be JSON, from the first worker."""
         if not self.folder:
             return make()
         result = self.folder / f"{name}.json"
@@ -33,7 +33,7 @@ class Once:
 
 
 def once(config: pytest.Config, temporary: pytest.TempPathFactory) -> Once:
-    """The preparations of this run. With pytest-xdist the workers' own folders lie in one of the run's."""
+    """The preparations of this run. With pytest-xdist, the folders of the workers are in one folder of the run."""
     return Once(temporary.getbasetemp().parent if is_worker(config) else None)
 
 

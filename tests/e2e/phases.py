@@ -1,4 +1,4 @@
-"""One job in each phase at the same time, each held there until a test lets it continue."""
+"""One job in each phase at the same time; each stays there until a test releases it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ PHASES = ("queued", "starting", "running", "restarting", "suspended", "terminati
 
 
 def apply_jobs(namespace: Namespace, *names: str) -> None:
-    """Applies the jobs that are named after phases and waits until each is in its phase."""
+    """Applies a job for each phase, with the name of the phase, and waits until each is in its phase."""
     jobs = {job["metadata"]["name"]: job for job in _jobs(namespace)}
     namespace.apply(*(jobs[name] for name in names))
     if "restarting" in names:
-        # In attempt 2 nobody opens the gate, so the job stays in this phase.
+        # The gate of attempt 2 is never removed, so the job stays in this phase.
         open_gate(namespace, "restarting-launcher", 1)
     if "terminating" in names:
         namespace.wait_phase("terminating", "Running")
@@ -45,14 +45,14 @@ def _held_by_a_hook() -> Object:
 
 
 def _held_by_an_init_container(namespace: Namespace) -> Object:
-    # The second is for the command that makes the file: it fails if its container has ended before.
+    # The sleep is for the command that creates the file: it fails if its container has ended before.
     command = ["sh", "-c", f"{WAIT}; sleep 1"]
     container = {"name": "hold", "image": namespace.image, "command": command, "securityContext": RESTRICTED}
     return {"template": {"spec": {"initContainers": [container]}}}
 
 
 def open_gate(namespace: Namespace, pod: str, attempt: int) -> None:
-    """Lets the scheduler place a pod of this attempt."""
+    """Removes the scheduling gate of a pod of this attempt."""
 
     def gated() -> bool:
         found = namespace.pod(pod)
@@ -66,12 +66,12 @@ def open_gate(namespace: Namespace, pod: str, attempt: int) -> None:
 
 
 def release_workers(namespace: Namespace, job: str, container: str = "") -> None:
-    """Ends the wait for a file in both workers of a job."""
+    """Creates the file that both workers of a job wait for."""
     namespace.release(*(f"{job}-worker-{index}" for index in (0, 1)), container=container)
 
 
 def let_continue(namespace: Namespace) -> None:
-    """Gives every job what it waits for."""
+    """Releases every job."""
     open_gate(namespace, "queued-launcher", 1)
     open_gate(namespace, "restarting-launcher", 2)
     release_workers(namespace, "running")

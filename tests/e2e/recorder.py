@@ -1,4 +1,4 @@
-"""Every version of the objects of one kind, so that tests can assert what happened and not only what is."""
+"""A recorder of every version of the objects of one kind, so that tests can assert histories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WATCH_SECONDS = 240
 
 
 class Recorder(threading.Thread):
-    """A watch on a collection. Whoever reads a recorder whose thread has died gets an AssertionError."""
+    """A watch on a collection. Reading a recorder with a dead thread raises AssertionError."""
 
     def __init__(self, api: Api, path: str, selector: str = "") -> None:
         super().__init__(daemon=True, name=f"recorder of {path}")
@@ -31,7 +31,7 @@ class Recorder(threading.Thread):
         self._listed = threading.Event()
 
     def begin(self) -> Recorder:
-        """Starts, and returns when the first list is in."""
+        """Starts, and returns after the first list."""
         self.start()
         assert self._listed.wait(DEADLINE_SECONDS), f"no list of {self._path}"
         self.check()
@@ -50,7 +50,7 @@ class Recorder(threading.Thread):
         return self._now
 
     def check(self, known_gaps: int | None = None) -> None:
-        """Raises AssertionError if the thread has died, or if there are gaps beyond those that are known."""
+        """Raises AssertionError if the thread has died, or if there are unknown gaps."""
         assert not self._death, f"the {self.name} died: {self._death}"
         if known_gaps is not None:
             assert not (gaps := self.gaps[known_gaps:]), f"the {self.name} may have missed versions: {gaps}"
@@ -59,14 +59,14 @@ class Recorder(threading.Thread):
         """Waits until this version of an object, or its deletion, is recorded."""
         uid, version = item["metadata"]["uid"], item["metadata"]["resourceVersion"]
 
-        def seen() -> bool:
+        def is_recorded() -> bool:
             versions = list(self.history[uid])
             return uid in self.gone or any(one["metadata"]["resourceVersion"] == version for one in versions)
 
-        wait_for(f"the {self.name} to have {_key(item)} at version {version}", seen)
+        wait_for(f"the {self.name} to have {_key(item)} at version {version}", is_recorded)
 
     def run(self) -> None:
-        """Lists and watches for ever."""
+        """Lists and watches until the process ends."""
         try:
             while True:
                 reason = self._follow()
@@ -78,7 +78,7 @@ class Recorder(threading.Thread):
             self._listed.set()
 
     def _follow(self) -> str:
-        """Lists once and watches from there; returns why it cannot go on without another list."""
+        """Lists once and watches from there; returns why another list is necessary."""
         try:
             version = self._list()
             self._listed.set()
@@ -129,11 +129,11 @@ class Recorder(threading.Thread):
         return [item for key, item in list(self.now.items()) if key[0] == namespace]
 
     def ever(self, namespace: str) -> list[Object]:
-        """The newest known version of every object that a namespace ever had."""
+        """The newest recorded version of every object of a namespace, deleted ones included."""
         return [versions[-1] for versions in self.histories(namespace)]
 
     def histories(self, namespace: str) -> list[list[Object]]:
-        """All versions of each object that a namespace ever had."""
+        """All recorded versions of each object of a namespace."""
         found = [list(versions) for versions in list(self.history.values()) if versions]
         return [versions for versions in found if versions[0]["metadata"]["namespace"] == namespace]
 

@@ -1,4 +1,4 @@
-"""Storage accounts of Azure Files as the local cluster has them: real SMB servers behind the driver's name."""
+"""Storage accounts of Azure Files on the local cluster: real SMB servers behind the name of the CSI driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOUNT_ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"
 
 
 class StorageAccount:
-    """An account with the share `myshare`, and what an administrator does to it."""
+    """An account with the share `myshare`, and the actions of its administrator."""
 
     def __init__(self, local: Cluster, *shares: str) -> None:
         self._local = local
@@ -22,22 +22,22 @@ class StorageAccount:
         self.key = self.command("create", *shares)
 
     def command(self, action: str, *arguments: str) -> str:
-        """What a command of `python3 localcluster storage` prints."""
+        """The output of a command of `python3 localcluster storage`."""
         return invoke(self._local, "storage", action, self.name, *arguments)
 
     @property
     def directory(self) -> Path:
-        """The share as the server has it."""
+        """Directory of the share on the server."""
         return self._local.azure_files / self.name / SHARE
 
     def write(self, path: str, text: str) -> None:
-        """Puts a file on the share, as an upload does."""
+        """Writes a file to the share, as an upload does."""
         file = self.directory / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
     def secret(self, key: str = "") -> Object:
-        """The Secret that the driver looks for."""
+        """The Secret that the CSI driver reads."""
         values = {"azurestorageaccountname": self.name, "azurestorageaccountkey": key or self.key}
         metadata = {"name": f"azure-storage-account-{self.name}-secret"}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values}

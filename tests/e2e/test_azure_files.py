@@ -1,4 +1,4 @@
-"""Jobs on shares of Azure Files, and shares that are not there. All jobs run side by side."""
+"""Jobs with shares of Azure Files, and with missing shares. All jobs run side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localcluster.settings import Cluster
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--epochs", "2"]
 AWAY = ("wrong-key", "no-secret", "no-share", "no-server")
 SCRIPT = {"path": f"{MOUNT_ROOT}/{SHARE}/cifar/train.sh", "interpreter": "sh"}
-# One share three times: read only, a directory of it that does not exist yet, and the whole.
+# One share three times: read-only, a new directory of it, and the whole share.
 MOUNTS = """
 cd "$AZ_BATCHAI_JOB_MOUNT_ROOT"
 ! touch data/denied 2>/dev/null && [ "$(cat data/cifar/train.sh)" = "$(cat myshare/cifar/train.sh)" ] || exit 3
@@ -26,7 +26,7 @@ echo made >"new/$HOROVODJOB_POD" && [ "$(cat "myshare/a/b/$HOROVODJOB_POD")" = m
 
 @dataclass(frozen=True, slots=True)
 class StorageJobs:
-    """The namespace, the account whose share is there, and those whose share is not."""
+    """The namespace, the account with a share, and the accounts without one."""
 
     namespace: Namespace
     account: StorageAccount
@@ -64,7 +64,7 @@ def storage_jobs(module_namespace: Namespace, local: Cluster) -> Iterator[Storag
 
 @pytest.fixture(scope="module")
 def reported(storage_jobs: StorageJobs) -> dict[str, str]:
-    """What each job without its share reports; then all shares come back at once: the kubelet waits ever longer."""
+    """The message of each job without its share. Then all shares are created at once: the kubelet backs off."""
     messages = {name: _stalled(storage_jobs.namespace, name) for name in AWAY}
     storage_jobs.namespace.apply(storage_jobs.away["wrong-key"].secret(), storage_jobs.away["no-secret"].secret())
     storage_jobs.away["no-share"].directory.mkdir()

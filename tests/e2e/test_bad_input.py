@@ -1,6 +1,6 @@
-"""Jobs that cannot run as they are: each ends in a condition with a reason and a sentence. All are applied together.
+"""Jobs that cannot run: each has a condition with a reason and a message. All are applied together.
 
-What the API server alone refuses, and names that are taken, are in `tests/integration/test_conflicts_and_quota.py`.
+Rejections by the API server and name conflicts are in `tests/integration/test_conflicts_and_quota.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _secret(name: str) -> Object:
 
 
 def _stalled(namespace: Namespace, name: str, reason: str) -> str:
-    """The sentence of a job that is stalled for this reason."""
+    """The message of a job that is stalled for this reason."""
     ready = namespace.wait_reason(name, reason)
     assert ready["status"] == "False"
     assert namespace.condition(name, "Stalled")["status"] == "True"
@@ -52,7 +52,7 @@ def _stalled(namespace: Namespace, name: str, reason: str) -> str:
 
 
 def _assert_error(namespace: Namespace, name: str, reason: str, container: bool, words: str) -> None:
-    """The job's only error says which pod cannot start, where and why."""
+    """Asserts that the job's only error has the pod that cannot start, its node and the cause."""
     (error,) = namespace.wait(name, "an error", lambda status: status.get("errors"))["errors"]
     assert (error["reason"], error["attempt"]) == (reason, 1)
     assert words in error["message"]

@@ -1,6 +1,6 @@
-"""The platform takes a pod, or memory runs out. One job for each way of losing one; all run side by side.
+"""Deleted pods, and pods that exceed their memory or storage. One job for each case; all run side by side.
 
-In attempt 1 the ranks wait for a file that nobody makes, so each job ends in attempt 2 or not at all.
+In attempt 1 the ranks wait for a file that no test creates, so each job ends in attempt 2 or not at all.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ WAITS = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; echo "rank of attempt
 HELD = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; ' + WAITS
 # Ranks of attempt 1 that ignore signals and leave a process group behind: mpirun and sshd alone would not end it.
 CLINGS = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || { trap "" TERM HUP INT; setsid sleep 7200 & }; ' + HELD
-# Rank 0 alone takes memory that its worker has not.
+# Only rank 0 exceeds the memory limit of its worker.
 GREEDY = (
     '[ "$HOROVODJOB_ATTEMPT" != 1 ] || [ "$OMPI_COMM_WORLD_RANK" = 1 ] || exec python3 -c "'
     'import os, time; hoard = [os.urandom(1 << 20) for _ in range(600)]; time.sleep(3600)"; ' + WAITS
 )
-# The kubelet looks each ten seconds, and sees what a container has written.
+# The kubelet measures the storage of a container each ten seconds.
 MESSY = '[ "$HOROVODJOB_ATTEMPT" != 1 ] || head -c 60000000 /dev/zero >"$HOME/heap"; ' + WAITS
 JOBS = ("deleted", "headless", "memory", "storage")
 TWO = {"replicas": 2}
@@ -27,7 +27,7 @@ TWO = {"replicas": 2}
 
 @pytest.fixture(scope="module")
 def first(module_namespace: Namespace) -> dict[str, dict[str, Object]]:
-    """The pods of each job while its first attempt ran; then each has lost one."""
+    """The pods of each job during its first attempt; then each job loses one."""
     namespace = module_namespace
     limited = {"resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "300Mi"}}}
     namespace.apply(
@@ -48,12 +48,12 @@ def first(module_namespace: Namespace) -> dict[str, dict[str, Object]]:
 
 
 def _sleeps(namespace: Namespace, pod: str) -> list[tuple[str, str]]:
-    """Attempt and command line of the processes that sleep for an hour or longer in a pod."""
+    """Attempt and command line of the processes in a pod that sleep for an hour or longer."""
     return sorted(one for one in namespace.processes(pod) if one[1].split() in (["sleep", "3600"], ["sleep", "7200"]))
 
 
 def _attempts(namespace: Namespace, pod: str) -> set[str]:
-    """The attempts that the processes of ssh sessions in a pod are of."""
+    """The attempts of the processes of ssh sessions in a pod."""
     return {attempt for attempt, _ in namespace.processes(pod)}
 
 
@@ -62,7 +62,7 @@ def _uids(pods: dict[str, Object]) -> dict[str, str]:
 
 
 def _uids_of_name(namespace: Namespace, pod: str) -> list[str]:
-    """The uids of all pods that ever had the name, the oldest first."""
+    """The UIDs of all pods with this name, the oldest first."""
     ever = namespace.pods_ever(pod.rpartition("-worker")[0] or pod.removesuffix("-launcher"))
     own = [one for one in ever if one["metadata"]["name"] == pod]
     return [one["metadata"]["uid"] for one in sorted(own, key=lambda one: str(one["metadata"]["creationTimestamp"]))]
@@ -103,8 +103,8 @@ def test_the_second_attempt_runs_on_every_worker(
     module_namespace: Namespace, first: dict[str, dict[str, Object]], name: str
 ) -> None:
     module_namespace.wait_phase(name, "Succeeded")
-    said = [f"rank of attempt 2 on {name}-worker-{index}" for index in (0, 1)]
-    assert sorted(module_namespace.output(name)) == said
+    expected = [f"rank of attempt 2 on {name}-worker-{index}" for index in (0, 1)]
+    assert sorted(module_namespace.output(name)) == expected
 
 
 def test_a_deleted_launcher_is_replaced_and_all_workers_are_kept(

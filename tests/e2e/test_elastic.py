@@ -1,4 +1,4 @@
-"""Elastic jobs: workers come and go while the ranks continue with those that are there. Both jobs run side by side."""
+"""Elastic jobs: workers are added and removed while the ranks continue. Both jobs run side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from e2e.install import Target
 from e2e.namespace import RARELY, Namespace
 from e2e.node import set_link
 
-# Counts steps that all ranks do together, until some rank finds the file.
+# Counts steps that all ranks execute together, until a rank finds the file.
 PROGRAM = """
 import os, time
 import horovodjob_trainer.hvd as hvd
@@ -38,11 +38,11 @@ COUNT = ["python3", "-c", PROGRAM]
 @pytest.fixture(scope="module")
 def namespace(module_namespace: Namespace) -> Namespace:
     """The namespace, with both jobs in it."""
-    # When a rank waits for one that is out of reach; on a busy machine one that starts may take long, too.
+    # Timeout of a rank that waits for an unreachable one; on a busy machine, a rank also starts slowly.
     env = [{"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "60"}, RARELY]
     elastic = {"minReplicas": 1, "maxReplicas": 3, "cooldownSeconds": [1, 2]}
     module_namespace.apply(
-        # A host that is tried again while it is still out of reach ends the attempt, so it is not tried for a while.
+        # A retry of a host that is still unreachable ends the attempt, so the cooldown is long.
         module_namespace.job("hard", COUNT, worker={"replicas": 2}, elastic={"cooldownSeconds": [15, 20]}, env=env),
         module_namespace.job("grow", COUNT, worker={"replicas": 2}, elastic=elastic, env=[RARELY]),
     )
@@ -57,7 +57,7 @@ def ranks(namespace: Namespace, job: str, word: str) -> list[tuple[int, int, str
 
 
 def wait_for_ranks(namespace: Namespace, job: str, *pods: str) -> int:
-    """The step from which ranks in exactly these pods continue, each a rank in this order."""
+    """Waits until ranks run in exactly these pods, in this order, and returns their first step."""
     wanted = [(rank, len(pods), pod) for rank, pod in enumerate(pods)]
 
     def poll() -> Any:
@@ -77,7 +77,7 @@ def test_no_step_is_lost_when_workers_are_added_and_removed(namespace: Namespace
     namespace.kubectl("scale", "hvj/grow", "-n", namespace.name, "--replicas=2")
     two = wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1")
     assert two >= three
-    wait_for("worker 2 to go", lambda: "grow-worker-2" not in namespace.pods("grow"))
+    wait_for("worker 2 to be deleted", lambda: "grow-worker-2" not in namespace.pods("grow"))
     namespace.delete_pod("grow-worker-0")
     again = wait_for_ranks(namespace, "grow", "grow-worker-1", "grow-worker-0")
     assert again >= two

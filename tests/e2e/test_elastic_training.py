@@ -1,4 +1,4 @@
-"""An elastic training: its epochs are counted once, whatever workers come and go."""
+"""An elastic training: each epoch is counted once while workers are added and removed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def test_the_trainer_loses_no_epoch_when_workers_are_added_and_removed(
     status = namespace.wait_phase("learn", "Running")
     output = directory / "logs" / status["outputPathSegment"] / "stdouterr" / "stdout.txt"
 
-    def printed() -> str:
+    def output_lines() -> str:
         return output.read_text() if output.exists() else ""
 
     def epochs() -> list[int]:
-        return [int(epoch) for epoch in re.findall(r"Epoch (\d+)/1000 \d+/\d+ .*val_loss", printed())]
+        return [int(epoch) for epoch in re.findall(r"Epoch (\d+)/1000 \d+/\d+ .*val_loss", output_lines())]
 
     def progress() -> float:
         return float(namespace.status("learn").get("training", {}).get("progress") or 0)
@@ -35,9 +35,9 @@ def test_the_trainer_loses_no_epoch_when_workers_are_added_and_removed(
         before = progress()
         namespace.wait("learn", "progress", lambda _: progress() > before)
 
-    wait_for("one rank", lambda: "Training with 1 rank " in printed())
+    wait_for("one rank", lambda: "Training with 1 rank " in output_lines())
     namespace.kubectl("scale", "hvj/learn", "-n", namespace.name, "--replicas=2")
-    wait_for("two ranks", lambda: "Training with 2 ranks " in printed())
+    wait_for("two ranks", lambda: "Training with 2 ranks " in output_lines())
     wait_for_progress()
     # The other worker now has rank 0: it is the only one that has the state, and reports it.
     namespace.delete_pod("learn-worker-0")

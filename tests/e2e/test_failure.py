@@ -1,4 +1,4 @@
-"""Programs that fail: what a job tells about it, and what the next attempt finds. All run side by side."""
+"""Programs that fail: the reported errors, and the state of the next attempt. All run side by side."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_the_errors_of_a_job_have_the_exit_code_and_last_log_lines_of_each_attem
 
 def test_after_a_failure_the_launcher_keeps_its_log_and_the_workers_are_deleted(namespace: Namespace) -> None:
     namespace.wait_phase("fails", "Failed")
-    wait_for("the workers to go", lambda: list(namespace.pods("fails")) == ["fails-launcher"])
+    wait_for("the workers to be deleted", lambda: list(namespace.pods("fails")) == ["fails-launcher"])
     log = namespace.log("fails-launcher", "launcher")
-    assert "attempt 2 begins" in log  # of the other rank it depends on how far it came
+    assert "attempt 2 begins" in log  # the output of the other rank depends on its progress
     assert "attempt 1 begins" not in log, "each attempt has a launcher of its own"
 
 

@@ -1,4 +1,4 @@
-"""Pods in the network of their node: their ports are the node's."""
+"""Pods with hostNetwork: their ports are ports of the node."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
 
 @pytest.fixture
 def host_network_namespace(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
-    """A namespace where pods may use the network of their node."""
+    """A namespace that allows hostNetwork."""
     made = new_namespace("host-network", "privileged")
     yield made
     made.remove()
 
 
 def _interface(namespace: Namespace, host_network: bool) -> str:
-    """The network interface that a node or a pod has its address on."""
+    """The network interface with the address of a node or a pod."""
     name = f"interface-{host_network}".lower()
     shown = {"name": "show", "image": namespace.image, "command": ["cat", "/proc/net/route"]}
     spec = {"hostNetwork": host_network, "restartPolicy": "Never", "containers": [shown]}
@@ -34,7 +34,7 @@ def _interface(namespace: Namespace, host_network: bool) -> str:
     address = int(
         IPv4Address(wait_for("its address", lambda: namespace.api.request("GET", path)["status"].get("podIP")))
     )
-    # The interface of a route that refuses is `*`. Addresses are hexadecimal, their first byte is the last.
+    # The interface of a reject route is `*`. Addresses are hexadecimal, their first byte is the last.
     fitting = [
         (_number(mask), interface)
         for interface, destination, _, _, _, _, _, mask, *_ in routes
@@ -60,7 +60,7 @@ def test_two_jobs_that_need_the_same_host_port_run_one_after_the_other(host_netw
     def is_reported() -> bool:
         return "free ports" in namespace.condition("second", "Ready").get("message", "")
 
-    wait_for("the scheduler's words", is_reported)
+    wait_for("the message of the scheduler", is_reported)
     namespace.release("first-worker-0")
     namespace.wait_phase("first", "Succeeded")
     namespace.wait_phase("second", "Running")

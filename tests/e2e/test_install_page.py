@@ -1,4 +1,4 @@
-"""What docs/install.md tells to type, from a cluster without the operator to a trained model, and back."""
+"""The commands of docs/install.md, from a cluster without the operator to a trained model, and the removal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.serial
 PAGE = ROOT / "docs" / "install.md"
 INSTALLATION = ("1. Install the operator", "2. Check it", "3. Train a model")
 NAMESPACE, CLAIM = "training", "digits-data"
-# The registry of the page, which no node of a test can reach.
+# The registry of the page, which the nodes of the tests cannot reach.
 REGISTRY = "example.azurecr.io"
 MODEL = "saved_models/keras_cifar10_trained_model.keras"
 
@@ -43,7 +43,7 @@ def shell(local: Cluster, tmp_path: Path) -> Mapping[str, str]:
 
 @pytest.fixture
 def registry_images(local: Cluster, images: dict[str, str]) -> Iterator[None]:
-    """The node has the images under the names that a registry would give them."""
+    """Tags the images of the node with the names of the registry."""
     store = ImageStore(Node(local), Binaries(local.cache))
     names = {role: f"{REGISTRY}/horovodjob/{role}:{project_version(ROOT)}" for role in ("operator", "trainer")}
     for role, name in names.items():
@@ -54,9 +54,9 @@ def registry_images(local: Cluster, images: dict[str, str]) -> Iterator[None]:
 
 @pytest.fixture
 def volume(kubectl: Kubectl, shared_directory: Callable[[str], Path]) -> Path:
-    """A directory that the page's claim is bound to, in the place of one that Azure provides."""
+    """A volume for the page's claim, in place of one that Azure provides."""
     directory = shared_directory("digits")
-    kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")  # of a run that was interrupted
+    kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")  # from an interrupted run
     kubectl("delete", "persistentvolume", CLAIM, "--ignore-not-found")
     manifest = f"""
         apiVersion: v1

@@ -1,4 +1,4 @@
-"""The checks of every job's history find what they are for. No cluster is needed."""
+"""Tests of the invariant checks. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ERROR = {"reason": "WorkerLost", "time": NOON}
 
 
 def _version(phase: str, *true: str, **status: Any) -> Object:
-    """A version of a job, with these conditions True."""
+    """A version of a job; these conditions are True."""
     common = {"reason": "Any", "observedGeneration": 1, "lastTransitionTime": NOON}
     conditions = [{"type": one, "status": "True", **common} for one in true]
     counters = {"attempt": 1, "restarts": 0, "preemptions": 0}
@@ -78,7 +78,7 @@ def test_each_violation_is_detected_by_its_own_check(old: Object, new: Object, c
 
 
 class FailingApi(Api):
-    """An API server with nothing in it, whose watches end in an error."""
+    """An API server without objects; its watches end with an error."""
 
     def __init__(self, watched: Any) -> None:
         self._watched = watched

@@ -1,4 +1,4 @@
-"""What must be true of the operator as a whole when all other tests have ended."""
+"""Invariants of the operator after all other tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from e2e.namespace import PREFIX
 from e2e.recorder import Recorder
 from localcluster.settings import Cluster
 
-# It comes after the tests of all workers.
+# Runs after the tests of all workers.
 pytestmark = pytest.mark.serial
 
 
@@ -21,28 +21,28 @@ def test_the_log_of_the_operator_is_json_without_tracebacks_or_forbidden_request
     wait_for("the logs of all containers", lambda: not operator.unread())
     assert operator.lines
     for line in operator.lines:
-        said = json.loads(line)
-        assert {"time", "level", "message"} <= set(said) or said["level"] == "TEST", line
+        entry = json.loads(line)
+        assert {"time", "level", "message"} <= set(entry) or entry["level"] == "TEST", line
         assert "Traceback" not in line
-        assert "403" not in said["message"].split(), line
-        # An error in the log is a defect of the operator; what is wrong with jobs is in their conditions.
-        assert said["level"] not in ("ERROR", "CRITICAL"), line
+        assert "403" not in entry["message"].split(), line
+        # An error in the log is a defect of the operator; problems of jobs are in their conditions.
+        assert entry["level"] not in ("ERROR", "CRITICAL"), line
 
 
 def test_no_request_of_the_operator_was_forbidden(local: Cluster, operator: Operator) -> None:
-    """In the log of all requests since the cluster was started, also of those that the operator does not log."""
+    """Checks the audit log since the start of the cluster, which has all requests."""
     own, refused = 0, []
     for log in local.log.glob("audit*.log"):
         with log.open() as lines:
             for line in lines:
                 if "horovodjob-operator" in line:
                     event = json.loads(line)
-                    # A request with a token that has ended has neither a user nor a decision.
+                    # A request with an expired token has neither a user nor a decision.
                     by_operator = "horovodjob-operator" in event["user"].get("username", "")
                     own += by_operator
                     decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
                     forbidden = decision == "forbid"
-                    # `helm uninstall` deletes the rights, too, so the operator cannot release its Lease as it ends.
+                    # `helm uninstall` also deletes the RBAC rights, so the operator cannot release its Lease on exit.
                     if by_operator and forbidden and "/leases/" not in event["requestURI"]:
                         refused.append((event["verb"], event["requestURI"]))
     assert own, "the audit log shows no request of the operator"

@@ -1,4 +1,4 @@
-"""Who can reach a job's pods, and whom its ssh servers let in."""
+"""Network isolation of a job's pods, and access to its ssh servers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from e2e.namespace import Namespace
 SSH_PORT, METRICS_PORT = 2222, 9100
 ONCE = {"backoffLimit": 0}
 API_SERVER = "kubernetes.default.svc.cluster.local"
-# A rank that listens, as one does that offers metrics.
+# A rank that listens on a port, for example for metrics.
 LISTENING = f"getent hosts {API_SERVER} && exec python3 -m http.server {METRICS_PORT}"
-# What is not to be reached does not answer at all: it is tried for longer than the second after which a first packet
-# that was lost is sent again. What is to be reached is tried until it answers.
+# An isolated address does not respond at all: the attempt is longer than the second after which a lost
+# packet is sent again. A reachable address is tried until it responds.
 CONNECT = """
 import concurrent.futures, socket, sys
 def answers(place):
@@ -48,7 +48,7 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
 
 
 class Neighbours:
-    """A job that is isolated, one that is not, and one in each of two namespaces that would like to reach them."""
+    """An isolated job, one without isolation, and a client in each of two namespaces."""
 
     def __init__(self, near: Namespace, far: Namespace) -> None:
         self.near, self.far = near, far
@@ -59,26 +59,26 @@ class Neighbours:
             namespace.wait_phase(job, "Running")
         for pod in ("isolated-worker-0", "isolated-worker-1", "open-worker-0"):
             listening = self.places(pod)
-            wait_for(f"{pod} to listen", lambda pod=pod, places=listening: reached(near, pod, places) == places)  # type: ignore[misc]
+            wait_for(f"{pod} to listen", lambda pod=pod, places=listening: reachable(near, pod, places) == places)  # type: ignore[misc]
 
     def address(self, pod: str) -> str:
-        """Of a pod of the jobs that others would like to reach."""
+        """Address of a pod of the two jobs."""
         found = self.near.pod(pod)
         assert found
         return str(found["status"]["podIP"])
 
     def places(self, pod: str) -> set[str]:
-        """Where a worker listens: its ssh server, and its rank."""
+        """Addresses of a worker: its ssh server and its rank."""
         return {f"{self.address(pod)}:{port}" for port in (SSH_PORT, METRICS_PORT)}
 
 
-def reached(namespace: Namespace, pod: str, places: set[str]) -> set[str]:
-    """Those of the places that a pod can connect to."""
+def reachable(namespace: Namespace, pod: str, places: set[str]) -> set[str]:
+    """The addresses that a pod can connect to."""
     return set(namespace.exec(pod, "python3", "-c", CONNECT, *places).split())
 
 
-def documented(name: str) -> Object:
-    """A policy that the documentation shows."""
+def documented_policy(name: str) -> Object:
+    """A NetworkPolicy of the documentation."""
     blocks = (ROOT / "docs" / "operations.md").read_text().split("```yaml\n")[1:]
     policies: list[Any] = [yaml.safe_load(block.partition("```")[0]) for block in blocks]
     return next(policy for policy in policies if policy["metadata"]["name"] == name)
@@ -92,10 +92,10 @@ def neighbours(new_namespace: Callable[..., Namespace]) -> Iterator[Neighbours]:
         namespace.remove()
 
 
-def assert_reached(namespace: Namespace, pod: str, open_places: set[str], closed: set[str]) -> None:
-    """The pod can connect to the open places, and to none of the closed ones."""
-    wait_for(f"{pod} to reach {open_places}", lambda: reached(namespace, pod, open_places) == open_places)
-    assert reached(namespace, pod, closed) == set(), pod
+def assert_reached(namespace: Namespace, pod: str, open_places: set[str], default_deny_namespace: set[str]) -> None:
+    """Asserts that the pod can connect to the open addresses, and to none of the closed ones."""
+    wait_for(f"{pod} to reach {open_places}", lambda: reachable(namespace, pod, open_places) == open_places)
+    assert reachable(namespace, pod, default_deny_namespace) == set(), pod
 
 
 def test_only_its_own_pods_reach_an_isolated_job(neighbours: Neighbours) -> None:
@@ -121,7 +121,7 @@ def test_ranks_of_an_isolated_job_can_use_dns(neighbours: Neighbours) -> None:
 
 
 def test_a_worker_accepts_only_the_keys_of_its_job_and_has_the_host_key_of_the_job(neighbours: Neighbours) -> None:
-    """The launcher of another job, with that job's keys, calls a worker that it can reach."""
+    """The launcher of another job, with that job's keys, connects to a worker that it can reach."""
     keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/open-mpi")["data"]
     for file in ("id_ed25519", "known_hosts"):
         content = base64.b64decode(keys[file]).decode()
@@ -147,7 +147,7 @@ def test_a_worker_accepts_only_the_keys_of_its_job_and_has_the_host_key_of_the_j
 
 def test_the_documented_policy_allows_a_scraper_at_one_port(neighbours: Neighbours) -> None:
     ssh, metrics = (f"{neighbours.address('isolated-worker-0')}:{port}" for port in (SSH_PORT, METRICS_PORT))
-    policy = documented("metrics-of-ranks")
+    policy = documented_policy("metrics-of-ranks")
     (peer,) = policy["spec"]["ingress"][0]["from"]
     peer["namespaceSelector"]["matchLabels"] = {"kubernetes.io/metadata.name": neighbours.far.name}
     neighbours.near.apply(policy)
@@ -156,8 +156,8 @@ def test_the_documented_policy_allows_a_scraper_at_one_port(neighbours: Neighbou
 
 
 @pytest.fixture(scope="module")
-def closed(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
-    """A namespace out of and into which nothing goes unless another policy allows it."""
+def default_deny_namespace(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
+    """A namespace with a default-deny policy for ingress and egress."""
     made = new_namespace("closed")
     spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     made.apply(
@@ -167,24 +167,30 @@ def closed(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     made.remove()
 
 
-def test_a_worker_without_ssh_is_reported(closed: Namespace) -> None:
-    # The launcher tries for five minutes; only the template can shorten that.
+def test_a_worker_without_ssh_is_reported(default_deny_namespace: Namespace) -> None:
+    # The timeout of the launcher is five minutes; only the template can shorten it.
     env = [{"name": "HOROVODJOB_SSH_TIMEOUT", "value": "1"}]
     template = {"spec": {"containers": [{"name": "launcher", "env": env}]}}
-    closed.apply(closed.job("shut-in", "true", worker={"replicas": 2}, launcher={"template": template}, runPolicy=ONCE))
-    status = closed.wait_phase("shut-in", "Failed")
+    default_deny_namespace.apply(
+        default_deny_namespace.job(
+            "shut-in", "true", worker={"replicas": 2}, launcher={"template": template}, runPolicy=ONCE
+        )
+    )
+    status = default_deny_namespace.wait_phase("shut-in", "Failed")
     (error,) = status["errors"]
     assert (error["reason"], error["pod"], error["container"]) == ("SshUnavailable", "shut-in-launcher", "launcher")
-    workers = [pod for pod in closed.pods_ever("shut-in") if "worker" in pod["metadata"]["name"]]
-    said = {f"worker {pod['status']['podIP']} did not answer over ssh within 1 s: " for pod in workers}
-    assert any(words in error["message"] for words in said), (said, error)
+    workers = [pod for pod in default_deny_namespace.pods_ever("shut-in") if "worker" in pod["metadata"]["name"]]
+    expected = {f"worker {pod['status']['podIP']} did not answer over ssh within 1 s: " for pod in workers}
+    assert any(words in error["message"] for words in expected), (expected, error)
     assert "timed out" in error["message"]
-    assert "SshUnavailable: " in closed.condition("shut-in", "Failed")["message"]
+    assert "SshUnavailable: " in default_deny_namespace.condition("shut-in", "Failed")["message"]
 
 
-def test_the_documented_policy_allows_the_egress_that_jobs_need(closed: Namespace) -> None:
-    closed.apply(documented("what-jobs-need"))
-    closed.apply(closed.job("kept", ["python3", "-c", REPORTING], worker={"replicas": 2}))
-    status = closed.wait_phase("kept", "Succeeded")
+def test_the_documented_policy_allows_the_egress_that_jobs_need(default_deny_namespace: Namespace) -> None:
+    default_deny_namespace.apply(documented_policy("what-jobs-need"))
+    default_deny_namespace.apply(
+        default_deny_namespace.job("kept", ["python3", "-c", REPORTING], worker={"replicas": 2})
+    )
+    status = default_deny_namespace.wait_phase("kept", "Succeeded")
     assert status["training"]["percent"] == "50%"
-    assert closed.output("kept") == ["reported 204", "kept in"]
+    assert default_deny_namespace.output("kept") == ["reported 204", "kept in"]

@@ -1,4 +1,4 @@
-"""What users wait with and look at: kubectl itself, on a job that succeeds and on one that fails."""
+"""kubectl wait, get -w and describe, on a job that succeeds and on one that fails."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 
 
 @pytest.fixture
-def watched(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
-    """What `kubectl get -w` prints meanwhile."""
+def kubectl_watch(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
+    """The output of `kubectl get -w` during the test."""
     shown = tmp_path / "watch"
     command = [namespace.kubectl.program, "get", "hvj", "-n", namespace.name, "--watch", "-o", "wide"]
     with shown.open("w") as file:
@@ -33,7 +33,7 @@ def watched(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
 
 
 def _phases(shown: Path, job: str) -> list[str]:
-    """The phases that the watch has shown, each once per stay; at first a job has none."""
+    """The phases in the output, each once per stay; a new job has none."""
     rows = [line.split() for line in shown.read_text().splitlines()]
     phases = [row[1] for row in rows if row[0] == job and row[1].isalpha()]
     return [phase for phase, _ in groupby(phases)]
@@ -47,7 +47,7 @@ def _table(text: str) -> list[dict[str, str]]:
     return [{heading[a:b].strip(): line[a:b].strip() for a, b in columns} for line in lines]
 
 
-def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, watched: Path) -> None:
+def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, kubectl_watch: Path) -> None:
     wait = ("wait", "-n", namespace.name, "--timeout=300s")
     namespace.apply(namespace.job("reads", WAITS, worker={"replicas": 2}))
     namespace.kubectl(*wait, "hvj/reads", "--for=jsonpath={.status.phase}=Running")
@@ -55,11 +55,11 @@ def test_kubectl_waits_for_a_job_and_shows_each_phase(namespace: Namespace, watc
     namespace.kubectl(*wait, "hvj/reads", "--for=condition=Succeeded")
     namespace.apply(namespace.job("ends", "exit 3", runPolicy={"backoffLimit": 0}))
     namespace.kubectl(*wait, "hvj/ends", "--for=condition=Failed")
-    wait_for("the last line", lambda: _phases(watched, "ends")[-1:] == ["Failed"])
-    assert _phases(watched, "reads") == ["Queued", "Starting", "Running", "Succeeded"]
+    wait_for("the last line", lambda: _phases(kubectl_watch, "ends")[-1:] == ["Failed"])
+    assert _phases(kubectl_watch, "reads") == ["Queued", "Starting", "Running", "Succeeded"]
     first, second = _table(namespace.kubectl("get", "hvjob", "-n", namespace.name, "-o", "wide"))
     shown = ("NAME", "PHASE", "WORKERS", "RESTARTS", "GPUS", "EXIT CODE", "REASON")
     assert [first[name] for name in shown] == ["ends", "Failed", "0/1", "0", "0", "3", "BackoffLimitExceeded"]
     assert [second[name] for name in shown] == ["reads", "Succeeded", "0/2", "0", "0", "0", "AllRanksSucceeded"]
-    is_reported = namespace.kubectl("describe", "hvj/ends", "-n", namespace.name)
-    assert "mpirun ended with exit code 3" in is_reported
+    description = namespace.kubectl("describe", "hvj/ends", "-n", namespace.name)
+    assert "mpirun ended with exit code 3" in description

@@ -1,4 +1,4 @@
-"""The steps of Microsoft's Batch AI tutorial, typed from docs/migration.md: they end with the model of 2018."""
+"""The steps of Microsoft's Batch AI tutorial, from docs/migration.md, to the trained model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = [
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the user works: the script of 2018, the job.json of the page, an archive of images."""
+    """The user's directory: the script of 2018, the job.json of the page, an archive of images."""
     directory = tmp_path_factory.mktemp("tutorial")
     write_files(directory)
     return directory
@@ -39,15 +39,15 @@ def outputs(
     directory: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, str]]:
-    """What each command of the page printed."""
-    kubectl("delete", "namespace", "batchaidev", "--ignore-not-found")  # of a run that was interrupted
+    """The output of each command of the page."""
+    kubectl("delete", "namespace", "batchaidev", "--ignore-not-found")  # from an interrupted run
     with azure(local, tmp_path_factory.mktemp("azure")) as environment:
         environment["TRAINER_IMAGE"] = images["trainer"]
         yield {ran.command: ran.output for ran in page.run(PAGE, directory, environment)}
 
 
 def printed(outputs: dict[str, str], words: str) -> str:
-    """What the one command that begins with these words printed."""
+    """The output of the only command that begins with these words."""
     (output,) = (output for command, output in outputs.items() if command.startswith(words))
     return output
 

@@ -1,4 +1,4 @@
-"""Each MPI implementation: where its ranks are, what reaches them, how they end. All jobs run side by side."""
+"""Each MPI implementation: placement, arguments and termination of its ranks. All jobs run side by side."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from e2e.mpi import INSTALLED
 from e2e.namespace import Namespace, volume
 
 HYDRA = ("mpich", "intel")
-# What jobs may take them for.
+# The implementations that jobs set for them.
 OTHERS = (("open4", "MPICH"), ("mpich", "OpenMPI"), ("intel", "MPICH"))
 each = pytest.mark.parametrize("name", INSTALLED)
 each_hydra = pytest.mark.parametrize("name", HYDRA)
 
-# Every word that could be taken for something else on the way.
+# Arguments with characters that shells and launchers interpret.
 WORDS = [":", "+", "", "a  'b' \"c\" \\ \n", "-n", "--", "$$(HOME)", "ü"]
-# In attempt 1, rank 0 waits for ever in MPI_Init for a rank that fails before.
+# In attempt 1, rank 0 waits in MPI_Init for a rank that fails before.
 MEET = """
 import json, os, socket, sys
 rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
@@ -30,7 +30,7 @@ if (os.environ["HOROVODJOB_ATTEMPT"], rank) == ("1", "2"):
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 before, after = (world.rank - 1) % world.size, (world.rank + 1) % world.size
-told = {
+report = {
     "address": socket.gethostbyname(socket.gethostname()),
     "pod": os.environ["HOROVODJOB_POD"],
     "words": sys.argv[1:],
@@ -40,10 +40,10 @@ told = {
     "received": world.sendrecv(world.rank, dest=after, source=before),
     "library": MPI.Get_library_version(),
 }
-if everybody := world.gather(told):
+if everybody := world.gather(report):
     print(json.dumps([everybody, open(os.environ["HOROVODJOB_HOSTFILE"]).read()]))
 """
-# Told to end, the ranks need different times: of six, two are done at once, and two have nothing to save.
+# After SIGTERM, the ranks need different times: of six, two end at once, and two have nothing to save.
 SAVE = """
 import os, pathlib, signal, sys, time
 from mpi4py import MPI
@@ -104,7 +104,7 @@ def test_every_rank_is_where_the_hostfile_says_and_reaches_the_others(namespace:
     assert [rank["address"] for rank in ranks] == [pods[rank["pod"]] for rank in ranks]
     assert [(rank["sum"], rank["received"]) for rank in ranks] == [(6, 3), (6, 0), (6, 1), (6, 2)]
     assert all(mpi.library in rank["library"] for rank in ranks)
-    # The program's words and variables are as they were written, and there is no input to wait for.
+    # The program's arguments and variables are unchanged, and standard input is empty.
     wanted = ([word.replace("$$", "$") for word in WORDS], "two  words", "")
     assert all((rank["words"], rank["greeting"], rank["input"]) == wanted for rank in ranks)
 
@@ -130,7 +130,7 @@ def test_ranks_that_handle_sigterm_can_save_each_in_its_own_time(namespace: Name
 
 @each_hydra
 def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(namespace: Namespace, name: str) -> None:
-    """And where the launcher hosts ranks, it is the first of the hosts."""
+    """If the launcher hosts ranks, it is the first of the hosts."""
     namespace.wait_phase(f"own-{name}", "Succeeded")
     pods = [f"own-{name}-{replica}" for replica in ("launcher", "launcher", "worker-1", "worker-1")]
     assert sorted(namespace.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
@@ -142,9 +142,9 @@ def test_more_arguments_than_intel_mpi_supports_are_rejected(namespace: Namespac
     assert "have 1003 words, and Intel MPI takes 1000" in error["message"]
 
 
-@pytest.mark.parametrize(("name", "said"), OTHERS)
-def test_an_image_with_another_mpi_than_the_spec_is_reported(namespace: Namespace, name: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "specified"), OTHERS)
+def test_an_image_with_another_mpi_than_the_spec_is_reported(namespace: Namespace, name: str, specified: str) -> None:
     (error,) = namespace.wait_phase(f"other-{name}", "Failed")["errors"]
     found = INSTALLED[name].implementation
     assert error["reason"] == "LauncherFailed"
-    assert f"the image is {found}'s and spec.mpi.implementation is {said}: set it to {found}" in error["message"]
+    assert f"the image is {found}'s and spec.mpi.implementation is {specified}: set it to {found}" in error["message"]

@@ -1,4 +1,4 @@
-"""Workers that the network no longer reaches, while all their processes go on: one job for each MPI."""
+"""Workers that lose their network while their processes continue: one job for each MPI."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RANK = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; 
 
 
 def _wait_for_rank(namespace: Namespace, pod: str, attempt: str) -> None:
-    """Until the pod has a rank of this attempt, and none of another."""
+    """Waits until the pod has a rank of this attempt, and none of another."""
     wait_for(f"a rank of attempt {attempt} alone", lambda: {own for own, _ in namespace.processes(pod)} == {attempt})
 
 
 @pytest.fixture(scope="module")
 def namespace(module_namespace: Namespace, local: Cluster, images: dict[str, str]) -> Namespace:
-    """The namespace, with jobs whose ranks ran when their second worker was cut off."""
+    """The namespace, with running jobs that have lost the network of their second worker."""
     jobs = {name: mpi.spec() for name, mpi in INSTALLED.items()}
     own = {"worker": {"replicas": 2}, "image": images["mpi"]}
     module_namespace.apply(*(module_namespace.job(name, RANK, **job, **own) for name, job in jobs.items()))

@@ -1,4 +1,4 @@
-"""A node that does not answer any more: its kubelet stands still, and its pods go on or are out of reach."""
+"""An unreachable node: its kubelet is stopped, and its pods continue or are unreachable."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NODES = "/api/v1/nodes"
 POOL = "lossy"
 NODE_NAME = f"{POOL}1"
 LABEL = "e2e.horovodjob.dev/lossy"
-# Kubernetes waits for five minutes otherwise, and for half a minute more. When the node answers again, Kubernetes takes
-# its two taints off one after the other, which may last for five seconds: a pod that is placed between must stay.
+# By default, Kubernetes waits for five and a half minutes. When the node responds again, Kubernetes removes
+# its two taints one after the other, within five seconds: a pod that is scheduled between must stay.
 TOLERATED_SECONDS = 15
 UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 ON_THE_NODE = {"nodeSelector": {LABEL: "true"}, "terminationGracePeriodSeconds": 1}
@@ -34,9 +34,9 @@ RANK = '[ "$HOROVODJOB_ATTEMPT" != 1 ] || exec sleep 3600; echo done'
 
 @pytest.fixture
 def kubelet(local: Cluster) -> Iterator[int]:
-    """The process that speaks for a node on which there are no other pods.
+    """The kubelet of a node without other pods.
 
-    Where no node answers at all, Kubernetes holds its own network to be at fault, and takes no pod from any.
+    If no node responds, Kubernetes assumes a fault of its own network and evicts no pods.
     """
     invoke(local, "nodes", "1", "--prefix", POOL, "--label", f"{LABEL}=true", "--taint", f"{LABEL}=true:NoSchedule")
     try:
@@ -49,7 +49,7 @@ def kubelet(local: Cluster) -> Iterator[int]:
 
 @contextlib.contextmanager
 def silent(kubelet: int, api: Api) -> Iterator[None]:
-    """The node does not answer, and afterwards it does again."""
+    """The node does not respond until the end of the test."""
     os.kill(kubelet, signal.SIGSTOP)
     try:
         yield
@@ -60,7 +60,7 @@ def silent(kubelet: int, api: Api) -> Iterator[None]:
 
 @contextlib.contextmanager
 def out_of_service(kubectl: Kubectl) -> Iterator[None]:
-    """An administrator says that the node is off for good."""
+    """Taints the node out-of-service, as an administrator does."""
     kubectl("taint", "node", NODE_NAME, f"{OUT_OF_SERVICE}=nodeshutdown:NoSchedule")
     try:
         yield
@@ -83,7 +83,7 @@ def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_ta
         return words in namespace.condition("lost", "Reconciling")["message"]
 
     with silent(kubelet, api):
-        (error,) = namespace.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
+        (error,) = namespace.wait("lost", "the worker is deleted", lambda status: status["errors"])["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
         assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
         namespace.wait(
@@ -101,7 +101,7 @@ def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_ta
 def test_an_unreachable_node_causes_no_restart_and_the_next_attempt_waits_for_it(
     namespace: Namespace, api: Api, local: Cluster, kubelet: int
 ) -> None:
-    """Kubernetes shows its pods as running for five minutes."""
+    """Kubernetes reports its pods as running for five minutes."""
     policy = {"backoffLimit": 0}
     namespace.apply(namespace.job("off", RANK, worker={"replicas": 1, "template": PATIENT}, runPolicy=policy))
     namespace.wait_phase("off", "Running")

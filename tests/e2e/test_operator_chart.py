@@ -12,7 +12,7 @@ from e2e.access import Api, Kubectl, wait_for
 from e2e.install import CHART, RELEASE, SYSTEM, Operator, install_operator, operator_values
 from e2e.namespace import Namespace
 
-# It removes the operator and installs another.
+# It removes the operator and installs another release.
 pytestmark = pytest.mark.serial
 
 MINUTES = "--timeout=15m"

@@ -21,7 +21,7 @@ def test_jobs_in_every_phase_continue_when_the_operator_is_killed_and_its_pod_is
     namespace: Namespace, operator: Operator, target: Target
 ) -> None:
     phases.apply_jobs(namespace, *phases.PHASES)
-    if target.local:  # elsewhere its process is out of reach
+    if target.local:  # on another cluster its process is not accessible
         operator.kill()
     operator.delete()
     phases.let_continue(namespace)
@@ -32,7 +32,7 @@ def test_jobs_in_every_phase_continue_when_the_operator_is_killed_and_its_pod_is
 
 
 def assert_ended(namespace: Namespace, name: str) -> None:
-    """The job ends as if nothing had happened: no pod is made twice, no attempt is counted twice."""
+    """Asserts that the job ends normally: no pod is created twice, no attempt is counted twice."""
     phase = "Failed" if name in ("terminating", "failed") else "Succeeded"
     status = namespace.wait_phase(name, phase)
     second = name == "restarting"
@@ -45,8 +45,8 @@ def assert_ended(namespace: Namespace, name: str) -> None:
 
 
 def test_an_operator_that_is_killed_repeatedly_creates_nothing_twice(namespace: Namespace, operator: Operator) -> None:
-    """Killed whenever the job shows a new sign of life."""
-    signs = _signs(namespace)
+    """The operator is killed after each observed change of the job."""
+    signs = _observed_changes(namespace)
     namespace.apply(namespace.job("hunted", phases.WAIT, worker={"replicas": 3}))
     kills: list[list[str]] = []
     while signs:
@@ -62,12 +62,12 @@ def test_an_operator_that_is_killed_repeatedly_creates_nothing_twice(namespace: 
     pods = sorted(pod["metadata"]["name"] for pod in namespace.pods_ever("hunted"))
     assert pods == ["hunted-launcher", *(f"hunted-worker-{index}" for index in range(3))], kills
     wait_for("no worker", lambda: list(namespace.pods("hunted")) == ["hunted-launcher"])
-    # The pods come before the ranks run, and these before they end: less would be one kill and not many.
+    # At least: pods exist, ranks run, ranks have ended. With fewer kills the test would prove little.
     assert len(kills) >= 3, kills
 
 
-def _signs(namespace: Namespace) -> dict[str, Callable[[], object]]:
-    """What a user can see of the job `hunted`, in the order in which it comes."""
+def _observed_changes(namespace: Namespace) -> dict[str, Callable[[], object]]:
+    """The observed changes of the job `hunted`, in order."""
 
     def launcher() -> Object:
         return namespace.pod("hunted-launcher") or {"metadata": {}, "status": {}}
@@ -104,7 +104,7 @@ def test_without_an_operator_jobs_end_and_deleted_jobs_leave_no_objects(
         wait_for("no Secret", lambda: "orphan-mpi" not in namespace.secrets())
         namespace.release("alone-worker-0")
         wait_for("the launcher to end", lambda: _phase(namespace, "alone-launcher") == "Succeeded")
-        assert [answer for _, answer in posts(namespace, "alone")] == [204, 0], "the last report reaches nobody"
+        assert [answer for _, answer in posts(namespace, "alone")] == [204, 0], "no leader receives the last report"
     finally:
         namespace.api.request("PATCH", SCALE, {"spec": {"replicas": 1}}, MERGE_PATCH)
         operator.running()

@@ -1,4 +1,4 @@
-"""What runs on every node before any rank. All jobs of this file run side by side."""
+"""The preparation, which runs in every pod before any rank. All jobs of this file run side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from e2e.access import Object, wait_for
 from e2e.namespace import Namespace, volume
 
 TWO = {"replicas": 2}
-# The first attempt fails, so that the second finds workers that are prepared already.
+# The first attempt fails, so that the workers of the second one are prepared already.
 RANK = 'echo "$HOSTNAME $(cat /tmp/prepared)"; [ "$HOROVODJOB_ATTEMPT" = 2 ]'
 PREPARE = "echo words; echo trouble >&2; echo once >>/tmp/prepared; sleep 3600 &"
 

@@ -1,4 +1,4 @@
-"""How a program is called, and what it finds: launcherCommand, mpi.args, inputs, outputs, its umask."""
+"""The command line and the environment of a program: launcherCommand, mpi.args, inputs, outputs, umask."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TWO = {"replicas": 2}
 OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit '
 WAITS = 'echo "rank has ${#TOKEN} letters"; until [ -e /tmp/go ]; do sleep 0.1; done'
 LOOK_UP = 'until found=$(getent hosts named-worker-1.named); do sleep 0.2; done; echo "$found" | sed "s/ .*//"'
-# Of what other programs show of a job's environment, by what starts its ranks.
+# Processes that could show a job's environment, by the way in which its ranks start.
 TOKEN = "do-not-show-me"
 SHOWN: dict[str, dict[str, Any]] = {
     "shown-mpirun": {"command": ["sh", "-c", WAITS]},
     "shown-elastic": {"command": ["sh", "-c", WAITS], "elastic": {}},
     "shown-own": {"launcherCommand": ["mpirun", "--hostfile", "$(HOROVODJOB_HOSTFILE)", "sh", "-c", WAITS]},
 }
-# A process may end before its command line is read.
+# A process can end before its command line is read.
 COMMAND_LINES = 'for process in /proc/[0-9]*; do cat "$process/cmdline" 2>/dev/null; done; true'
 WRITE = 'umask; echo "$AZ_BATCHAI_INPUT_SET"; echo x >"$AZ_BATCHAI_OUTPUT_MODEL/$OMPI_COMM_WORLD_RANK"'
 

@@ -9,7 +9,7 @@ import pytest
 from e2e.access import wait_for
 from e2e.namespace import Namespace
 
-# Posts at its begin and at its end, and prints the answers.
+# Posts at its begin and at its end, and prints the responses.
 PROGRAM = """
 import json, os, time, urllib.error, urllib.request
 if os.environ["OMPI_COMM_WORLD_RANK"] != "0":
@@ -32,7 +32,7 @@ while not os.path.exists("/tmp/go"):
     time.sleep(0.2)
 post(1.0)
 """
-# The image's own user, and one of a template, for whom the kubelet gives the token file another mode.
+# The user of the image, and one of a template, for which the kubelet sets another mode of the token file.
 USERS = {
     "plain": {},
     "grouped": {"template": {"spec": {"securityContext": {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 2000}}}},
@@ -40,7 +40,7 @@ USERS = {
 
 
 def posts(namespace: Namespace, job: str) -> list[tuple[float, int]]:
-    """Progress and answer of each post that rank 0 printed."""
+    """Progress and response of each post that rank 0 printed."""
     lines = (re.match(r"POST (\S+) (\d+)", line) for line in namespace.output(job))
     return [(float(found[1]), int(found[2])) for found in lines if found]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from e2e.access import Object
 from e2e.namespace import Namespace
 
-# What shells, ssh, mpirun, hostfiles and logs take for something else, among text that nothing takes for anything.
+# Characters that shells, ssh, mpirun, hostfiles and logs interpret, among plain text.
 HOSTILE = [*" \t\n\r\"'`\\$(){}[]<>|&;*?~#!%^=,:@-+/.", "$(HOME)", "$$", "${IFS}", "\\n", "--", "-x", "ü", "你", "🎓"]
 ANYTHING = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 TEXTS = st.lists(st.one_of(st.sampled_from(HOSTILE), ANYTHING), max_size=12).map("".join)
@@ -32,26 +32,26 @@ def _digest(text: str) -> str:
 
 
 def _written(text: str) -> str:
-    """As it is written into a job for it to arrive: Kubernetes takes $ for the beginning of a reference."""
+    """The text with $ escaped, because Kubernetes expands $(NAME)."""
     return text.replace("$", "$$")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a job is written with."""
+    """The arguments and variables of a job."""
 
     words: list[str]
     values: list[str]
 
     def job(self, namespace: Namespace, name: str) -> Object:
-        """A job of two ranks, which print what they find."""
+        """A job of two ranks, which print digests of their arguments and variables."""
         command = ["python3", "-c", SHOW, *map(_written, self.words)]
         env = [{"name": f"Q_{number}", "value": _written(value)} for number, value in enumerate(self.values)]
         return namespace.job(name, command, env=env, worker={"replicas": 2}, runPolicy={"backoffLimit": 0})
 
     @property
     def expected(self) -> list[object]:
-        """What each rank prints."""
+        """The expected output of each rank."""
         values = {f"Q_{number}": _digest(value) for number, value in enumerate(self.values)}
         return [[_digest(word) for word in self.words], values]
 
@@ -69,7 +69,7 @@ CASES = st.builds(
 
 
 def _examples() -> list[Case]:
-    """Other cases in each run: what fails is shown with the failure."""
+    """Random cases; a failure shows its case."""
     found: list[Case] = []
 
     @settings(
@@ -92,7 +92,7 @@ def cases(module_namespace: Namespace) -> dict[str, Case]:
     """The cases by the names of their jobs, all of which run side by side."""
     large = Case(["a'b \n" * 5000, "", ":", "z"], ['"c$d' * 10000, "y" * 40000])
     named = {"large": large, **{f"example-{number}": case for number, case in enumerate(_examples())}}
-    for name, case in named.items():  # one by one: kubectl keeps a copy of each in an annotation
+    for name, case in named.items():  # one by one: kubectl stores a copy of each in an annotation
         module_namespace.apply(case.job(module_namespace, name))
     return named
 
@@ -101,7 +101,7 @@ def cases(module_namespace: Namespace) -> dict[str, Case]:
 def test_any_text_reaches_every_rank_byte_for_byte(
     module_namespace: Namespace, cases: dict[str, Case], name: str
 ) -> None:
-    """A hundred kilobytes of it, too."""
+    """Also a value of a hundred kilobytes."""
     module_namespace.wait_phase(name, "Succeeded")
     found = [json.loads(line) for line in module_namespace.output(name)]
     assert found == [cases[name].expected] * 2, cases[name]

@@ -1,4 +1,4 @@
-"""Jobs with GPUs, which the node only pretends to have: where they run, what they compete for, what NCCL is told."""
+"""Jobs with GPUs that the node only advertises: placement, competition, and the settings of NCCL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NCCL = {
 
 @pytest.fixture
 def gpus(target: Target) -> Iterator[Callable[[int], None]]:
-    """Sets how many GPUs the node has: at first none, and none afterwards."""
+    """Sets the number of GPUs of the node; none before and after the tests."""
 
     def count(number: int) -> None:
         target.command("gpus", str(number))
@@ -45,7 +45,7 @@ def gpus(target: Target) -> Iterator[Callable[[int], None]]:
 
 @pytest.fixture
 def four_gpus(gpus: Callable[[int], None]) -> None:
-    """A node with room for four workers."""
+    """A node with GPUs for four workers."""
     gpus(4)
 
 
@@ -83,7 +83,7 @@ def test_jobs_wait_for_gpus_and_get_the_settings_of_nccl(namespace: Namespace, g
 
 
 def _open_gates(namespace: Namespace, *names: str) -> None:
-    """Takes the gate from pods that have one."""
+    """Removes the scheduling gates of pods."""
     for name, pod in namespace.pods().items():
         if pod["spec"].get("schedulingGates") and (not names or name in names):
             try:
@@ -91,12 +91,12 @@ def _open_gates(namespace: Namespace, *names: str) -> None:
                     "PATCH", f"{namespace.core}/pods/{name}", {"spec": {"schedulingGates": None}}, MERGE_PATCH
                 )
             except ApiError:
-                continue  # it has just gone
+                continue  # it was just deleted
 
 
 @pytest.mark.usefixtures("four_gpus")
 def test_two_partly_scheduled_jobs_both_finish(namespace: Namespace) -> None:
-    """Three workers each and room for four: by gates, each job first gets two of them."""
+    """Each job has three workers, the node has GPUs for four. With gates, each job first gets two."""
     gated = {"template": {"spec": {"schedulingGates": [{"name": GATE}]}}}
     spec = {"worker": {"replicas": 3, "gpus": 1, **gated}, "scheduling": {"timeoutSeconds": 5}}
     names = ("left", "right")
@@ -104,7 +104,7 @@ def test_two_partly_scheduled_jobs_both_finish(namespace: Namespace) -> None:
     held = [f"{name}-worker-{index}" for name in names for index in (0, 1)]
 
     def placed() -> bool:
-        # Five seconds are short where the machine is busy: a job whose pods are released makes them again.
+        # Five seconds are short on a busy machine: a job with deleted pods recreates them.
         _open_gates(namespace, *held)
         return all((namespace.pod(name) or {}).get("spec", {}).get("nodeName") for name in held)
 
@@ -119,11 +119,11 @@ def test_two_partly_scheduled_jobs_both_finish(namespace: Namespace) -> None:
         status = namespace.status(name)
         assert (status["phase"], status["restarts"], status["preemptions"]) == ("Succeeded", 0, 0)
     released = [name for name in names if "SchedulingTimeout" in namespace.events(name)]
-    assert released, "neither job was in the way of the other"
+    assert released, "neither job blocked the other"
 
 
 def _nodes(namespace: Namespace, name: str) -> list[str]:
-    """The nodes that pods of a job ever had."""
+    """The nodes of all pods of a job, deleted ones included."""
     return [pod["spec"]["nodeName"] for pod in namespace.pods_ever(name) if pod["spec"].get("nodeName")]
 
 
@@ -131,7 +131,7 @@ def _nodes(namespace: Namespace, name: str) -> list[str]:
 def test_a_gang_that_does_not_fit_holds_no_nodes_and_runs_after_the_first(
     namespace: Namespace,
 ) -> None:
-    """Three workers each and room for four."""
+    """Each job has three workers, the node has GPUs for four."""
     spec = {"worker": {"replicas": 3, "gpus": 1}, "scheduling": {"gang": "Native", "timeoutSeconds": 3}}
     names = ("left", "right")
     namespace.apply(*(namespace.job(name, WAITS, **spec) for name in names))
@@ -141,7 +141,7 @@ def test_a_gang_that_does_not_fit_holds_no_nodes_and_runs_after_the_first(
 
     (first,) = wait_for("one of them runs", running)
     (second,) = {*names} - {first}
-    # Other tests may add nodes, whose taints are in that sentence as well.
+    # Other tests can add nodes, and their taints are in that message as well.
     message = re.compile(r"0/\d+ nodes are available: .*1 Insufficient nvidia.com/gpu")
     namespace.wait(second, "why it waits", lambda _: message.search(namespace.condition(second, "Ready")["message"]))
     wait_for("all pods of the second", lambda: len(namespace.pods(second)) == 4)
@@ -161,7 +161,7 @@ def test_a_gang_that_does_not_fit_holds_no_nodes_and_runs_after_the_first(
 
 
 def test_a_lost_pod_of_a_gang_is_scheduled_beside_the_remaining_ones(namespace: Namespace) -> None:
-    """Those that stay count as members: the new ones are placed although they are fewer than the gang."""
+    """The remaining pods count as members: the new ones are scheduled although they are fewer than the gang."""
     lost = {"worker": "worker-1", "launcher": "launcher"}
     gang = {"worker": {"replicas": 3}, "scheduling": {"gang": "Native"}}
     namespace.apply(*(namespace.job(name, WAITS, **gang) for name in lost))

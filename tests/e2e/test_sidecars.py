@@ -1,4 +1,4 @@
-"""Containers that others put into a job's pods: they never keep a finished job alive."""
+"""Injected sidecars: they never keep a finished job running."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ server.serve_forever()
 
 
 def _certificate(name: str) -> tuple[str, str]:
-    """A certificate that is its own authority, and its key."""
+    """A self-signed certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook")])
     now = datetime.now(UTC)
@@ -60,7 +60,7 @@ def _certificate(name: str) -> tuple[str, str]:
 
 @pytest.fixture
 def webhook(namespace: Namespace) -> Iterator[None]:
-    """A webhook that gives each pod of a job in the namespace one more container."""
+    """A webhook that adds a container to each pod of a job in the namespace."""
     certificate, key = _certificate(f"webhook.{namespace.name}.svc")
     sidecar = {
         "name": "injected",

@@ -1,6 +1,6 @@
-"""Ranks hear that their pods are to go, and have the grace period for a checkpoint. All jobs run side by side.
+"""SIGTERM reaches the ranks of deleted pods, and the grace period allows a checkpoint. All jobs run side by side.
 
-In attempt 1 the ranks wait for TERM, and those that handle it need eight seconds for what they save.
+In attempt 1 the ranks wait for SIGTERM; those that handle it need eight seconds for their checkpoint.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from e2e.access import wait_for
 from e2e.namespace import Namespace, volume
 
 SECONDS = 8
-# Longer than a test waits for anything: whoever waits for a grace period to end fails.
+# Longer than the deadline of a test: a test that waits for the end of a grace period fails.
 GRACE_SECONDS = 3600
 PROGRAM = f"""
 import os, pathlib, signal, sys, time
 name, rank = os.environ["HOROVODJOB_NAME"], os.environ["OMPI_COMM_WORLD_RANK"]
 def save(*_):
-    pathlib.Path(f"/data/{{name}}-{{rank}}-told").open("x").close()
+    pathlib.Path(f"/data/{{name}}-{{rank}}-signalled").open("x").close()
     time.sleep({SECONDS})
     pathlib.Path(f"/data/{{name}}-{{rank}}-saved").open("x").close()
     sys.exit(143)
@@ -30,13 +30,13 @@ if os.environ["HOROVODJOB_ATTEMPT"] == "1":
     pathlib.Path(f"/data/{{name}}-{{rank}}-waits").touch()
     time.sleep(3600)
 """
-# The ranks that handle TERM, by job.
+# The ranks that handle SIGTERM, by job.
 LISTENERS = {"worker": "01", "half": "0", "launcher": "01", "suspended": "01", "deaf": ""}
 
 
 @pytest.fixture(scope="module")
 def share(module_namespace: Namespace, shared_directory: Callable[[str], Path]) -> Path:
-    """The volume of jobs whose ranks ran, and of which each has then lost one pod or all."""
+    """The volume of the jobs; each job ran and then lost one pod or all."""
     namespace, directory = module_namespace, shared_directory(module_namespace.name)
     volumes, mounts = volume(namespace, directory)
     template = {"template": {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}}
@@ -59,14 +59,14 @@ def share(module_namespace: Namespace, shared_directory: Callable[[str], Path]) 
 def test_every_rank_that_handles_sigterm_receives_it_once_and_can_save(
     module_namespace: Namespace, share: Path, name: str
 ) -> None:
-    """Whichever pod is deleted, and whether the other rank handles it or not. Told twice, a rank saves nothing."""
+    """For any deleted pod, even if the other rank ignores SIGTERM. A rank that receives SIGTERM twice saves nothing."""
     files = [share / f"{name}-{rank}-saved" for rank in LISTENERS[name]]
     wait_for(f"what {name} saves", lambda: all(file.exists() for file in files))
 
 
 @pytest.mark.parametrize("name", ["worker", "half", "launcher", "deaf"])
 def test_the_job_continues_with_the_next_attempt(module_namespace: Namespace, share: Path, name: str) -> None:
-    """Nobody waits for the grace period of a rank that does not handle TERM."""
+    """A rank that ignores SIGTERM does not delay the job by its grace period."""
     status = module_namespace.wait_phase(name, "Succeeded")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
 

@@ -1,4 +1,4 @@
-"""A job that succeeds, and what each of its ranks finds: two workers, two ranks on each."""
+"""A job that succeeds, and the environment of its ranks: two workers with two ranks each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from e2e.access import wait_for
 from e2e.namespace import RESTRICTED, Namespace
 
 RANKS = 4
-# Each in its own way lost by a careless shell, ssh or hostfile.
+# Values that a shell, ssh or a hostfile without quoting would change.
 VALUES = {
     "SPACES": "  two  words ",
     "QUOTES": """it's "quoted" `tick` \\ backslash \\n""",
@@ -89,7 +89,7 @@ TEMPLATE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def probes(module_namespace: Namespace) -> list[dict[str, Any]]:
-    """What each rank of the job `probe` has printed, in the order of the ranks; the job has succeeded."""
+    """The output of each rank of the job `probe`, in the order of the ranks; the job has succeeded."""
     namespace = module_namespace
     template = json.loads(json.dumps(TEMPLATE))
     for container in (template["spec"]["initContainers"][0], template["spec"]["containers"][1]):

@@ -28,5 +28,5 @@ def test_a_suspended_job_runs_again_when_it_is_resumed(namespace: Namespace) -> 
     namespace.wait_phase("paused", "Succeeded")
     assert namespace.find("paused")["metadata"]["uid"] == uid
     assert namespace.output("paused") == ["done", "done"]
-    # The deadline's second is long over: its clock stands still while a job is suspended.
+    # The deadline of one second is long past: it does not run while a job is suspended.
     assert namespace.status("never")["phase"] == "Suspended"

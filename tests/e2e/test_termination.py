@@ -1,4 +1,4 @@
-"""How a job ends other than by its program: terminated by its user, or past its deadline. All run side by side."""
+"""Jobs that are terminated by their user or by their deadline. All run side by side."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from e2e.access import JOBS, MERGE_PATCH, wait_for
 from e2e.namespace import Namespace
 
-# The launcher keeps what a rank prints when it receives TERM.
+# The log of the launcher contains the output of a rank that receives SIGTERM.
 SAVES = "trap 'echo \"$HOSTNAME saves\"; exit 143' TERM; echo runs; while :; do sleep 0.1; done"
 COMMANDS = {"terminated": SAVES, "overdue": SAVES, "deaf": "trap '' TERM; echo runs; sleep 3600"}
 
 
 @pytest.fixture(scope="module")
 def namespace(module_namespace: Namespace) -> Namespace:
-    """The namespace, with all jobs in it: their ranks run, and each job has then been ended."""
+    """The namespace, with all jobs in it: their ranks ran, and then each job was terminated."""
     limited = {"runPolicy": {"activeDeadlineSeconds": 3600}}
     module_namespace.apply(
         *(
@@ -27,7 +27,7 @@ def namespace(module_namespace: Namespace) -> Namespace:
         module_namespace.wait_phase(name, "Running")
     module_namespace.change("terminated", {"runPolicy": {"terminate": True}})
     for name in ("overdue", "deaf"):
-        # The hour is over: a deadline of seconds would pass before the ranks run where the machine is busy.
+        # A deadline of seconds would pass before the ranks run on a busy machine.
         path = f"{JOBS}/namespaces/{module_namespace.name}/horovodjobs/{name}/status"
         module_namespace.api.request("PATCH", path, {"status": {"startTime": "2020-01-01T00:00:00Z"}}, MERGE_PATCH)
     return module_namespace
@@ -43,7 +43,7 @@ def test_a_terminated_job_lets_its_ranks_save_and_keeps_its_status_and_log(
     assert namespace.condition(name, "Failed")["reason"] == reason
     assert (status["restarts"], status["attempt"]) == (0, 1)
     assert "Terminating" in namespace.phases(name)
-    wait_for("the workers to go", lambda: list(namespace.pods(name)) == [f"{name}-launcher"])
+    wait_for("the workers to be deleted", lambda: list(namespace.pods(name)) == [f"{name}-launcher"])
     lines = namespace.output(name)
     assert lines.count("runs") == 2
     saved = [] if name == "deaf" else [f"{name}-worker-{index} saves" for index in (0, 1)]

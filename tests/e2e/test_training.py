@@ -1,4 +1,4 @@
-"""Training with the project's own program, and log files, on a shared volume. All jobs run side by side."""
+"""Training with the project's trainer, and log files on a shared volume. All jobs run side by side."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
         return module_namespace.job(name, command, worker={"replicas": 2}, env=[RARELY], **shared)
 
     module_namespace.apply(
-        # It would train for an hour, so it never ends before a test disturbs it.
+        # It would train for an hour, so it never ends before a test interrupts it.
         train("steady", "--epochs", "5000", "--checkpoint-steps", "10", "--keep-checkpoints", "3"),
         train("short", "--epochs", str(EPOCHS)),
         module_namespace.job("logged", script=script, **shared),
@@ -51,7 +51,7 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
 
 
 def _position(numbers: list[str]) -> int:
-    """The steps that a training has done after so many epochs, and so many steps more."""
+    """The number of completed steps after these epochs and steps."""
     epoch, *steps = (int(number) for number in numbers)
     return epoch * STEPS_PER_EPOCH + sum(steps)
 
@@ -60,11 +60,11 @@ def test_a_training_survives_a_suspension_and_the_loss_of_a_worker(namespace: Na
     status = namespace.wait_phase("steady", "Running")
     logs = directory / "logs" / status["outputPathSegment"] / "stdouterr"
 
-    def printed(pattern: str) -> list[str]:
+    def output_lines(pattern: str) -> list[str]:
         return re.findall(pattern, (logs / "stdout.txt").read_text(), re.MULTILINE)
 
     def resumed() -> list[int]:
-        words = printed(r"^Attempt \d: resuming after (epoch .*)$")
+        words = output_lines(r"^Attempt \d: resuming after (epoch .*)$")
         return [_position(re.findall(r"\d+", line)) for line in words]
 
     def newest_checkpoint() -> int:
@@ -76,7 +76,7 @@ def test_a_training_survives_a_suspension_and_the_loss_of_a_worker(namespace: Na
     namespace.change("steady", {"runPolicy": {"suspend": True}})
     namespace.wait_phase("steady", "Suspended")
     wait_for("no pods", lambda: not namespace.pods("steady"))
-    (stopped,) = (int(step) for step in printed(r"^SIGTERM: stopped after step (\d+),"))
+    (stopped,) = (int(step) for step in output_lines(r"^SIGTERM: stopped after step (\d+),"))
     assert namespace.status("steady")["training"]["progress"] > 0, "what was reported before is kept"
 
     namespace.change("steady", {"runPolicy": {"suspend": False}})

@@ -44,7 +44,7 @@ def test_the_script_of_the_tutorial_writes_checkpoints_and_model_to_the_share(
 
 
 def _example(namespace: Namespace) -> dict[str, Any]:
-    """The example as a small job of this cluster: two workers without GPUs, digits in the place of a download."""
+    """The example as a small job for this cluster: two workers without GPUs, and digits in place of a download."""
     job: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     spec = job["spec"]
     own = namespace.job(job["metadata"]["name"], worker={"replicas": 2})

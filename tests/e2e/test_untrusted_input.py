@@ -1,4 +1,4 @@
-"""Values that could break out of scripts, paths and files, and volumes that are full or vanish."""
+"""Values that could break out of scripts, paths and files, and volumes that are full or disappear."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from e2e.access import Object, wait_for
 from e2e.namespace import RESTRICTED, Namespace, volume
 
-# A directory with what shells, printf and hostfiles take for something else. `$(NAME)` is replaced by Kubernetes.
+# A directory with characters that shells, printf and hostfiles interpret. `$(NAME)` is replaced by Kubernetes.
 ODD = "/data/a b/'q' \"d\" `touch oops` $HOME ${X} ;touch oops; %s * ~ # -rf é\ttab\nslots=9"
 TELL = """
 import json, os
@@ -30,7 +30,7 @@ SUFFIX = "models 'x' $(unknown) `y`"
 
 @pytest.fixture(scope="module")
 def directory(shared_directory: Callable[[str], Path]) -> Path:
-    """What the job with odd paths has as its volume."""
+    """The volume of the job with special characters in its paths."""
     made = shared_directory("hostile")
     folder = made / ODD.removeprefix("/data/")
     folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ def directory(shared_directory: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def shared_namespace(module_namespace: Namespace, directory: Path) -> Namespace:
-    """The namespace, with the jobs whose volumes stay."""
+    """The namespace, with the jobs on volumes that do not disappear."""
     namespace = module_namespace
     volumes = [{"name": "small", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
     mounts = [{"name": "small", "mountPath": "/small"}]
@@ -115,7 +115,7 @@ def test_a_full_volume_is_reported_once_and_the_job_succeeds(shared_namespace: N
 
 @pytest.fixture
 def unsteady(shared_directory: Callable[[str], Path]) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """A mounted directory and the process that serves it: without the process nothing in it can be used any more."""
+    """A FUSE mount and the process that serves it: without the process the directory is unusable."""
     place = shared_directory("unsteady")
     folders = {name: place / name for name in ("share", "lowerdir", "upperdir", "workdir")}
     for folder in folders.values():

@@ -17,7 +17,7 @@ GITOPS = Path(__file__).resolve().parents[2] / "manifests" / "gitops"
 HEALTH_SCRIPT = GITOPS / "argocd" / "health.lua"
 FLUX_JOBS = GITOPS / "flux" / "jobs.yaml"
 
-# What each tool makes of a job: kstatus, Argo CD's health, Flux' health check.
+# The health of a job in each tool: kstatus, Argo CD, Flux.
 IN_PROGRESS = ("InProgress", "Progressing", "InProgress")
 FAILED = ("Failed", "Degraded", "Failed")
 EXPECTED = {
@@ -31,7 +31,7 @@ EXPECTED = {
     "Failed": FAILED,
 }
 
-# Argo CD gives health scripts these libraries; also the methods of strings are not there.
+# The libraries of health scripts in Argo CD; methods of strings are not available either.
 ONLY_BASE_AND_TABLE = """
 getmetatable('').__index = nil
 string, math, io, os, debug, coroutine, python, newproxy = nil
@@ -39,7 +39,7 @@ string, math, io, os, debug, coroutine, python, newproxy = nil
 
 
 def expected_health(job: Object) -> tuple[str, str, str]:
-    """What kstatus, Argo CD and Flux must make of a job."""
+    """The expected health of a job in kstatus, Argo CD and Flux."""
     status = job["status"]
     if status["observedGeneration"] != job["metadata"]["generation"]:
         return IN_PROGRESS
@@ -69,7 +69,7 @@ def flux_health(job: Object) -> str:
 
 
 def disagreements(jobs: Iterable[Object]) -> Iterator[str]:
-    """Sentences about jobs with a health in Argo CD or Flux that contradicts their phase."""
+    """Jobs with a health in Argo CD or Flux that contradicts their phase, as sentences."""
     for job in jobs:
         found = (argocd_health(job)["status"], _flux_health_of_facts(*_facts(job)))
         if found != (expected := expected_health(job)[1:]):
@@ -78,7 +78,7 @@ def disagreements(jobs: Iterable[Object]) -> Iterator[str]:
 
 
 def _facts(job: Object) -> tuple[int, int, tuple[tuple[str, str], ...]]:
-    """All that Flux' health check depends on; few of them differ within thousands of statuses."""
+    """The input of Flux' health check; thousands of statuses have few different ones."""
     status = job["status"]
     conditions = tuple((one["type"], one["status"]) for one in status.get("conditions", ()))
     return job["metadata"]["generation"], status["observedGeneration"], conditions
@@ -97,7 +97,7 @@ def _health_script() -> str:
 
 @functools.cache
 def _flux_expressions() -> Mapping[str, celpy.Runner]:
-    """The programs by the result that they stand for, in the order in which Flux evaluates them."""
+    """The programs by their result, in the order in which Flux evaluates them."""
     (checks,) = yaml.safe_load(FLUX_JOBS.read_text())["spec"]["healthCheckExprs"]
     environment = celpy.Environment()
     results = {"inProgress": "InProgress", "failed": "Failed", "current": "Current"}

@@ -1,4 +1,4 @@
-"""Recorded versions of jobs, one for each situation that GitOps tools tell apart."""
+"""Recorded versions of jobs, one for each state that GitOps tools distinguish."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import yaml
 
 from gitops.health import Object
 
-# kubectl shows the first only on request; in the second it repeats the spec.
+# kubectl shows the first only on request; the second repeats the spec.
 HIDDEN = {"managedFields", "annotations"}
 
 
 def situation(job: Object) -> str:
-    """The phase of a job in lower case; `new`, `changed` or `stalled` where that says more."""
+    """The phase of a job in lower case, or `new`, `changed` or `stalled`."""
     status = job["status"]
     if status["observedGeneration"] != job["metadata"]["generation"]:
         return "changed" if "phase" in status else "new"
@@ -24,7 +24,7 @@ def situation(job: Object) -> str:
 
 
 def write_samples(histories: Iterable[Iterable[Object]], directory: Path) -> None:
-    """Writes the first version in each situation, if possible of the job that is named after it (`e2e.phases`)."""
+    """Writes the first version in each state, if possible of the job with its name (`e2e.phases`)."""
     first: dict[str, Object] = {}
     for job in sorted(itertools.chain(*histories), key=lambda job: bool(job["metadata"]["name"] != situation(job))):
         first.setdefault(situation(job), job)

@@ -20,7 +20,7 @@ WAVE = "argocd.argoproj.io/sync-wave"
 
 
 def objects(*command: str, values: str = "") -> Objects:
-    """What a command renders, by kind and name."""
+    """The rendered objects of a command, by kind and name."""
     done = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout) if one}
@@ -37,7 +37,7 @@ def jobs() -> Objects:
 
 
 def hashed(objects: Objects) -> str:
-    """The name of the job that is named after its ConfigMap."""
+    """The name of the job with the hash of its ConfigMap."""
     (name,) = (name for kind, name in objects if kind == "HorovodJob" and name.startswith("digits-"))
     return name
 

@@ -12,7 +12,7 @@ import pytest
 from api.client import JOBS, Api, Object, job, wait_for
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.authentication import login
-from integration.control_plane import OperatorControlPlane, install, make_namespace, operator_kubeconfig, served
+from integration.control_plane import OperatorControlPlane, install, is_ready, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, restricted_pod, submit
 from integration.operator_process import STARTED, Operator
 from integration.reason_coverage import ReasonCoverage
@@ -38,7 +38,7 @@ def control_plane() -> Iterator[OperatorControlPlane]:
 
 @pytest.fixture(scope="session")
 def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
-    """A kubelet that removes deleted pods, and what records the jobs and their events."""
+    """A kubelet that removes deleted pods, and recorders of the jobs and their events."""
     connection = Api(control_plane)
     install(connection)
     started = (Kubelet(connection), Recorder(connection), EventRecorder(connection))
@@ -52,7 +52,7 @@ def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
 
 @pytest.fixture(scope="session")
 def api(control_plane: OperatorControlPlane, watch_threads: Watches) -> Api:
-    """The administrator's connection, with the resource installed and the kubelet at work."""
+    """The administrator's connection; the CRD is installed and the kubelet runs."""
     return Api(control_plane)
 
 
@@ -64,7 +64,7 @@ def recorder(watch_threads: Watches) -> Recorder:
 
 @pytest.fixture(autouse=True)
 def check_watches_and_operators(watch_threads: Watches) -> Iterator[None]:
-    """Fails a test in which a watch died or missed something, or an operator logged an error or ended by itself."""
+    """Fails a test in which a watch died or missed an event, or an operator logged an error or exited unexpectedly."""
     yield
     assert [sentence for watch in watch_threads for sentence in watch.errors()] == []
     assert [line for operator in STARTED for line in operator.errors()] == []
@@ -78,7 +78,7 @@ def operator_access(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def operator_process(operator_access: Path) -> Iterator[Operator]:
-    """The operator that all tests share; one that ended it starts it again, or the next test does."""
+    """The operator that all tests share. The fixture `operator` restarts it after a test that stopped it."""
     shared = Operator(operator_access, operator_access.with_name("log"))
     yield shared
     shared.kill()
@@ -95,13 +95,13 @@ def operator(operator_process: Operator) -> Operator:
 
 @pytest.fixture
 def namespace(api: Api, recorder: Recorder) -> Iterator[str]:
-    """A namespace of the test's own; at its end no job in it may ever have contradicted itself."""
+    """A namespace for one test. At its end, the recorded statuses of all its jobs must be consistent."""
     name = f"test-{next(NUMBERS)}"
     make_namespace(api, name)
     yield name
     recorder.catch_up(name)
     histories = [one for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
-    assert [words for history in histories for words in violations(history)] == []
+    assert [violation for history in histories for violation in violations(history)] == []
     api.delete(f"/api/v1/namespaces/{name}")
 
 
@@ -131,33 +131,33 @@ def restart_apiserver(
     check_watches_and_operators: None,
     namespace: str,
 ) -> Iterator[Callable[..., None]]:
-    """Restarts the API server; at the end of the test the watches have caught up and are forgiven what they missed."""
+    """Restarts the API server. At the end of the test, the watches have caught up and their gaps are reset."""
 
     def restart(*, without: tuple[str, ...] = ()) -> None:
         control_plane.restart_apiserver(without=without)
-        wait_for("the API server", lambda: served(api))
+        wait_for("the API server", lambda: is_ready(api))
 
     yield restart
     reset_gaps(api, watch_threads, namespace)
 
 
 def reset_gaps(api: Api, watch_threads: tuple[Watch, ...], namespace: str) -> None:
-    """Drops the gaps of watches when all of them see again what happens."""
+    """Resets the gaps of the watches as soon as all of them receive events again."""
     pods, events = f"/api/v1/namespaces/{namespace}/pods", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-    made = (
+    markers = (
         api.create(pods, restricted_pod("marker")),
         api.create(JOBS.format(namespace), job("marker", runPolicy={"managedBy": "example.com/nobody"})),
         api.create(events, marker_event(namespace)),
     )
-    for watch, marker in zip(watch_threads, made, strict=True):
+    for watch, marker in zip(watch_threads, markers, strict=True):
         wait_for(f"{type(watch).__name__} to be back", lambda: marker["metadata"]["uid"] in watch.uids)  # noqa: B023
         watch.gaps.clear()
 
 
 def marker_event(namespace: str) -> Object:
-    """An event of nobody."""
+    """An event about the namespace itself."""
     about = {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
     body = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "marker"}, "regarding": about}
-    words = {"type": "Normal", "reason": "Marker", "action": "Test", "reportingController": "example.com/tests"}
-    words |= {"reportingInstance": "tests", "eventTime": datetime.now(UTC).isoformat(timespec="microseconds")}
-    return {**body, **words}
+    fields = {"type": "Normal", "reason": "Marker", "action": "Test", "reportingController": "example.com/tests"}
+    fields |= {"reportingInstance": "tests", "eventTime": datetime.now(UTC).isoformat(timespec="microseconds")}
+    return {**body, **fields}

@@ -1,4 +1,4 @@
-"""The control plane that the operator is run against: an API server and its controllers."""
+"""The control plane of the integration tests: an API server and its controllers."""
 
 import contextlib
 import http.client
@@ -15,7 +15,7 @@ from localcluster.apiserver import ControlPlane
 OPERATOR_NAMESPACE = "horovodjob-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/horovodjob-operator"
 OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator"
-# Those that look at nodes would mistake the node that is not there for one that is lost.
+# Without the node controllers: they would treat the node of the tests, which does not exist, as lost.
 CONTROLLERS = ",".join(
     f"{name}-controller"
     for name in ("garbage-collector", "namespace", "serviceaccount", "resourcequota", "podgroup-protection")
@@ -23,13 +23,13 @@ CONTROLLERS = ",".join(
 
 
 class OperatorControlPlane(ControlPlane):
-    """A control plane without the controllers that would look after nodes, whose API server can be restarted."""
+    """A control plane without node controllers. Its API server can be restarted."""
 
     def __init__(self) -> None:
         super().__init__(controllers=True)
         self._commands: dict[str, list[str]] = {}
         self._audited: dict[str, list[tuple[str, datetime]]] = defaultdict(list)
-        """The operator's requests by namespace, as far as the log has been read."""
+        """The operator's requests by namespace, up to the position in the audit log."""
         self._audit_read = 0
 
     def _run(self, name: str, command: list[str]) -> None:
@@ -38,9 +38,9 @@ class OperatorControlPlane(ControlPlane):
         super()._run(name, self._commands[name])
 
     def restart_apiserver(self, *, without: tuple[str, ...] = ()) -> None:
-        """Kills the API server and starts it again with the same command, but for some arguments.
+        """Kills the API server and starts it again with the same command, except for some arguments.
 
-        Tests use the fixture `restart_apiserver`, which forgives the watches what they miss.
+        Tests use the fixture `restart_apiserver`, which resets the gaps of the watches.
         """
         process = self._processes["kube-apiserver"]
         process.kill()
@@ -48,11 +48,11 @@ class OperatorControlPlane(ControlPlane):
         super()._run("kube-apiserver", [word for word in self._commands["kube-apiserver"] if word not in without])
 
     def requests(self, namespace: str) -> list[str]:
-        """What the operator has asked of the API server about this namespace, in order, as `verb resource`."""
+        """The operator's requests for this namespace, in order, as `verb resource`."""
         return [request for request, _ in self._audit()[namespace]]
 
     def times(self, namespace: str, request: str) -> list[datetime]:
-        """When the API server got each of these requests of the operator."""
+        """When the API server received each of these requests of the operator."""
         return [time for asked, time in self._audit()[namespace] if asked == request]
 
     def _audit(self) -> dict[str, list[tuple[str, datetime]]]:
@@ -73,19 +73,19 @@ class OperatorControlPlane(ControlPlane):
         return self._audited
 
     def calls(self, namespace: str) -> Counter[str]:
-        """How often each of them was asked."""
+        """The number of requests of each kind."""
         return Counter(self.requests(namespace))
 
 
-def served(api: Api) -> bool:
-    """Whether the API server answers and says that it is ready."""
+def is_ready(api: Api) -> bool:
+    """Whether the API server is ready."""
     with contextlib.suppress(ApiError, OSError, http.client.HTTPException):
         return bool(api.get("/readyz")["message"] == "ok")
     return False
 
 
 def install(api: Api) -> None:
-    """Installs what manifests/base has, but for the Deployment: the operator runs beside the tests."""
+    """Installs manifests/base without the Deployment: the operator runs as a process of the tests."""
     install_definition(api)
     rendered = api.kubectl("kustomize", str(BASE)).stdout
     parts = [

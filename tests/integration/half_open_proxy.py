@@ -1,4 +1,4 @@
-"""A relay between the operator and the API server, whose connections can become half-open."""
+"""A proxy between the operator and the API server. Its connections can become half-open."""
 
 import socket
 import threading
@@ -20,14 +20,14 @@ class HalfOpenProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def kubeconfig(self, path: Path) -> Path:
-        """The kubeconfig with the relay in the place of the API server."""
+        """The kubeconfig with the address of the proxy."""
         port = self._server.getsockname()[1]
         self._configuration["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
         path.write_text(yaml.safe_dump(self._configuration))
         return path
 
     def go_silent(self) -> None:
-        """Makes the connections half-open: nothing arrives any more, not even their end. New ones are forwarded."""
+        """Makes the present connections half-open: no data and no FIN arrives. New connections are forwarded."""
         self._silent.set()
         self._silent = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The operator's own parts in the process of a test, which decides what they know and what time it is."""
+"""Components of the operator in the process of a test, which controls their cache and their clock."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from integration.job_driver import Job
 
 
 def one_hour_later() -> datetime:
-    """A clock that is fast: what has just happened is long ago, and what is not done by now is late."""
+    """A clock that is one hour ahead: all observed times are long past."""
     return now() + timedelta(hours=1)
 
 

@@ -1,4 +1,4 @@
-"""A HorovodJob and its pods in the hands of a test, which plays scheduler and kubelet."""
+"""A HorovodJob and its pods; the test acts as scheduler and kubelet."""
 
 import itertools
 from collections import Counter
@@ -19,19 +19,19 @@ ADDRESSES = (f"10.88.{number // 250}.{number % 250 + 1}" for number in itertools
 
 
 def timestamp(skew: timedelta = timedelta(0)) -> str:
-    """Now, as Kubernetes writes it, by a clock that is ahead by `skew`."""
+    """The current time in the format of Kubernetes, by a clock that is ahead by `skew`."""
     return (datetime.now(UTC) + skew).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def restricted_pod(name: str) -> Object:
-    """A pod of nobody's that Pod Security `restricted` lets in."""
+    """A pod without an owner that Pod Security `restricted` admits."""
     container = {"name": "mine", "image": "mine:1", "securityContext": SAFE}
     spec = {"containers": [container], "automountServiceAccountToken": False}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def has_ended(pod: Object) -> bool:
-    """Whether a pod is no more than what an earlier attempt has left."""
+    """Whether a pod is terminating or finished."""
     return "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in ("Succeeded", "Failed")
 
 
@@ -41,11 +41,11 @@ class Job:
     def __init__(self, api: Api, namespace: str, name: str, uid: str) -> None:
         self.api, self.namespace, self.name, self.uid = api, namespace, name, uid
         self.clock_skew = timedelta(0)
-        """By how much the clocks of the nodes are ahead."""
+        """How far the clocks of the nodes are ahead."""
         self.path = f"{JOBS.format(namespace)}/{name}"
         self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
 
-    # ---- what is there ------------------------------------------------------------------------------------
+    # ---- observed state -----------------------------------------------------------------------------------
 
     def get(self) -> Object:
         return self.api.get(self.path)
@@ -60,11 +60,11 @@ class Job:
         return str(self.status.get("phase", ""))
 
     def condition(self, kind: str) -> Object:
-        """The condition of this type, empty where there is none."""
+        """The condition of this type, or an empty object."""
         return next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
 
     def pods(self) -> dict[str, Object]:
-        """Its pods by what follows the job's name: `launcher`, `worker-0`."""
+        """The pods by the suffix of their names: `launcher`, `worker-0`."""
         query = f"labelSelector=horovodjob.dev/job-uid={self.uid}"
         items = self.api.get(f"{self.pods_path}?{query}")["items"]
         return {pod["metadata"]["name"].removeprefix(f"{self.name}-"): pod for pod in items}
@@ -73,7 +73,7 @@ class Job:
         return {role: pod["metadata"]["uid"] for role, pod in self.pods().items()}
 
     def events(self) -> Counter[str]:
-        """How often each event was told about this very job."""
+        """The number of events by reason, of this UID only."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
         items = self.api.get(path)["items"]
         return Counter(item["reason"] for item in items if item["regarding"].get("uid") == self.uid)
@@ -81,7 +81,7 @@ class Job:
     # ---- waiting ------------------------------------------------------------------------------------------
 
     def wait(self, phase: str) -> Object:
-        """The status as soon as the job is in this phase."""
+        """Waits for this phase and returns the status."""
         try:
             wait_for(f"phase {phase} of {self.name}", lambda: self.phase == phase)
         except AssertionError as error:
@@ -89,7 +89,7 @@ class Job:
         return self.status
 
     def wait_for_condition(self, kind: str, *, status: str = "True", reason: str = "") -> str:
-        """The condition's message as soon as it is so."""
+        """Waits for this condition and returns its message."""
 
         def poll() -> bool:
             found = self.condition(kind)
@@ -99,7 +99,7 @@ class Job:
         return str(self.condition(kind)["message"])
 
     def wait_for_pods(self, roles: Iterable[str] | None = None) -> dict[str, Object]:
-        """Its pods as soon as these are there and have not ended; by default the whole job's."""
+        """Waits until the pods of these roles, by default all, exist and have not ended, and returns all pods."""
         spec = self.get()["spec"]
         wanted = set(roles or ("launcher", *(f"worker-{index}" for index in range(spec["worker"]["replicas"]))))
 
@@ -124,7 +124,7 @@ class Job:
     # ---- scheduler and kubelet ----------------------------------------------------------------------------
 
     def schedule(self, roles: Iterable[str] | None = None) -> None:
-        """Gives its pods a node."""
+        """Binds pods to the node."""
         for role, pod in self.wait_for_pods(roles).items():
             if not pod["spec"].get("nodeName") and (roles is None or role in set(roles)):
                 target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod["metadata"]["name"]}}
@@ -132,11 +132,11 @@ class Job:
                 self.api.create(f"{self.pods_path}/{pod['metadata']['name']}/binding", target)
 
     def report(self, role: str, **status: Any) -> None:
-        """Writes a pod's status, as a kubelet does."""
+        """Writes the status of a pod, as a kubelet does."""
         self.api.patch(f"{self.pods_path}/{self.name}-{role}/status", {"status": status})
 
     def start(self, role: str, *, ready: bool = True) -> None:
-        """A pod's container runs."""
+        """Reports that the container of a pod runs."""
         old = self.api.get(f"{self.pods_path}/{self.name}-{role}")["status"].get("podIP")
         address = old or next(ADDRESSES)
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": str(ready)}]
@@ -145,7 +145,7 @@ class Job:
     def end(
         self, role: str, code: int, *, message: str = "", reason: str = "", evicted: str = "", **status: Any
     ) -> None:
-        """A pod's container ends with this exit code; where the kubelet has evicted the pod, with its words."""
+        """Reports the exit code of a container; `evicted` is the message of an eviction by the kubelet."""
         if evicted:
             status |= {"reason": "Evicted", "message": evicted}
         ended = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "message": message}
@@ -162,31 +162,31 @@ class Job:
         self.report(role, phase=phase, containerStatuses=[container], **status)
 
     def report_waiting(self, role: str, reason: str, message: str) -> None:
-        """A pod's container waits, for this reason."""
+        """Reports that the container of a pod waits, with this reason."""
         waiting = {"waiting": {"reason": reason, "message": message}}
         container = {"name": role.partition("-")[0], "image": "trainer:1", "imageID": "", "ready": False}
         self.report(role, phase="Pending", containerStatuses=[{**container, "restartCount": 0, "state": waiting}])
 
     def delete_pod(self, role: str) -> None:
-        """Somebody deletes a pod."""
+        """Deletes a pod, as a user does."""
         self.api.delete(f"{self.pods_path}/{self.name}-{role}")
 
     def evict(self, role: str) -> None:
-        """Somebody asks the API server to take a pod, as a drain does."""
+        """Evicts a pod through the eviction API, as a drain does."""
         name = f"{self.name}-{role}"
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": self.namespace}}
         self.api.create(f"{self.pods_path}/{name}/eviction", body)
 
     def skip_backoff(self) -> None:
-        """Dates the last error back, so that the next attempt need not be waited for."""
+        """Backdates the last error, so that the next attempt starts at once."""
         errors = self.wait("Restarting")["errors"]
         errors[-1]["time"] = "2020-01-01T00:00:00Z"
         self.api.patch(f"{self.path}/status", {"status": {"errors": errors}})
 
-    # ---- as far as ----------------------------------------------------------------------------------------
+    # ---- phases -------------------------------------------------------------------------------------------
 
     def advance_to(self, phase: str, *, since: str = "") -> "Job":
-        """Plays until the job is in this phase, from the beginning or from another phase."""
+        """Acts as scheduler and kubelet until the job is in this phase; begins at phase `since`."""
         steps: dict[str, Callable[[], None]] = {
             "Queued": lambda: None,
             "Starting": self.schedule,
@@ -202,13 +202,13 @@ class Job:
         return self
 
     def run(self) -> None:
-        """Workers answer, the launcher gets its hosts and runs mpirun."""
+        """Workers are ready, the launcher gets its hosts and runs mpirun."""
         self.run_workers()
         wait_for("the hosts of the launcher", lambda: self.hosts)
         self.start("launcher")
 
     def run_workers(self) -> None:
-        """Workers answer."""
+        """Reports that the workers run."""
         for role in self.wait_for_pods():
             if role != "launcher":
                 self.start(role)
@@ -221,9 +221,9 @@ class Job:
 
 
 def submit(api: Api, namespace: str, name: str = "train", **spec: Any) -> Job:
-    """Creates a job; without any words about it, one with two workers."""
+    """Creates a job, by default with two workers."""
     path = JOBS.format(namespace)
-    made = wait_for("the job to be taken", lambda: _created(api, path, job(name, **spec)))
+    made = wait_for("the job to be created", lambda: _created(api, path, job(name, **spec)))
     return Job(api, namespace, name, made["metadata"]["uid"])
 
 
@@ -231,6 +231,6 @@ def _created(api: Api, path: str, body: Object) -> Object | None:
     try:
         return api.create(path, body)
     except ApiError as error:
-        if error.status in (409, 429):  # one of that name is still on its way out; the definition was just touched
+        if error.status in (409, 429):  # a job of that name is still being deleted; the CRD was just changed
             return None
         raise

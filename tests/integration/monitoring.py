@@ -1,4 +1,4 @@
-"""Prometheus as a process, with the rules of this project, and what the tests ask it."""
+"""Prometheus as a process with the rules of this project, and its queries."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from localcluster.settings import cache_directory
 COMPONENT = ROOT / "manifests" / "components" / "monitoring"
 RULES = COMPONENT / "alerts.yaml"
 DASHBOARDS = tuple(sorted((COMPONENT / "dashboards").glob("*.json")))
-# What Grafana puts into a query; a dashboard in use has a time range of hours, a test one of seconds.
+# Values of Grafana's variables; a dashboard in use has a time range of hours, a test one of seconds.
 VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$namespace": ".*", "$name": ".*"}
 METRICS_PAGE = (ROOT / "docs" / "metrics.md").read_text()
 # Labels of each metric by its name, as the tables of the page have them.
@@ -31,7 +31,7 @@ METRIC = re.compile(r"\b(?:horovodjob|process)_\w+")
 
 
 def program(name: str) -> str:
-    """The path of a program that the stage `prerequisites` has put into the cache, or that is installed."""
+    """The path of a program that is in the cache of the stage `prerequisites`, or installed."""
     found = shutil.which(name, path=f"{cache_directory() / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}")
     assert found, f"{name} is missing: python3 tests/stages prerequisites"
     return found
@@ -111,7 +111,7 @@ class Prometheus:
         return [{"metric": {}, "value": result}] if data["resultType"] == "scalar" else result
 
     def series(self, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
-        """The values of an expression between two moments in seconds since 1970, one each `step` seconds."""
+        """The values of an expression between two Unix times, one each `step` seconds."""
         data = self._get("query_range", query=expression, start=start, end=end, step=step)
         found: list[dict[str, Any]] = data["result"]
         return found

@@ -1,4 +1,4 @@
-"""The operator as a process: started, asked, killed."""
+"""The operator as a process."""
 
 import contextlib
 import json
@@ -14,14 +14,14 @@ from pathlib import Path
 from api.client import WAIT_SECONDS, Object, wait_for
 from localcluster.apiserver import free_ports
 
-# What no operator may log: an error, or a line that is not JSON.
+# Levels that fail a test; TEXT is a line that is not JSON.
 FORBIDDEN_LEVELS = ("ERROR", "CRITICAL", "TEXT")
 PORT_ATTEMPTS = 5
 STARTED: list["Operator"] = []
 
 
 class Operator:
-    """`python -m horovodjob_operator` with the rights of its service account; `source` holds another release of it."""
+    """`python -m horovodjob_operator` with the rights of its service account; `source` contains another release."""
 
     def __init__(self, kubeconfig: Path, log: Path, source: Path | None = None, **settings: str) -> None:
         self._kubeconfig, self._log, self._source, self._settings = kubeconfig, log, source, settings
@@ -38,12 +38,12 @@ class Operator:
 
     @property
     def pid(self) -> int:
-        """Process id of the process that was started last."""
+        """Process ID of the process that was started last."""
         assert self._process
         return self._process.pid
 
     def start(self) -> "Operator":
-        """Starts the process and waits until it is ready; where another process took one of its ports, again."""
+        """Starts the process and waits until it is ready. Retries with other ports if one is in use."""
         for _ in range(PORT_ATTEMPTS):
             begin = self._log.stat().st_size
             self._spawn()
@@ -75,33 +75,33 @@ class Operator:
             )
 
     def kill(self) -> None:
-        """Ends the process as a lost node would: at once, without a word."""
+        """Kills the process with SIGKILL, as the loss of its node would."""
         if self._process:
             self._ended_by_test = self._ended_by_test or self.is_running
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> int:
-        """Asks the process to end; its exit code."""
+        """Sends SIGTERM and returns the exit code."""
         assert self._process
         self._ended_by_test = self.is_running
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=WAIT_SECONDS)
 
     def wait_for_exit(self) -> list[str]:
-        """Waits until the process has ended by itself; what it logged then, which is forgiven."""
-        wait_for("the operator to end", lambda: not self.is_running)
-        found = self.errors()
+        """Waits until the process exits by itself, and returns and clears its errors."""
+        wait_for("the operator to exit", lambda: not self.is_running)
+        errors = self.errors()
         self._ended_by_test = True
-        return found
+        return errors
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal to the process: SIGSTOP and SIGCONT make it miss what happens in between."""
+        """Sends a signal: between SIGSTOP and SIGCONT the process is paused."""
         assert self._process
         self._process.send_signal(number)
 
     def get(self, path: str, token: str = "") -> tuple[int, str]:
-        """Status and text of an answer; 0 where there is none."""
+        """Status code and text of the response; 0 without a response."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
         try:
@@ -128,12 +128,12 @@ class Operator:
         return self.samples("horovodjob_jobs", "phase", namespace=namespace)
 
     def reports(self) -> dict[str, float]:
-        """Reports of progress by what became of them; none that is zero."""
+        """Progress reports by result, without zeros."""
         counts = self.samples("horovodjob_operator_progress_reports_total", "result")
         return {result: count for result, count in counts.items() if count}
 
     def samples(self, metric: str, label: str, **others: str) -> dict[str, float]:
-        """The values of a metric by one of its labels, where the other labels have these values."""
+        """The samples of a metric by one of its labels, filtered by the other labels."""
         found: dict[str, float] = {}
         for series, value in self.metrics().items():
             name, _, rest = series.partition("{")
@@ -143,7 +143,7 @@ class Operator:
         return found
 
     def requests(self) -> dict[str, float]:
-        """How often each `verb resource` was asked of the API server."""
+        """The number of API requests by `verb resource`."""
         pattern = re.compile(r'horovodjob_operator_api_requests_total\{code="(\w+)",resource="(\S+)",verb="(\w+)"\}')
         found = ((pattern.fullmatch(name), value) for name, value in self.metrics().items())
         counted: dict[str, float] = {}
@@ -153,19 +153,19 @@ class Operator:
         return counted
 
     def new_log_lines(self) -> list[Object]:
-        """Lines of the log that were not read yet."""
+        """Log lines since the last call."""
         lines, self._read = self._lines(self._read)
         return lines
 
     def errors(self) -> list[str]:
-        """What no operator may do or log, since the last call: end by itself, an error, a line that is not JSON."""
+        """Errors since the last call: an unexpected exit, an error in the log, or a line that is not JSON."""
         lines, self._checked = self._lines(self._checked)
-        loud = [f"{line['level']}: {line['message']}" for line in lines if line["level"] in FORBIDDEN_LEVELS]
-        gone = self._process is not None and not self.is_running and not self._ended_by_test
-        return [*loud, *([f"{self._log.name}: the process has ended by itself"] if gone else [])]
+        errors = [f"{line['level']}: {line['message']}" for line in lines if line["level"] in FORBIDDEN_LEVELS]
+        has_exited = self._process is not None and not self.is_running and not self._ended_by_test
+        return [*errors, *([f"{self._log.name}: the process exited unexpectedly"] if has_exited else [])]
 
     def _lines(self, begin: int) -> tuple[list[Object], int]:
-        """The complete lines of the log from a position on, and the position behind them."""
+        """The complete lines of the log after a position, and the position after them."""
         text = self._log.read_bytes()[begin:]
         text = text[: text.rfind(b"\n") + 1] if self.is_running else text
         lines: list[Object] = []

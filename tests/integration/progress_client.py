@@ -1,4 +1,4 @@
-"""Rank 0 in the hands of a test: tokens of its pod, genuine and otherwise, and reports posted with them."""
+"""A client of the progress server: valid and invalid tokens of a pod, and reports posted with them."""
 
 import base64
 import http.client
@@ -37,7 +37,7 @@ def token_of(job: Job, role: str = "worker-0", audience: str = AUDIENCE, seconds
 
 
 def token_of_pod(job: Job, name: str, uid: str, audience: str = AUDIENCE, seconds: int = 600) -> str:
-    """A token bound to any pod of the namespace."""
+    """A token bound to a pod of the namespace."""
     bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     spec = {"audiences": [audience], "expirationSeconds": seconds, "boundObjectRef": bound}
     path = f"/api/v1/namespaces/{job.namespace}/serviceaccounts/default/token"
@@ -45,7 +45,7 @@ def token_of_pod(job: Job, name: str, uid: str, audience: str = AUDIENCE, second
     return str(answer["status"]["token"])
 
 
-def expired(token: str, control_plane: OperatorControlPlane) -> str:
+def expired_token(token: str, control_plane: OperatorControlPlane) -> str:
     """The token as the API server itself would have signed it two hours ago."""
     key = load_pem_private_key((control_plane.directory / "pki" / "sa.key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -53,16 +53,16 @@ def expired(token: str, control_plane: OperatorControlPlane) -> str:
     return _signed(token, {"iat": now - 7200, "nbf": now - 7200, "exp": now - 3600}, key)
 
 
-def forged(token: str, **claims: Any) -> str:
+def forged_token(token: str, **claims: Any) -> str:
     """The token with other claims, signed with a key that is not the API server's."""
     return _signed(token, claims, ec.generate_private_key(ec.SECP256R1()))
 
 
 def _signed(token: str, claims: dict[str, Any], key: ec.EllipticCurvePrivateKey) -> str:
     parts = (_part(token, 0), _part(token, 1) | claims)
-    told = ".".join(_encoded(json.dumps(part).encode()) for part in parts)
-    numbers = decode_dss_signature(key.sign(told.encode(), ec.ECDSA(SHA256())))
-    return f"{told}.{_encoded(b''.join(number.to_bytes(32, 'big') for number in numbers))}"
+    signed = ".".join(_encoded(json.dumps(part).encode()) for part in parts)
+    numbers = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(SHA256())))
+    return f"{signed}.{_encoded(b''.join(number.to_bytes(32, 'big') for number in numbers))}"
 
 
 def _part(token: str, number: int) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _encoded(part: bytes) -> str:
 
 
 def post(operator: Operator, token: str, body: Any = None, *, address: str = "127.0.0.1", **fields: Any) -> int:
-    """Status of the answer to a report, 0 where there is none; a list of bytes is sent in chunks without a length."""
+    """Status code of the response to a report, 0 without a response. A list of bytes is sent in chunks."""
     connection = http.client.HTTPConnection("127.0.0.1", operator.progress_port, 5, (address, 0))
     data = json.dumps(REPORT | fields) if body is None else iter(body) if isinstance(body, list) else body
     try:
@@ -89,5 +89,5 @@ def post(operator: Operator, token: str, body: Any = None, *, address: str = "12
 
 
 def post_until_reviewed(operator: Operator, token: str, **fields: Any) -> int:
-    """The same, where the operator has just asked about another token of that pod and takes its time."""
-    return wait_for("an answer", lambda: code if (code := post(operator, token, **fields)) != 429 else 0)
+    """Posts until the operator has reviewed the token: it limits the rate of reviews for a pod."""
+    return wait_for("a token review", lambda: code if (code := post(operator, token, **fields)) != 429 else 0)

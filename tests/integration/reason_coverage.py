@@ -13,7 +13,7 @@ EXPECTED = frozenset({*(f"reason {word}" for word in Reason), *(f"event {word}" 
 
 
 class ReasonCoverage:
-    """Collects what jobs and events said in this process and in the workers of pytest-xdist."""
+    """Collects the reasons of conditions, errors and events in this process and in the workers of pytest-xdist."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,11 +26,11 @@ class ReasonCoverage:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Adds what a worker of pytest-xdist saw."""
+        """Adds the reasons that a worker of pytest-xdist collected."""
         self._seen |= set(getattr(node, "workeroutput", {}).get(KEY, ()))
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Fails a run of the whole folder in which some of them did not occur."""
+        """Fails a run of the whole folder in which a reason did not occur."""
         output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[KEY] = sorted(self._seen)
@@ -40,13 +40,13 @@ class ReasonCoverage:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Names the missing ones."""
+        """Prints the missing reasons."""
         if self._missing:
             terminalreporter.section("reasons and events that occurred in no test", red=True)
             terminalreporter.write_line("\n".join(self._missing))
 
     def _is_whole(self, config: pytest.Config) -> bool:
-        """Whether nothing of the folder was left out on the command line."""
+        """Whether the command line selects the whole folder."""
         folders = [Path(config.invocation_params.dir, word).resolve() for word in config.args if "::" not in word]
         narrowed = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "collectonly")
         return any(self._folder.is_relative_to(folder) for folder in folders) and not any(

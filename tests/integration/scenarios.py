@@ -1,4 +1,4 @@
-"""Lives of jobs, played by a test, and their outcomes."""
+"""Scenarios of jobs, and the outcome of each."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def submit_for(api: Api, namespace: str, scenario: str, name: str = "train") -> 
 
 
 def outcome(job: Job) -> dict[str, Any]:
-    """What users can see of a finished job, without the names and times that differ from job to job."""
+    """The status, events and pods of a finished job, without names and times that differ between jobs."""
     wait_for("the workers to be deleted", lambda: set(job.pods()) == {"launcher"})
     wait_for("the last event", lambda: job.events()[job.phase])
     status = job.status
@@ -114,7 +114,7 @@ def outcome(job: Job) -> dict[str, Any]:
 
 
 def owned_objects(job: Job) -> Counter[str]:
-    """How many objects of each kind the job owns."""
+    """The number of objects of each kind that the job owns."""
     found: Counter[str] = Counter()
     for plural, root in OWNED_KINDS.items():
         try:

@@ -1,4 +1,4 @@
-"""What has to hold of each status that a job ever had, and between one and the next."""
+"""Invariants of each recorded status of a job, and of each transition."""
 
 import json
 import subprocess
@@ -22,14 +22,14 @@ FINISHED = ("Succeeded", "Failed")
 
 
 def violations(history: Sequence[Object]) -> Iterator[str]:
-    """Sentences about what must not be, over all versions of a job."""
+    """Violations over all versions of a job, as sentences."""
     history = tuple(history)  # the recorder may be adding to it
-    for stored, told in zip(history, kstatus(history), strict=True):
+    for stored, result in zip(history, kstatus(history), strict=True):
         status = stored["status"]
         phase = status.get("phase")
         true = {c["type"] for c in status.get("conditions", ()) if c["status"] == "True"}
-        if told != expected_kstatus(stored):
-            yield f"kstatus says {told} of {phase} with {true}"
+        if result != expected_kstatus(stored):
+            yield f"kstatus returns {result} for {phase} with {true}"
         if phase:
             yield from _violations_of(status, true)
     ends = [without_generation(one["status"]) for one in history if one["status"].get("phase") in FINISHED]
@@ -37,7 +37,7 @@ def violations(history: Sequence[Object]) -> Iterator[str]:
 
 
 def without_generation(status: Object) -> Object:
-    """A status but for the generation of the spec that it speaks of, which may follow a change after the end."""
+    """A status without its observed generation, which may change after the end."""
     return {key: value for key, value in status.items() if key != "observedGeneration"}
 
 
@@ -51,13 +51,13 @@ def _violations_of(status: Object, true: set[str]) -> Iterator[str]:
     if EXECUTION_STATES.get(phase, status["executionState"]) != status["executionState"]:
         yield f"phase {phase} is {status['executionState']}"
     if any(c["observedGeneration"] > status["observedGeneration"] for c in status["conditions"]):
-        yield "a condition is of a generation that the status has not seen"
+        yield "a condition has a generation that the status has not observed"
     if ("completionTime" in status) != (phase in FINISHED):
         yield f"completionTime in phase {phase}"
 
 
 def expected_kstatus(stored: Object) -> str:
-    """What tools must make of this version of the job."""
+    """The kstatus result that this version of the job must have."""
     status = stored["status"]
     true = {c["type"] for c in status.get("conditions", ()) if c["status"] == "True"}
     if stored["metadata"].get("deletionTimestamp"):
@@ -70,7 +70,7 @@ def expected_kstatus(stored: Object) -> str:
 
 
 def kstatus(objects: Sequence[Object]) -> list[str]:
-    """What the library that Helm and Flux wait with makes of each object."""
+    """The result of kstatus, the library that Helm and Flux use, for each object."""
     text = "\n".join(json.dumps(one) for one in objects)
     done = subprocess.run([binary("kstatus")], input=text, capture_output=True, text=True, check=True)
     return [line.partition("\t")[0] for line in done.stdout.splitlines()]

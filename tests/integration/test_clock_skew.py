@@ -1,4 +1,4 @@
-"""The clocks of nodes differ from the operator's: only the times that kubelets report differ."""
+"""Clock skew between nodes and operator: the times that kubelets report differ."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

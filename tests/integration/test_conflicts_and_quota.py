@@ -1,4 +1,4 @@
-"""What stands in a job's way: names that are taken, templates that are wrong, quotas that are used up."""
+"""Name conflicts, invalid templates and exhausted quotas."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -113,7 +113,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         worker({"metadata": {"labels": None}}),
         "the label app.kubernetes.io/name is the operator's",
     ),
-    "a label that is the operator's": (
+    "a label of the operator": (
         worker({"metadata": {"labels": {"horovodjob.dev/role": "x"}}}),
         "spec.worker.template.metadata.labels: the label horovodjob.dev/role is the operator's, remove it",
     ),
@@ -129,7 +129,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         worker({"spec": {"containers": [{"name": 3}]}}),
         "containers[0] has no name",
     ),
-    "a container that is not there": (worker({"spec": {"containers": [{"name": "wroker"}]}}), "image"),
+    "a missing container": (worker({"spec": {"containers": [{"name": "wroker"}]}}), "image"),
     "env that is a string": (
         worker({"spec": {"containers": [{"name": "worker", "env": "A=1"}]}}),
         "containers[0].env must be a list",
@@ -148,7 +148,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         launcher({"spec": {"containers": [{"name": "launcher", "args": None}]}}),
         "spec.launcher.template.spec.containers[name=launcher].args must not be set",
     ),
-    "a quantity that is none": (
+    "an invalid quantity": (
         worker({"spec": {"containers": [{"name": "worker", "resources": {"limits": {"cpu": "much"}}}]}}),
         "quantities must match",
     ),
@@ -157,20 +157,23 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
         "must be less than or equal to cpu limit",
     ),
     "a node selector that is a list": (worker({"spec": {"nodeSelector": ["a"]}}), "nodeSelector must be an object"),
-    "tolerations with words of no taint": (
+    "invalid tolerations": (
         worker({"spec": {"tolerations": [{"operator": "Sometimes"}]}}),
         "spec.tolerations[0].operator",
     ),
-    "what Pod Security forbids": (worker({"spec": {"hostNetwork": True}}), 'violates PodSecurity "restricted:latest"'),
-    "a service account that is not there": ({"serviceAccountName": "nobody"}, 'serviceaccount "nobody" not found'),
-    "a source of variables that is none": ({"envFrom": [{"configMapRef": {"name": "UPPER_CASE"}}]}, "envFrom"),
-    "a selector with a key that is none": ({"nodeSelector": {"no good": "x"}}, "nodeSelector"),
+    "a violation of Pod Security": (
+        worker({"spec": {"hostNetwork": True}}),
+        'violates PodSecurity "restricted:latest"',
+    ),
+    "a missing service account": ({"serviceAccountName": "nobody"}, 'serviceaccount "nobody" not found'),
+    "an invalid source of variables": ({"envFrom": [{"configMapRef": {"name": "UPPER_CASE"}}]}, "envFrom"),
+    "an invalid selector": ({"nodeSelector": {"no good": "x"}}, "nodeSelector"),
 }
 
 
 @pytest.fixture(scope="module")
-def malformed(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
-    """All malformed jobs, submitted together: none may stand in the way of another."""
+def malformed_jobs(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
+    """All malformed jobs, created together: none may block another."""
     make_namespace(api, "malformed")
     if not operator_process.is_running:
         operator_process.start()
@@ -182,14 +185,14 @@ def malformed(api: Api, operator_process: Operator) -> Iterator[dict[str, Job]]:
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_job_is_stalled_with_the_cause(malformed: dict[str, Job], what: str) -> None:
-    job = malformed[what]
+def test_a_malformed_job_is_stalled_with_the_cause(malformed_jobs: dict[str, Job], what: str) -> None:
+    job = malformed_jobs[what]
     assert MALFORMED[what][1] in job.wait_for_condition("Stalled", reason="InvalidSpec")
     assert job.phase == "Queued"
 
 
-def test_malformed_jobs_do_not_delay_other_jobs(malformed: dict[str, Job], api: Api) -> None:
-    assert len(malformed) == len(MALFORMED)
+def test_malformed_jobs_do_not_delay_other_jobs(malformed_jobs: dict[str, Job], api: Api) -> None:
+    assert len(malformed_jobs) == len(MALFORMED)
     good = submit(api, "malformed", "good").advance_to("Succeeded")
     assert good.status["exitCode"] == 0
 
@@ -209,7 +212,7 @@ def test_a_job_over_quota_waits_until_the_quota_is_raised(submit_job: Submit, ap
     api.create(quotas, quota)
     wait_for("the quota", lambda: api.get(f"{quotas}/few")["status"].get("hard"))
     job = submit_job()
-    wait_for("the words", lambda: "exceeded quota: few" in job.condition("Queued").get("message", ""))
+    wait_for("the message", lambda: "exceeded quota: few" in job.condition("Queued").get("message", ""))
     assert job.condition("Stalled")["status"] == "False"
     api.patch(f"{quotas}/few", {"spec": {"hard": {"pods": "10"}}})
     job.advance_to("Succeeded")

@@ -1,4 +1,4 @@
-"""Elastic jobs on a real API server: sizes that change through the scale subresource, and hosts that follow."""
+"""Elastic jobs on a real API server: scaling, lost workers, and the published hosts."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,12 +13,12 @@ ELASTIC = {"elastic": {"minReplicas": 2, "maxReplicas": 12}}
 
 
 def scale(job: Job, replicas: int) -> None:
-    """What `kubectl scale` does."""
+    """Scales the job through the scale subresource, as `kubectl scale` does."""
     job.api.patch(f"{job.path}/scale", {"spec": {"replicas": replicas}})
 
 
 def wait_for_hosts(job: Job, indices: Iterable[int], slots: int = 1) -> None:
-    """Until the launcher is told exactly these workers, in this order."""
+    """Waits until the launcher has exactly these hosts, in this order."""
 
     def poll() -> bool:
         pods = job.pods()
@@ -29,7 +29,7 @@ def wait_for_hosts(job: Job, indices: Iterable[int], slots: int = 1) -> None:
 
 
 def join(job: Job, *indices: int) -> None:
-    """New workers get a node and answer."""
+    """Schedules and starts the new workers."""
     roles = [f"worker-{index}" for index in indices]
     job.schedule(roles)
     for role in roles:
@@ -41,7 +41,7 @@ def test_the_scale_subresource_adds_and_removes_workers(submit_job: Submit, oper
     kept = job.uids()
     scale(job, 12)
     job.wait_for_pods()
-    # Those that have a node are told, whichever they are; the order is that of their numbers.
+    # All workers with a node are hosts, in the order of their indices.
     join(job, 10, 2)
     wait_for_hosts(job, (0, 1, 2, 10), slots=2)
     operator.kill()
@@ -51,7 +51,7 @@ def test_the_scale_subresource_adds_and_removes_workers(submit_job: Submit, oper
     wait_for("the size", lambda: (job.status["replicas"], job.status["workersReady"]) == (12, "12/12"))
     scale(job, 2)
     wait_for_hosts(job, (0, 1), slots=2)
-    wait_for("the others to go", lambda: set(job.pods()) == {"launcher", "worker-0", "worker-1"})
+    wait_for("the other workers to be deleted", lambda: set(job.pods()) == {"launcher", "worker-0", "worker-1"})
     assert job.uids() == kept
     wait_for("the size", lambda: job.status["replicas"] == 2)
     status = job.status

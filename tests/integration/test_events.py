@@ -1,4 +1,4 @@
-"""Events of a job when the operator is killed, or cannot post them, after it has written the status."""
+"""Events of a job if the operator is killed, or cannot post them, after it wrote the status."""
 
 import contextlib
 import time
@@ -25,7 +25,7 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 
 
 class EventOutage:
-    """A webhook that does not answer: while it is there, no event can be created in the namespace."""
+    """A webhook that does not respond: while it is registered, no event can be created in the namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api, self._namespace, self._name = api, namespace, f"no-events-in-{namespace}"
@@ -48,7 +48,7 @@ class EventOutage:
         }
         kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
         self._api.create(WEBHOOKS, {**kind, "metadata": {"name": self._name}, "webhooks": [webhook]})
-        wait_for("events to be refused", lambda: not self._accepts())
+        wait_for("events to be rejected", lambda: not self._accepts())
 
     def end(self) -> None:
         with contextlib.suppress(ApiError):

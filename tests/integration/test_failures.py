@@ -1,4 +1,4 @@
-"""What goes wrong with a job's pods, what the status says of it, and what happens next."""
+"""Failures and disruptions of pods: the status, and the next attempt."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -24,8 +24,8 @@ def test_a_failed_rank_is_reported_with_its_exit_code_and_last_log_lines(submit_
     status = job.wait("Restarting")
     assert (status["exitCode"], status["restarts"], status["attempt"]) == (3, 1, 2)
     error = last_error(job)
-    told = {"pod": "train-launcher", "node": "node-1", "container": "launcher", "exitCode": 3, "attempt": 1}
-    assert {key: error[key] for key in told} == told
+    expected = {"pod": "train-launcher", "node": "node-1", "container": "launcher", "exitCode": 3, "attempt": 1}
+    assert {key: error[key] for key in expected} == expected
     assert (error["reason"], error["message"]) == ("RankFailed", "ValueError: loss is NaN")
 
 
@@ -61,7 +61,7 @@ def test_a_worker_deleted_with_its_node_is_replaced_and_reported(submit_job: Sub
 
 
 def test_the_eviction_of_a_spot_node_causes_one_restart(submit_job: Submit) -> None:
-    """AKS is told half a minute before, and drains the node."""
+    """AKS receives a notice 30 seconds before the eviction, and drains the node."""
     job = submit_job(spot=True, worker={"replicas": 3, "gpus": 0}).advance_to("Running")
     before = job.uids()
     job.evict("worker-1")
@@ -87,7 +87,7 @@ def test_a_worker_on_an_unreachable_node_is_reported_and_replaced_after_its_dele
     job.skip_backoff()
     assert last_error(job)["message"] == "worker 1 was evicted from node node-1: DeletionByTaintManager"
     job.wait_for_pods(["launcher"])
-    wait_for("the words", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
+    wait_for("the message", lambda: "waiting for pod train-worker-1" in job.condition("Reconciling")["message"])
     assert job.condition("Reconciling")["message"].endswith(
         ": if that node does not respond, delete it or taint it node.kubernetes.io/out-of-service"
     )
@@ -149,12 +149,12 @@ def test_the_second_backoff_is_twice_the_first(submit_job: Submit) -> None:
 
 
 def attempts(job: Job) -> dict[str, str]:
-    """The attempt that the launcher was made for."""
+    """Attempts of the pods by role."""
     launchers = ((role, pod) for role, pod in job.pods().items() if role == "launcher")
     return {role: pod["metadata"]["labels"]["horovodjob.dev/attempt"] for role, pod in launchers}
 
 
-def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
+def disruption_condition(reason: str = "EvictionByEvictionAPI") -> Object:
     return {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "drained"}]}
 
 
@@ -162,13 +162,13 @@ def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
     ("end", "reason", "taken"),
     [
         ({"code": 137, "reason": "OOMKilled"}, "WorkerOutOfMemory", False),
-        ({"code": 143, **disrupted()}, "Evicted", True),
-        ({"code": 137, "evicted": "low on memory", **disrupted("TerminationByKubelet")}, "Evicted", True),
+        ({"code": 143, **disruption_condition()}, "Evicted", True),
+        ({"code": 137, "evicted": "low on memory", **disruption_condition("TerminationByKubelet")}, "Evicted", True),
         (
             {
                 "code": 137,
                 "evicted": "The node was low on resource: ephemeral-storage.",
-                **disrupted("TerminationByKubelet"),
+                **disruption_condition("TerminationByKubelet"),
             },
             "Evicted",
             True,
@@ -183,7 +183,7 @@ def disrupted(reason: str = "EvictionByEvictionAPI") -> Object:
         "node's memory",
         "node's disk",
         "own storage",
-        "told by its start script",
+        "reported by its start script",
         "ended by itself",
     ],
 )
@@ -196,7 +196,7 @@ def test_a_terminated_worker_is_replaced_and_its_cause_is_reported(
     status = job.wait("Restarting")
     assert (last_error(job)["reason"], last_error(job)["pod"]) == (reason, "train-worker-1")
     assert (status["restarts"], status["preemptions"]) == ((0, 1) if taken else (1, 0))
-    wait_for("the spent worker to go", lambda: job.uids().get("worker-1") != before["worker-1"])
+    wait_for("the finished worker to be deleted", lambda: job.uids().get("worker-1") != before["worker-1"])
     assert job.uids()["worker-0"] == before["worker-0"]
     wait_for("the event", lambda: job.events()["Preempted" if taken else "Restarting"] == 1)
 
@@ -232,7 +232,7 @@ def test_the_condition_contains_the_message_of_the_scheduler(submit_job: Submit)
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     job.report("worker-0", conditions=[unschedulable])
-    wait_for("the words", lambda: job.condition("Queued").get("message") == f"waiting for nodes: {words}")
+    wait_for("the message", lambda: job.condition("Queued").get("message") == f"waiting for nodes: {words}")
     assert job.condition("Queued")["reason"] == "WaitingForNodes"
 
 
@@ -241,11 +241,11 @@ def test_a_restarted_operator_does_not_post_events_again(submit_job: Submit, ope
     job.end("launcher", 1)
     job.wait("Restarting")
     wait_for("the event", lambda: job.events()["Restarting"])
-    told = job.events()
+    expected = job.events()
     operator.kill()
     operator.start()
     wait_for(
         "the next launcher",
         lambda: "2" in {p["metadata"]["labels"]["horovodjob.dev/attempt"] for p in job.pods().values()},
     )
-    assert job.events() == told
+    assert job.events() == expected

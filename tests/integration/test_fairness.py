@@ -1,4 +1,4 @@
-"""Big jobs and small ones beside each other."""
+"""Fairness between large and small jobs."""
 
 from collections.abc import Callable
 
@@ -21,5 +21,5 @@ def test_a_small_job_does_not_wait_for_all_pods_of_a_large_job(
     pods = wait_for("all pods", lambda: pods if len(pods := big.pods()) == WORKERS + 1 else {})
     versions = sorted(int(pod["metadata"]["resourceVersion"]) for pod in pods.values())
     later = [version for version in versions if version > submitted_at]
-    # After all of them where requests wait in one line. How much earlier depends on the machine.
+    # With one queue of requests it would be after all of them. How much earlier it is depends on the machine.
     assert max(made) < later[len(later) * 9 // 10]

@@ -1,4 +1,4 @@
-"""Jobs that have ended: the operator keeps next to nothing of them, and still does what they need."""
+"""Finished jobs: the operator caches little of them, and still handles their TTL, clean-up and changes."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ Submit = Callable[..., Job]
 
 
 def finished_job(job: Job, api: Api, ago: timedelta, name: str, **policy: Any) -> Job:
-    """A job that ended some time ago, like one that has just ended."""
+    """A copy of a finished job that ended some time ago."""
     source = job.get()
     spec = {**source["spec"], "runPolicy": {**source["spec"].get("runPolicy", {}), **policy}}
     body = {"apiVersion": source["apiVersion"], "kind": source["kind"], "metadata": {"name": name}, "spec": spec}
@@ -32,12 +32,12 @@ def finished_job(job: Job, api: Api, ago: timedelta, name: str, **policy: Any) -
 @pytest.fixture
 def finished(submit_job: Submit) -> Job:
     job = submit_job().advance_to("Succeeded")
-    wait_for("its workers to go", lambda: set(job.pods()) == {"launcher"})
+    wait_for("its workers to be deleted", lambda: set(job.pods()) == {"launcher"})
     return job
 
 
 def requests_since(control_plane: OperatorControlPlane, namespace: str, before: int) -> list[str]:
-    """What the operator has asked since, but for events that it posts again."""
+    """The operator's requests since, except for events that it posts again."""
     return [request for request in control_plane.requests(namespace)[before:] if request != "create events"]
 
 
@@ -64,7 +64,7 @@ def test_a_job_that_finished_before_the_operator_started_is_deleted_after_its_tt
     kept = finished_job(finished, api, timedelta(days=1), "kept", ttlSecondsAfterFinished=10**7)
     operator_process.start()
     for job in (late, later):
-        wait_for(f"{job.name} to go", lambda: api.find(job.path) is None)  # noqa: B023
+        wait_for(f"{job.name} to be deleted", lambda: api.find(job.path) is None)  # noqa: B023
     assert kept.phase == "Succeeded"
 
 
@@ -90,7 +90,7 @@ def test_the_ssh_secret_is_deleted_when_the_job_finishes_unless_its_pods_stay(
         wait_for("the last event", lambda: job.events()["Succeeded"])
         assert api.find(secret)
     else:
-        wait_for("the keys to go", lambda: api.find(secret) is None)
+        wait_for("the SSH Secret to be deleted", lambda: api.find(secret) is None)
 
 
 def test_a_foreign_secret_is_kept_when_the_job_that_it_blocks_fails(
@@ -115,16 +115,16 @@ def test_a_restarted_operator_completes_the_clean_up_of_a_finished_job(
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     api.patch(f"{job.path}/status", {"status": {**finished.status, "completionTime": now}})
     operator_process.start()
-    wait_for("its workers to go", lambda: set(job.pods()) == {"launcher"})
+    wait_for("its workers to be deleted", lambda: set(job.pods()) == {"launcher"})
     secret = f"/api/v1/namespaces/{job.namespace}/secrets/{job.name}-mpi"
-    wait_for("the keys to go", lambda: api.find(secret) is None)
+    wait_for("the SSH Secret to be deleted", lambda: api.find(secret) is None)
 
 
 @pytest.fixture
 def old_crd(
     api: Api, watch_threads: Watches, check_watches_and_operators: None, namespace: str, operator_process: Operator
 ) -> Iterator[None]:
-    """The definition of a release that could not tell finished jobs from others."""
+    """The CRD of a release without a selectable field for finished jobs."""
     operator_process.kill()
     path = "/spec/versions/0/selectableFields"
     api.patch(DEFINITION, [{"op": "remove", "path": path}], "json")
@@ -137,7 +137,7 @@ def old_crd(
 
 
 def has_selectable_field(api: Api) -> bool:
-    """Whether the API server knows the field by which finished jobs are told."""
+    """Whether the API server supports the field selector for finished jobs."""
     answer = api.kubectl("get", "horovodjobs", "--all-namespaces", "--field-selector=status.completionTime=")
     return answer.returncode == 0
 

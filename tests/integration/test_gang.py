@@ -1,4 +1,4 @@
-"""A job whose pods are one group: the group is made before them, has their number, and goes with them."""
+"""Gang scheduling: creation, size and deletion of the pod group of a job."""
 
 from collections.abc import Callable, Iterator
 
@@ -32,22 +32,22 @@ MEMBERS = ("launcher", "worker-0", "worker-1")
 
 
 def install_volcano(api: Api) -> None:
-    """The definition of its PodGroup; nobody acts on it."""
+    """Installs the CRD of its PodGroup; no scheduler handles it."""
     api.create(DEFINITIONS, VOLCANO)
     wait_for("its PodGroups to be served", lambda: is_served(api, PATHS["Volcano"].format("default")))
 
 
 def remove_volcano(api: Api) -> None:
-    """No definition, nor any PodGroup of Volcano."""
+    """Deletes the CRD, and with it each PodGroup of Volcano."""
     definition = f"{DEFINITIONS}/{VOLCANO['metadata']['name']}"  # type: ignore[index]
     if api.find(definition):
         api.delete(definition)
-        wait_for("the definition to go", lambda: api.find(definition) is None)
+        wait_for("the CRD to be deleted", lambda: api.find(definition) is None)
 
 
 @pytest.fixture(params=PATHS)
 def gang(request: pytest.FixtureRequest, api: Api) -> str:
-    """Whose group the pods are; that of Volcano is served."""
+    """The kind of gang; the PodGroup of Volcano is served."""
     if request.param == "Volcano" and not api.find(PATHS["Volcano"].format("default")):
         install_volcano(api)
     return str(request.param)
@@ -55,7 +55,7 @@ def gang(request: pytest.FixtureRequest, api: Api) -> str:
 
 @pytest.fixture
 def groups(gang: str, api: Api, namespace: str) -> Callable[[], list[Object]]:
-    """The groups of the test's namespace."""
+    """The pod groups of the test's namespace."""
 
     def poll() -> list[Object]:
         found: list[Object] = api.get(PATHS[gang].format(namespace))["items"]
@@ -75,7 +75,7 @@ def train(gang: str, submit_job: Submit, groups: Callable[[], list[Object]]) -> 
 
 
 def size(group: Object) -> int:
-    """How many pods have to be placed together."""
+    """How many pods must be scheduled together."""
     spec = group["spec"]
     return int(spec["minMember"] if "minMember" in spec else spec["schedulingPolicy"]["gang"]["minCount"])
 
@@ -96,7 +96,7 @@ def test_the_group_is_created_before_its_pods_and_deleted_with_them(
     assert group["metadata"]["ownerReferences"][0]["uid"] == job.uid
     assert {group_of(pod) for pod in pods.values()} == {"train"}
     job.advance_to("Succeeded")
-    wait_for("the group to go", lambda: groups() == [])
+    wait_for("the group to be deleted", lambda: groups() == [])
     asked = control_plane.requests(namespace)
     assert asked.index("create podgroups") < asked.index("create pods")
     assert [request for request in asked if "podgroups" in request] == [
@@ -123,7 +123,7 @@ def test_an_attempt_that_keeps_its_workers_keeps_their_group(
     (before,) = groups()
     job.delete_pod("worker-1")
     job.wait("Restarting")
-    operator.kill()  # and nobody remembers whose the group is
+    operator.kill()  # the new process must find the group again
     operator.start()
     job.skip_backoff()
     job.advance_to("Running", since="Queued")
@@ -136,7 +136,7 @@ def test_a_resumed_job_gets_a_group_of_its_new_size(train: Submit, groups: Calla
     job = train().advance_to("Running")
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
-    wait_for("the group to go", lambda: groups() == [])
+    wait_for("the group to be deleted", lambda: groups() == [])
     job.suspend(False)
     job.advance_to("Running")
     assert [size(group) for group in groups()] == [4]
@@ -169,7 +169,7 @@ def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept(
     job.schedule(["worker-0"])
     job.wait_for_condition("Queued", reason="SchedulingTimeout")
     (before,) = groups()
-    wait_for("the pods to go", lambda: job.pods() == {})
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
     job.advance_to("Running", since="Queued")
     assert [group["metadata"]["uid"] for group in groups()] == [before["metadata"]["uid"]]
     assert (job.status["attempt"], job.status["restarts"]) == (2, 0)
@@ -200,7 +200,7 @@ def test_the_group_is_deleted_with_its_job(train: Submit, groups: Callable[[], l
     job = train().advance_to("Running")
     assert len(groups()) == 1
     job.delete()
-    wait_for("the group to go", lambda: groups() == [])
+    wait_for("the group to be deleted", lambda: groups() == [])
 
 
 def test_a_missing_volcano_is_reported_and_the_job_starts_once_it_is_installed(submit_job: Submit, api: Api) -> None:
@@ -224,7 +224,7 @@ def test_a_missing_volcano_is_reported_and_the_job_starts_once_it_is_installed(s
 
 @pytest.fixture
 def gates(api: Api, restart_apiserver: Callable[..., None]) -> Iterator[Callable[[], None]]:
-    """An API server that has none of the gates until this is called, or the test is over."""
+    """An API server without the feature gates until this is called, or until the test ends."""
     restart_apiserver(without=(GANG_GATES, GANG_API))
     yield restart_apiserver
     if not is_served(api, PATHS["Native"].format("default")):

@@ -1,4 +1,4 @@
-"""What becomes of a job, with the operator at work, when a GitOps tool applies its manifest again or prunes it."""
+"""A running operator and a GitOps tool that applies the manifest of a job again, or prunes it."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ def test_a_job_deleted_after_its_ttl_runs_again_when_it_is_applied_again(
     first = submit_job(runPolicy={"ttlSecondsAfterFinished": 0}).advance_to("Running")
     first.end("launcher", 0)
     wait_for("the deletion", lambda: not api.find(first.path))
-    second = submit_job(runPolicy={"ttlSecondsAfterFinished": 0})  # as self-heal does with what is missing
+    second = submit_job(runPolicy={"ttlSecondsAfterFinished": 0})  # as self-heal does with missing objects
     second.advance_to("Running")
     assert second.uid != first.uid
 

@@ -1,4 +1,4 @@
-"""What a queue such as Kueue does with a job: admits it to nodes of its choice, takes them back, reads its status."""
+"""Job queues such as Kueue: admission, eviction, and the status that they read."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,13 +16,13 @@ WISH = {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"key": "mine", "operat
 
 
 class Queue:
-    """Plays the queue's part: one update to admit, one to take back."""
+    """Acts as the queue: one update to admit a job, one to evict it."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def admit(self, flavour: str) -> None:
-        """Lets the job run on nodes of a flavour; labels for the pods come with it."""
+        """Admits the job to nodes of a flavour, with labels for its pods."""
         spec: dict[str, Any] = {
             "nodeSelector": {**WISH["nodeSelector"], "flavour": flavour},  # type: ignore[dict-item]
             "tolerations": [*WISH["tolerations"], {"key": flavour, "operator": "Exists"}],
@@ -32,7 +32,7 @@ class Queue:
         self.job.api.patch(self.job.path, {"spec": spec})
 
     def evict(self) -> None:
-        """Suspends the job and restores what the user wrote."""
+        """Suspends the job and restores the user's spec."""
         spec = {**WISH, "nodeSelector": {"disk": "ssd", "flavour": None}}
         self.job.api.patch(
             self.job.path, {"spec": {**spec, "worker": {"template": None}, "runPolicy": {"suspend": True}}}
@@ -40,7 +40,7 @@ class Queue:
 
     @property
     def active(self) -> bool:
-        """Whether any pod still holds what the queue gave."""
+        """Whether a pod still uses the quota."""
         statuses: Object = self.job.status.get("replicaStatuses", {})
         return any(one["active"] for one in statuses.values())
 
@@ -49,8 +49,8 @@ class Queue:
 
 
 @pytest.fixture
-def queued(api: Api, namespace: str, submit_job: Submit) -> Job:
-    """A job of the queue: suspended, as the queue's webhook makes it."""
+def queued_job(api: Api, namespace: str, submit_job: Submit) -> Job:
+    """A job of the queue, which the queue's webhook suspends on creation."""
     body = job("train", runPolicy={"suspend": True}, **WISH)
     body["metadata"]["labels"] = QUEUE
     made = api.create(JOBS.format(namespace), body)
@@ -58,50 +58,50 @@ def queued(api: Api, namespace: str, submit_job: Submit) -> Job:
 
 
 def flavours(job: Job, roles: Iterable[str] = MEMBERS) -> set[str]:
-    """The flavours that these pods of the job, which are there, want of their nodes."""
+    """The flavours in the node selectors of these pods."""
     pods = job.wait_for_pods(roles)
     return {pods[role]["spec"]["nodeSelector"]["flavour"] for role in roles}
 
 
 @pytest.mark.parametrize("phase", ["Queued", "Starting", "Running", "Restarting"])
-def test_a_queue_admits_evicts_and_readmits_a_job(queued: Job, phase: str) -> None:
-    queue = Queue(queued)
-    queued.wait("Suspended")
+def test_a_queue_admits_evicts_and_readmits_a_job(queued_job: Job, phase: str) -> None:
+    queue = Queue(queued_job)
+    queued_job.wait("Suspended")
     assert not queue.active
     queue.admit("spot")
-    queued.advance_to(phase)
-    assert flavours(queued, WORKERS if phase == "Restarting" else MEMBERS) == {"spot"}
+    queued_job.advance_to(phase)
+    assert flavours(queued_job, WORKERS if phase == "Restarting" else MEMBERS) == {"spot"}
     wait_for("its pods to be counted", lambda: queue.active)
     queue.evict()
-    queued.wait("Suspended")
-    wait_for("nothing to be held any more", lambda: not queue.active and queued.pods() == {})
+    queued_job.wait("Suspended")
+    wait_for("the quota to be released", lambda: not queue.active and queued_job.pods() == {})
     assert queue.has_condition("Suspended")
-    assert "startTime" not in queued.status
-    assert queued.get()["spec"]["nodeSelector"] == WISH["nodeSelector"]
-    restarts = queued.status["restarts"]
+    assert "startTime" not in queued_job.status
+    assert queued_job.get()["spec"]["nodeSelector"] == WISH["nodeSelector"]
+    restarts = queued_job.status["restarts"]
     queue.admit("lasting")
-    queued.advance_to("Running")
-    assert flavours(queued) == {"lasting"}
+    queued_job.advance_to("Running")
+    assert flavours(queued_job) == {"lasting"}
     wait_for("the ranks to run", lambda: queue.has_condition("Running"))
-    queued.end("launcher", 0)
-    queued.wait("Succeeded")
+    queued_job.end("launcher", 0)
+    queued_job.wait("Succeeded")
     assert queue.has_condition("Succeeded")
-    assert (queued.status["restarts"], queued.status["preemptions"]) == (restarts, 0)
+    assert (queued_job.status["restarts"], queued_job.status["preemptions"]) == (restarts, 0)
 
 
-def test_labels_and_tolerations_of_the_queue_reach_the_pods(queued: Job) -> None:
-    queued.wait("Suspended")
-    Queue(queued).admit("spot")
-    pods = queued.wait_for_pods()
+def test_labels_and_tolerations_of_the_queue_reach_the_pods(queued_job: Job) -> None:
+    queued_job.wait("Suspended")
+    Queue(queued_job).admit("spot")
+    pods = queued_job.wait_for_pods()
     assert {pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for pod in pods.values()} == {"gpus"}
     assert pods["worker-1"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
     keys = {toleration["key"] for toleration in pods["launcher"]["spec"]["tolerations"]}
     assert {"mine", "spot"} <= keys
 
 
-def test_a_finished_job_releases_its_quota(queued: Job) -> None:
-    queue = Queue(queued)
-    queued.wait("Suspended")
+def test_a_finished_job_releases_its_quota(queued_job: Job) -> None:
+    queue = Queue(queued_job)
+    queued_job.wait("Suspended")
     queue.admit("spot")
-    queued.advance_to("Succeeded")
-    wait_for("nothing to be held any more", lambda: not queue.active)
+    queued_job.advance_to("Succeeded")
+    wait_for("the quota to be released", lambda: not queue.active)

@@ -1,4 +1,4 @@
-"""Two operators: one leads, the other stands by and takes over."""
+"""Leader election: two operators, one leads and the other is on standby."""
 
 import asyncio
 import base64
@@ -20,19 +20,19 @@ from integration.operator_process import Operator
 from integration.progress_client import post, token_of
 
 Pair = tuple[Operator, Operator]
-# What docs/operations.md promises of a crash.
-TAKEN_OVER_WITHIN = timedelta(seconds=15)
-# A Lease that was not released lapses no sooner than this after its holder has stopped.
-LAPSES_AFTER = timedelta(seconds=RENEW_DEADLINE_SECONDS)
+# The takeover time after a crash in docs/operations.md.
+TAKEOVER_SECONDS = timedelta(seconds=15)
+# The minimum time until a Lease expires that its holder did not release.
+LEASE_SECONDS_LEFT = timedelta(seconds=RENEW_DEADLINE_SECONDS)
 
 
 @pytest.fixture
 def pair(operator_process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]:
-    """A leader and one that stands by."""
+    """A leader and a standby."""
     operator_process.kill()
     if api.find(LEASE):
         api.delete(LEASE)
-    # With a token each, by which the audit log tells them apart.
+    # Each has its own token, to distinguish them in the audit log.
     accesses = [operator_kubeconfig(api, tmp_path / f"{name}.yaml") for name in ("one", "two")]
     one, two = (
         Operator(path, path.with_suffix(".log"), identity=path.stem, lease_namespace=OPERATOR_NAMESPACE)
@@ -51,7 +51,7 @@ def has_written(operator: Operator) -> bool:
 
 
 def lease(api: Api) -> dict[str, str]:
-    """The spec of the Lease: who holds it, since when, and when it was renewed last."""
+    """The spec of the Lease."""
     spec: dict[str, str] = api.get(LEASE)["spec"]
     return spec
 
@@ -75,10 +75,10 @@ def test_the_standby_takes_over_when_the_leader_is_killed(pair: Pair, api: Api, 
     pair[0].kill()
     before = lease(api)
     job.run_workers()
-    wait_for("the hosts, from the other", lambda: job.hosts)
+    wait_for("the hosts, from the standby", lambda: job.hosts)
     after = lease(api)
     assert (before["holderIdentity"], after["holderIdentity"]) == ("one", "two")
-    assert timestamp(after["acquireTime"]) - timestamp(before["renewTime"]) <= TAKEN_OVER_WITHIN
+    assert timestamp(after["acquireTime"]) - timestamp(before["renewTime"]) <= TAKEOVER_SECONDS
     job.run()
     job.wait("Running")
     assert (running.get(), running.uids(), running.events()) == undisturbed
@@ -94,7 +94,7 @@ def test_a_paused_leader_writes_nothing_when_it_continues(
     job = submit(api, namespace).advance_to("Running")
     pair[0].send(signal.SIGSTOP)
     job.end("launcher", 1)
-    job.wait("Restarting")  # by the other
+    job.wait("Restarting")  # by the standby
     credential = credential_of(tmp_path / "one.yaml")
     before = len(writes(control_plane, credential))
     pair[0].send(signal.SIGCONT)
@@ -104,13 +104,13 @@ def test_a_paused_leader_writes_nothing_when_it_continues(
 
 
 def credential_of(kubeconfig: Path) -> str:
-    """Identifier of the token in a kubeconfig, as the audit log names it."""
+    """ID of the token in a kubeconfig, as in the audit log."""
     token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"].split(".")[1]
     return f"JTI={json.loads(base64.urlsafe_b64decode(token + '=='))['jti']}"
 
 
 def writes(control_plane: OperatorControlPlane, credential: str) -> list[str]:
-    """What the holder of this token has written, or tried to, as `verb resource`."""
+    """The write requests with this token, as `verb resource`."""
     lines = control_plane.audit_log.read_text().splitlines(keepends=True)
     entries = [json.loads(line) for line in lines if credential in line and line.endswith("\n")]
     return [f"{e['verb']} {e['objectRef']['resource']}" for e in entries if e["verb"] not in ("get", "list", "watch")]
@@ -120,8 +120,8 @@ def test_the_standby_takes_over_at_once_when_the_leader_shuts_down(pair: Pair, a
     assert pair[0].stop() == 0
     stopped_at = datetime.now(UTC)
     assert lease(api)["holderIdentity"] in ("", "two")
-    wait_for("the other to lead", lambda: pair[1].is_leader)
-    assert timestamp(lease(api)["acquireTime"]) - stopped_at < LAPSES_AFTER
+    wait_for("the standby to lead", lambda: pair[1].is_leader)
+    assert timestamp(lease(api)["acquireTime"]) - stopped_at < LEASE_SECONDS_LEFT
     submit(api, namespace).advance_to("Running")
 
 

@@ -1,4 +1,4 @@
-"""How the operator notices that its watches are dead."""
+"""Detection of dead watches."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from integration.half_open_proxy import HalfOpenProxy
 from integration.job_driver import submit
 from integration.operator_process import Operator
 
-# The API server is asked to end each watch after 15 s, so one that is silent for 20 s is dead. By then no idle
+# The timeout of a watch is 15 s, so one that is silent for 20 s is dead. By then no idle
 # connection is left that has become half-open with it.
 WATCH_SECONDS = "15"
 DETECTED_WITHIN = 60
@@ -26,7 +26,7 @@ def proxy(operator_access: Path) -> Iterator[HalfOpenProxy]:
 
 @pytest.fixture
 def proxied_operator(operator_process: Operator, proxy: HalfOpenProxy, tmp_path: Path) -> Iterator[Operator]:
-    """An operator that reaches the API server through the relay."""
+    """An operator that reaches the API server through the proxy."""
     operator_process.kill()
     kubeconfig = proxy.kubeconfig(tmp_path / "kubeconfig")
     operator = Operator(kubeconfig, tmp_path / "log", watch_timeout_seconds=WATCH_SECONDS)
@@ -35,7 +35,7 @@ def proxied_operator(operator_process: Operator, proxy: HalfOpenProxy, tmp_path:
 
 
 def oldest_watch_event(operator: Operator) -> float:
-    """When the watch that has been silent for longest gave its last sign of life, or a little earlier."""
+    """When the watch with the oldest last event received it, or a little earlier."""
     now = time.monotonic()
     return now - max(operator.samples("horovodjob_operator_watch_age_seconds", "resource").values())
 

@@ -1,4 +1,4 @@
-"""The operator's log: JSON, one line for each effect, with the job and its namespace."""
+"""The operator's log: one JSON line for each effect, with the job and its namespace."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

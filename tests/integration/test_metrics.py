@@ -1,4 +1,4 @@
-"""What the operator's endpoints say, by value: counters, durations, series that come and go."""
+"""The operator's metrics and health endpoints: counters, durations, and the lifetime of series."""
 
 import contextlib
 import time
@@ -17,12 +17,12 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"
 
 @pytest.fixture
 def restarted_operator(api: Api, operator: Operator) -> Operator:
-    """An operator that has just started, in a cluster without jobs: whatever it counts is the test's."""
+    """An operator that has just started, in a cluster without jobs: all counts are those of the test."""
     operator.kill()
 
     def others() -> list[Object]:
         found: list[Object] = api.get("/apis/horovodjob.dev/v1beta1/horovodjobs")["items"]
-        for one in found:  # of the tests before: their namespaces are being deleted, which takes longer
+        for one in found:  # of earlier tests: the deletion of their namespaces takes longer
             with contextlib.suppress(ApiError):
                 api.delete(f"{JOBS.format(one['metadata']['namespace'])}/{one['metadata']['name']}")
         return found
@@ -32,13 +32,13 @@ def restarted_operator(api: Api, operator: Operator) -> Operator:
 
 
 def durations(operator: Operator) -> dict[str, float]:
-    """How many durations were observed."""
+    """The number of observed durations."""
     names = ("queue", "start", "run")
     return {name: operator.metrics()[f"horovodjob_{name}_duration_seconds_count"] for name in names}
 
 
 def ends(operator: Operator) -> dict[str, object]:
-    """How many jobs and attempts began and ended, by reason where that is counted."""
+    """The number of jobs and attempts that began and ended, by reason if the metric has one."""
     metrics = operator.metrics()
 
     def counted(metric: str) -> dict[str, float]:
@@ -67,7 +67,7 @@ def test_starts_ends_and_restarts_of_jobs_are_counted(restarted_operator: Operat
     bad.wait("Failed")
     failed = {"BackoffLimitExceeded": 1}
     assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": failed, "restarts": {"RankFailed": 1}}
-    # The second attempt says nothing about how long a new job waits.
+    # The second attempt is not part of the queueing time of a new job.
     assert durations(restarted_operator) == {"queue": 2, "start": 2, "run": 2}
 
 
@@ -150,7 +150,7 @@ def test_a_reconciliation_that_must_be_repeated_is_counted_as_an_error(
     assert restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] == 0
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
     api.create(secrets, SECRET)
-    job = submit_job()  # the Secret may be that of an earlier job of this name, and go in a moment
+    job = submit_job()  # the Secret may belong to an earlier job of this name that is being deleted
     wait_for("an error", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 1)
     api.delete(f"{secrets}/train-mpi")
     job.advance_to("Succeeded")

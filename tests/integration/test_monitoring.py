@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the operator: its metrics, rules and dashboards; who may read the metrics."""
+"""A real Prometheus scrapes the operator: metrics, rules, dashboards, and the right to read the metrics."""
 
 import re
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from integration.operator_process import Operator
 from integration.progress_client import post, token_of
 
 NAMESPACE = "monitored"
-# What a cluster without trouble has no samples of.
+# Queries without samples in a healthy cluster.
 MAY_BE_EMPTY = ("operator: Failed requests",)
 
 
 @dataclass(frozen=True)
 class Monitored:
-    """An operator, the Prometheus that scrapes it, and jobs in several phases."""
+    """An operator, a Prometheus that scrapes it, and jobs in several phases."""
 
     operator: Operator
     prometheus: Prometheus
@@ -33,7 +33,7 @@ class Monitored:
 def monitored(
     operator_process: Operator, operator_access: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Monitored]:
-    """Prometheus sees each job from its beginning."""
+    """Starts Prometheus before the jobs, so that it scrapes each from its beginning."""
     operator_process.kill()
     log = operator_access.with_name("monitored")
     operator = Operator(
@@ -104,7 +104,7 @@ def test_each_metric_of_rules_and_dashboards_is_in_prometheus(monitored: Monitor
 def test_each_query_of_a_dashboard_returns_samples(monitored: Monitored, panel: str) -> None:
     query = dashboard_queries()[panel]
     if panel.startswith(MAY_BE_EMPTY):
-        monitored.prometheus.query(query)  # raises where it is no valid query
+        monitored.prometheus.query(query)  # raises if the query is invalid
     else:
         wait_for(f"samples of {query}", lambda: monitored.prometheus.query(query))
 
@@ -159,9 +159,9 @@ def test_only_training_series_have_the_name_of_a_job_and_they_end_with_it(monito
 
 @pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
 def test_the_age_of_an_idle_watch_stays_small(monitored: Monitored, resource: str) -> None:
-    # Each stream ends after two seconds; the events of a job that changes would be some signs in a row, not so many.
+    # Each watch request ends after two seconds. A job that changes would cause fewer events than this.
     signs = f'resets(horovodjob_operator_watch_age_seconds{{resource="{resource}"}}[20s])'
-    wait_for("signs of life", lambda: float(monitored.prometheus.query(signs)[0]["value"][1]) >= 6)
+    wait_for("watch events", lambda: float(monitored.prometheus.query(signs)[0]["value"][1]) >= 6)
 
 
 def test_metrics_require_a_token_with_the_right_to_get_them(monitored: Monitored, api: Api) -> None:

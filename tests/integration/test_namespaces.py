@@ -1,4 +1,4 @@
-"""An operator that watches some namespaces, with Roles in the place of a ClusterRole."""
+"""An operator that watches some namespaces, with Roles instead of a ClusterRole."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 def namespaces(api: Api, namespace: str) -> Iterator[tuple[str, str, str]]:
-    """Two namespaces that the operator is to watch, and one that it is not to."""
+    """Two namespaces that the operator watches, and one that it does not."""
     others = (f"{namespace}-b", f"{namespace}-c")
     for name in others:
         make_namespace(api, name)
@@ -29,7 +29,7 @@ def namespaces(api: Api, namespace: str) -> Iterator[tuple[str, str, str]]:
 
 @pytest.fixture
 def permit(api: Api) -> Callable[[str], None]:
-    """Gives the operator's rights to its service account, in one namespace."""
+    """Grants the operator's rights to its service account in one namespace."""
 
     def permitted(namespace: str) -> None:
         rules = api.get(f"{RBAC}/clusterroles/horovodjob-operator")["rules"]
@@ -64,7 +64,7 @@ def namespaced_operator(
 
 
 def refusals(operator: Operator, namespace: str) -> list[Object]:
-    """What the operator has logged about rights that it lacks in a namespace."""
+    """The operator's log messages about missing rights in a namespace."""
     return [line for line in operator.new_log_lines() if f'in the namespace "{namespace}"' in line["message"]]
 
 

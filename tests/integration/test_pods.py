@@ -15,7 +15,7 @@ def test_workers_of_a_spot_job_prefer_spot_nodes_and_the_launcher_never_runs_on_
     assert SPOT not in specs["launcher"]["tolerations"]
     preferred = node_affinity(specs["worker-1"])["preferredDuringSchedulingIgnoredDuringExecution"]
     required = node_affinity(specs["launcher"])["requiredDuringSchedulingIgnoredDuringExecution"]
-    # Any of the labels that say so makes a node one to prefer, and one that the launcher keeps off.
+    # Workers prefer a node with any of the spot labels, and the launcher avoids it.
     labels = [SPOT["key"], "kubernetes.azure.com/priority", "karpenter.sh/capacity-type"]
     assert [term["preference"]["matchExpressions"] for term in preferred] == [
         [{"key": label, "operator": "In", "values": ["spot"]}] for label in labels

@@ -1,4 +1,4 @@
-"""The operator with HOROVODJOB_OPERATOR_PREFLIGHT, signed in to a fake of Azure Files by workload identity."""
+"""The operator with HOROVODJOB_OPERATOR_PREFLIGHT, with workload identity and a fake of Azure Files."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ SCRIPT = {"path": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/myshare/cifar/train.py"}
 
 @pytest.fixture
 def entra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entra]:
-    """A tenant in which the operator's service account stands for an application."""
+    """A tenant with a federated credential for the operator's service account."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     token = tmp_path / "token"
     claims = {"iss": ISSUER, "sub": SUBJECT, "aud": [AUDIENCE], "exp": int(time.time()) + 3600}
@@ -62,7 +62,7 @@ def account(entra: Entra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def preflight_operator(operator_process: Operator, operator_access: Path, account: Account) -> Iterator[Operator]:
-    """An operator that looks at shares before it creates pods."""
+    """An operator that checks shares before it creates pods."""
     operator_process.kill()
     operator = Operator(operator_access, operator_access.with_name("preflight"), preflight="1")
     operator.start()

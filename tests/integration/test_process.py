@@ -1,4 +1,4 @@
-"""The operator as a process: its ends, its beginnings, and what it missed in between."""
+"""The operator as a process: crashes, restarts, and changes during downtime."""
 
 import signal
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def test_an_operator_killed_in_each_phase_continues_the_job(submit_job: Submit, 
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 0)
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
     wait_for("the last event", lambda: job.events()["Succeeded"])
-    # One that it was about to tell when it was killed may be missing; none is told again.
+    # An event that was pending at the kill may be missing; none is posted twice.
     assert set(job.events().values()) == {1}
 
 
@@ -58,7 +58,7 @@ def test_an_operator_killed_between_two_writes_completes_them(
     job.wait_for_pods()
     wait_for("the event, which comes last", lambda: job.events()["Created"])
     operator.kill()
-    # The world as it would be, had the operator died at this very moment.
+    # The state of the cluster, had the operator died at this moment.
     missing = {
         "before the first pod": ("launcher", "worker-0", "worker-1"),
         "after the Secret": ("launcher", "worker-0", "worker-1"),
@@ -95,7 +95,7 @@ def test_a_job_deleted_during_downtime_is_not_in_the_caches_after_the_restart(
     job = submit_job().advance_to("Running")
     operator.kill()
     job.delete()
-    wait_for("its pods to go", lambda: job.pods() == {})
+    wait_for("its pods to be deleted", lambda: job.pods() == {})
     operator.start()
     assert submit_job("next").advance_to("Succeeded").status["exitCode"] == 0
     assert job.pods() == {}
@@ -136,8 +136,8 @@ def test_a_job_deleted_while_the_watch_is_interrupted_is_removed_from_the_caches
     operator.send(signal.SIGSTOP)
     restart_apiserver()
     job.delete()
-    wait_for("the job to go", lambda: api.find(job.path) is None)
+    wait_for("the job to be deleted", lambda: api.find(job.path) is None)
     operator.send(signal.SIGCONT)
-    wait_for("the job to be forgotten", lambda: operator.jobs(job.namespace) == {"Running": 1})
+    wait_for("the job to be removed from the metrics", lambda: operator.jobs(job.namespace) == {"Running": 1})
     kept.end("launcher", 0)
     kept.wait("Succeeded")

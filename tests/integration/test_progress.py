@@ -1,4 +1,4 @@
-"""What rank 0 tells about its training: how it gets into the status, and what is refused."""
+"""Progress reports of rank 0: how they reach the status, and which are rejected."""
 
 import contextlib
 import json
@@ -18,8 +18,8 @@ from integration.operator_process import Operator
 from integration.progress_client import (
     AUDIENCE,
     REPORT,
-    expired,
-    forged,
+    expired_token,
+    forged_token,
     post,
     post_until_reviewed,
     token_of,
@@ -30,10 +30,10 @@ from integration.watch_threads import Recorder
 Submit = Callable[..., Job]
 LOCKED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 FLOOD_SECONDS = 12
-# Ten seconds after the write before it is due; the rest is for a machine that is busy.
+# A write is due ten seconds after the previous one; the rest is a margin for a busy machine.
 WRITTEN_WITHIN = timedelta(seconds=15)
 # The server ends a connection that is idle for five seconds.
-KEPT_OUT_SECONDS = 15
+BLOCKED_SECONDS = 15
 DISCOVERY, BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "system:service-account-issuer-discovery"
 SHOWN = {key: value for key, value in REPORT.items() if key != "attempt"} | {"percent": "13%"}
 
@@ -87,7 +87,7 @@ def test_a_report_reaches_the_status_within_ten_seconds_and_the_last_one_stays(
     expected["eta_timestamp_seconds"] = datetime.fromisoformat(REPORT["eta"]).timestamp()
     expected = {f"horovodjob_training_{name}": value for name, value in expected.items()}
     wait_for("the metrics", lambda: series(operator, job) == expected)
-    # The rest of the life of a job: what is told last is written with its end, whenever that is.
+    # The last report is written with the end of the job, whenever that is.
     assert post(operator, token, progress=1.0, eta=None, epoch=25, metrics={"loss": 0.5}) == 204
     job.end("launcher", 0)
     status = job.wait("Succeeded")
@@ -134,9 +134,9 @@ def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(
             post(operator, "garbage"),
             post(operator, "a.b.c"),
             post(operator, token_of(job, audience="https://kubernetes.default.svc.cluster.local")),
-            post(operator, forged(others)),
-            post(operator, forged(token, aud=[AUDIENCE, "other"])),
-            post_until_reviewed(operator, expired(token, control_plane)),
+            post(operator, forged_token(others)),
+            post(operator, forged_token(token, aud=[AUDIENCE, "other"])),
+            post_until_reviewed(operator, expired_token(token, control_plane)),
         ],
         "foreign": [
             post(operator, token_of(job, "worker-1")),
@@ -149,7 +149,7 @@ def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(
     assert {name: set(found) for name, found in codes.items()} == {name: {code} for name, code in wanted.items()}
     grown = {name: number - before.get(name, 0) for name, number in operator.reports().items()}
     assert {name: grown[name] for name in codes} == {name: len(found) for name, found in codes.items()}
-    # The API server is asked only about tokens that it has signed, and that say they are of a pod with rank 0.
+    # Only tokens that the API server signed, for a pod with rank 0, are reviewed.
     assert operator.requests()["create tokenreviews"] - asked.get("create tokenreviews", 0) == 2
     assert (training(job), training(other), status_writes(control_plane, job)) == ({}, {}, writes)
     lines = [line["message"] for line in operator.new_log_lines() if line.get("logger") == "horovodjob.progress"]
@@ -158,7 +158,7 @@ def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(
 
 
 def unrelated_pod_token(job: Job) -> str:
-    """A token of a pod that looks like the first worker of a job, and that nobody made for a job."""
+    """A token of a pod with the labels of worker 0 that belongs to no job."""
     labels = job.pods()["worker-0"]["metadata"]["labels"] | {"horovodjob.dev/job": "none"}
     container = {"name": "worker", "image": "trainer:1", "securityContext": LOCKED}
     security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -177,10 +177,10 @@ def test_each_attempt_and_each_resumed_job_has_its_own_progress(submit_job: Subm
     token = token_of(job)
     assert post(operator, token) == 204
     wait_for("the report", lambda: training(job))
-    # Whoever takes over knows what was told before, and takes what is told next.
+    # A restarted operator keeps the reported progress and accepts the next report.
     operator.kill()
     operator.start()
-    assert wait_for("an answer", lambda: post(operator, token, progress=0.2) == 204)
+    assert wait_for("a token review", lambda: post(operator, token, progress=0.2) == 204)
     wait_for("the next report", lambda: training(job)["percent"] == "20%")
     job.end("launcher", 1)
     job.wait("Restarting")
@@ -191,17 +191,17 @@ def test_each_attempt_and_each_resumed_job_has_its_own_progress(submit_job: Subm
     )
     job.schedule()
     job.run()
-    assert job.wait("Running")["training"]["percent"] == "20%", "the second attempt has not told anything yet"
+    assert job.wait("Running")["training"]["percent"] == "20%", "the second attempt has not reported yet"
     assert post(operator, token, progress=0.3) == 403, "a rank of the first attempt"
     assert post(operator, token, progress=0.25, attempt=2) == 204
     job.suspend()
     assert job.wait("Suspended")["training"]["percent"] == "25%"
-    wait_for("the pods to go", lambda: job.pods() == {})
-    assert post(operator, token, attempt=2) == 403, "the pod is gone"
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
+    assert post(operator, token, attempt=2) == 403, "the pod is deleted"
     job.suspend(False)
     job.advance_to("Running")
     assert "training" not in job.status
-    assert post(operator, token, attempt=3) == 403, "the pod of that name is another one now"
+    assert post(operator, token, attempt=3) == 403, "the pod with that name has another UID"
 
 
 def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review(
@@ -210,7 +210,7 @@ def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review
     job, other = submit_job(), submit_job("other")
     for one in (job, other):
         one.advance_to("Running")
-    token, garbage = token_of(job), [forged(token_of(other), jti=str(number)) for number in range(20)]
+    token, garbage = token_of(job), [forged_token(token_of(other), jti=str(number)) for number in range(20)]
     wait_for("counts", lambda: job.status["workersReady"] == "2/2")
     asked, writes = operator.requests().get("create tokenreviews", 0), status_writes(control_plane, job)
     begin = time.monotonic()
@@ -219,7 +219,7 @@ def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review
         codes[post(operator, token, progress=passed / 100)] += 1
         post(operator, garbage[int(passed * 100) % 20])
         assert operator.get("/healthz")[0] == 200
-    assert set(codes) <= {0, 204, 429}, "told to slow down, or not let in"
+    assert set(codes) <= {0, 204, 429}, "rate limited, or not connected"
     written = status_writes(control_plane, job) - writes
     passed = time.monotonic() - begin
     assert codes[204] <= 10 * (passed / 10 + 1)
@@ -231,16 +231,16 @@ def test_a_flood_of_reports_causes_one_write_in_ten_seconds_and_one_token_review
 
 def test_a_forged_token_does_not_block_a_genuine_one(submit_job: Submit, operator: Operator) -> None:
     job = submit_job().advance_to("Running")
-    # An address that the test before this one has not used: it has sent more than is let in.
+    # Not the address of the previous test, which has reached its limit of connections.
     token, address = token_of(job), "127.0.0.3"
-    codes = [post(operator, forged(token, jti=str(number)), address=address) for number in range(3)]
+    codes = [post(operator, forged_token(token, jti=str(number)), address=address) for number in range(3)]
     assert codes == [401] * 3
     assert post(operator, token, address=address) == 204
 
 
 @pytest.fixture
 def operator_without_keys(api: Api, operator: Operator, operator_access: Path) -> Iterator[Operator]:
-    """An operator that does not get the keys of tokens: their signature is for the API server alone to judge."""
+    """An operator without the public keys of tokens: only the API server can check their signatures."""
     operator.kill()
     binding = api.get(f"{DISCOVERY}/{BINDING}")
     api.delete(f"{DISCOVERY}/{BINDING}")
@@ -257,7 +257,7 @@ def test_without_the_keys_a_forged_token_blocks_only_its_own_address(
 ) -> None:
     job = submit_job().advance_to("Running")
     token = token_of(job)
-    assert [post(operator_without_keys, forged(token, jti=str(number))) for number in range(2)] == [401, 429]
+    assert [post(operator_without_keys, forged_token(token, jti=str(number))) for number in range(2)] == [401, 429]
     assert post(operator_without_keys, token, address="127.0.0.2") == 204
 
 
@@ -272,7 +272,7 @@ def test_idle_connections_block_only_their_own_address(submit_job: Submit, opera
         idle.extend(socket.create_connection(to, source_address=(address, 0)) for _ in range(number))
 
     def is_blocked() -> bool:
-        for connection in idle:  # a machine that lets them in too slowly has thrown out the first by the last
+        for connection in idle:  # on a slow machine, the first connection is closed before the last one is open
             connection.close()
         idle.clear()
         connect("127.0.0.1", 300)
@@ -281,15 +281,15 @@ def test_idle_connections_block_only_their_own_address(submit_job: Submit, opera
             idle[1].sendall(head.encode()[:50])
         return post(operator, token) == 0
 
-    wait_for("as many as are let in are there", is_blocked)
+    wait_for("all connections of the address to be in use", is_blocked)
     assert post(operator, token, address="127.0.0.2") == 204
     for last in range(20):
         connect(f"127.0.1.{last + 1}", 30)
-    assert post(operator, token, address="127.0.0.3") == 204, "where all are in use, the oldest has to go"
+    assert post(operator, token, address="127.0.0.3") == 204, "if all are in use, the oldest is closed"
     assert operator.get("/healthz")[0] == 200
     begin = time.monotonic()
-    wait_for("room again", lambda: post(operator, token) == 204)
-    assert time.monotonic() - begin < KEPT_OUT_SECONDS
+    wait_for("a free connection", lambda: post(operator, token) == 204)
+    assert time.monotonic() - begin < BLOCKED_SECONDS
     for connection in idle:
         connection.settimeout(5)
         with contextlib.suppress(ConnectionError):

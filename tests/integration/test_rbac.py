@@ -1,4 +1,4 @@
-"""What the token of the operator is good for: SECURITY.md lists it for whoever steals one."""
+"""The rights of the operator's token, as SECURITY.md lists them."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def requests(table: str) -> list[tuple[str, str]]:
 
 
 def is_allowed(api: Api, namespace: str, verb: str, what: str) -> bool:
-    """The authorizer's answer for the operator."""
+    """The result of a SubjectAccessReview for the operator."""
     group, _, rest = what.partition("/")
     resource, _, part = rest.partition("/")
     asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": part}

@@ -1,4 +1,4 @@
-"""What the operator knows of pods when it lists them again, with its own parts and a real API server."""
+"""The pod cache during a relist, with components of the operator and a real API server."""
 
 import asyncio
 from collections.abc import Callable, Mapping

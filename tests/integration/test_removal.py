@@ -1,4 +1,4 @@
-"""Whatever is deleted, in whatever order: no namespace is stuck, and what was installed can be installed again."""
+"""Deletion in any order: no namespace is stuck, and the operator can be installed again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +22,8 @@ def jobs_to_delete(api: Api, namespace: str) -> tuple[Job, Job]:
     return submit(api, name, "running").advance_to("Running"), submit(api, name, "queued")
 
 
-def is_gone(api: Api, job: Job) -> bool:
-    """Whether the job has gone with everything that belonged to it."""
+def is_deleted(api: Api, job: Job) -> bool:
+    """Whether the pods, the Secret and the NetworkPolicy of the job are deleted."""
     core = f"/api/v1/namespaces/{job.namespace}"
     policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/{job.name}"
     paths = (f"{core}/secrets/{job.name}-mpi", policy)
@@ -32,10 +32,10 @@ def is_gone(api: Api, job: Job) -> bool:
 
 def delete_namespace(api: Api, name: str) -> None:
     api.delete(f"/api/v1/namespaces/{name}")
-    wait_for(f"namespace {name} to go", lambda: api.find(f"/api/v1/namespaces/{name}") is None)
+    wait_for(f"namespace {name} to be deleted", lambda: api.find(f"/api/v1/namespaces/{name}") is None)
 
 
-@pytest.mark.parametrize("operator_runs", [True, False], ids=["the operator runs", "the operator is gone"])
+@pytest.mark.parametrize("operator_runs", [True, False], ids=["the operator runs", "the operator is stopped"])
 def test_a_namespace_with_jobs_can_be_deleted(
     operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_runs: bool
 ) -> None:
@@ -43,11 +43,11 @@ def test_a_namespace_with_jobs_can_be_deleted(
         assert operator.stop() == 0
     delete_namespace(api, jobs_to_delete[0].namespace)
     if operator_runs:
-        wait_for("the operator to forget the jobs", lambda: operator.jobs(jobs_to_delete[0].namespace) == {})
+        wait_for("the metrics of the jobs to be removed", lambda: operator.jobs(jobs_to_delete[0].namespace) == {})
 
 
 @pytest.fixture
-def reinstalled(
+def restore_installation(
     api: Api,
     watch_threads: Watches,
     check_watches_and_operators: None,
@@ -55,7 +55,7 @@ def reinstalled(
     operator_access: Path,
     operator_process: Operator,
 ) -> Iterator[None]:
-    """Installs again, after the test, what it has deleted."""
+    """Installs the deleted objects again after the test."""
     yield
     install(api)
     operator_kubeconfig(api, operator_access)
@@ -63,13 +63,13 @@ def reinstalled(
 
 
 def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
-    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api
+    restore_installation: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api
 ) -> None:
     jobs_to_delete[1].wait_for_pods()
     api.delete(DEFINITION)
-    wait_for("the definition to go", lambda: api.find(DEFINITION) is None)
+    wait_for("the definition to be deleted", lambda: api.find(DEFINITION) is None)
     for job in jobs_to_delete:
-        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+        wait_for(f"what {job.name} owned", lambda: is_deleted(api, job))  # noqa: B023
     delete_namespace(api, jobs_to_delete[0].namespace)
     install(api)
     make_namespace(api, jobs_to_delete[0].namespace)
@@ -78,10 +78,14 @@ def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
 
 
 def test_deleting_the_manifests_deletes_everything(
-    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_process: Operator
+    restore_installation: None,
+    operator: Operator,
+    jobs_to_delete: tuple[Job, Job],
+    api: Api,
+    operator_process: Operator,
 ) -> None:
     jobs_to_delete[1].wait_for_pods()
-    # Nothing runs the Deployment here, so its end is this.
+    # Nothing runs the Deployment here, so the test ends the process.
     operator_process.kill()
     done = api.kubectl("delete", "--ignore-not-found", "-k", str(BASE))
     assert done.returncode == 0, done.stderr
@@ -89,5 +93,5 @@ def test_deleting_the_manifests_deletes_everything(
     assert [name for name in left if "horovodjob" in name] == []
     assert api.find(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}") is None
     for job in jobs_to_delete:
-        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+        wait_for(f"what {job.name} owned", lambda: is_deleted(api, job))  # noqa: B023
     delete_namespace(api, jobs_to_delete[0].namespace)

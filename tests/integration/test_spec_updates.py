@@ -1,4 +1,4 @@
-"""What the user can wish of a job that is under way: suspend, resume, a deadline, its end."""
+"""Spec updates of a job: suspension, resumption, deadlines, termination, TTL and deletion."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ def test_a_job_can_be_suspended_in_any_phase_and_runs_again(submit_job: Submit, 
     job = submit_job().advance_to(phase)
     job.suspend()
     status = job.wait("Suspended")
-    wait_for("the pods to go", lambda: job.pods() == {})
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
     assert "startTime" not in status
     job.suspend(False)
     job.advance_to("Succeeded")
@@ -55,7 +55,7 @@ def test_a_suspended_job_can_resume_with_another_size_and_image(submit_job: Subm
     job = submit_job().advance_to("Running")
     job.suspend(True, worker={"replicas": 3})
     job.wait("Suspended")
-    wait_for("the pods to go", lambda: job.pods() == {})
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
     job.suspend(True, image="trainer:2")
     for _ in range(2):
         job.suspend(False)
@@ -107,13 +107,13 @@ def test_a_deleted_network_policy_and_a_deleted_service_are_recreated(
         api.delete(path)
     operator.kill()
     operator.start()
-    wait_for("both to come back", lambda: all(api.find(path) for path in paths))
+    wait_for("both to be recreated", lambda: all(api.find(path) for path in paths))
     assert (job.phase, job.uids()) == ("Running", pods)
     job.advance_to("Succeeded", since="Running")
 
 
 def optional_objects(job: Job) -> tuple[str, str]:
-    """Paths of its NetworkPolicy and its Service."""
+    """Paths of the NetworkPolicy and the Service of a job."""
     namespace = f"namespaces/{job.namespace}"
     return (
         f"/apis/networking.k8s.io/v1/{namespace}/networkpolicies/{job.name}",
@@ -128,7 +128,7 @@ def test_a_deadline_ends_the_job_in_any_phase(submit_job: Submit, phase: str) ->
     job.wait("Failed")
     assert job.condition("Failed")["reason"] == "DeadlineExceeded"
     assert "runPolicy.activeDeadlineSeconds: 3600 s" in job.condition("Failed")["message"]
-    wait_for("the workers to go", lambda: set(job.pods()) <= {"launcher"})
+    wait_for("the workers to be deleted", lambda: set(job.pods()) <= {"launcher"})
 
 
 def test_a_deadline_takes_effect_without_any_event(submit_job: Submit) -> None:
@@ -143,7 +143,7 @@ def test_a_job_can_be_terminated_in_any_phase(submit_job: Submit, phase: str) ->
     status = job.wait("Failed")
     assert (job.condition("Failed")["reason"], status["executionState"]) == ("Terminated", "failed")
     assert job.condition("Failed")["message"] == "the job was ended: runPolicy.terminate is true"
-    wait_for("the workers to go", lambda: set(job.pods()) <= {"launcher"})
+    wait_for("the workers to be deleted", lambda: set(job.pods()) <= {"launcher"})
     wait_for("the last event", lambda: job.events()["Failed"] == 1)
 
 
@@ -166,12 +166,12 @@ def test_a_finished_job_is_deleted_with_its_objects_after_its_ttl(submit_job: Su
         each.end("launcher", 0)
     kept.wait("Succeeded")
     kept.edit_policy(ttlSecondsAfterFinished=3600)
-    wait_for("the job to go", lambda: api.find(job.path) is None)
-    wait_for("its pods to go", lambda: job.pods() == {})
+    wait_for("the job to be deleted", lambda: api.find(job.path) is None)
+    wait_for("its pods to be deleted", lambda: job.pods() == {})
     secret = f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"
-    wait_for("the Secret to go", lambda: api.find(secret) is None)
+    wait_for("the Secret to be deleted", lambda: api.find(secret) is None)
     kept.edit_policy(ttlSecondsAfterFinished=0)
-    wait_for("the other job to go", lambda: api.find(kept.path) is None)
+    wait_for("the other job to be deleted", lambda: api.find(kept.path) is None)
 
 
 def test_the_ttl_of_a_finished_job_runs_while_the_operator_is_down(
@@ -180,7 +180,7 @@ def test_the_ttl_of_a_finished_job_runs_while_the_operator_is_down(
     job = submit_job(runPolicy={"ttlSecondsAfterFinished": 2}).advance_to("Succeeded")
     operator.kill()
     operator.start()
-    wait_for("the job to go", lambda: api.find(job.path) is None)
+    wait_for("the job to be deleted", lambda: api.find(job.path) is None)
 
 
 def test_a_job_managed_by_another_controller_is_not_changed(submit_job: Submit) -> None:
@@ -212,7 +212,7 @@ def test_pods_that_are_not_all_scheduled_in_time_are_deleted_and_recreated(submi
     job.wait_for_condition("Queued", reason="SchedulingTimeout")
     message = job.condition("Queued")["message"]
     assert message.startswith("1 of 3 pods had a node after scheduling.timeoutSeconds, 6 s; all pods are deleted")
-    wait_for("the pods to go", lambda: job.pods() == {})
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
     job.wait_for_pods()
     assert not set(first.values()) & set(job.uids().values())
     job.advance_to("Running", since="Queued")
@@ -228,13 +228,13 @@ def test_a_deleted_job_leaves_no_objects(submit_job: Submit, api: Api, operator:
     job = submit_job().advance_to(phase)
     wait_for("its series", lambda: operator.jobs(job.namespace) == {phase: 1})
     job.delete()
-    # The operator hears of it from its watch, and may be creating objects until then.
-    wait_for("the operator to forget it", lambda: operator.jobs(job.namespace) == {})
-    wait_for("the job and its pods to go", lambda: api.find(job.path) is None and job.pods() == {})
+    # The operator may create objects until its watch reports the deletion.
+    wait_for("the metrics of the job to be removed", lambda: operator.jobs(job.namespace) == {})
+    wait_for("the job and its pods to be deleted", lambda: api.find(job.path) is None and job.pods() == {})
     secret = f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi"
-    wait_for("the Secret to go", lambda: api.find(secret) is None)
+    wait_for("the Secret to be deleted", lambda: api.find(secret) is None)
     policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/train"
-    wait_for("the NetworkPolicy to go", lambda: api.find(policy) is None)
+    wait_for("the NetworkPolicy to be deleted", lambda: api.find(policy) is None)
 
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
@@ -252,14 +252,14 @@ def test_a_job_can_be_deleted_with_every_propagation_policy(
     if phase == "Queued":
         job.wait_for_pods()
     if phase == "Restarting":
-        wait_for("the failed launcher to go", lambda: "launcher" not in job.pods())
+        wait_for("the failed launcher to be deleted", lambda: "launcher" not in job.pods())
     before = set(job.pods())
     api.delete(job.path, {"propagationPolicy": propagation})
-    wait_for("the job to go", lambda: api.find(job.path) is None)
+    wait_for("the job to be deleted", lambda: api.find(job.path) is None)
     if propagation == "Foreground":
-        wait_for("its pods to go", lambda: job.pods() == {})
+        wait_for("its pods to be deleted", lambda: job.pods() == {})
         return
-    # The orphans are nobody's any more: they stay as they are, and a job of the same name is told that they are there.
+    # Orphans stay unchanged, and a job with the same name reports them as a conflict.
     assert before <= set(job.pods())
     assert [role for role, pod in job.pods().items() if "ownerReferences" in pod["metadata"]] == []
 

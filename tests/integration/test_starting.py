@@ -19,7 +19,7 @@ def last_error(job: Job) -> Object:
 
 
 def warn(job: Job, role: str, reason: str, message: str, **fields: str) -> None:
-    """Posts an event about a pod, as its kubelet does."""
+    """Posts an event about a pod, as a kubelet does."""
     pod = job.wait_for_pods()[role]["metadata"]
     about = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "namespace": job.namespace, "uid": pod["uid"]}
     event = {"metadata": {"name": reason.lower()}, "involvedObject": about, "reason": reason, "message": message}
@@ -31,20 +31,20 @@ def test_an_image_that_cannot_be_pulled_is_reported_and_the_job_waits(submit_job
     job.report_waiting("worker-0", "ErrImagePull", "not found")
     job.start("worker-1")
     job.report("worker-0", podIP="10.0.0.2", podIPs=[{"ip": "10.0.0.2"}])
-    # The second message shows that the pass that wrote the first one has ended.
+    # The second message shows that the reconciliation that wrote the first one has ended.
     for words in ("try again", 'Back-off pulling image "trainer:1": not found'):
         job.report_waiting("worker-0", "ImagePullBackOff", words)
         message = f"pod train-worker-0 cannot get image trainer:1: {words}"
-        wait_for("the words", lambda message=message: job.condition("Reconciling")["message"] == message)  # type: ignore[misc]
+        wait_for("the message", lambda message=message: job.condition("Reconciling")["message"] == message)  # type: ignore[misc]
     assert (job.condition("Reconciling")["reason"], last_error(job)["reason"]) == ("ImagePullFailed",) * 2
-    assert job.hosts == "", "the launcher would wait for a worker that has an address and cannot answer"
+    assert job.hosts == "", "the launcher would wait for a worker that has an address and no sshd"
     job.run()
     assert job.wait("Running")["attempt"] == 1
 
 
 @pytest.fixture
 def job_with_pull_secret_event(submit_job: Submit) -> Callable[[str], Job]:
-    """A job that is starting, and of whose worker the kubelet has said at this time that its pull secret is missing."""
+    """A starting job with a kubelet event of this time: the pull secret of a worker is missing."""
 
     def job_with_event(time: str) -> Job:
         job = submit_job(imagePullSecrets=[{"name": "registry"}])
@@ -70,11 +70,11 @@ def test_a_missing_pull_secret_is_reported_until_the_image_is_pulled(
 
 def test_an_old_event_about_a_pull_secret_is_not_reported(job_with_pull_secret_event: Callable[[str], Job]) -> None:
     job = job_with_pull_secret_event(LONG_AGO)
-    # The second message shows that the pass that wrote the first one, and asked, has ended.
+    # The second message shows that the reconciliation that wrote the first one, and checked the event, has ended.
     for words in ("401 Unauthorized", "403 Forbidden"):
         job.report_waiting("worker-0", "ErrImagePull", words)
         message = f"pod train-worker-0 cannot get image trainer:1: {words}"
-        wait_for("the words", lambda message=message: job.condition("Reconciling")["message"] == message)  # type: ignore[misc]
+        wait_for("the message", lambda message=message: job.condition("Reconciling")["message"] == message)  # type: ignore[misc]
     assert job.condition("Stalled")["status"] == "False"
 
 
@@ -108,7 +108,7 @@ def test_the_job_waits_for_the_preparation(submit_job: Submit) -> None:
     job.wait("Running")
 
 
-# The start scripts write these words as the container's termination message.
+# The start scripts write these messages as the container's termination message.
 @pytest.mark.parametrize(
     ("role", "reason", "message"),
     [

@@ -1,4 +1,4 @@
-"""A job from its creation to success, and what it costs and tells on the way."""
+"""A job from its creation to success: phases, API calls, events and status."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def test_a_job_stays_within_its_budget_of_api_calls(
     submit_job: Submit, control_plane: OperatorControlPlane, namespace: str, replicas: int
 ) -> None:
     job = submit_job(worker={"replicas": replicas, "gpus": 0}).advance_to("Succeeded")
-    wait_for("the workers to go", lambda: set(job.pods()) == {"launcher"})
+    wait_for("the workers to be deleted", lambda: set(job.pods()) == {"launcher"})
     calls = control_plane.calls(namespace)
     assert calls.pop("patch horovodjobs/status") <= 4
     assert calls.pop("create events") <= 5
@@ -59,9 +59,9 @@ def test_in_steady_state_the_operator_neither_lists_nor_gets(submit_job: Submit,
 
 def test_each_event_is_posted_once(submit_job: Submit) -> None:
     job = submit_job().advance_to("Succeeded")
-    told = {"Created": 1, "Admitted": 1, "WorkersReady": 1, "Started": 1, "Succeeded": 1}
+    expected = {"Created": 1, "Admitted": 1, "WorkersReady": 1, "Started": 1, "Succeeded": 1}
     wait_for("the last event", lambda: job.events()["Succeeded"])
-    assert job.events() == told
+    assert job.events() == expected
 
 
 def test_the_status_contains_times_sizes_and_the_exit_code(submit_job: Submit) -> None:
@@ -134,10 +134,10 @@ def test_the_kstatus_result_of_every_phase_is_right(submit_job: Submit, operator
     job = submit_job(runPolicy={"backoffLimit": 1})
     assert kstatus([job.get()]) == ["InProgress"]
     operator_process.start()
-    for phase, told in (("Queued", "InProgress"), ("Starting", "InProgress"), ("Running", "Current")):
+    for phase, expected in (("Queued", "InProgress"), ("Starting", "InProgress"), ("Running", "Current")):
         {"Queued": lambda: None, "Starting": job.schedule, "Running": job.run}[phase]()
         job.wait(phase)
-        assert kstatus([job.get()]) == [told]
+        assert kstatus([job.get()]) == [expected]
     job.end("launcher", 1)
     job.wait("Restarting")
     assert kstatus([job.get()]) == ["InProgress"]

@@ -1,4 +1,4 @@
-"""The operator is replaced by another release while jobs run: by the next one, and by the one before."""
+"""Upgrades and rollbacks of the operator while jobs run."""
 
 import base64
 from collections import Counter
@@ -28,7 +28,7 @@ STEPS = {"Starting": "Queued", "Running": "Starting"}
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The operator of the previous release, with a start script that differs from this one's."""
+    """The operator of the previous release, with a changed start script."""
     source = extract_operator(tmp_path_factory.mktemp("previous"))
     with (source / "horovodjob_operator" / "start_scripts" / "launcher.sh").open("a") as script:
         script.write("# of the previous release\n")
@@ -55,7 +55,7 @@ def start(operator_process: Operator, operator_access: Path, api: Api, tmp_path:
 
 
 def roll_out(release: Path | None, operators: list[Operator], start: Start) -> list[Operator]:
-    """Replaces processes as a Deployment does: a new one is ready before an old one ends, beginning with the leader."""
+    """Replaces processes as a Deployment does, the leader first: a new one is ready before an old one ends."""
     new = []
     for old in operators:
         new.append(start(release))
@@ -65,7 +65,7 @@ def roll_out(release: Path | None, operators: list[Operator], start: Start) -> l
 
 
 def finish(jobs: list[Job], pods: dict[str, dict[str, str]]) -> None:
-    """Lets jobs succeed, the pods of which must be those that they had."""
+    """Lets jobs succeed; their pods must be unchanged."""
     for each in jobs:
         assert (each.phase, each.uids()) == ("Running", pods[each.name])
         each.end("launcher", 0)
@@ -90,7 +90,7 @@ def test_twenty_running_jobs_are_undisturbed_by_an_update_and_its_rollback(
     roll_out(previous, operators, start)
     finish(jobs[10:], pods)
 
-    assert ["startScripts" in each.status for each in jobs[-2:]] == [False, True], "each release made its jobs"
+    assert ["startScripts" in each.status for each in jobs[-2:]] == [False, True], "each release created its jobs"
     recorder.catch_up(namespace)
     for each in jobs:
         wait_for("its last event", lambda: each.events()["Succeeded"])  # noqa: B023
@@ -135,7 +135,7 @@ def test_a_job_that_restarts_after_an_update_has_scripts_of_one_release(
 
 @pytest.fixture
 def newer_crd(api: Api, watch_threads: Watches, check_watches_and_operators: None, namespace: str) -> Iterator[None]:
-    """A CRD that allows an MPI implementation of which this release knows nothing, as a rollback leaves it behind."""
+    """The CRD of a newer release, with an MPI implementation that this release does not support."""
     schema = api.get(DEFINITION)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     field = f"{SPEC}/properties/mpi/properties/implementation"
     known = schema["properties"]["mpi"]["properties"]["implementation"]
@@ -152,7 +152,7 @@ def newer_crd(api: Api, watch_threads: Watches, check_watches_and_operators: Non
 
 
 def changes(api: Api, path: str, body: Object) -> bool:
-    """Whether the API server takes the change: the admission policy acts for a moment after its end."""
+    """Whether the API server accepts the change: the deletion of the admission policy takes effect with a delay."""
     try:
         api.patch(path, body)
     except ApiError as error:
@@ -163,11 +163,11 @@ def changes(api: Api, path: str, body: Object) -> bool:
 
 
 def accepts(api: Api, namespace: str) -> bool:
-    """Whether the API server accepts the implementation that this release does not know."""
+    """Whether the API server accepts the implementation that this release does not support."""
     try:
         api.create(f"{JOBS.format(namespace)}?dryRun=All", job("future", mpi={"implementation": "Future"}))
     except ApiError as error:
-        if error.status not in (422, 429):  # the definition was just touched
+        if error.status not in (422, 429):  # the CRD was just changed
             raise
         return False
     return True

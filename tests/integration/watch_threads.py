@@ -1,4 +1,4 @@
-"""Threads that follow the API server beside the tests: one acts as a kubelet, two record jobs and events."""
+"""Watch threads: one acts as a kubelet, two record jobs and events."""
 
 import http.client
 import threading
@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 
 from api.client import Api, ApiError, Object, wait_for
 
-# The answers that no repetition changes: the object has gone, or has changed and the next event is about that.
+# Final errors: the object is deleted, or has changed, which causes another event.
 FINAL = (404, 409, 422)
 
 
 class Watch(threading.Thread, ABC):
-    """Calls `take` for each event of some resource; `gaps` holds a sentence for whatever it may have missed."""
+    """Calls `handle_event` for each event of a resource; `gaps` describes events that it may have missed."""
 
     path: str
 
@@ -32,26 +32,26 @@ class Watch(threading.Thread, ABC):
                 self.handle_event(event)
                 self.uids.add(event["object"]["metadata"]["uid"])
         except Exception as error:
-            self.gaps.append(f"the thread has ended: {error!r}")
+            self.gaps.append(f"the thread ended: {error!r}")
 
     def end(self) -> None:
         """Stops watching."""
         self._ended.set()
 
     def errors(self) -> list[str]:
-        """Why what this thread did or recorded since the last call cannot be trusted."""
+        """Why the records of this thread since the last call may be incomplete."""
         gaps, self.gaps[:] = list(self.gaps), []
         dead = [] if self.is_alive() else ["the thread is not alive"]
         return [f"{type(self).__name__}: {sentence}" for sentence in (*gaps, *dead)]
 
 
 class Kubelet(Watch):
-    """Does at once what a kubelet would: removes pods that are deleted, ends those whose time is up."""
+    """Acts as a kubelet without delay: removes terminating pods, and ends pods at their active deadline."""
 
     path = "/api/v1/pods"
 
     def handle_event(self, event: Object) -> None:
-        """Acts on a pod until the API server has taken it or has refused for good."""
+        """Handles a pod until the API server accepts the update or rejects it finally."""
         while event["type"] != "DELETED" and not self._ended.is_set():
             try:
                 self._act(event["object"])
@@ -74,7 +74,7 @@ class Kubelet(Watch):
 
 
 class Recorder(Watch):
-    """Keeps every version of every HorovodJob that the API server has stored, by uid."""
+    """Records every stored version of every HorovodJob, by UID."""
 
     path = "/apis/horovodjob.dev/v1beta1/horovodjobs"
 
@@ -83,7 +83,7 @@ class Recorder(Watch):
         self.versions: dict[str, list[Object]] = {}
 
     def handle_event(self, event: Object) -> None:
-        """Keeps a version that is not known yet."""
+        """Records a version."""
         known = self.versions.setdefault(event["object"]["metadata"]["uid"], [])
         version = event["object"]["metadata"]["resourceVersion"]
         if event["type"] != "DELETED" and all(one["metadata"]["resourceVersion"] != version for one in known):
@@ -103,14 +103,14 @@ class Recorder(Watch):
         return any(one["metadata"]["resourceVersion"] == metadata["resourceVersion"] for one in versions)
 
     def reasons(self) -> set[str]:
-        """Every reason of a condition or an error that any job has had."""
+        """Every reason of a recorded condition or error."""
         statuses = [version["status"] for versions in tuple(self.versions.values()) for version in tuple(versions)]
         lists = (status.get(key, ()) for status in statuses for key in ("conditions", "errors"))
         return {entry["reason"] for entries in lists for entry in entries}
 
 
 class EventRecorder(Watch):
-    """Keeps the reason of every event about a HorovodJob."""
+    """Records the reason of every event about a HorovodJob."""
 
     path = "/apis/events.k8s.io/v1/events"
 
@@ -119,6 +119,6 @@ class EventRecorder(Watch):
         self.reasons: set[str] = set()
 
     def handle_event(self, event: Object) -> None:
-        """Keeps the reason of an event."""
+        """Records the reason of an event."""
         if event["object"]["regarding"].get("kind") == "HorovodJob":
             self.reasons.add(event["object"]["reason"])

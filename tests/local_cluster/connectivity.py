@@ -17,7 +17,7 @@ while True:
     for ready in select.select(servers, [], [])[0]:
         ready.accept()[0].close()
 """
-# A first packet that is dropped is sent again after a second: whoever is let in only then is not let in here.
+# A dropped first packet is sent again after a second: a client that connects only then counts as blocked.
 # struct tcp_info has the number of packets that were sent again at this place.
 CONNECT = """
 import os, socket, sys, threading

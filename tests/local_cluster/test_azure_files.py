@@ -40,7 +40,7 @@ def client(_machine: None) -> Client:
 
 @pytest.fixture(scope="module")
 def storage(client: Client) -> Iterator[Storage]:
-    """The storage accounts; no mount is left when the pods have gone."""
+    """The storage accounts; no mount is left after the pods are deleted."""
     storage = Storage(CLUSTER)
     yield storage
     if CLUSTER.run.exists():

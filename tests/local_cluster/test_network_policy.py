@@ -164,7 +164,7 @@ def test_only_what_a_policy_allows_goes_out(world: World) -> None:
     apply("out", **FRIEND, policyTypes=["Ingress", "Egress"], egress=[{"to": [server], "ports": [{"port": 80}]}])
     assert world.come_to({**everybody(*PORTS), "friend": {80}})
     assert not any(reaches(world.friend, *service) for service in (api, dns))
-    # What may go out must be let in as well.
+    # Egress to a pod also requires ingress to it.
     apply("in", ingress=[{"ports": [{"port": "tls"}]}])
     assert world.come_to({name: ports for name, ports in everybody(443).items() if name != "friend"})
     names = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}

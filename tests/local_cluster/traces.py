@@ -32,7 +32,7 @@ def processes_of_the_cluster() -> list[str]:
 def is_a_log_of_the_cluster(link: Path) -> bool:
     try:
         return str(CLUSTER.state) in str(link.readlink())
-    except FileNotFoundError:  # another cluster's pods come and go
+    except FileNotFoundError:  # pods of another cluster are created and deleted
         return False
 
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md and the generated dashboards are about the metrics that the operator has."""
+"""docs/metrics.md and the generated dashboards match the metrics of the operator."""
 
 import subprocess
 import sys
@@ -16,13 +16,13 @@ from integration.monitoring import (
 )
 
 SUFFIXES = ("_bucket", "_count", "_sum")
-# Names of jobs are not bounded: only series that end with the job may have one.
+# Names of jobs are unbounded: only series that end with the job may have one.
 OF_A_JOB = "horovodjob_training_"
 BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
 
 
 def families() -> list[Metric]:
-    """Every metric of the operator but those of the process."""
+    """Every metric of the operator except those of the process."""
     found = [*REGISTRY.collect(), *JobCollector(tuple, tuple, bool).collect()]
     return [metric for metric in found if metric.name.startswith("horovodjob_")]
 

@@ -1,4 +1,4 @@
-"""A small image, made by hand as the builder writes images."""
+"""A small image in the format of the image builder."""
 
 from __future__ import annotations
 

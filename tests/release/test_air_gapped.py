@@ -1,4 +1,4 @@
-"""The archive for clusters that reach no registry."""
+"""The archive for clusters without access to a registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = [f"docker.io/horovodjob/{role}:{VERSION}" for role in ("operator", "trai
 
 @pytest.fixture(scope="module")
 def dist(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a release has, with small images."""
+    """The artifacts of a release, with small images."""
     made = tmp_path_factory.mktemp("dist")
     for folder in ("charts", "images", "licences", "manifests", "sbom"):
         (made / folder).mkdir()

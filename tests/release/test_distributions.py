@@ -28,14 +28,14 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Wheels and source distributions, by what stands before the version."""
+    """Wheels and source distributions, by the name before the version."""
     target = tmp_path_factory.mktemp("dist")
     return {path.name.partition("-")[0] + path.suffix: path for path in build_distributions(ROOT, target)}
 
 
 @pytest.fixture(scope="module")
 def hvj(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`hvj` in an environment that has the wheel and what it requires without extras, and nothing else."""
+    """`hvj` in an environment with only the wheel and its requirements without extras."""
     venv, python = tmp_path_factory.mktemp("plain") / "venv", find_python()
     own = {**os.environ, **environment(), "UV_PROJECT_ENVIRONMENT": str(venv)}
     uv = str(find_uv(python))

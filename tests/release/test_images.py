@@ -1,4 +1,4 @@
-"""Images of a release: reproducible archives, bills of materials, and what keeps an image from being distributed."""
+"""Images of a release: reproducible archives, bills of materials, and licences that do not allow distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Licences of what this project is built from."""
+"""Licences of the dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One version everywhere, and a changelog that has it."""
+"""The version is the same everywhere, and the changelog contains it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflows of the hosted CI, as far as they can be checked without it."""
+"""Checks of the workflows of the hosted CI."""
 
 from __future__ import annotations
 

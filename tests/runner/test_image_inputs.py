@@ -1,4 +1,4 @@
-"""What a change of the sources makes of the images: new tags, and layers built again."""
+"""The effect of source changes on images: new tags and rebuilt layers."""
 
 from pathlib import Path
 

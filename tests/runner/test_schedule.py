@@ -1,4 +1,4 @@
-"""A run of the stages is green only if every stage of it is recorded as passed."""
+"""A run of the stages passes only if every stage is recorded as passed."""
 
 from __future__ import annotations
 

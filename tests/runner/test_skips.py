@@ -1,4 +1,4 @@
-"""A test that does not run is never taken for one that passed."""
+"""A test that does not run never counts as passed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASSES = {"passes": "def test_one(): pass\n"}
 
 
 def run_pytest(folder: Path, programs: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """pytest on a file for each program, with the rules of all tests."""
+    """Runs pytest on a file for each program, with the rules of all tests."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     for name, program in programs.items():
         (folder / f"test_{name}.py").write_text(program)

@@ -1,1 +1,1 @@
-"""The stages of `make test`. Standard library only: they run before anything of the project is installed."""
+"""The stages of `make test`. Standard library only: they run before the project is installed."""

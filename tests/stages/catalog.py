@@ -1,4 +1,4 @@
-"""What each stage does, and which of them make up a run."""
+"""The stages, and the stages of a complete run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NEEDS_HELM = ("tests/charts", "tests/gitops", "tests/monitoring", "tests/release
 NEEDS_TENSORFLOW = ("tests/trainer",)
 NEEDS_NODES = ("tests/local_cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
-# Tests that mostly wait run several at a time, a file on one worker.
+# Tests that mostly wait run in parallel, each file on one worker.
 APISERVER_WORKERS = "2"
 E2E_WORKERS = "3"
 
 
 def prerequisites() -> None:
-    """What this machine needs: packages, and what a cluster asks of the kernel."""
+    """The prerequisites of this machine: packages, and the kernel features of a cluster."""
     install_all_packages()
     cluster("check")
 
@@ -48,7 +48,7 @@ def command_line() -> None:
 
 
 def charts() -> None:
-    """Tests of what is installed, against a real API server without a node: charts, manifests, monitoring, releases."""
+    """Tests of charts, manifests, monitoring and releases, against a real API server without a node."""
     _test(NEEDS_HELM, *_beside(APISERVER_WORKERS))
 
 
@@ -69,7 +69,7 @@ def cluster_up() -> None:
 
 
 def e2e() -> None:
-    """End-to-end tests; without ONLY those that disturb nobody, beside each other."""
+    """End-to-end tests; without ONLY those that can run in parallel."""
     if _only():
         _test(NEEDS_OPERATOR)
     else:
@@ -77,12 +77,12 @@ def e2e() -> None:
 
 
 def e2e_serial() -> None:
-    """End-to-end tests that disturb others, one after the other."""
+    """End-to-end tests that disturb others, in sequence."""
     _test(NEEDS_OPERATOR, "-m", "serial")
 
 
 def _test(folders: tuple[str, ...], *arguments: str) -> None:
-    """Run the tests of some folders. Raises StageError where one is missing."""
+    """Run the tests of some folders. Raises StageError if one is missing."""
     if missing := [folder for folder in folders if not Path(ROOT, folder).is_dir()]:
         raise StageError(f"{missing[0]} is missing, so its tests cannot pass")
     selection = ("-k", _only()) if _only() else ()
@@ -90,7 +90,7 @@ def _test(folders: tuple[str, ...], *arguments: str) -> None:
 
 
 def _only() -> str:
-    """The tests that the user wants, as `pytest -k` takes them; by default all."""
+    """The selection of tests by the user, in the syntax of `pytest -k`; by default all."""
     return os.environ.get("ONLY", "")
 
 
@@ -130,7 +130,7 @@ def stage(name: str, *, needs: str = "", after: str = "", niceness: int = 0, sho
     return Stage(name, command, tuple(needs.split()), tuple(after.split()), niceness, shows_output)
 
 
-# The first of those that can run goes first: the longest way is binaries, images, cluster, end-to-end tests.
+# Of the stages that can run, the first starts first: the longest path is binaries, images, cluster, e2e tests.
 ALL = (
     stage("prerequisites"),
     stage("environment", needs="prerequisites"),
@@ -147,9 +147,9 @@ ALL = (
     stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
     stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
     stage("trainer", needs="trainer-environment", niceness=10, shows_output=True),
-    # Mostly waits, so it costs the others little.
+    # Mostly waits, so it slows the others little.
     stage("localcluster", needs="environment binaries", after="lint unit", shows_output=True),
-    # The trainer's tests and those of charts go on beside end-to-end tests, which wait for pods much of their time.
+    # The trainer's tests and those of charts run beside end-to-end tests, which often wait for pods.
     stage("cluster-up", needs="binaries images", after="apiserver cli lint unit localcluster"),
     stage("e2e", needs="environment cluster-up", shows_output=True),
     stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
@@ -159,7 +159,7 @@ GIVEN_CLUSTER = (
     stage("e2e", needs="environment", shows_output=True),
     stage("e2e-serial", needs="environment", after="e2e", shows_output=True),
 )
-# What a demonstration needs: it goes on with the cluster itself.
+# The stages of the demonstration, which then starts the cluster itself.
 DEMO = (
     stage("prerequisites"),
     stage("demo-binaries", needs="prerequisites"),

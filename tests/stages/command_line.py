@@ -30,7 +30,7 @@ AT_MOST = 3
 def main() -> int:
     """Run what the command line names."""
     wanted = sys.argv[1] if len(sys.argv) == 2 else ""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both ways to end clean up
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals run the clean-up
     try:
         match wanted:
             case "all":
@@ -61,7 +61,7 @@ def run_given_cluster() -> int:
 
 
 def run_all() -> int:
-    """Every stage; the local cluster is left as it was found, unless a failure on it can be looked at."""
+    """Run every stage. A cluster that the run started is stopped, except after a failure outside CI."""
     started, processors = time.monotonic(), times.processor_times()
     cold = not (CACHE / "binaries").exists() and not (CACHE / "images").exists()
     ran_before = cluster_runs()
@@ -80,7 +80,7 @@ def _schedule(stages: Sequence[Stage]) -> Schedule:
 def _finish(
     schedules: list[Schedule], started: float, processors: tuple[float, float], *, cold: bool, keep: bool
 ) -> int:
-    """Show what each stage took and how it ended, keep it, and give the exit status."""
+    """Print the time and outcome of each stage, record them with `keep`, and return the exit status."""
     used, there = (now - before for now, before in zip(times.processor_times(), processors, strict=True))
     results = [result for schedule in schedules for result in schedule.results.values()]
     run = times.new_run(cold=cold, seconds=time.monotonic() - started, busy=used / (there or 1), results=results)

@@ -37,8 +37,8 @@ def images(*arguments: str) -> None:
 
 def pytest(*arguments: str) -> None:
     """Run pytest with its output visible; no test at all is an error."""
-    # Without bytecode every process compiles all that it imports: for TensorFlow 7 s of a processor, for kopf 2 s. Some
-    # environments forbid to write it beside the sources, and .venv may be new in each run, so it is in the cache.
+    # Without bytecode every process compiles all its imports: 7 s of CPU time for TensorFlow, 2 s for kopf. Some
+    # environments do not allow bytecode beside the sources, and .venv may be new in each run, so it is in the cache.
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode")}
     call(VENV / "bin" / "python", "-m", "pytest", *arguments, **bytecode)
 

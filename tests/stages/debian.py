@@ -1,4 +1,4 @@
-"""Debian packages that the tests need, installed in one call where they are missing."""
+"""Debian packages that the tests need. Missing ones are installed in one call."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from stages.settings import CACHE, CLUSTER, LOGS, StageError
 
-# Horovod has no wheels: these are what it is compiled with and runs on.
+# Horovod has no wheels: these packages are needed to compile and run it.
 HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
-# What builds images.
+# Image builder.
 IMAGE_PACKAGES = ("buildah", "debootstrap", "debian-archive-keyring")
-# A share that a test takes away.
+# A mount that a test removes.
 E2E_PACKAGES = ("fuse-overlayfs",)
-# What tests metrics, alerts and dashboards. Installed, the package would start a service.
+# For tests of metrics, alerts and dashboards. If installed, the package would start a service.
 PROMETHEUS = "prometheus"
 PROMETHEUS_PROGRAMS = ("prometheus", "promtool")
 
@@ -32,7 +32,7 @@ def install_all_packages() -> None:
 
 
 def install_packages(*wanted: str) -> None:
-    """Install the packages that are missing. Raises StageError where that needs somebody else."""
+    """Install the missing packages. Raises StageError if that requires another user."""
     missing = [name for name in wanted if not _installed(name)]
     if not missing:
         return
@@ -41,7 +41,7 @@ def install_packages(*wanted: str) -> None:
     print(f"installing {' '.join(missing)}", flush=True)
     LOGS.mkdir(parents=True, exist_ok=True)
     install = ("install", "-y", "--no-install-recommends", *missing)
-    # The package lists are fetched only if those that are there do not suffice.
+    # The package lists are fetched only if the present ones are not sufficient.
     if not _apt_get(*install):
         _apt_get("update")
         if not _apt_get(*install):
@@ -78,7 +78,7 @@ def _apt_get(*arguments: str, folder: str | None = None) -> bool:
 
 
 def _installed(package: str) -> bool:
-    """Whether Debian has a package installed; elsewhere nothing is known."""
+    """Whether a Debian package is installed; True on other systems."""
     if not shutil.which("dpkg-query"):
         return True
     command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]

@@ -11,7 +11,7 @@ CODE = ("operator", "trainer", "release", "localcluster", "tests", "demo", "benc
 
 
 def lint() -> None:
-    """Run all checks, even if one finds something. Raises StageError with the names of those that did."""
+    """Run all checks, even if one fails. Raises StageError with the names of the failed ones."""
     failed = []
     for name, (program, *arguments) in _checks().items():
         print(f"== lint: {name}", flush=True)

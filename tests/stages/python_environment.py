@@ -1,4 +1,4 @@
-"""The Python environment .venv, in two steps: what lint and unit tests need, then TensorFlow and Horovod."""
+"""The Python environment .venv, in two steps: the packages of lint and unit tests, then TensorFlow and Horovod."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ PYTHONS = ("python3.11", "python3.12")
 
 
 def prepare_environment() -> None:
-    """Make .venv for everything but the trainer; what it has beyond that stays."""
+    """Create .venv for everything except the trainer; additional packages stay."""
     _sync("--inexact")
 
 
 def prepare_trainer_environment() -> None:
-    """Make .venv exactly what uv.lock says; Horovod is compiled if no build of it is in the cache."""
+    """Create .venv exactly as in uv.lock; Horovod is compiled if no build of it is in the cache."""
     if not _has("horovod"):
         python = find_python()
         headers = (f"{Path(python).name}-dev",) if python.startswith("/usr/bin/") else ()
         install_packages(*HOROVOD_PACKAGES, *headers)
-    with _locked(CACHE / "uv" / "horovod.lock"):  # the trainer image compiles Horovod for this cache under it, too
+    with _locked(CACHE / "uv" / "horovod.lock"):  # the trainer image also compiles Horovod under this lock
         _sync("--group", "trainer")
 
 
 def _sync(*arguments: str) -> None:
-    """One uv at a time changes the environment."""
+    """Run `uv sync` under a lock."""
     python = find_python()
     uv = find_uv(python)
     with _locked(CACHE / "tools" / "environment.lock"):
@@ -72,13 +72,13 @@ def find_uv(python: str) -> Path:
 
 
 def _has_ensurepip(python: str) -> bool:
-    """Debian's Python needs a package of its own to make virtual environments."""
+    """Whether Python can create virtual environments: Debian needs an additional package."""
     return subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False).returncode == 0
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold off others that use the same lock."""
+    """Hold an exclusive lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""Runs stages: each as a process of its own, beside the others, as soon as those that it needs have passed.
+"""Runs stages in parallel processes, each as soon as the stages that it needs have passed.
 
 A run passes only if every stage of it is recorded as passed. A stage passes only if its process ends with 0, so
-whatever goes wrong in one, and however, is a failure of that stage.
+any other end of its process is a failure of that stage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 POLL_SECONDS = 0.2
 REPORT_SECONDS = 20
 LAST_LINES = 25
-# A stage that is interrupted may still have a cluster to end.
+# An interrupted stage may have to stop a cluster.
 INTERRUPT_SECONDS = 120
 
 
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A command, and when it may run."""
+    """A command, and the stages that must run before it."""
 
     name: str
     command: tuple[str, ...]
@@ -48,7 +48,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a stage."""
+    """The result of a stage."""
 
     name: str
     outcome: Outcome
@@ -59,7 +59,7 @@ class Result:
 
 
 class Schedule:
-    """One run of some stages, at most so many at a time; the first of a list goes first."""
+    """One run of stages with a limit of concurrent ones; they start in the order of the list."""
 
     def __init__(self, stages: Sequence[Stage], logs: Path, *, at_most: int, env: dict[str, str] | None = None) -> None:
         self.stages, self.logs, self.at_most, self.env = tuple(stages), logs, at_most, env
@@ -74,7 +74,7 @@ class Schedule:
         return bool(names) and recorded == names
 
     def run(self) -> bool:
-        """Run all that can run, whatever else has failed, and tell whether every stage has passed."""
+        """Run all stages that can run, even after a failure, and return whether every stage has passed."""
         self.logs.mkdir(parents=True, exist_ok=True)
         reported = time.monotonic()
         try:
@@ -132,7 +132,7 @@ class Schedule:
         print(f"== {result.name}: {result.outcome}{reason} after {result.seconds:.0f} s", flush=True)
 
     def _give_up(self) -> None:
-        """Record stages that wait for each other or for a stage that is not there."""
+        """Record stages that wait for each other or for a missing stage."""
         for stage in self.stages:
             if stage.name not in self.results:
                 self._record(Result(stage.name, Outcome.NOT_RUN, reason="what it needs is not part of this run"))
@@ -149,7 +149,7 @@ class Schedule:
             print(f"   {name} {time.monotonic() - process.started:.0f} s: {last[:110]}", flush=True)
 
     def _interrupt(self) -> None:
-        """Ask what runs to end, and wait for it."""
+        """Interrupt the running stages, and wait for their end."""
         for process in self._running.values():
             process.interrupt()
         deadline = time.monotonic() + INTERRUPT_SECONDS
@@ -195,11 +195,11 @@ class _Process:
         return self.log.read_text(errors="replace").splitlines()
 
     def interrupt(self) -> None:
-        """What Ctrl-C does, to the stage and all of its commands."""
+        """Send SIGINT to the stage and all its commands."""
         self._signal(2)
 
     def kill(self) -> None:
-        """End it for good."""
+        """Send SIGKILL to the stage and all its commands."""
         self._signal(9)
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""What each stage took, in a file that outlives the run: one JSON object a line, the newest last."""
+"""The times of the stages in a file: one JSON object a line, the newest last."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Run = dict[str, Any]
 
 
 def processor_times() -> tuple[float, float]:
-    """Seconds that this machine's processors have been busy, and all of their seconds, since it started."""
+    """Busy and total CPU seconds of this machine since its start."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle = fields[3] + fields[4]
     return (sum(fields) - idle) / 100, sum(fields) / 100
 
 
 def new_run(*, cold: bool, seconds: float, busy: float, results: Iterable[Result]) -> Run:
-    """A run as the file has it; `busy` is the share of the processors that were in use, 0 to 1."""
+    """A run as a record of the file; `busy` is the share of the processors that were in use, 0 to 1."""
     results = list(results)
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -45,7 +45,7 @@ def new_run(*, cold: bool, seconds: float, busy: float, results: Iterable[Result
 
 
 def append(run: Run, file: Path = FILE) -> None:
-    """Keep a run."""
+    """Append a run to the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as out:
         out.write(json.dumps(run) + "\n")

@@ -1,4 +1,4 @@
-"""What the tutorial needs of Azure: a pool of four GPU nodes that can be resized, and a storage account.
+"""The Azure resources of the tutorial: a pool of four GPU nodes that can be resized, and a storage account.
 
 The nodes are real nodes of the local cluster that advertise GPUs they do not have. The storage account is the local
 cluster's SMB server; a fake of the Files REST API serves the same directories, and a fake of Azure Resource Manager
@@ -31,7 +31,7 @@ CLIENT, SECRET = "11111111-0000-4000-8000-000000000002", "the secret of a servic
 
 @contextmanager
 def azure(local: Cluster, directory: Path) -> Iterator[dict[str, str]]:
-    """The environment in which `hvj` finds the pool and the account, which exist inside the context."""
+    """The environment of `hvj` for the pool and the account, which exist inside the context."""
 
     def resize(count: int) -> None:
         labels = {"kubernetes.azure.com/agentpool": POOL, "node.kubernetes.io/instance-type": VM_SIZE}

@@ -1,4 +1,4 @@
-"""What the user of the tutorial has in the working directory."""
+"""The files in the working directory of the tutorial."""
 
 from pathlib import Path
 

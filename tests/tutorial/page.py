@@ -1,4 +1,4 @@
-"""The commands of a page of the documentation, in their order."""
+"""The commands of a documentation page, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A command of the page, and what it printed on standard output."""
+    """A command of the page, and its standard output."""
 
     command: str
     output: str
@@ -28,7 +28,7 @@ def blocks(page: Path, language: str, section: str = "") -> list[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """What a user types, a command each: lines of the page's sh blocks, joined where they end with a backslash."""
+    """The commands of the page: lines of its sh blocks, joined after a backslash."""
     text = "".join(blocks(page, "sh")).replace("\\\n", " ")
     return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip()]
 
@@ -43,6 +43,6 @@ def run(page: Path, directory: Path, environment: Mapping[str, str]) -> Iterator
 
 
 def run_script(script: str, directory: Path, environment: Mapping[str, str]) -> str:
-    """What a script prints on standard output. Raises CalledProcessError where a command of it fails."""
+    """The standard output of a script. Raises CalledProcessError if one of its commands fails."""
     shell = ["bash", "-euo", "pipefail", "-c", script]
     return subprocess.run(shell, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout

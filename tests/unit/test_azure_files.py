@@ -1,4 +1,4 @@
-"""Shares of Azure Files in the pods of a job, and what a failed mount says."""
+"""Shares of Azure Files in the pods of a job, and the message of a failed mount."""
 
 from typing import Any
 

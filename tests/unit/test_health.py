@@ -1,4 +1,4 @@
-"""The health endpoints while the operator's event loop works, and when it is stuck."""
+"""The health endpoints with a running and with a blocked event loop."""
 
 import asyncio
 import http.client
@@ -14,14 +14,14 @@ from prometheus_client import CollectorRegistry
 from horovodjob_operator.servers.health import HealthServer
 from localcluster.apiserver import free_ports
 
-# Ends a wait that is hopeless.
+# A limit for failures only.
 WAIT_SECONDS = 120
 Answer = tuple[int, str]
 
 
 @asynccontextmanager
-async def served(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
-    """The port of a server whose checks find nothing wrong."""
+async def health_port(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
+    """The port of a server with checks that pass."""
     (port,) = free_ports(1)
     server = HealthServer(
         port,
@@ -44,7 +44,7 @@ def answer(port: int, path: str) -> Answer:
 
 
 def work_until(asked: Callable[[], Answer]) -> Answer:
-    """What another thread is answered while this one, with its event loop, does nothing but compute."""
+    """The response to another thread while this one, with its event loop, is busy."""
     future: Future[Answer] = Future()
     threading.Thread(target=lambda: future.set_result(asked()), daemon=True).start()
     deadline = time.monotonic() + WAIT_SECONDS
@@ -55,13 +55,13 @@ def work_until(asked: Callable[[], Answer]) -> Answer:
 
 
 async def test_the_health_server_responds_while_the_event_loop_runs() -> None:
-    async with served() as port:
+    async with health_port() as port:
         assert work_until(lambda: answer(port, "/healthz")) == (200, "ok\n")
         assert work_until(lambda: answer(port, "/readyz")) == (200, "ok\n")
 
 
 async def test_a_blocked_event_loop_is_unhealthy_until_it_runs_again() -> None:
-    async with served(stuck_seconds=2) as port:
+    async with health_port(stuck_seconds=2) as port:
 
         def unhealthy() -> Answer:
             while (found := answer(port, "/healthz"))[0] == 200:

@@ -1,4 +1,4 @@
-"""What the administrator of a cluster sets for all jobs."""
+"""Defaults of all jobs, set by the administrator of a cluster."""
 
 import pytest
 

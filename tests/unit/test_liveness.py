@@ -20,7 +20,7 @@ PATH = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
 
 
 async def listed(request: web.Request) -> web.Response:
-    """Two chunks of one job each, of one namespace; no right on the other."""
+    """Two chunks of one job each in one namespace; the other is forbidden."""
     if request.match_info["namespace"] == "forbidden":
         return web.json_response({"message": "forbidden"}, status=403)
     number = int(request.query.get("continue") or 0)

@@ -1,4 +1,4 @@
-"""The order of requests, where there are more than may be sent at a time."""
+"""The order of requests if there are more than the limit of concurrent ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,8 +15,8 @@ from horovodjob_operator.kube.request_queue import Priority, RequestQueue
 LIMIT = 2
 
 
-class Slow:
-    """A server that answers when it is told to, and what it was asked."""
+class SlowServer:
+    """A server that responds on demand and records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -29,12 +29,12 @@ class Slow:
 
 
 @pytest.fixture
-async def slow() -> Slow:
-    return Slow()
+async def slow() -> SlowServer:
+    return SlowServer()
 
 
 @pytest.fixture
-async def connection(slow: Slow) -> AsyncIterator[ApiClient]:
+async def connection(slow: SlowServer) -> AsyncIterator[ApiClient]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", slow.answer)
     server = TestServer(application)
@@ -44,14 +44,14 @@ async def connection(slow: Slow) -> AsyncIterator[ApiClient]:
         yield await stack.enter_async_context(aclosing(ApiClient(info, limit=LIMIT)))
 
 
-async def until_asked(slow: Slow, number: int) -> None:
+async def wait_for_requests(slow: SlowServer, number: int) -> None:
     while len(slow.asked) < number:
         await asyncio.sleep(0.001)
 
 
-async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: Slow, connection: ApiClient) -> None:
+async def test_status_writes_precede_queued_creations(slow: SlowServer, connection: ApiClient) -> None:
     creations = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(6)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     status = asyncio.create_task(connection.request("PATCH", "/status"))
     while connection.queue_depth < 5:
         await asyncio.sleep(0)
@@ -63,23 +63,23 @@ async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: 
     assert connection.queue_depth == 0
 
 
-async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, connection: ApiClient) -> None:
+async def test_a_cancelled_request_does_not_occupy_a_slot(slow: SlowServer, connection: ApiClient) -> None:
     tasks = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(5)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     while connection.queue_depth < 3:
         await asyncio.sleep(0)
-    for number in (0, 2, 4):  # one that was sent, and two that wait
+    for number in (0, 2, 4):  # one sent request and two queued ones
         tasks[number].cancel()
         with suppress(asyncio.CancelledError):
             await tasks[number]
     slow.may_answer.set()
     await asyncio.gather(tasks[1], tasks[3])
     assert {"POST /namespaces/a/pod-2", "POST /namespaces/a/pod-4"}.isdisjoint(slow.asked)
-    # All slots are free again: as many as there are can be used at once.
+    # All slots are free again and can be used concurrently.
     slow.may_answer.clear()
     slow.asked.clear()
     more = [asyncio.create_task(connection.request("GET", f"/{number}")) for number in range(LIMIT)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     slow.may_answer.set()
     await asyncio.gather(*more)
 
@@ -103,11 +103,11 @@ async def test_a_request_can_be_cancelled_at_the_moment_a_slot_becomes_free() ->
     assert queue.depth == 0
 
 
-async def test_a_watch_takes_no_turn_from_requests(slow: Slow, connection: ApiClient) -> None:
+async def test_a_watch_does_not_occupy_a_slot(slow: SlowServer, connection: ApiClient) -> None:
     watches = [asyncio.create_task(watch(connection)) for _ in range(LIMIT)]
-    await until_asked(slow, LIMIT)
+    await wait_for_requests(slow, LIMIT)
     requests = [asyncio.create_task(connection.request("GET", f"/{number}")) for number in range(LIMIT)]
-    await until_asked(slow, 2 * LIMIT)
+    await wait_for_requests(slow, 2 * LIMIT)
     slow.may_answer.set()
     await asyncio.gather(*watches, *requests)
 

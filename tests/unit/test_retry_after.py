@@ -1,4 +1,4 @@
-"""How the operator treats an API server that rejects requests for now."""
+"""The operator and an API server that rejects requests temporarily."""
 
 import asyncio
 import math
@@ -19,8 +19,8 @@ from horovodjob_operator.kube.retry_after import LONGEST_PAUSE_SECONDS, TRIES, R
 LONG = (429, str(10 * LONGEST_PAUSE_SECONDS))
 
 
-class Overloaded:
-    """A server that answers with these statuses and Retry-After first, then with 200; and what it was asked, when."""
+class OverloadedServer:
+    """A server that responds with these status codes and Retry-After first, then with 200. It records its requests."""
 
     def __init__(self) -> None:
         self.answers: deque[tuple[int, str]] = deque()
@@ -38,13 +38,15 @@ class Overloaded:
 
 
 @pytest.fixture
-def overloaded() -> Overloaded:
-    return Overloaded()
+def overloaded() -> OverloadedServer:
+    return OverloadedServer()
 
 
 @pytest.fixture
-async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient, RetryAfter]]:
-    """Two that pause together, one that does not, and the pause."""
+async def connections(
+    overloaded: OverloadedServer,
+) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient, RetryAfter]]:
+    """Two connections with a common pause, one without, and the pause."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", overloaded.answer)
     server, pause = TestServer(application), RetryAfter()
@@ -61,18 +63,18 @@ async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[ApiClient, 
 Connections = tuple[ApiClient, ApiClient, ApiClient, RetryAfter]
 
 
-async def begun(pause: RetryAfter) -> None:
+async def wait_for_pause(pause: RetryAfter) -> None:
     while pause.seconds_left == -math.inf:
         await asyncio.sleep(0.01)
 
 
 async def test_retry_after_delays_all_requests_and_the_rejected_one_is_repeated(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, two, _, pause = connections
     overloaded.answers.append((429, "1"))
     first = asyncio.create_task(one.request("POST", "/first"))
-    await begun(pause)
+    await wait_for_pause(pause)
     async with two.session.get(f"{two.server}/watch") as response:
         assert response.status == 200
     await first
@@ -81,12 +83,12 @@ async def test_retry_after_delays_all_requests_and_the_rejected_one_is_repeated(
 
 
 async def test_only_the_lease_is_renewed_during_a_pause_of_limited_length(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, two, lease, pause = connections
     overloaded.answers.append(LONG)
     others = [asyncio.create_task(one.request("GET", "/one"))]
-    await begun(pause)
+    await wait_for_pause(pause)
     others.append(asyncio.create_task(two.request("GET", "/two")))
     await lease.request("PUT", "/lease")
     assert overloaded.paths == ["/one", "/lease"]
@@ -97,19 +99,19 @@ async def test_only_the_lease_is_renewed_during_a_pause_of_limited_length(
 
 
 async def test_a_write_is_not_repeated_after_the_lease_was_lost(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, *_, pause = connections
     overloaded.answers.append((429, "1"))
     write = asyncio.create_task(one.request("POST", "/pods"))
-    await begun(pause)
+    await wait_for_pause(pause)
     one.may_write = lambda: False
     with pytest.raises(Unavailable, match="the Lease was not renewed in time"):
         await write
     assert overloaded.paths == ["/pods"]
 
 
-async def test_the_number_of_retries_is_limited(connections: Connections, overloaded: Overloaded) -> None:
+async def test_the_number_of_retries_is_limited(connections: Connections, overloaded: OverloadedServer) -> None:
     overloaded.answers.extend([(429, "1")] * 10)
     with pytest.raises(Unavailable, match="429 too many requests, retry after 1 s"):
         await connections[0].request("POST", "/pods")
@@ -117,7 +119,7 @@ async def test_the_number_of_retries_is_limited(connections: Connections, overlo
 
 
 async def test_a_request_that_may_have_had_an_effect_is_not_repeated(
-    connections: Connections, overloaded: Overloaded
+    connections: Connections, overloaded: OverloadedServer
 ) -> None:
     one, *_, pause = connections
     overloaded.answers.append((503, "30"))

@@ -1,4 +1,4 @@
-"""What the start scripts prepare, in a shell of this machine."""
+"""The start scripts, in a shell of this machine."""
 
 import subprocess
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""When passes run: timers of jobs, and the resync."""
+"""The schedule of reconciliations: timers of jobs, and the resync."""
 
 import asyncio
 import contextlib
@@ -52,45 +52,45 @@ def pod_cache() -> PodCache:
     return pods
 
 
-def a_day_later() -> datetime:
+def one_day_later() -> datetime:
     return FakeCluster(training_job()).now + timedelta(days=1)
 
 
 @pytest.fixture
-async def passes(store: JobStore, pod_cache: PodCache) -> AsyncIterator[WorkQueue]:
-    """Each job has had its first pass."""
+async def work_queue(store: JobStore, pod_cache: PodCache) -> AsyncIterator[WorkQueue]:
+    """Each job has been reconciled once."""
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer = Reader(nowhere), Writer(nowhere, "test")
-    reconciler = Reconciler(pod_cache, writer, reader, a_day_later, "")
-    passes = WorkQueue(store, pod_cache, reconciler, JobLoader(store, reader, JobDefaults()))
-    before = looks()
+    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, "")
+    work_queue = WorkQueue(store, pod_cache, reconciler, JobLoader(store, reader, JobDefaults()))
+    before = reconciliations()
     async with contextlib.aclosing(nowhere):
-        passes.open()
-        while looks() < before + JOBS:
+        work_queue.open()
+        while reconciliations() < before + JOBS:
             await asyncio.sleep(0)
-        yield passes
-        await passes.close()
+        yield work_queue
+        await work_queue.close()
 
 
-def looks() -> float:
+def reconciliations() -> float:
     return REGISTRY.get_sample_value("horovodjob_operator_reconcile_duration_seconds_count") or 0
 
 
 @pytest.mark.parametrize("store", ["finished"], indirect=True)
-def test_the_timers_of_deleted_jobs_end(store: JobStore, pod_cache: PodCache, passes: WorkQueue) -> None:
-    events = EventHandlers(store, pod_cache, passes, JobDefaults())
-    assert passes.timers == JOBS
+def test_timers_of_deleted_jobs_are_cancelled(store: JobStore, pod_cache: PodCache, work_queue: WorkQueue) -> None:
+    events = EventHandlers(store, pod_cache, work_queue, JobDefaults())
+    assert work_queue.timers == JOBS
     events.job_deleted({"metadata": {"namespace": "team", "name": "job-0", "uid": "uid-0"}})
-    assert passes.timers == JOBS - 1
+    assert work_queue.timers == JOBS - 1
     store.unfinished_jobs_listed({"uid-1"}, 2, "team")
     events.finished_jobs_listed({"uid-2"}, 2, "team")
-    assert passes.timers == len(store.finished) == 2
+    assert work_queue.timers == len(store.finished) == 2
 
 
-def test_a_job_that_is_deleted_while_the_finished_ones_are_listed_does_not_come_back(
-    store: JobStore, pod_cache: PodCache, passes: WorkQueue
+def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(
+    store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    events, long_ago = EventHandlers(store, pod_cache, passes, JobDefaults()), "2020-01-01T00:00:00Z"
+    events, long_ago = EventHandlers(store, pod_cache, work_queue, JobDefaults()), "2020-01-01T00:00:00Z"
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
     old = {
         "metadata": metadata,
@@ -105,47 +105,53 @@ def test_a_job_that_is_deleted_while_the_finished_ones_are_listed_does_not_come_
     assert list(store.finished_phases()) == []
 
 
-async def test_a_leader_that_follows_another_observes_changes_of_finished_jobs(
-    store: JobStore, pod_cache: PodCache, passes: WorkQueue
+async def test_a_new_leader_observes_changes_of_finished_jobs(
+    store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    await passes.close()
-    events, long_ago, before = EventHandlers(store, pod_cache, passes, JobDefaults()), "2020-01-01T00:00:00Z", looks()
+    await work_queue.close()
+    events, long_ago, before = (
+        EventHandlers(store, pod_cache, work_queue, JobDefaults()),
+        "2020-01-01T00:00:00Z",
+        reconciliations(),
+    )
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
     status = {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1}
     store.states.clear()
     for generation in (1, 2):
         named = {"generation": generation, "uid": f"old-{generation}", "name": f"old-{generation}"}
         events.job_updated({"metadata": metadata | named, "spec": {}, "status": status})
-    passes.open()
+    work_queue.open()
     async with asyncio.timeout(10):
-        while looks() == before:
+        while reconciliations() == before:
             await asyncio.sleep(0.01)
-    assert looks() - before == 1
+    assert reconciliations() - before == 1
 
 
-async def test_many_events_of_a_big_job_are_few_passes(store: JobStore, pod_cache: PodCache, passes: WorkQueue) -> None:
-    events, pods = EventHandlers(store, pod_cache, passes, JobDefaults()), 2000
+async def test_many_events_of_a_large_job_cause_few_reconciliations(
+    store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
+) -> None:
+    events, pods = EventHandlers(store, pod_cache, work_queue, JobDefaults()), 2000
     state = store.states["team", "job-0"]
     worker = state.job.spec.worker.model_copy(update={"replicas": pods})
     state.job = state.job.model_copy(update={"spec": state.job.spec.model_copy(update={"worker": worker})})
-    before = looks()
+    before = reconciliations()
     for index in range(pods):
         labels = {LABEL_JOB: "job-0", LABEL_ROLE: "worker", LABEL_REPLICA_INDEX: str(index), LABEL_ATTEMPT: "1"}
         metadata = {"name": f"pod-{index}", "namespace": "team", "uid": f"{index}", "labels": labels}
         events.pod_updated({"metadata": metadata})
-        for _ in range(3):  # a pass that can run does
+        for _ in range(3):  # every reconciliation that is due runs
             await asyncio.sleep(0)
-    while passes.depth:
+    while work_queue.depth:
         await asyncio.sleep(0)
-    assert before < looks() < before + pods / 10
+    assert before < reconciliations() < before + pods / 10
 
 
-async def test_a_resync_is_spread_over_its_interval(passes: WorkQueue) -> None:
-    before = looks()
-    resync = asyncio.create_task(passes.resync(JOBS / 10))
-    while looks() == before:
+async def test_a_resync_is_spread_over_its_interval(work_queue: WorkQueue) -> None:
+    before = reconciliations()
+    resync = asyncio.create_task(work_queue.resync(JOBS / 10))
+    while reconciliations() == before:
         await asyncio.sleep(0)
-    assert looks() - before < JOBS
+    assert reconciliations() - before < JOBS
     await resync
-    while looks() < before + JOBS:
+    while reconciliations() < before + JOBS:
         await asyncio.sleep(0)

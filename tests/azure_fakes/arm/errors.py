@@ -1,10 +1,10 @@
-"""Refusals of Azure Resource Manager and of the AKS resource provider, in their words."""
+"""Errors of Azure Resource Manager and of the AKS resource provider, with their messages."""
 
 from azure_fakes.https import Response
 
 
 class ArmError(Exception):
-    """A refusal: code and message of the error's body."""
+    """An error: code and message of the response body."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)

@@ -74,7 +74,7 @@ class Cluster:
 
 @dataclass
 class Operation:
-    """A long-running operation: it ends after `polls_left` looks at it."""
+    """A long-running operation: it ends after `polls_left` polls."""
 
     kind: str
     cluster: Cluster
@@ -129,7 +129,7 @@ def validated(name: str, wanted: dict[str, Any], current: dict[str, Any] | None)
 
 
 def check_counts(properties: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raises ArmError where the pool cannot have so many nodes."""
+    """Raises ArmError if the pool cannot have so many nodes."""
     count, low, high = properties["count"], wanted.get("minCount"), wanted.get("maxCount")
     least = 1 if properties["mode"] == "System" else 0
     if not isinstance(count, int) or not least <= count <= MAX_NODES:
@@ -144,7 +144,7 @@ def check_counts(properties: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def check_quota(cluster: Cluster, properties: dict[str, Any], current: dict[str, Any] | None, quota: int) -> None:
-    """Raises ArmError where the subscription has too few vCPUs for the new nodes."""
+    """Raises ArmError if the subscription has too few vCPUs for the new nodes."""
     cores = CORES.get(properties["vmSize"], 1)
     more = cores * (properties["count"] - (current or {}).get("count", 0))
     remaining = quota - cluster.cores()

@@ -5,7 +5,7 @@
         arm.clusters.append(Cluster(SUBSCRIPTION, "batchai.horovod", "aks", "eastus", {"gpunp": new_pool("gpunp")}))
 
 `ContainerServiceClient(credential, SUBSCRIPTION, base_url=arm.url)` talks to it, with `REQUESTS_CA_BUNDLE` set to
-`arm.certificate`. A change of a pool is a long-running operation that ends after `arm.polls` looks at it, or once
+`arm.certificate`. A change of a pool is a long-running operation that ends after `arm.polls` polls, or once
 `arm.hold()` is over.
 """
 
@@ -62,7 +62,7 @@ class Role(StrEnum):
 
 
 class ResourceManager(HttpsServer):
-    """The control plane of Azure, as far as node pools need it."""
+    """The part of Azure Resource Manager that node pools need."""
 
     def __init__(self, directory: Path, entra: Entra) -> None:
         self.clusters: list[Cluster] = []
@@ -82,19 +82,19 @@ class ResourceManager(HttpsServer):
         super().__init__(self._answer, directory)
 
     def assign(self, client_id: str, role: Role | None) -> None:
-        """Gives the application this role, or none, on all subscriptions."""
+        """Assigns the application this role, or none, on all subscriptions."""
         self._roles[client_id] = role
 
     def throttle(self, requests: int, *, seconds: int = 1) -> None:
-        """Answers the next requests with 429."""
+        """Responds to the next requests with 429."""
         self._throttled = [seconds] * requests
 
     def fail_next_operation(self, code: str, message: str) -> None:
-        """Lets the next long-running operation end as Failed."""
+        """Makes the next long-running operation fail."""
         self._next_error = ArmError(409, code, message)
 
     def interfere(self, **properties: Any) -> None:
-        """Lets another client change the pool between the next reading of it and the PUT that follows."""
+        """Simulates another client that changes the pool between the next GET and its PUT."""
         self._interference = properties
 
     @contextlib.contextmanager
@@ -178,7 +178,7 @@ class ResourceManager(HttpsServer):
         raise not_authorized(principal, f"Microsoft.ContainerService/{kind}/{verb}", request.path)
 
     def _clusters(self, subscription: str, group: str | None) -> list[Cluster]:
-        """Of a subscription or of a resource group; identifiers are compared without case, as the service does."""
+        """Clusters of a subscription or a resource group; identifiers are case-insensitive, as in the service."""
         known = [each for each in self.clusters if each.subscription.lower() == subscription.lower()]
         if not known:
             raise subscription_not_found(subscription)
@@ -269,7 +269,7 @@ class ResourceManager(HttpsServer):
         return self._pool_response(200, operation.cluster, operation.pool)
 
     def _advance(self, operation: Operation) -> None:
-        """One look at the operation, which may be the last."""
+        """One poll of the operation, which may be the last."""
         if self._held or operation.status != "InProgress":
             return
         operation.polls_left -= 1

@@ -46,7 +46,7 @@ class Application:
 
 
 class TokenError(Exception):
-    """A refusal of the token endpoint."""
+    """An error of the token endpoint."""
 
     def __init__(self, code: int, error: str, description: str, status: int = 401) -> None:
         super().__init__(description)
@@ -71,11 +71,11 @@ class Entra(HttpsServer):
         self._applications[client_id] = Application(secret, federated)
 
     def trust(self, issuer: str, jwks: Mapping[str, Any]) -> None:
-        """Makes the issuer's keys known, which the real service reads from the issuer's discovery document."""
+        """Sets the issuer's keys, which the real service reads from the issuer's discovery document."""
         self._issuers[issuer] = jwt.PyJWKSet.from_dict(dict(jwks)).keys
 
     def token(self, client_id: str, audience: str, *, expires_in: int = LIFETIME_SECONDS) -> str:
-        """An access token for the application, as the token endpoint gives it out."""
+        """An access token for the application, as the token endpoint issues it."""
         now = int(time.time())
         claims = {
             "aud": audience,
@@ -91,7 +91,7 @@ class Entra(HttpsServer):
         return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": KEY_ID})
 
     def claims(self, token: str, audience: str) -> dict[str, Any]:
-        """Claims of an access token. Raises `jwt.InvalidTokenError` unless this tenant gave it out for `audience`."""
+        """Claims of an access token. Raises `jwt.InvalidTokenError` unless this tenant issued it for `audience`."""
         audiences = [audience.rstrip("/"), audience.rstrip("/") + "/"]
         return jwt.decode(token, self._key.public_key(), algorithms=["RS256"], audience=audiences)
 
@@ -209,7 +209,7 @@ def invalid_signature(reason: str) -> TokenError:
 
 
 def check_federation(federated: tuple[FederatedCredential, ...], claims: Mapping[str, Any]) -> None:
-    """Raises TokenError, in the order of the real service, where no credential has issuer, subject and audience."""
+    """Raises TokenError, in the order of the real service, if no credential has issuer, subject and audience."""
     issuer, subject, audience = claims.get("iss"), claims.get("sub"), claims.get("aud")
     audiences = audience if isinstance(audience, list) else [audience]
     no_record = "No matching federated identity record found for presented assertion"
@@ -222,7 +222,7 @@ def check_federation(federated: tuple[FederatedCredential, ...], claims: Mapping
 
 
 def refusal(error: TokenError) -> Response:
-    """The error's JSON as Entra words it."""
+    """The JSON of the error, with the message of Entra."""
     trace, correlation = str(uuid.uuid4()), str(uuid.uuid4())
     description = (
         f"AADSTS{error.code}: {error.description} Trace ID: {trace} Correlation ID: {correlation} "

@@ -1,4 +1,4 @@
-"""Storage accounts: their keys, who may use them, and the directory that holds their shares."""
+"""Storage accounts: their keys, role assignments, and the directory of their shares."""
 
 import base64
 import secrets
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class DataRole(StrEnum):
-    """What a role assignment lets a bearer of tokens do with files."""
+    """The access to files that a role assignment grants to tokens."""
 
     READER = "Storage File Data Privileged Reader"
     CONTRIBUTOR = "Storage File Data Privileged Contributor"
@@ -37,5 +37,5 @@ class Account:
         return self.keys[0]
 
     def rotate(self, index: int = 0) -> None:
-        """Replace one of the two keys: what was signed with the old one is refused from now on."""
+        """Replace one of the two keys: signatures with the old one are rejected from now on."""
         self.keys[index] = new_key()

@@ -1,4 +1,4 @@
-"""Who may do what: signatures of account keys and of shared access signatures, and bearer tokens of Entra.
+"""Authorization by account keys, shared access signatures and bearer tokens of Entra.
 
 https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key
 https://learn.microsoft.com/rest/api/storageservices/create-service-sas
@@ -43,7 +43,7 @@ CHALLENGE = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What an operation asks for: a resource type (s, c, o) and one of these permissions of a SAS."""
+    """The access that an operation requires: a resource type (s, c, o) and one of these SAS permissions."""
 
     resource_type: str
     permissions: str
@@ -55,7 +55,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an operation acts on; `path` has no leading slash."""
+    """The target of an operation; `path` has no leading slash."""
 
     account: Account
     share: str
@@ -82,7 +82,7 @@ def check(request: web.Request, target: Target, access: Access, claims: Claims |
 
 
 def raw_path(request: web.Request) -> str:
-    """The path as it was sent, without the query; a client with a proxy sends the whole URL."""
+    """The path as sent, without the query; a client with a proxy sends the whole URL."""
     path = request.raw_path.partition("?")[0]
     return path if path.startswith("/") else f"/{path.partition('://')[2].partition('/')[2]}"
 
@@ -116,7 +116,7 @@ def _string_to_sign(request: web.Request, account: Account) -> str:
         values[2] = ""
     if "x-ms-date" in request.headers:
         values[5] = ""
-    # The service sorts as the collation of Windows does, which puts hyphens last.
+    # The service sorts with the collation of Windows, which puts hyphens last.
     names = sorted({name.lower() for name in request.headers}, key=lambda name: (name.replace("-", ""), name))
     headers = "".join(f"{name}:{request.headers[name].strip()}\n" for name in names if name.startswith("x-ms-"))
     resource = f"/{account.name}{raw_path(request)}"

@@ -1,4 +1,4 @@
-"""Files and directories on disk, with the properties and refusals that the service has for them."""
+"""Files and directories on disk, with the properties and errors of the service."""
 
 import ctypes
 import hashlib
@@ -50,7 +50,7 @@ def share_directory(account: Account, share: str) -> Path:
 
 
 def located(account: Account, share: str, path: str) -> Path:
-    """Where a path of a share is on disk, in a directory that exists. Raises Refusal."""
+    """The location on disk of a path in a share; its directory must exist. Raises Refusal."""
     directory = share_directory(account, share)
     parts = [part for part in path.split("/") if part]
     if any(part in (".", "..") or FORBIDDEN & set(part) or len(part) > 255 for part in parts):
@@ -63,7 +63,7 @@ def located(account: Account, share: str, path: str) -> Path:
 
 
 def existing(account: Account, share: str, path: str, *, is_directory: bool) -> Path:
-    """The same for a file or directory that exists. Raises Refusal."""
+    """The same for an existing file or directory. Raises Refusal."""
     found = located(account, share, path)
     if not found.exists() or found.is_dir() is not is_directory:
         raise Refusal("ResourceNotFound")
@@ -82,7 +82,7 @@ def properties(path: Path) -> Properties:
         name=path.name,
         is_directory=path.is_dir(),
         size=stat.st_size,
-        # An inode is used again for the next file; an id of the service never is.
+        # An inode is reused for the next file; an ID of the service never is.
         file_id=_number(f"{stat.st_ino} {created}") >> 1,
         created=datetime.fromtimestamp(created, UTC),
         written=datetime.fromtimestamp(stat.st_mtime, UTC),
@@ -104,7 +104,7 @@ def _number(text: str) -> int:
 
 
 def entries(directory: Path, prefix: str) -> Iterator[Properties]:
-    """Files and directories with this prefix, by name; those that vanish meanwhile are left out."""
+    """Files and directories with this prefix, by name, without those that are deleted meanwhile."""
     for name in sorted(os.listdir(directory)):
         if name.startswith(prefix):
             try:

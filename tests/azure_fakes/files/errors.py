@@ -1,4 +1,4 @@
-"""Refusals of the service: status, `x-ms-error-code` and an XML body."""
+"""Errors of the service: status, `x-ms-error-code` and an XML body."""
 
 from xml.sax.saxutils import escape
 
@@ -57,7 +57,7 @@ MESSAGES = {
 
 
 class Refusal(Exception):
-    """An answer of the service that is an error."""
+    """An error response of the service."""
 
     def __init__(self, code: str, detail: str = "", headers: dict[str, str] | None = None) -> None:
         super().__init__(code, detail)
@@ -66,7 +66,7 @@ class Refusal(Exception):
 
     @property
     def body(self) -> bytes:
-        """The error as the service writes it."""
+        """The response body of the error."""
         detail = f"<AuthenticationErrorDetail>{escape(self.detail)}</AuthenticationErrorDetail>" if self.detail else ""
         text = f"<Error><Code>{self.code}</Code><Message>{escape(self.message)}</Message>{detail}</Error>"
         return f'<?xml version="1.0" encoding="utf-8"?>{text}'.encode()

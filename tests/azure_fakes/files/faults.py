@@ -1,4 +1,4 @@
-"""Faults that a test asks for: what happens to the next requests that match."""
+"""Fault injection: failures of the next requests that match."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from aiohttp import web
 class Kind(Enum):
     """Kinds of faults."""
 
-    RESET = auto()  # the connection is reset in the middle of the body, or before the answer where there is none
+    RESET = auto()  # the connection is reset in the middle of the body, or before a response without a body
     TRUNCATE = auto()  # the body ends early, and the connection is closed as if it were complete
     BUSY = auto()  # 503 ServerBusy with Retry-After
     DENIED = auto()  # 403 AuthorizationFailure, as after a change of the network rules
-    SLOW = auto()  # the answer is late
-    LOST_ANSWER = auto()  # the operation is done, and the connection is reset before the answer
+    SLOW = auto()  # the response is delayed
+    LOST_ANSWER = auto()  # the operation is executed, and the connection is reset before the response
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Faults:
         self.pending.append(Fault(kind, matches, times, after, seconds))
 
     def next_for(self, request: web.Request) -> Fault | None:
-        """The fault that this request meets."""
+        """The fault for this request."""
         for fault in self.pending:
             if fault.times and fault.matches(request):
                 if fault.after:

@@ -1,4 +1,4 @@
-"""The operations of the service, each with the access that it asks for."""
+"""The operations of the service, each with the access that it requires."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ Operation = Callable[["Call"], web.Response]
 
 
 class Call:
-    """A request with its body, and what it acts on."""
+    """A request with its body and its target."""
 
     def __init__(self, request: web.Request, target: Target, quota: dict[tuple[str, str], int]) -> None:
         self.request, self.target, self.quota = request, target, quota
@@ -233,7 +233,7 @@ def _size(call: Call) -> int | None:
 
 
 def _range(request: web.Request) -> tuple[int, int] | None:
-    """First and last byte that the request asks for; x-ms-range takes precedence over Range."""
+    """First and last requested byte; x-ms-range takes precedence over Range."""
     text = request.headers.get("x-ms-range") or request.headers.get("Range")
     if text is None:
         return None

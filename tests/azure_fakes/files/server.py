@@ -1,4 +1,4 @@
-"""The service: reads requests, checks who sends them, runs the operation.
+"""The HTTP service: parses and authorizes requests, and runs the operations.
 
     with FilesService([Account("train", tmp_path)]) as service:
         client = ShareServiceClient.from_connection_string(service.connection_string("train"))
@@ -30,7 +30,7 @@ from azure_fakes.https import LOOPBACK, write_certificate
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that was answered."""
+    """A request and its response."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class FilesService:
     """Azure Files for these accounts, on a port of the loopback interface.
 
     With `tls`, a directory, it speaks HTTPS; the certificate that clients trust is `certificate`.
-    `claims` reads the tokens of Entra: without it tokens are refused.
+    `claims` reads the tokens of Entra: without it tokens are rejected.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class FilesService:
         return f"{self.scheme}://{LOOPBACK}:{self._port}/{account}"
 
     def connection_string(self, account: str) -> str:
-        """As the portal shows it, with the endpoint of this service."""
+        """The connection string in the format of the portal, with the endpoint of this service."""
         key = self.accounts[account].key
         return (
             f"DefaultEndpointsProtocol={self.scheme};AccountName={account};AccountKey={key};"
@@ -92,7 +92,7 @@ class FilesService:
         )
 
     async def serve(self) -> None:
-        """Answer requests until the context ends."""
+        """Serve requests until the context ends."""
         application = web.Application(client_max_size=16 << 20)
         application.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
@@ -119,7 +119,7 @@ class FilesService:
             await asyncio.sleep(fault.seconds)
         body = await request.read()
         if fault and fault.kind is Kind.RESET and request.method not in ("GET", "HEAD"):
-            response = web.Response()  # the request was lost: nothing is done
+            response = web.Response()  # the request is lost: no operation
         else:
             response = self._response(request, body, fault)
         response.headers["x-ms-request-id"] = str(uuid.uuid4())
@@ -169,7 +169,7 @@ class FilesService:
 
 
 async def _broken(request: web.Request, response: web.Response, fault: Fault) -> web.StreamResponse:
-    """Send the headers and half of the body, or nothing where there is no body, and end the connection."""
+    """Send the headers and half of the body, or nothing without a body, and close the connection."""
     transport = request.transport
     assert transport is not None
     body = response.body if isinstance(response.body, bytes) else b""

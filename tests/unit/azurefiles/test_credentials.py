@@ -1,4 +1,4 @@
-"""Which credentials are used for which storage account."""
+"""Selection of the credentials for a storage account."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ SECRET = {"azurestorageaccountname": "acc", "azurestorageaccountkey": "secret\n"
 PUBLIC = "https://acc.file.core.windows.net"
 
 
-def chosen(options: Options, environment: Mapping[str, str], **settings: Any) -> Account:
+def selected_account(options: Options, environment: Mapping[str, str], **settings: Any) -> Account:
     """The account `acc`, with the Secret."""
     return choose_account("acc", options, environment, read_secret=lambda: SECRET, secret_name="s", **settings)
 
@@ -36,7 +36,7 @@ def chosen(options: Options, environment: Mapping[str, str], **settings: Any) ->
 def test_options_take_precedence_over_the_environment_and_that_over_the_secret(
     options: Options, environment: dict[str, str], key: str
 ) -> None:
-    account = chosen(options, environment)
+    account = selected_account(options, environment)
     assert (account.name, account.endpoint, account.key) == ("acc", PUBLIC, key)
 
 
@@ -49,7 +49,7 @@ def test_options_take_precedence_over_the_environment_and_that_over_the_secret(
     ],
 )
 def test_a_key_of_another_account_is_ignored(environment: dict[str, str]) -> None:
-    assert chosen(Options(), environment).source == "the key in Secret s"
+    assert selected_account(Options(), environment).source == "the key in Secret s"
 
 
 def test_the_secret_is_not_read_without_need() -> None:
@@ -123,9 +123,9 @@ def test_an_invalid_connection_string_is_rejected_and_not_shown(text: str) -> No
 def test_explicit_credentials_of_another_account_are_rejected() -> None:
     for options in (Options(account="other", key="k"), Options(connection_string=STRING.replace("acc", "other"))):
         with pytest.raises(FilesError, match="for other"):
-            chosen(options, {})
+            selected_account(options, {})
 
 
 def test_secrets_are_not_in_the_text_of_an_account() -> None:
-    account = chosen(Options(key="given-key"), {})
+    account = selected_account(Options(key="given-key"), {})
     assert "given-key" not in f"{account} {account!r} {Options(key='given-key')!r}"

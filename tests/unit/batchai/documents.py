@@ -1,4 +1,4 @@
-"""Documents as users of Batch AI wrote them, and the strict reading of what they become."""
+"""Sample documents of Batch AI, and strict validation of their conversion."""
 
 import copy
 from typing import Any
@@ -110,7 +110,7 @@ def small(**properties: Any) -> Object:
 
 
 def toolkit(key: str, nodes: int = 2, **settings: Any) -> Object:
-    """A job with this toolkit in the place of Horovod."""
+    """A job with this toolkit instead of Horovod."""
     return small(**{"horovodSettings": None, "nodeCount": nodes, key: settings})
 
 
@@ -125,14 +125,14 @@ def everything() -> Object:
 
 
 def converted(document: Any, **options: Any) -> Conversion:
-    """The conversion, of which the resource takes each field."""
+    """The conversion; each of its fields is a field of the resource."""
     result = convert(document, **({"name": "job", "nfs_servers": NFS_SERVERS} | options))
     require_complete(result.job["spec"])
     return result
 
 
 def require_complete(spec: Object) -> None:
-    """The model has each field of the spec: it would ignore others."""
+    """Asserts that the model has each field of the spec, because it ignores unknown ones."""
     model = HorovodJobSpec.model_validate(spec)
     assert model.model_dump(by_alias=True, exclude_unset=True, mode="json") == spec
 
@@ -144,7 +144,7 @@ def spec_of(document: Any, **options: Any) -> Object:
 
 
 def problems(document: Any, **options: Any) -> dict[str, str]:
-    """Sentences of a refusal by path."""
+    """Messages of a rejection by path."""
     try:
         result = convert(document, **({"name": "job"} | options))
     except ConversionError as error:

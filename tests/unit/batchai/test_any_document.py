@@ -1,4 +1,4 @@
-"""Any document is converted to what the resource takes, or refused: no other error, no value of a secret."""
+"""Any document is converted to a valid resource, or rejected: no other error, no value of a secret."""
 
 import copy
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Command lines reach a program as a shell would have split and replaced them."""
+"""Command lines are split and expanded as a shell does."""
 
 import os
 import subprocess
@@ -33,8 +33,8 @@ LINES = (
 )
 
 
-def replaced(text: str, environment: Mapping[str, str]) -> str:
-    """What Kubernetes makes of $(NAME) and $$ in a container's arguments."""
+def expanded(text: str, environment: Mapping[str, str]) -> str:
+    """The expansion of $(NAME) and $$ in a container's arguments by Kubernetes."""
     result, position = "", 0
     while position < len(text):
         following = text[position + 1 : position + 2]
@@ -57,7 +57,7 @@ def output(command: Sequence[str]) -> bytes:
 
 def same_as_a_shell(line: str) -> None:
     known = {name: ENVIRONMENT[name] for name in KNOWN}
-    command = [replaced(word, known) for word in program(f"{PRINT} {line}", KNOWN)]
+    command = [expanded(word, known) for word in program(f"{PRINT} {line}", KNOWN)]
     shell = command[0] if command[0] == "/bin/bash" else "/bin/sh"
     assert output(command) == output([shell, "-c", f"{PRINT} {line}"]), command
 
@@ -79,7 +79,7 @@ def test_any_command_line_is_parsed_like_a_shell_or_rejected(line: str) -> None:
         program(f"{PRINT} {line}", KNOWN)
     except ValueError:
         return
-    if "$$" not in line:  # a shell's own process number
+    if "$$" not in line:  # the process ID of a shell
         same_as_a_shell(line)
 
 

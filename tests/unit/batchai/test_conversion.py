@@ -1,4 +1,4 @@
-"""job.json as a whole: what the job's fields become, what is refused, and what is warned about."""
+"""Conversion of job.json: fields, rejections and warnings."""
 
 import json
 

@@ -32,7 +32,7 @@ def test_the_page_has_the_table_of_the_code() -> None:
 
 
 def conversion(document: object) -> object:
-    """All that a user sees of it."""
+    """The output, the warnings or the errors."""
     try:
         result = convert(document, name="job", nfs_servers=NFS_SERVERS)
     except ConversionError as error:
@@ -60,7 +60,7 @@ def document_with(path: str) -> Object:
 
 
 def changed(value: Any, path: str) -> Iterator[Any]:
-    """The document without the field, and with an impossible value, wherever it is."""
+    """The document without the field, and with an invalid value, at each position."""
     key, _, rest = path.partition(".")
     name = key.removesuffix("[]")
     if key.endswith("[]"):

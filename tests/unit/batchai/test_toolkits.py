@@ -1,4 +1,4 @@
-"""What each toolkit becomes, or what is named in its place."""
+"""Conversion of each toolkit, or its alternative."""
 
 import shlex
 

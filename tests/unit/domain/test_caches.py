@@ -1,4 +1,4 @@
-"""What the process remembers of jobs and pods when news of them come in another order than they happened."""
+"""The caches of jobs and pods with events in another order than that of the changes."""
 
 from typing import Any
 

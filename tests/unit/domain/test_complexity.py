@@ -1,4 +1,4 @@
-"""What a pass computes grows with the workers of a job, and not with their square."""
+"""The computation of a reconciliation is linear in the number of workers."""
 
 import sys
 from collections.abc import Callable
@@ -17,7 +17,7 @@ ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": BIG}}
 
 
 def steps(computed: Callable[[], object]) -> int:
-    """How many lines of Python are run, where each turn of a loop counts."""
+    """The number of executed lines of Python, loop iterations included."""
     number = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> Any:
@@ -57,14 +57,14 @@ def failed(workers: int) -> FakeCluster:
     return cluster
 
 
-def elastic_and_gone(workers: int) -> FakeCluster:
-    """Half of the workers of an elastic job are gone without having been seen to go."""
+def elastic_with_missing_workers(workers: int) -> FakeCluster:
+    """Half of the workers of an elastic job are deleted without an observed deletion."""
     cluster = launched(workers, **ELASTIC)
     cluster.pods = {name: pod for name, pod in cluster.pods.items() if pod.hosts or pod.index % 2}
     return cluster
 
 
-@pytest.mark.parametrize("situation", [starting, launched, failed, elastic_and_gone])
+@pytest.mark.parametrize("situation", [starting, launched, failed, elastic_with_missing_workers])
 def test_a_pass_takes_linear_time_in_the_number_of_workers(situation: Callable[[int], FakeCluster]) -> None:
     def work(workers: int) -> int:
         cluster = situation(workers)

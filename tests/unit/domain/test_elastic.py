@@ -17,7 +17,7 @@ from unit.domain.fake_cluster import FakeCluster, training_job
 LAUNCHER = "cifar-launcher"
 
 
-def an_elastic_job(replicas: int = 2, least: int = 1, **spec: Any) -> FakeCluster:
+def elastic_job(replicas: int = 2, least: int = 1, **spec: Any) -> FakeCluster:
     elastic = {"minReplicas": least, "maxReplicas": 4}
     return FakeCluster(training_job(worker={"replicas": replicas, "gpus": 0}, elastic=elastic, **spec))
 
@@ -42,7 +42,7 @@ def condition(cluster: FakeCluster, type_: ConditionType) -> Condition:
 
 @pytest.fixture
 def running() -> FakeCluster:
-    cluster = an_elastic_job()
+    cluster = elastic_job()
     cluster.start()
     assert cluster.status.phase is Phase.RUNNING
     return cluster
@@ -90,7 +90,7 @@ def test_a_disrupted_worker_is_replaced_at_once_and_the_ranks_continue(running: 
     assert hosts(running) == addresses(running, 0)
     running.remove_terminating_pods()
     running.reconcile()
-    assert running.pods[name].node == "", "made anew"
+    assert running.pods[name].node == "", "recreated"
     running.schedule_pods()
     running.reconcile()
     assert hosts(running) == addresses(running, 0, 1)
@@ -163,12 +163,12 @@ def test_more_simultaneous_losses_than_a_status_contains_reach_a_stable_status()
 
 
 def test_an_elastic_job_starts_with_fewer_workers_when_nodes_are_missing() -> None:
-    cluster = an_elastic_job(replicas=3, least=2)
+    cluster = elastic_job(replicas=3, least=2)
     cluster.reconcile()
     for name in ("cifar-worker-0", "cifar-worker-1", LAUNCHER):
         cluster.update_pod(name, node="node1", address=f"10.1.0.{len(name)}", phase="Running")
     cluster.reconcile()
-    assert (cluster.status.phase, hosts(cluster)) == (Phase.QUEUED, []), "the scheduler has not looked at the third yet"
+    assert (cluster.status.phase, hosts(cluster)) == (Phase.QUEUED, []), "the scheduler has not handled the third yet"
     cluster.update_pod("cifar-worker-2", unschedulable_message="0/1 nodes are available")
     cluster.reconcile()
     assert (cluster.status.phase, hosts(cluster)) == (Phase.STARTING, addresses(cluster, 0, 1))
@@ -181,7 +181,7 @@ def test_an_elastic_job_starts_with_fewer_workers_when_nodes_are_missing() -> No
 
 
 def test_an_elastic_job_waits_for_nodes_below_its_minimum() -> None:
-    cluster = an_elastic_job(replicas=3, least=2, scheduling={"timeoutSeconds": 60})
+    cluster = elastic_job(replicas=3, least=2, scheduling={"timeoutSeconds": 60})
     cluster.reconcile()
     cluster.update_pod(LAUNCHER, node="node1", address="10.1.0.1")
     cluster.update_pod("cifar-worker-0", node="node1", address="10.1.0.2")
@@ -196,7 +196,7 @@ def test_an_elastic_job_waits_for_nodes_below_its_minimum() -> None:
 
 @pytest.mark.parametrize(("policy", "phase"), [("Restart", Phase.RESTARTING), ("Fail", Phase.FAILED)])
 def test_an_elastic_job_below_its_minimum_fails_after_the_timeout(policy: str, phase: Phase) -> None:
-    cluster = an_elastic_job(least=2, scheduling={"timeoutSeconds": 60}, runPolicy={"onWorkerLoss": policy})
+    cluster = elastic_job(least=2, scheduling={"timeoutSeconds": 60}, runPolicy={"onWorkerLoss": policy})
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True)
     cluster.reconcile()
@@ -216,7 +216,7 @@ def test_an_elastic_job_below_its_minimum_fails_after_the_timeout(policy: str, p
 
 
 def test_a_worker_in_time_ends_the_wait() -> None:
-    cluster = an_elastic_job(least=2, scheduling={"timeoutSeconds": 60})
+    cluster = elastic_job(least=2, scheduling={"timeoutSeconds": 60})
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True)
     cluster.reconcile()

@@ -1,4 +1,4 @@
-"""A job whose pods are one group: what the group is, when it goes, and whose time runs out."""
+"""Gang scheduling: the pod group, its deletion, and the scheduling timeout."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from unit.domain.fake_cluster import FakeCluster, training_job
 GANGS = ("Native", "Volcano")
 
 
-def a_gang(gang: str = "Native", **spec: Any) -> FakeCluster:
+def gang_job(gang: str = "Native", **spec: Any) -> FakeCluster:
     return FakeCluster(training_job(scheduling={"gang": gang, "timeoutSeconds": 60}, **spec))
 
 
@@ -87,11 +87,11 @@ WORKERS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {"cpu": "8100m", "memory": "268445456"},
     ),
-    "what is no amount": (
+    "an invalid quantity": (
         {"resources": {"requests": {"cpu": "much", "memory": "1e999999999"}}},
         {"cpu": "100m", "memory": "268435456"},
     ),
-    "a template that is wrong": (
+    "an invalid template": (
         {"template": {"spec": {"containers": [{"name": "beside", "resources": "x"}]}}},
         {"cpu": "100m", "memory": "268435456"},
     ),
@@ -140,22 +140,22 @@ def _metadata(job: Any) -> Any:
 
 @pytest.mark.parametrize("gang", GANGS)
 def test_a_gang_without_a_scheduled_pod_has_no_timeout(gang: str) -> None:
-    cluster = a_gang(gang)
+    cluster = gang_job(gang)
     cluster.reconcile()
     cluster.wait(10_000)
     cluster.reconcile()
     assert (cluster.status.phase, cluster.status.attempt) == (Phase.QUEUED, 1)
-    assert plan_for(cluster.context, _finding(cluster)).requeue_at is None
+    assert plan_for(cluster.context, _outcome(cluster)).requeue_at is None
     cluster.start()
     assert cluster.status.phase is Phase.RUNNING
 
 
-def _finding(cluster: FakeCluster) -> Any:
+def _outcome(cluster: FakeCluster) -> Any:
     return next_status(cluster.context)[1]
 
 
 def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.reconcile()
     cluster.wait(10_000)
     cluster.schedule_pods(at_most=2)
@@ -168,7 +168,7 @@ def test_the_timeout_of_a_gang_starts_with_its_first_scheduled_pod() -> None:
 
 
 def test_workers_that_an_attempt_keeps_are_subject_to_the_timeout() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.start()
     cluster.update_pod("cifar-worker-1", is_terminating=True)
     cluster.reconcile()
@@ -182,7 +182,7 @@ def test_workers_that_an_attempt_keeps_are_subject_to_the_timeout() -> None:
 
 
 def test_a_new_gang_waits_until_the_pods_of_the_old_one_are_deleted() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.start()
     cluster.edit_run_policy(suspend=True)
     cluster.reconcile()
@@ -196,17 +196,17 @@ def test_a_new_gang_waits_until_the_pods_of_the_old_one_are_deleted() -> None:
 
 
 def test_a_gang_waits_for_the_pods_of_an_earlier_job_with_the_same_name() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.reconcile()
-    strangers = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
-    plan = plan_for(JobContext(cluster.job, strangers, cluster.now), _finding(cluster))
+    observed = Observed(stale_owner_pods=(Pod("cifar-worker-1", "old", Role.WORKER, 1),))
+    plan = plan_for(JobContext(cluster.job, observed, cluster.now), _outcome(cluster))
     assert (plan.create_launcher, plan.create_workers) == (False, ())
 
 
 @pytest.mark.parametrize("gang", GANGS)
 @pytest.mark.parametrize("policy", ["suspend", "terminate"])
 def test_the_group_is_deleted_with_the_pods(gang: str, policy: str) -> None:
-    cluster = a_gang(gang)
+    cluster = gang_job(gang)
     cluster.start()
     cluster.edit_run_policy(**{policy: True})
     status, outcome = next_status(cluster.context)
@@ -214,11 +214,11 @@ def test_the_group_is_deleted_with_the_pods(gang: str, policy: str) -> None:
     plan = plan_for(cluster.context, outcome)
     assert plan.delete_pod_groups == {Gang(gang)}
     cluster.reconcile()
-    assert plan_for(cluster.context, _finding(cluster)).delete_pod_groups == set()
+    assert plan_for(cluster.context, _outcome(cluster)).delete_pod_groups == set()
 
 
 def test_the_group_is_deleted_when_the_job_has_succeeded() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.start()
     cluster.end_container("cifar-launcher", 0)
     status, outcome = next_status(cluster.context)
@@ -230,7 +230,7 @@ def test_the_group_is_deleted_when_the_job_has_succeeded() -> None:
 
 
 def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
-    cluster = a_gang("Volcano")
+    cluster = gang_job("Volcano")
     cluster.start()
     cluster.edit_run_policy(suspend=True)
     spec = cluster.job.spec
@@ -244,7 +244,7 @@ def test_a_group_is_deleted_when_the_job_requires_another_or_none() -> None:
 
 
 def test_messages_about_nodes_precede_messages_about_the_gang() -> None:
-    cluster = a_gang()
+    cluster = gang_job()
     cluster.reconcile()
     cluster.update_pod("cifar-launcher", unschedulable_message="waiting for minCount pods from a gang to be scheduled")
     cluster.update_pod(

@@ -1,4 +1,4 @@
-"""What a report has to be, what the status makes of it, and what a token says of itself."""
+"""Progress reports: parsing, their effect on the status, and the claims of tokens."""
 
 import base64
 import contextlib
@@ -49,9 +49,9 @@ things = st.recursive(
 
 
 @given(reports)
-def test_the_stored_report_equals_the_written_one(told: dict[str, Any]) -> None:
-    """Else every pass would find the status changed, and write it again."""
-    report = parse_report(json.dumps(told).encode())
+def test_the_stored_report_equals_the_written_one(body: dict[str, Any]) -> None:
+    """Otherwise every reconciliation would see a changed status, and write it again."""
+    report = parse_report(json.dumps(body).encode())
     status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training)
     assert parse_status(json.loads(json.dumps(status_dict(status)))) == status
 
@@ -76,24 +76,24 @@ def running() -> FakeCluster:
     return cluster
 
 
-def told(cluster: FakeCluster, attempt: int, progress: float) -> Training | None:
-    """What the status says after a report."""
+def training_after_report(cluster: FakeCluster, attempt: int, progress: float) -> Training | None:
+    """The training status after a report."""
     observed = replace(cluster.observed, progress_report=ProgressReport(attempt=attempt, progress=progress))
     status, _ = next_status(JobContext(cluster.job, observed, cluster.now))
-    assert not is_significant(cluster.status, status), "a report is no reason to hurry"
+    assert not is_significant(cluster.status, status), "a report causes no immediate status write"
     cluster.job = cluster.job.model_copy(update={"status": status})
     return status.training
 
 
 def test_only_the_current_attempt_changes_the_progress(running: FakeCluster) -> None:
-    first = told(running, 1, 0.5)
+    first = training_after_report(running, 1, 0.5)
     assert first is not None
     running.end_container("cifar-launcher", 1)
     running.wait(3)
     running.reconcile()
     assert running.status.training == first
-    assert told(running, 1, 0.6) == first
-    second = told(running, 2, 0.1)
+    assert training_after_report(running, 1, 0.6) == first
+    second = training_after_report(running, 2, 0.1)
     assert second is not None
     assert second.percent == "10%"
 

@@ -1,4 +1,4 @@
-"""Pods of an attempt are all made from one spec, also where nobody has seen how it changed."""
+"""All pods of an attempt are built from one spec, even if the operator did not observe a change."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -23,7 +23,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def begun(phase: Phase, **spec: Any) -> FakeCluster:
+def cluster_in_phase(phase: Phase, **spec: Any) -> FakeCluster:
     cluster = FakeCluster(training_job(**spec))
     cluster.reconcile()
     if phase is not Phase.QUEUED:
@@ -39,8 +39,8 @@ def begun(phase: Phase, **spec: Any) -> FakeCluster:
     return cluster
 
 
-def change_unseen(cluster: FakeCluster, **spec: Any) -> None:
-    """The user suspends, changes and resumes the job while no operator looks."""
+def change_while_operator_is_down(cluster: FakeCluster, **spec: Any) -> None:
+    """The user suspends, changes and resumes the job while the operator is down."""
     cluster.edit_run_policy(suspend=True)
     changed = training_job(**spec).spec
     cluster.edit_spec(**{name: getattr(changed, name) for name in spec})
@@ -50,11 +50,11 @@ def change_unseen(cluster: FakeCluster, **spec: Any) -> None:
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING])
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_job_changed_while_unobserved_gets_only_pods_of_its_new_spec(phase: Phase, what: str) -> None:
-    cluster = begun(phase)
+    cluster = cluster_in_phase(phase)
     before, attempts = set(cluster.pods.values()), cluster.status.attempt
     cluster.end_container("cifar-worker-1", 1)
     restarts = cluster.status.restarts
-    change_unseen(cluster, **CHANGES[what])
+    change_while_operator_is_down(cluster, **CHANGES[what])
     cluster.wait(30)
     cluster.reconcile()
     cluster.remove_terminating_pods()
@@ -68,31 +68,31 @@ def test_a_job_changed_while_unobserved_gets_only_pods_of_its_new_spec(phase: Ph
 
 
 def test_an_unobserved_change_is_reported_as_a_suspension() -> None:
-    cluster = begun(Phase.RUNNING)
-    change_unseen(cluster, image="trainer:2")
+    cluster = cluster_in_phase(Phase.RUNNING)
+    change_while_operator_is_down(cluster, image="trainer:2")
     seen = len(cluster.statuses)
     cluster.reconcile()
     statuses = cluster.statuses[seen - 1 : seen + 2]
     assert [status.phase for status in statuses] == [Phase.RUNNING, Phase.SUSPENDED, Phase.QUEUED]
-    told = [event.reason for pair in pairwise(statuses) for event in events_between(cluster.job, *pair)]
-    assert told == ["Suspended", "Resumed"]
+    reasons = [event.reason for pair in pairwise(statuses) for event in events_between(cluster.job, *pair)]
+    assert reasons == ["Suspended", "Resumed"]
 
 
 @pytest.mark.parametrize("writes", range(1, 4))
 def test_workers_that_remain_from_before_a_suspension_are_replaced(writes: int) -> None:
-    cluster = begun(Phase.RUNNING)
+    cluster = cluster_in_phase(Phase.RUNNING)
     old = set(cluster.pods)
     cluster.edit_run_policy(suspend=True)
     cluster.reconcile(die_after=writes)
-    change_unseen(cluster, image="trainer:2")
+    change_while_operator_is_down(cluster, image="trainer:2")
     cluster.reconcile()
     assert {name for name, pod in cluster.pods.items() if pod.is_terminating} == old
 
 
 @pytest.mark.parametrize("dead", [[], ["cifar-worker-0", "cifar-worker-1"]])
 def test_a_gang_changed_while_unobserved_gets_a_group_of_its_new_size(dead: list[str]) -> None:
-    cluster = begun(Phase.RUNNING, scheduling={"gang": "Volcano"})
-    change_unseen(cluster, worker={"replicas": 3, "gpus": 0})
+    cluster = cluster_in_phase(Phase.RUNNING, scheduling={"gang": "Volcano"})
+    change_while_operator_is_down(cluster, worker={"replicas": 3, "gpus": 0})
     for name in dead:
         del cluster.pods[name]
     cluster.reconcile(die_after=2)
@@ -109,7 +109,7 @@ ELASTIC = {"elastic": {"minReplicas": 1, "maxReplicas": 4}, "worker": {"replicas
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_scaling_and_the_run_policy_do_not_replace_pods(size: int) -> None:
-    cluster = begun(Phase.RUNNING, **ELASTIC)
+    cluster = cluster_in_phase(Phase.RUNNING, **ELASTIC)
     before = {name: pod.uid for name, pod in cluster.pods.items()}
     cluster.edit_run_policy(suspend=True)
     cluster.edit_run_policy(backoff_limit=7, suspend=False)
@@ -154,13 +154,13 @@ def test_the_hash_does_not_depend_on_the_defaults_of_the_settings() -> None:
 
 @pytest.mark.parametrize("spec_hash", ["", "another"])
 def test_pods_of_another_release_are_not_replaced(spec_hash: str) -> None:
-    """One that had no hash yet, or that makes another one of the same spec."""
-    cluster = begun(Phase.RUNNING, **ELASTIC)
+    """A release without a hash, or one with another hash of the same spec."""
+    cluster = cluster_in_phase(Phase.RUNNING, **ELASTIC)
     for name in cluster.pods:
         cluster.update_pod(name, spec_hash=spec_hash)
     before = dict(cluster.pods)
     if not spec_hash:
-        change_unseen(cluster, image="trainer:2")
+        change_while_operator_is_down(cluster, image="trainer:2")
     cluster.reconcile()
     assert cluster.pods == before
     cluster.end_container("cifar-launcher", 1)

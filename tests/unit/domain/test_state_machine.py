@@ -187,7 +187,7 @@ class JobStateMachine(RuleBasedStateMachine):
 
     @invariant()
     def events_follow_from_the_recorded_status(self) -> None:
-        """Those of the last change, as its successor has to post them when the operator dies, and none besides."""
+        """Events are those of the last change: after a crash of the operator, its successor must post exactly these."""
         if not hasattr(self, "cluster") or not self.cluster.statuses:
             return
         changes = pairwise([HorovodJobStatus(), *self.cluster.statuses])
@@ -196,7 +196,7 @@ class JobStateMachine(RuleBasedStateMachine):
         assert {name for name in posted[-1] if "-resized-" not in name} <= recorded <= set().union(*posted)
 
     def teardown(self) -> None:
-        """Left alone, with pods that do as they should, every job ends and no worker is left."""
+        """With pods that run to their end, every job finishes and no worker is left."""
         if not hasattr(self, "cluster"):
             return
         self.the_user_suspends_or_resumes(False)

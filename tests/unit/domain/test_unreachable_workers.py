@@ -1,4 +1,4 @@
-"""Workers whose container has not started, and workers that the launcher cannot reach any more."""
+"""Workers without a started container, and workers that the launcher can no longer reach."""
 
 import json
 from typing import Any
@@ -58,10 +58,10 @@ def launched(**spec: Any) -> FakeCluster:
     return cluster
 
 
-def fail(cluster: FakeCluster, *unreachable: str, **told: str) -> None:
-    """The launcher has ended, and names workers that it cannot reach."""
-    told |= {"unreachable": " ".join(cluster.pods[name].address for name in unreachable)} if unreachable else {}
-    cluster.end_container("cifar-launcher", 1, "Error", json.dumps(told) if told else "")
+def fail(cluster: FakeCluster, *unreachable: str, **report: str) -> None:
+    """The launcher fails and reports workers that it cannot reach."""
+    report |= {"unreachable": " ".join(cluster.pods[name].address for name in unreachable)} if unreachable else {}
+    cluster.end_container("cifar-launcher", 1, "Error", json.dumps(report) if report else "")
 
 
 def deleted(cluster: FakeCluster) -> set[str]:
@@ -78,8 +78,13 @@ def test_a_worker_that_the_launcher_cannot_reach_counts_as_a_disruption_and_is_r
     cluster.reconcile()
     assert (cluster.status.phase, cluster.status.restarts, cluster.status.preemptions) == (Phase.RESTARTING, 0, 1)
     (error,) = cluster.status.errors
-    told = f"the launcher cannot reach worker 1 at {cluster.pods['cifar-worker-1'].address} on node node1"
-    assert (error.reason, error.pod, error.node, error.message) == (Reason.NODE_LOST, "cifar-worker-1", "node1", told)
+    message = f"the launcher cannot reach worker 1 at {cluster.pods['cifar-worker-1'].address} on node node1"
+    assert (error.reason, error.pod, error.node, error.message) == (
+        Reason.NODE_LOST,
+        "cifar-worker-1",
+        "node1",
+        message,
+    )
     assert deleted(cluster) == {"cifar-launcher", "cifar-worker-1"}
 
 

@@ -1,4 +1,4 @@
-"""What one release of the operator does with jobs of another one."""
+"""Jobs that another release of the operator created."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ def running(**spec: Any) -> FakeCluster:
 
 
 def made_by_another_release(cluster: FakeCluster) -> None:
-    """The job as a release with other start scripts has left it."""
+    """The job with the Secret of a release with other start scripts."""
     cluster.job = cluster.job.model_copy(
         update={"status": cluster.status.model_copy(update={"start_scripts": "older"})}
     )

@@ -1,4 +1,4 @@
-"""Any MPIJob is converted to what the resource takes, or refused: no other error."""
+"""Any MPIJob is converted to a valid resource, or rejected: no other error."""
 
 import contextlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Kubeflow's MPIJobs as HorovodJobs, with a warning for what is not carried over."""
+"""Kubeflow's MPIJobs as HorovodJobs, with a warning for each field that is not converted."""
 
 import copy
 from datetime import UTC, datetime
