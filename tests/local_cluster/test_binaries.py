@@ -93,7 +93,7 @@ def test_what_binaries_are_made_of_is_in_their_key(file: str, tmp_path: Path, mo
     group = versions().groups[0]
     before = group.key
     shutil.copytree(SOURCE, tmp_path / "go")
-    monkeypatch.setattr("cluster.versions.SOURCE", tmp_path / "go")
+    monkeypatch.setattr("localcluster.versions.SOURCE", tmp_path / "go")
     assert group.key == before
     with (tmp_path / "go" / file).open("a") as changed:
         changed.write("\n")
