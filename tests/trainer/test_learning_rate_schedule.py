@@ -11,7 +11,7 @@ STEPS = 10
 
 
 def schedule(*flags: str, epochs: int = 100, base: float = 0.1) -> LearningRateSchedule:
-    configuration = load_configuration([*flags, "--epochs", str(epochs)], world_size=1, environment={})
+    configuration = load_configuration([*flags, "--epochs", str(epochs)], environment={})
     return LearningRateSchedule.from_configuration(configuration, base=base, epochs=epochs, steps_per_epoch=STEPS)
 
 

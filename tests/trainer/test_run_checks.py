@@ -110,7 +110,7 @@ def test_different_weights_of_a_rank_end_the_run_with_code_4(digits: Any) -> Non
 
 
 def test_a_slow_rank_is_logged_once(digits: Any) -> None:
-    ended = digits(2, "--model", "own:slow_on_rank_1", "--epochs", 1)
+    ended = digits(2, "--model", "own:slow_on_rank_1", "--epochs", 2)
     assert ended.code == 0, ended.stderr
     assert (
         len(re.findall(r"^All ranks wait for rank 1 on \S+: 0\.[0-9]{3} s a step, ", ended.stdout, re.MULTILINE)) == 1
@@ -120,11 +120,11 @@ def test_a_slow_rank_is_logged_once(digits: Any) -> None:
 def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp_path: Path) -> None:
     ended = digits(
         2, "--model", "own:normalised", "--precision", "mixed_float16", "--compression", "fp16", "--schedule", "cosine",
-        "--warmup-epochs", 1, "--check-sync-every", 1, "--epochs", 4, "--xla",
+        "--warmup-epochs", 2, "--check-sync-every", 1, "--epochs", 8, "--xla",
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     accuracies = [float(value) for value in re.findall(r"val_accuracy ([0-9.]+)", ended.stdout)]
-    assert len(accuracies) == 4
+    assert len(accuracies) == 8
     assert accuracies[-1] > 0.6
     records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     # The model is already compiled: its own rate, times two after the warm-up, which decreases almost to 0.
@@ -140,7 +140,7 @@ def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_ea
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout
-    assert len(re.findall(r"^Epoch [0-9]+/50 45/45 ", ended.stdout, re.MULTILINE)) == 2
+    assert re.findall(r"^Epoch ([0-9]+)/50 (\d+)/\2 ", ended.stdout, re.MULTILINE) == [("1", "23"), ("2", "22")]
 
 
 def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any) -> None:

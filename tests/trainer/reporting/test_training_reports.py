@@ -55,7 +55,7 @@ def reporting_run(
     """Two ranks, of which rank 0 reports its progress to an operator."""
     directory = tmp_path_factory.mktemp("reporting")
     (directory / "token").write_text("secret-token")
-    flags = ("--dataset", "digits", "--dir", directory, "--epochs", 2, "--batch-size", 64, "--log-seconds", 0.2)
+    flags = ("--dataset", "digits", "--dir", directory, "--epochs", 4, "--batch-size", 64, "--log-seconds", 0.2)
     variables = {
         "HOROVODJOB_PROGRESS_URL": operator_of_run.url,
         "HOROVODJOB_PROGRESS_TOKEN_FILE": str(directory / "token"),
@@ -70,7 +70,7 @@ def test_a_run_reports_to_the_operator_until_its_end(
     ended, _ = reporting_run
     assert ended.code == 0, ended.stderr
     last = operator_of_run.reports[-1][1]
-    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 2, 2, 23, 23)
+    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 4, 4, 11, 11)
     assert set(last) == {
         "attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta", "metrics",
     }  # fmt: skip

@@ -1,6 +1,5 @@
 """The configuration of a training run, with all settings parsed and checked against each other."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -92,10 +91,8 @@ class Configuration:
         )
 
 
-def load_configuration(
-    arguments: Sequence[str], *, world_size: int, environment: Mapping[str, str] | None = None
-) -> Configuration:
-    """The configuration of a run with `world_size` ranks. Flags override the environment, which overrides --config.
+def load_configuration(arguments: Sequence[str], *, environment: Mapping[str, str] | None = None) -> Configuration:
+    """The configuration of a run. Flags override the environment, which overrides --config.
 
     Raises UsageError with one sentence; `--help` and `--print-config` print and raise SystemExit.
     """
@@ -109,7 +106,7 @@ def load_configuration(
     prints_configuration = flags.pop("print_config")
     texts |= flag_texts(flags)
     values = {SETTINGS[name].field: parse_setting(SETTINGS[name], text) for name, text in texts.items()}
-    configuration = _with_derived_defaults(values, world_size, environment)
+    configuration = _with_derived_defaults(values, environment)
     _check_consistency(configuration, texts)
     if prints_configuration:
         print(configuration_file(configuration, texts))
@@ -131,9 +128,9 @@ def configuration_file(configuration: Configuration, texts: Mapping[str, Setting
     return "\n".join(lines)
 
 
-def _with_derived_defaults(values: dict[str, Any], world_size: int, environment: Mapping[str, str]) -> Configuration:
+def _with_derived_defaults(values: dict[str, Any], environment: Mapping[str, str]) -> Configuration:
     defaults = dataset_defaults(values["dataset"])
-    values.setdefault("epochs", math.ceil(defaults.epochs / world_size))
+    values.setdefault("epochs", defaults.epochs)
     values.setdefault("learning_rate", defaults.learning_rate)
     values["flip"] = values["augment"] and values.get("flip", defaults.flip)
     values.setdefault("logs", Path(environment.get("AZ_BATCHAI_STDOUTERR_DIR") or values["dir"]))

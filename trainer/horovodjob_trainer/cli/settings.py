@@ -49,7 +49,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Defaults for a data set. `epochs` are those of one rank; more ranks need fewer."""
+    """Defaults for a data set. The learning rate is that of one rank."""
 
     epochs: int
     learning_rate: float
@@ -100,8 +100,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "keras_cifar10_trained_model", "NAME"),
     ),
     "training": (
-        Setting("epochs", parsing.integer(1, COUNT), f"default: {TUTORIAL.epochs} / ranks, for digits "
-                f"{DIGITS.epochs} / ranks", metavar="N"),
+        Setting("epochs", parsing.integer(1, COUNT), "number of passes of all ranks together over the training data "
+                f"(default: {TUTORIAL.epochs}, for digits {DIGITS.epochs})", metavar="N"),
         Setting("max-steps", parsing.integer(1, COUNT), "end after this number of steps, even within an epoch",
                 metavar="N"),
         Setting("batch-size", parsing.integer(1, COUNT), "examples per step and rank", "32", "N"),

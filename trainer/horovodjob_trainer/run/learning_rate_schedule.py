@@ -18,14 +18,14 @@ class LearningRateSchedule:
     kind: str
     warmup_epochs: float
     epochs: int
-    steps_per_epoch: int
+    steps_per_epoch: float
     decay: float
     lr_steps: tuple[float, ...]
     lr_factor: float
 
     @classmethod
     def from_configuration(
-        cls, configuration: Configuration, *, base: float, epochs: int, steps_per_epoch: int
+        cls, configuration: Configuration, *, base: float, epochs: int, steps_per_epoch: float
     ) -> "LearningRateSchedule":
         """The schedule that the configuration selects."""
         return cls(

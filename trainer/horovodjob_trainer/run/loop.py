@@ -66,7 +66,7 @@ class Loop:
             self.configuration,
             base=setup.base_rate,
             epochs=state.epochs,
-            steps_per_epoch=state.epoch_examples // first_batch,
+            steps_per_epoch=state.epoch_examples / first_batch,
         )
         self.learning_rate = LearningRate(self.model.optimizer, self._previous_rate())
         self.variables = training_variables(self.model)
@@ -113,8 +113,8 @@ class Loop:
 
     def _epoch(self, batches: Iterator[Any]) -> None:
         state = self.state
-        epoch = state.epoch
-        end = (epoch + 1) * state.epoch_examples
+        end = (state.epoch + 1) * state.epoch_examples
+        self._steps_in_epoch = state.steps_in_epoch(self.job_batch)
         self.model.reset_metrics()
         self.coordination.restart_clock()
         if self.reporter:
@@ -123,7 +123,7 @@ class Loop:
         while state.position < end and not self._is_finished():
             logs = self._step(batches, end)
         if state.position >= end:
-            self._end_epoch(epoch, logs)
+            self._end_epoch(logs)
 
     def _step(self, batches: Iterator[Any], epoch_end: int) -> dict[str, Any]:
         state, configuration = self.state, self.configuration
@@ -145,7 +145,7 @@ class Loop:
         if configuration.check_sync_every and state.step % configuration.check_sync_every == 0:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
-            position = self._training_position(state.epoch, state.step_in_epoch(self.job_batch))
+            position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
             self.reporter.report(position, _floats(logs), rate)
         if updates_weights and not ends_epoch:
             self._end_step()
@@ -161,16 +161,16 @@ class Loop:
         if self.state.step % self.configuration.commit_steps == 0:
             self._commit()
 
-    def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+    def _end_epoch(self, logs: dict[str, Any]) -> None:
         state = self.state
         rate = float(self.model.optimizer.learning_rate)
         metrics = average_over_ranks(_floats(logs), 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
         metrics |= {f"val_{name}": value for name, value in self.evaluation.metrics(state.position).items()}
-        update_best_epoch(state, metrics, epoch + 1, self.configuration, self.setup.log)
+        update_best_epoch(state, metrics, self.configuration, self.setup.log)
         if self.reporter:
-            position = self._training_position(epoch, state.steps_in_epoch(self.job_batch))
+            position = self._training_position(state.epoch, self._steps_in_epoch)
             self.reporter.report(position, metrics, rate)
         for gradient in self.accumulated_gradients if self.configuration.accumulate > 1 else ():
             gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
@@ -238,10 +238,10 @@ class Loop:
     def _training_position(self, epoch: int, step: int) -> TrainingPosition:
         state = self.state
         return TrainingPosition(
-            epoch=epoch + 1,
+            epoch=epoch,
             epochs=state.epochs,
             step=step,
-            steps_per_epoch=state.steps_in_epoch(self.job_batch),
+            steps_per_epoch=self._steps_in_epoch,
             examples=state.position,
             total_examples=state.total,
             global_step=state.step,
@@ -266,6 +266,7 @@ class Loop:
         return batches.map(encode) if encode else batches
 
     _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
+    _steps_in_epoch = 0
 
 
 def _floats(logs: dict[str, Any]) -> dict[str, float]:

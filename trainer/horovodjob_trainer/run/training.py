@@ -133,17 +133,13 @@ def _initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None
 
 
 def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -> RunState:
-    """The state of the checkpoint or of a new run. The size of an epoch stays that of the first start of the run."""
+    """The state of the checkpoint or of a new run."""
     configuration, size = setup.configuration, hvd.size()
     if checkpoint is None:
         if launch.attempt > 1:
             setup.log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
-        batch_size = configuration.batch_size
-        steps_per_epoch = -(-setup.dataset.train.samples // batch_size)
-        epoch_examples = steps_per_epoch * batch_size * size
-        return RunState(epochs=configuration.epochs, epoch_examples=epoch_examples, first_size=size)
-    if size == checkpoint.first_size:
-        checkpoint.epochs = configuration.epochs
+        return RunState(epochs=configuration.epochs, epoch_examples=setup.dataset.train.samples, first_size=size)
+    checkpoint.epochs = configuration.epochs
     step = checkpoint.step_in_epoch(configuration.batch_size * size)
     steps = f" and {_count(step, 'step')}" if step else ""
     setup.log(f"Attempt {launch.attempt}: resuming after epoch {checkpoint.epoch}{steps}")
