@@ -72,6 +72,12 @@ def test_the_printed_configuration_is_a_file_for_the_same_run(
     assert len(yaml.safe_load(shown)) + shown.count(": not set") == len(SETTINGS)
 
 
+def test_the_validation_batch_is_the_training_batch_up_to_a_limit() -> None:
+    assert configuration().validation_batch_size == 32
+    assert configuration("--batch-size", "8192").validation_batch_size == 250
+    assert configuration("--batch-size", "8192", "--validation-batch-size", "4096").validation_batch_size == 4096
+
+
 def test_digits_are_flipped_only_on_request() -> None:
     run = configuration("--dataset", "digits")
     assert (run.augment, run.flip) == (True, False)

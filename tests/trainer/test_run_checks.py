@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
 OWN = """
@@ -57,6 +58,18 @@ def drifting(shape, classes):
     return Drifting(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(inputs)))
 
 
+class Announcing(keras.Model):
+    def test_step(self, data):
+        import tensorflow as tf
+        tf.print("validated a batch of", tf.shape(data[0])[0])
+        return super().test_step(data)
+
+
+def announcing(shape, classes):
+    inputs = keras.Input(shape)
+    return Announcing(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(inputs)))
+
+
 def normalised(shape, classes):
     inputs = keras.Input(shape)
     x = keras.layers.BatchNormalization()(keras.layers.Flatten()(inputs))
@@ -84,6 +97,12 @@ def digits(
         return run(ranks, program, user_module)
 
     return ended
+
+
+def steps_before_saving(path: Path) -> int:
+    with h5py.File(path) as file:
+        (optimizer,) = file["optimizer_weights"].values()
+        return int(optimizer["iteration"][()])
 
 
 def test_an_invalid_loss_ends_the_run_with_code_3_before_a_checkpoint(digits: Any, tmp_path: Path) -> None:
@@ -132,7 +151,9 @@ def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp
     assert records[-1]["learningRate"] < 1e-3
 
 
-def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(digits: Any) -> None:
+def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(
+    digits: Any, tmp_path: Path
+) -> None:
     ended = digits(
         2, "--model", "own:small", "--optimizer", "momentum", "--learning-rate", 1e-9, "--label-smoothing", 0.1,
         "--accumulate", 3, "--clip-norm", 1, "--compression", "bf16", "--check-sync-every", 1, "--epochs", 50,
@@ -141,13 +162,18 @@ def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_ea
     assert ended.code == 0, ended.stderr
     assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout
     assert re.findall(r"^Epoch ([0-9]+)/50 (\d+)/\2 ", ended.stdout, re.MULTILINE) == [("1", "23"), ("2", "22")]
+    assert steps_before_saving(tmp_path / "saved_models/keras_cifar10_trained_model.h5") == 45
+    assert steps_before_saving(tmp_path / "saved_models/keras_cifar10_trained_model-best.h5") == 23
 
 
-def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any) -> None:
-    ended = digits(1, "--model", "own:small", "--monitor", "val_auc", "--max-steps", 45, "--epochs", 3)
+def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any, tmp_path: Path) -> None:
+    flags = ("--model", "own:announcing", "--validation-batch-size", 100, "--max-steps", 45, "--epochs", 3)
+    ended = digits(1, *flags, "--monitor", "val_auc")
     assert ended.code == 0, ended.stderr
     assert "The metric val_auc, which selects the best epoch, does not exist" in ended.stdout
     assert "val_accuracy" in ended.stdout
+    assert re.findall(r"validated a batch of (\d+)", ended.stderr) == ["100", "100", "100", "60"]
+    assert not list(tmp_path.glob("saved_models/*-best*")), "without the metric, no epoch is the best"
 
 
 def test_a_rank_with_different_files_is_rejected_before_training(

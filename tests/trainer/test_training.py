@@ -49,7 +49,7 @@ def test_two_ranks_compute_the_metrics_of_one_process(digits_run: Any, run: Any,
     alone = run(1, trainer("evaluate", "--model", model, "--dataset", "digits", "--json"))
     assert alone.code == 0, alone.stderr
     measured = json.loads(alone.stdout.splitlines()[-1])
-    for name in ("loss", "accuracy"):
+    for name in ("loss", "accuracy", "top_5_accuracy"):
         (printed,) = re.findall(rf"^Test {name}: ({NUMBER})$", ended.stdout, re.MULTILINE)
         assert measured[name] == pytest.approx(float(printed), abs=1e-4)
 
@@ -80,7 +80,8 @@ def test_libraries_print_nothing(digits_run: Any) -> None:
 
 def test_rank_0_writes_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
     checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)}
-    models = {f"saved_models/keras_cifar10_trained_model.{suffix}" for suffix in ("h5", "keras")}
+    names = ("keras_cifar10_trained_model", "keras_cifar10_trained_model-best")
+    models = {f"saved_models/{name}.{suffix}" for name in names for suffix in ("h5", "keras")}
     events = {name for name in files(digits_run[1]) if name.startswith("tensorboard/events.out.tfevents.")}
     assert len(events) == 1
     assert files(digits_run[1]) == checkpoints | models | events | {"progress.jsonl"}
@@ -89,15 +90,16 @@ def test_rank_0_writes_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> 
 def test_models_and_checkpoints_load_and_continue_training_without_horovod(
     digits_run: Any, run: Callable[..., Any], preloaded_python: list[str]
 ) -> None:
-    directory = digits_run[1]
+    ended, directory = digits_run
+    (best,) = re.findall(rf"^The best epoch is ([1-4]) with val_loss {NUMBER}$", ended.stdout, re.MULTILINE)
     paths = [*sorted((directory / "saved_models").iterdir()), directory / f"checkpoint-{EPOCHS}.h5"]
     loaded = run(1, [*preloaded_python, str(PLAIN_KERAS), str(DIGITS), *map(str, paths)])
     assert loaded.code == 0, loaded.stderr
-    for line in loaded.stdout.splitlines():
+    for path, line in zip(paths, loaded.stdout.splitlines(), strict=True):
         module, name, iterations, accuracy = line.split()
-        assert (module.partition(".")[0], name, iterations) == ("keras", "RMSprop", str(sum(STEPS)))
+        steps = sum(STEPS[: int(best)] if "-best" in path.name else STEPS)
+        assert (module.partition(".")[0], name, int(iterations)) == ("keras", "RMSprop", steps)
         assert float(accuracy) >= 0.9
-    assert len(loaded.stdout.splitlines()) == 3
 
 
 @pytest.mark.parametrize("flag", ["--epochs=0", "--no-such-flag"])

@@ -9,6 +9,7 @@ import pytest
 
 from trainer.operator_server import OperatorServer
 
+METRICS = {"loss", "accuracy", "top_5_accuracy", "val_loss", "val_accuracy", "val_top_5_accuracy"}
 OWN_SCRIPT = """
 import keras, numpy as np
 import horovodjob_trainer.hvd as hvd
@@ -74,7 +75,7 @@ def test_a_run_reports_to_the_operator_until_its_end(
     assert set(last) == {
         "attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta", "metrics",
     }  # fmt: skip
-    assert last["metrics"].keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert last["metrics"].keys() == METRICS
     assert all(authorization == "Bearer secret-token" for authorization, _ in operator_of_run.reports)
     assert "secret-token" not in ended.stdout + ended.stderr
 
@@ -85,7 +86,7 @@ def test_a_run_writes_lines_and_events_beside_the_logs_of_the_job(reporting_run:
     logs = reporting_run[1] / "logs"
     records = [json.loads(line) for line in (logs / "progress.jsonl").read_text().splitlines()]
     assert [record["progress"] for record in records] == sorted(record["progress"] for record in records)
-    assert records[-1]["metrics"].keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert records[-1]["metrics"].keys() == METRICS
     tags = set()
     for path in (logs / "tensorboard").iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):

@@ -19,7 +19,7 @@ from horovodjob_trainer.cli.setting_sources import (
     flag_texts,
     parse_setting,
 )
-from horovodjob_trainer.cli.settings import PREFIX, SETTINGS, dataset_defaults
+from horovodjob_trainer.cli.settings import PREFIX, SETTINGS, VALIDATION_BATCH_SIZE, dataset_defaults
 from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
 
@@ -46,6 +46,7 @@ class Configuration:
     epochs: int
     max_steps: int | None
     batch_size: int
+    validation_batch_size: int
     accumulate: int
     optimizer: str
     learning_rate: float
@@ -131,6 +132,7 @@ def configuration_file(configuration: Configuration, texts: Mapping[str, Setting
 def _with_derived_defaults(values: dict[str, Any], environment: Mapping[str, str]) -> Configuration:
     defaults = dataset_defaults(values["dataset"])
     values.setdefault("epochs", defaults.epochs)
+    values.setdefault("validation_batch_size", min(values["batch_size"], VALIDATION_BATCH_SIZE))
     values.setdefault("learning_rate", defaults.learning_rate)
     values["flip"] = values["augment"] and values.get("flip", defaults.flip)
     values.setdefault("logs", Path(environment.get("AZ_BATCHAI_STDOUTERR_DIR") or values["dir"]))

@@ -13,6 +13,7 @@ from horovodjob_trainer.errors import UsageError
 
 PREFIX = "TRAINER_"
 COUNT = 1_000_000_000
+VALIDATION_BATCH_SIZE = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("max-steps", parsing.integer(1, COUNT), "end after this number of steps, even within an epoch",
                 metavar="N"),
         Setting("batch-size", parsing.integer(1, COUNT), "examples per step and rank", "32", "N"),
+        Setting("validation-batch-size", parsing.integer(1, COUNT), "examples per batch and rank in the validation "
+                f"(default: --batch-size, at most {VALIDATION_BATCH_SIZE})", metavar="N"),
         Setting("accumulate", parsing.integer(1, 100_000), "number of steps with averaged gradients per update of "
                 "the weights", "1", "N"),
         Setting("optimizer", parsing.choice("rmsprop", "sgd", "momentum", "adam", "adamw", "lamb"), "momentum is sgd "

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.run.loss import loss_and_metrics
 
 OPTIMIZERS = {
     "rmsprop": (keras.optimizers.RMSprop, {}),
@@ -31,17 +32,10 @@ def compile_model(model: Any, configuration: Configuration, shape: tuple[int, ..
             model.optimizer = hvd.DistributedOptimizer(model.optimizer, compression=compression)
     else:
         optimizer = hvd.DistributedOptimizer(_build_optimizer(configuration), compression=compression)
-        loss, metrics = _loss_and_metrics(configuration, classes)
+        loss, metrics = loss_and_metrics(classes, configuration.label_smoothing)
         model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
     model.optimizer.build(model.trainable_variables)
     return model
-
-
-def label_encoding(configuration: Configuration, classes: int | None) -> Any:
-    """The function that encodes the labels of a batch as one-hot vectors for label smoothing; otherwise None."""
-    if configuration.label_smoothing and classes is not None:
-        return lambda examples, labels: (examples, tf.one_hot(labels, classes))
-    return None
 
 
 def _build_optimizer(configuration: Configuration) -> Any:
@@ -52,11 +46,3 @@ def _build_optimizer(configuration: Configuration) -> Any:
     if configuration.accumulate > 1:
         arguments["gradient_accumulation_steps"] = configuration.accumulate
     return optimizer_class(configuration.learning_rate, **arguments)
-
-
-def _loss_and_metrics(configuration: Configuration, classes: int | None) -> tuple[Any, list[str]]:
-    if classes is None:
-        return "mean_squared_error", ["mean_absolute_error"]
-    if configuration.label_smoothing:
-        return keras.losses.CategoricalCrossentropy(label_smoothing=configuration.label_smoothing), ["accuracy"]
-    return "sparse_categorical_crossentropy", ["accuracy"]

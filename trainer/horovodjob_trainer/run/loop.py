@@ -19,17 +19,16 @@ from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import NonFiniteLoss, RanksDiffer, Terminated
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.augmentation import Augmentation
-from horovodjob_trainer.run.compilation import label_encoding
 from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
 from horovodjob_trainer.run.learning_rate import LearningRate
 from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
+from horovodjob_trainer.run.loss import label_encoding
 from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
 from horovodjob_trainer.run.step import build_step_function, time_gradient_reduction
 from horovodjob_trainer.run.termination import Termination
 
-EVALUATION_BATCH = 250
 SHIFT = 0.1  # share of the height and width of an image, in each direction
 
 
@@ -83,7 +82,11 @@ class Loop:
             self.checkpoints = CheckpointWriter(output, layout, keep=keep, log=setup.log)
         test = setup.dataset.test
         batches = evaluation_batches(
-            test, batch=EVALUATION_BATCH, rank=hvd.rank(), size=self.size, threads=setup.threads
+            test,
+            batch=self.configuration.validation_batch_size,
+            rank=hvd.rank(),
+            size=self.size,
+            threads=setup.threads,
         )
         self.evaluation = Evaluation(self.model, test, self._with_encoded_labels(batches), setup.termination)
         self.run_step = build_step_function(self.model, self.learning_rate.velocity_factor)
@@ -262,7 +265,7 @@ class Loop:
         return self._with_encoded_labels(batches)
 
     def _with_encoded_labels(self, batches: Any) -> Any:
-        encode = label_encoding(self.configuration, self.setup.dataset.train.classes)
+        encode = label_encoding(self.model, self.setup.dataset.train.classes)
         return batches.map(encode) if encode else batches
 
     _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False

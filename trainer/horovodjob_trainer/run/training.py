@@ -15,6 +15,7 @@ from horovodjob_trainer.errors import JobError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
+from horovodjob_trainer.run.best_model import save_best_model
 from horovodjob_trainer.run.compilation import compile_model
 from horovodjob_trainer.run.loop import Loop, Setup
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, wait_for_all_ranks
@@ -62,6 +63,8 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None) -> N
         result = loop.result()
         if output is not None:
             output.save_models(setup.model, setup.log)
+            monitor = setup.configuration.monitor
+            save_best_model(setup.model, loop.state, output, monitor=monitor, log=setup.log)
         for name, value in sorted(result.items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True
