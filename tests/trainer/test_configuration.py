@@ -40,7 +40,7 @@ def settings_file(tmp_path: Path) -> Callable[[str], str]:
 def test_the_defaults_are_those_of_the_tutorial() -> None:
     run = configuration()
     assert (run.dataset, run.epochs, run.batch_size, run.optimizer) == ("cifar10", 100, 32, "rmsprop")
-    assert (run.learning_rate, run.scale_learning_rate, run.decay) == (1e-4, True, 1e-6)
+    assert (run.learning_rate, run.learning_rate_scaling, run.decay) == (1e-4, "auto", 1e-6)
     assert (run.augment, run.flip, run.dir, run.model_name) == (True, True, Path("."), "keras_cifar10_trained_model")
 
 
@@ -107,6 +107,10 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
         (["--lr-steps", "30,20", "--schedule", "step"], "--lr-steps: '30,20'"),
         (["--lr-steps", "3"], "--lr-steps belongs to --schedule step"),
         (["--decay", "1e-4", "--schedule", "cosine"], "--decay belongs to --schedule decay"),
+        (["--momentum", "0.9", "--optimizer", "adam"], "--momentum belongs to --optimizer sgd, momentum and rmsprop"),
+        (["--momentum", "1"], "--momentum: '1'"),
+        (["--freeze", "a,,b"], "--freeze: 'a,,b'"),
+        (["--learning-rate-scaling", "cubic"], "'cubic' is none of auto, linear, sqrt, none"),
         (["--label-smoothing", "1"], "--label-smoothing: '1'"),
         (["--precision", "float16"], "--precision: 'float16' is none of float32, mixed_float16"),
         (["--seed", "2147483648"], "--seed: '2147483648'"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 
 OWN = """
@@ -68,6 +69,14 @@ class Announcing(keras.Model):
 def announcing(shape, classes):
     inputs = keras.Input(shape)
     return Announcing(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(inputs)))
+
+
+def with_schedule(shape, classes):
+    layers = [keras.layers.Flatten(), keras.layers.Dense(8, name="hidden"), keras.layers.Dense(classes, "softmax")]
+    model = keras.Sequential([keras.Input(shape), *layers])
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 45, 0.5)
+    model.compile(keras.optimizers.SGD(schedule, momentum=0.9), "categorical_crossentropy", metrics=["accuracy"])
+    return model
 
 
 def normalised(shape, classes):
@@ -166,13 +175,52 @@ def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_ea
     assert steps_before_saving(tmp_path / "saved_models/keras_cifar10_trained_model-best.h5") == 23
 
 
+def test_a_compiled_model_keeps_its_schedule_and_trains_from_initial_weights_with_frozen_layers(
+    digits: Any, tmp_path: Path
+) -> None:
+    import keras
+
+    shape = [keras.Input((32, 32, 3)), keras.layers.Flatten()]
+    source = keras.Sequential([*shape, keras.layers.Dense(8), keras.layers.Dense(3)])
+    source.save(tmp_path / "source.keras")
+    ended = digits(
+        2, "--model", "own:with_schedule", "--warmup-epochs", 1, "--epochs", 2, "--check-sync-every", 1,
+        "--init-from", tmp_path / "source.keras", "--freeze", "hidden",
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert "Frozen layers: hidden" in lines
+    rule = "(linear scaling, the default for SGD)"
+    assert f"Learning rate: the schedule of the optimizer times 2 for 2 ranks {rule}" in lines
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    # After 23 and 45 steps of two ranks, the rate of the next step is twice that of the schedule.
+    decayed = [2 * 0.01 * 0.5 ** (steps / 45) for steps in (23, 45)]
+    assert [record["learningRate"] for record in records[-2:]] == pytest.approx(decayed, rel=1e-3)
+    model = keras.saving.load_model(tmp_path / "saved_models/keras_cifar10_trained_model.keras")
+    assert type(model.optimizer._learning_rate) is keras.optimizers.schedules.ExponentialDecay
+    assert float(model.optimizer.learning_rate) == pytest.approx(decayed[-1] / 2, rel=1e-3)
+    np.testing.assert_array_equal(model.layers[1].kernel, source.layers[1].kernel)
+
+
 def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any, tmp_path: Path) -> None:
-    flags = ("--model", "own:announcing", "--validation-batch-size", 100, "--max-steps", 45, "--epochs", 3)
+    flags = (
+        "--model",
+        "own:announcing",
+        "--validation-batch-size",
+        100,
+        "--max-steps",
+        45,
+        "--epochs",
+        3,
+        "--warmup-epochs",
+        1,
+    )
     ended = digits(1, *flags, "--monitor", "val_auc")
     assert ended.code == 0, ended.stderr
     assert "The metric val_auc, which selects the best epoch, does not exist" in ended.stdout
     assert "val_accuracy" in ended.stdout
     assert re.findall(r"validated a batch of (\d+)", ended.stderr) == ["100", "100", "100", "60"]
+    assert "--warmup-epochs 1 has no effect: the learning rate of one rank is not scaled" in ended.stdout
     assert not list(tmp_path.glob("saved_models/*-best*")), "without the metric, no epoch is the best"
 
 

@@ -64,6 +64,8 @@ def test_only_rank_0_prints_and_prints_complete_lines(digits_run: Any) -> None:
         "360 test samples",
         "Using real-time data augmentation.",
     ]
+    scaling = "(sqrt scaling, the default for RMSprop)"
+    assert lines[5] == f"Learning rate: 0.0005 of one rank times 1.414 for 2 ranks {scaling}"
     epochs = [line for line in lines if re.match(r"Epoch ./. (\d+)/\1 ", line)]
     metrics = " ".join(f"{name} {NUMBER}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
     assert [line.split()[1] for line in epochs] == [f"{epoch}/{EPOCHS}" for epoch in range(1, EPOCHS + 1)]

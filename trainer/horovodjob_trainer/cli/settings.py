@@ -12,7 +12,10 @@ from horovodjob_trainer.cli import parsing
 from horovodjob_trainer.errors import UsageError
 
 PREFIX = "TRAINER_"
+ALL_BUT_LAST = "all-but-last"
 COUNT = 1_000_000_000
+SCALINGS = ("auto", "linear", "sqrt", "none")
+MOMENTUM_OPTIMIZERS = ("sgd", "momentum", "rmsprop")
 VALIDATION_BATCH_SIZE = 250
 
 
@@ -94,6 +97,10 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "model": (
         Setting("model", parsing.choice_or_function(*models.MODELS), "the network: that of the tutorial, a ResNet, "
                 "or your own function as package.module:function", "tutorial", "NAME"),
+        Setting("init-from", parsing.path, "initial weights: the .keras, .h5 or .weights.h5 file of a model whose last "
+                "layer can have another shape", metavar="FILE"),
+        Setting("freeze", parsing.patterns, f"layers that are not trained: names, with wildcards, or {ALL_BUT_LAST}",
+                metavar="NAME,NAME"),
         Setting("precision", parsing.choice("float32", "mixed_float16", "mixed_bfloat16"), "Keras' dtype policy",
                 "float32", "POLICY"),
         Setting("dir", parsing.path, "directory for the model and the checkpoints", ".", "DIR"),
@@ -114,7 +121,13 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "with Nesterov momentum 0.9", "rmsprop", "NAME"),
         Setting("learning-rate", parsing.number(0, exclusive=True), "learning rate of one rank (default: "
                 f"{TUTORIAL.learning_rate:g}, for digits {DIGITS.learning_rate:g})", metavar="X"),
-        Setting("scale-learning-rate", parsing.boolean, "multiply the learning rate by the number of ranks", "true"),
+        Setting("momentum", parsing.number(0, 0.9999), "momentum of --optimizer sgd, momentum and rmsprop (default: "
+                "that of the optimizer)", metavar="X"),
+        Setting("weight-decay", parsing.number(0), "decoupled weight decay, multiplied by the learning rate; biases "
+                "and normalization layers are excluded (default: 0, for adamw 0.004)", metavar="X"),
+        Setting("learning-rate-scaling", parsing.choice(*SCALINGS), "factor of the learning rate: the number of ranks, "
+                "its square root, or 1; auto is linear for sgd and momentum, and sqrt for the other optimizers", "auto",
+                "HOW"),
         Setting("schedule", parsing.choice("decay", "constant", "cosine", "step"), "how the learning rate decreases: "
                 "divided by 1 + DECAY * steps, never, along half a cosine to 0, or at --lr-steps", "decay",
                 "NAME"),

@@ -22,7 +22,7 @@ from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
-from horovodjob_trainer.run.learning_rate import LearningRate
+from horovodjob_trainer.run.learning_rate import LearningRate, innermost
 from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 from horovodjob_trainer.run.loss import label_encoding
 from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
@@ -39,7 +39,8 @@ class Setup:
     configuration: Configuration
     dataset: Dataset
     model: Any
-    base_rate: float
+    base_rate: float | None
+    scaling: str
     threads: int
     termination: Termination
     log: Callable[[str], None]
@@ -64,13 +65,15 @@ class Loop:
         self.schedule = LearningRateSchedule.from_configuration(
             self.configuration,
             base=setup.base_rate,
+            scaling=setup.scaling,
             epochs=state.epochs,
             steps_per_epoch=state.epoch_examples / first_batch,
         )
         self.learning_rate = LearningRate(self.model.optimizer, self._previous_rate())
         self.variables = training_variables(self.model)
         self.seed_states = [v for v in self.model.variables if v.name == "seed_generator_state"]
-        inner = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        inner = innermost(self.model.optimizer)
+        self.accumulate = int(inner.gradient_accumulation_steps or 1)
         self.accumulated_gradients = list(getattr(inner, "_accumulated_gradients", None) or [])
         with tf.device("CPU"):  # the host reads and writes it
             self.reduction_seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
@@ -130,15 +133,14 @@ class Loop:
 
     def _step(self, batches: Iterator[Any], epoch_end: int) -> dict[str, Any]:
         state, configuration = self.state, self.configuration
-        rate = self._rate_at(state.position)
-        self.learning_rate.set(rate)
+        self.learning_rate.set(self._rate_at(state.position))
         logs: dict[str, Any] = self.run_step(batches)
         state.position += self.job_batch
         state.step += 1
         self.setup.termination.heartbeat()
         ends_epoch = state.position >= epoch_end
         # Between two updates the optimizer of each rank holds different gradients, which a checkpoint cannot contain.
-        updates_weights = state.step % configuration.accumulate == 0
+        updates_weights = state.step % self.accumulate == 0
         self._checkpoint_is_due |= bool(
             configuration.checkpoint_steps and state.step % configuration.checkpoint_steps == 0
         )
@@ -149,7 +151,7 @@ class Loop:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
             position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
-            self.reporter.report(position, _floats(logs), rate)
+            self.reporter.report(position, _floats(logs), float(self.model.optimizer.learning_rate))
         if updates_weights and not ends_epoch:
             self._end_step()
         return logs
@@ -175,7 +177,7 @@ class Loop:
         if self.reporter:
             position = self._training_position(state.epoch, self._steps_in_epoch)
             self.reporter.report(position, metrics, rate)
-        for gradient in self.accumulated_gradients if self.configuration.accumulate > 1 else ():
+        for gradient in self.accumulated_gradients:
             gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
         self._write_checkpoint()
         if self._stop_is_requested and not self._is_finished():
