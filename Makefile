@@ -3,7 +3,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 STAGES := $(PYTHON) tests/stages
 # CLUSTER_NAME chooses among local clusters, which can run side by side.
-CLUSTER := $(PYTHON) tests/cluster --name $(or $(CLUSTER_NAME),main)
+CLUSTER := $(PYTHON) localcluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
@@ -63,10 +63,10 @@ environment: python ## make .venv as far as lint and unit tests need it
 	@$(STAGES) environment
 
 images: python ## build operator and trainer image, without Docker, and print their names
-	@$(PYTHON) tests/cluster/images.py build
+	@$(PYTHON) localcluster/images.py build
 
 trainer-gpu: python ## build the trainer image for GPUs, check it and print its size (a quarter of an hour)
-	@$(PYTHON) tests/cluster/images.py build trainer-gpu
+	@$(PYTHON) localcluster/images.py build trainer-gpu
 
 release: environment ## build what a release consists of into dist/: images, charts, distributions, bills of materials
 	@.venv/bin/python release build

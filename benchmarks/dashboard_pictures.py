@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from api.client import ROOT, Api
-from handling.monitoring import DASHBOARDS, Prometheus, dashboard_queries
-from handling.plane import Plane, install, make_namespace, operator_kubeconfig
-from handling.player import Job, submit
-from handling.process import Operator
-from handling.reporter import token_of
-from handling.watches import Kubelet
+from integration.control_plane import OperatorControlPlane, install, make_namespace, operator_kubeconfig
+from integration.job_driver import Job, submit
+from integration.monitoring import DASHBOARDS, Prometheus, dashboard_queries
+from integration.operator_process import Operator
+from integration.progress_client import token_of
+from integration.watch_threads import Kubelet
 
 COLORS = ("#3274d9", "#e0752d", "#37872d", "#c4162a", "#8f3bb8", "#806eb7", "#0a437c", "#6d1f62")
 COLUMN, ROW, MARGIN = 40, 24, 8
@@ -54,11 +54,11 @@ def play(api: Api, operator: Operator, folder: Path, epochs: int) -> list[subpro
     slow, quick = submit(api, "vision", "digits-slow"), submit(api, "speech", "digits-quick")
     trainings = []
     for job, rate in ((slow, "0.0002"), (quick, "0.002")):
-        job.bring_to("Running")
+        job.advance_to("Running")
         trainings.append(train(job, operator, folder, "--epochs", str(epochs), "--learning-rate", rate))
-    failing = submit(api, "vision", "failing", runPolicy={"backoffLimit": 1}).bring_to("Restarting")
-    failing.let_the_delay_pass()
-    failing.bring_to("Running", since="Queued").end("launcher", 1)
+    failing = submit(api, "vision", "failing", runPolicy={"backoffLimit": 1}).advance_to("Restarting")
+    failing.skip_backoff()
+    failing.advance_to("Running", since="Queued").end("launcher", 1)
     return trainings
 
 
@@ -139,8 +139,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=150, help="epochs of each training")
     parser.add_argument("--seconds", type=float, default=600, help="draw after so many seconds, or at their end")
     arguments = parser.parse_args()
-    with Plane() as plane, tempfile.TemporaryDirectory() as name:
-        api, folder = Api(plane), Path(name)
+    with OperatorControlPlane() as control_plane, tempfile.TemporaryDirectory() as name:
+        api, folder = Api(control_plane), Path(name)
         install(api)
         Kubelet(api).start()
         operator = Operator(operator_kubeconfig(api, folder / "kubeconfig"), folder / "log").start()

@@ -17,19 +17,21 @@ from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.cluster.caches import Caches, Record
+from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.pod_facts import OwnedPod
 from horovodjob_operator.domain.status import next_status
+from horovodjob_operator.kube.cache import PodCache
 
 WORKERS = (2, 100, 1000, 5000)
 TARGET_SECONDS = 0.030
 NOW = datetime.now(UTC)
 
 
-def running_job(workers: int) -> tuple[Caches, Record]:
+def running_job(workers: int) -> tuple[PodCache, JobState]:
     """A job with all its ranks at work, as the operator knows it."""
     spec = {"image": "trainer", "command": ["train"], "worker": {"replicas": workers, "gpus": 0}}
     job = HorovodJob(
@@ -37,7 +39,7 @@ def running_job(workers: int) -> tuple[Caches, Record]:
         spec=HorovodJobSpec.model_validate(spec),
         status=HorovodJobStatus(),
     )
-    caches, record = Caches(), Record(job, 1)
+    pods = PodCache()
     common: dict[str, Any] = {
         "attempt": 1,
         "owner_uid": "uid",
@@ -49,23 +51,29 @@ def running_job(workers: int) -> tuple[Caches, Record]:
     addresses = [f"10.{index // 250}.{index % 250}.1" for index in range(workers)]
     hosts = "".join(f"{address} slots=1\n" for address in addresses)
     launcher = Pod(names.launcher_name(job), "launcher", Role.LAUNCHER, hosts=hosts, address="10.255.0.1")
-    caches.keep(OwnedPod(job.key, replace(launcher, **common)))
+    pods.store(OwnedPod(job.key, replace(launcher, **common)))
     for index, address in enumerate(addresses):
         worker = Pod(names.worker_name(job, index), f"worker-{index}", Role.WORKER, index, address=address)
-        caches.keep(OwnedPod(job.key, replace(worker, **common)))
-    while (status := next_status(record.job, caches.observed(record), now=NOW)[0]) != record.job.status:
-        record.job = record.job.model_copy(update={"status": status})
-    assert record.job.status.phase is Phase.RUNNING
-    return caches, record
+        pods.store(OwnedPod(job.key, replace(worker, **common)))
+    state = JobState(job, 1)
+    while (status := next_status(context_of(pods, state))[0]) != state.job.status:
+        state.status_written(status, state.version + 1, NOW)
+    assert state.job.status.phase is Phase.RUNNING
+    return pods, state
 
 
-def seconds(caches: Caches, record: Record) -> float:
+def context_of(pods: PodCache, state: JobState) -> JobContext:
+    """The facts for one pass."""
+    return JobContext(state.job, state.observed(pods.of_job(state.job.key).values()), NOW)
+
+
+def seconds(pods: PodCache, state: JobState) -> float:
     """Processor time of one pass that finds nothing new."""
     began = time.process_time()
-    observed = caches.observed(record)
-    status, finding = next_status(record.job, observed, now=NOW)
-    plan_for(record.job, observed, finding, now=NOW)
-    assert status == record.job.status
+    context = context_of(pods, state)
+    status, outcome = next_status(context)
+    plan_for(context, outcome)
+    assert status == state.job.status
     return time.process_time() - began
 
 

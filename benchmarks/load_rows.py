@@ -185,7 +185,7 @@ class Health:
         """Asks until cancelled."""
         while True:
             began = time.monotonic()
-            status, _ = await asyncio.to_thread(self._way.operator.answer, "/healthz")
+            status, _ = await asyncio.to_thread(self._way.operator.get, "/healthz")
             self.seconds.append(time.monotonic() - began)
             self.failures += status != 200 or self.seconds[-1] > 1
             await asyncio.sleep(0.5)
@@ -238,7 +238,7 @@ class Mixed(Row):
         return [max(job.after(milestone) for milestone in end) for job in jobs]
 
     def _life(self, way: OperatorWay, health: Health, since: str) -> Figures:
-        complaints = way.operator.complaints()
+        complaints = way.operator.errors()
         events = list(answered(way.cluster.audit_log, way.agent, since))
         renewals = [
             datetime.fromisoformat(one["requestReceivedTimestamp"]) for one in events if requested(one) == RENEWAL

@@ -17,9 +17,9 @@ from fake_cluster import FakeCluster
 from observer import ENDS, JOB, ROLE, Client, Milestone, Object, ObservedJob, Observer
 
 from api.client import JOBS, Api, wait_for
-from handling.plane import OPERATOR_NAMESPACE, operator_kubeconfig
-from handling.process import Operator
 from horovodjob.api.constants import ANNOTATION_HOSTS, LABEL_REPLICA_INDEX
+from integration.control_plane import OPERATOR_NAMESPACE, operator_kubeconfig
+from integration.operator_process import Operator
 
 NAMESPACE = "load"
 USER_CONNECTIONS = 32
@@ -140,16 +140,16 @@ class OperatorWay(Way):
     def start(self) -> None:
         """Starts the process and waits until it is ready and leads."""
         self.operator.start()
-        wait_for("the Lease", lambda: self.operator.leads)
+        wait_for("the Lease", lambda: self.operator.is_leader)
         self.pid = self.operator.pid
 
     def stop(self) -> None:
-        if self.operator.runs:
+        if self.operator.is_running:
             self.operator.stop()
 
     def check(self) -> None:
-        if not self.operator.runs:
-            raise WayEnded(f"the operator has ended: {'; '.join(self.operator.complaints())}")
+        if not self.operator.is_running:
+            raise WayEnded(f"the operator has ended: {'; '.join(self.operator.errors())}")
 
     def job(self, name: str, workers: int, *, ends: bool) -> Object:
         return horovodjob(name, workers, ends=ends)

@@ -16,10 +16,11 @@ import yaml
 from usage import processor_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests"))
 
 from api.client import JOBS, Api, install_definition, is_served, wait_for  # noqa: E402
-from cluster.apiserver import ControlPlane  # noqa: E402
+from localcluster.apiserver import ControlPlane  # noqa: E402
 
 PLAIN_GROUP = "plain.example.org"
 TARGET = 1.3
@@ -66,8 +67,8 @@ def main() -> int:
     parser.add_argument("--writes", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    with ControlPlane() as plane:
-        api, pid = Api(plane), plane.pid("kube-apiserver")
+    with ControlPlane() as control_plane:
+        api, pid = Api(control_plane), control_plane.pid("kube-apiserver")
         install_definition(api)
         collections = {"with rules": JOBS.format("default"), "without": install_plain_definition(api)}
         for collection in collections.values():

@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob").absolute()
-CLUSTER = ROOT / "tests" / "cluster"
+CLUSTER = ROOT / "localcluster"
 STAGES = ROOT / "tests" / "stages"
 # Which local cluster, should there be several.
 CLUSTER_NAME = os.environ.get("CLUSTER_NAME", "main")

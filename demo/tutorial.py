@@ -14,7 +14,7 @@ from pathlib import Path
 
 from demo.demo import DemoError, images, install_operator, say, target
 
-from cluster.settings import Cluster
+from localcluster.settings import Cluster
 from tutorial import page
 from tutorial.azure import azure
 from tutorial.files import MODEL, PAGE, write_files

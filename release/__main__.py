@@ -5,7 +5,8 @@ from pathlib import Path
 
 if __name__ == "__main__":
     # The images are built, and the binaries found, by what the tests use.
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+    root = Path(__file__).resolve().parent.parent
+    sys.path += [str(root / "tests"), str(root)]
     from horovodjob_release.command_line import main
 
     sys.exit(main())

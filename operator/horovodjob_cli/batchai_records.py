@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState, Phase
+from horovodjob.api.constants import LABEL_EXPERIMENT, PLURAL, ExecutionState, Phase
 from horovodjob.batchai.names import ANNOTATION_NAME
 
 Object = dict[str, Any]
@@ -27,7 +27,7 @@ def job_record(job: Object) -> Object:
     """The record that `job show` and `job list` print."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status", {})
     return {
-        "id": f"/namespaces/{metadata['namespace']}/horovodjobs/{metadata['name']}",
+        "id": f"/namespaces/{metadata['namespace']}/{PLURAL}/{metadata['name']}",
         "name": display_name(job),
         "resourceName": metadata["name"],
         "workspace": metadata["namespace"],

@@ -1,1 +1,1 @@
-"""The operator of HorovodJob: pure decisions in `domain`, effects in `cluster`, one pass in `reconcile`."""
+"""The operator for HorovodJobs: decisions in `domain`, I/O in `kube` and `servers`, reconciliation in `controller`."""

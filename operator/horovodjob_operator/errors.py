@@ -1,13 +1,14 @@
 """Errors, sorted by remedy.
 
 OperatorError
-├── InvalidJob          the user's wish cannot be carried out: a condition tells the user
-└── ClusterError        the API server did not do what it was asked
-    ├── Refused         it never will, as asked: a condition tells the user
-    ├── NameTaken       an object with that name is there already
-    ├── Gone            the object or its namespace is no more: nothing is left to do
-    │   └── NotServed   nor any object of its kind: the cluster does not have that API
-    └── Unavailable     not now: the pass is tried again
+├── InvalidJob             the objects of the job cannot be built: a condition informs the user
+└── ClusterError           a request to the API server failed
+    ├── Refused            the request is not acceptable: a condition informs the user
+    ├── AlreadyExists      another object has the name
+    ├── Conflict           the object has changed, or has another UID: the next event brings the new version
+    ├── Gone               the object or its namespace does not exist: nothing remains to do
+    │   └── NotServed      the API server does not serve objects of this kind
+    └── Unavailable        a temporary failure: the reconciliation is tried again
 """
 
 
@@ -16,27 +17,31 @@ class OperatorError(Exception):
 
 
 class InvalidJob(OperatorError):
-    """The job asks for what cannot be built; the message is a sentence for its author."""
+    """The objects of the job cannot be built; the message is a sentence for its author."""
 
 
 class ClusterError(OperatorError):
-    """An answer of the API server that was not a success."""
+    """A request to the API server that failed."""
 
 
 class Refused(ClusterError):
-    """The request is not acceptable: invalid object, forbidden by policy or quota."""
+    """The API server rejects the object as invalid, or as forbidden by a policy or a quota."""
 
     def __init__(self, message: str, *, over_quota: bool = False) -> None:
         super().__init__(message)
         self.over_quota = over_quota
 
 
-class NameTaken(ClusterError):
-    """Something with this name exists, or has changed in the meantime."""
+class AlreadyExists(ClusterError):
+    """An object with this name exists."""
+
+
+class Conflict(ClusterError):
+    """The object has another resource version or another UID than the request requires."""
 
 
 class Gone(ClusterError):
-    """The object, or the namespace around it, does not exist (any more)."""
+    """The object, or its namespace, does not exist or is being deleted."""
 
 
 class NotServed(Gone):
@@ -44,4 +49,4 @@ class NotServed(Gone):
 
 
 class Unavailable(ClusterError):
-    """The API server is overloaded, restarting or out of reach."""
+    """The API server is overloaded, restarts or cannot be reached."""

@@ -1,4 +1,4 @@
-"""Metrics of the operator and of its jobs, in Prometheus names and base units."""
+"""Metrics of the operator and of its jobs, with the names and base units of Prometheus."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
@@ -19,13 +19,14 @@ from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.progress_report import ReportResult
 
-# The time of creation of each counter would be one more series each.
+# The creation time of a counter would be an additional series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+PATH = "/metrics"
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
-# Series exist from the start: Prometheus' increase() does not see one that appears with the value 1.
-LOSSES = (Reason.WORKER_LOST, Reason.EVICTED, Reason.NODE_LOST)
-FAILURE_REASONS = (Reason.BACKOFF_LIMIT_EXCEEDED, Reason.DEADLINE_EXCEEDED, Reason.TERMINATED, *LOSSES)
+# Series exist from the start, because increase() of Prometheus misses one that begins with the value 1.
+DISRUPTIONS = (Reason.WORKER_LOST, Reason.EVICTED, Reason.NODE_LOST)
+FAILURE_REASONS = (Reason.BACKOFF_LIMIT_EXCEEDED, Reason.DEADLINE_EXCEEDED, Reason.TERMINATED, *DISRUPTIONS)
 RESTART_REASONS = (
     Reason.RANK_FAILED,
     Reason.LAUNCHER_FAILED,
@@ -33,40 +34,47 @@ RESTART_REASONS = (
     Reason.WORKER_OUT_OF_MEMORY,
     Reason.SSH_UNAVAILABLE,
     Reason.SCRIPT_NOT_FOUND,
-    *LOSSES,
+    *DISRUPTIONS,
 )
-SECONDS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400, 604800)
+JOB_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400, 604800)
 
 CREATED = Counter("horovodjob_jobs_created", "Jobs seen for the first time.", registry=REGISTRY)
 SUCCEEDED = Counter("horovodjob_jobs_succeeded", "Jobs that succeeded.", registry=REGISTRY)
 FAILED = Counter("horovodjob_jobs_failed", "Jobs that failed, by reason.", ["reason"], registry=REGISTRY)
 RESTARTS = Counter(
-    "horovodjob_restarts", "Attempts that ended and were followed by another.", ["reason"], registry=REGISTRY
+    "horovodjob_restarts", "Attempts that failed and were followed by another.", ["reason"], registry=REGISTRY
 )
 QUEUE_DURATION = Histogram(
-    "horovodjob_queue_duration_seconds", "Created (or resumed) to all pods placed.", buckets=SECONDS, registry=REGISTRY
+    "horovodjob_queue_duration_seconds",
+    "Time from creation or resumption of a job until all pods have a node.",
+    buckets=JOB_BUCKETS,
+    registry=REGISTRY,
 )
 START_DURATION = Histogram(
-    "horovodjob_start_duration_seconds", "Created (or resumed) to ranks running.", buckets=SECONDS, registry=REGISTRY
+    "horovodjob_start_duration_seconds",
+    "Time from creation or resumption of a job until its ranks run.",
+    buckets=JOB_BUCKETS,
+    registry=REGISTRY,
 )
 RUN_DURATION = Histogram(
-    "horovodjob_run_duration_seconds", "Ranks running to the end of the job.", buckets=SECONDS, registry=REGISTRY
+    "horovodjob_run_duration_seconds",
+    "Time from the start of the ranks until the end of the job.",
+    buckets=JOB_BUCKETS,
+    registry=REGISTRY,
 )
 RECONCILE_DURATION = Histogram(
     "horovodjob_operator_reconcile_duration_seconds",
-    "One reconciliation of one job, API calls included.",
+    "Duration of a reconciliation, including its API requests.",
     buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10),
     registry=REGISTRY,
 )
-RECONCILE_ERRORS = Counter(
-    "horovodjob_operator_reconcile_errors", "Reconciliations that ended in an error.", registry=REGISTRY
-)
+RECONCILE_ERRORS = Counter("horovodjob_operator_reconcile_errors", "Reconciliations that failed.", registry=REGISTRY)
 WORKQUEUE_DEPTH = Gauge(
-    "horovodjob_operator_workqueue_depth", "Jobs that wait for their reconciliation to begin.", registry=REGISTRY
+    "horovodjob_operator_workqueue_depth", "Jobs that wait for their reconciliation.", registry=REGISTRY
 )
 WORKQUEUE_DURATION = Histogram(
     "horovodjob_operator_workqueue_queue_duration_seconds",
-    "An event of a job to the beginning of its reconciliation.",
+    "Time that jobs wait for their reconciliation.",
     buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60),
     registry=REGISTRY,
 )
@@ -75,7 +83,7 @@ API_REQUESTS = Counter(
 )
 REPORTS = Counter(
     "horovodjob_operator_progress_reports",
-    "Reports of progress by their result.",
+    "Progress reports by result.",
     ["result"],
     registry=REGISTRY,
 )
@@ -84,34 +92,34 @@ for result in ReportResult:
 for counter, reasons in ((FAILED, FAILURE_REASONS), (RESTARTS, RESTART_REASONS)):
     for reason in reasons:
         counter.labels(reason)
-LEADER = Gauge("horovodjob_operator_leader", "1 where this process is the leader.", registry=REGISTRY)
+LEADER = Gauge("horovodjob_operator_leader", "1 if this process is the leader, else 0.", registry=REGISTRY)
 WATCH_AGE = Gauge(
     "horovodjob_operator_watch_age_seconds",
-    "Seconds since a watch last gave a sign of life.",
+    "Seconds since a watch last received data.",
     ["resource"],
     registry=REGISTRY,
 )
 
 
-class JobStates(Collector):
-    """Gauges of the jobs, computed from the cache at each scrape, so that series of deleted jobs disappear.
+class JobCollector(Collector):
+    """Gauges of jobs, computed at each scrape, so that the series of deleted jobs disappear.
 
-    Only the leader has them: a sum over all replicas counts each job once.
+    Only the leader exports them, so that a sum over all replicas counts each job once.
     """
 
     def __init__(
         self,
         jobs: Callable[[], Iterable[HorovodJob]],
         finished: Callable[[], Iterable[tuple[str, Phase]]],
-        leads: Callable[[], bool],
+        is_leader: Callable[[], bool],
     ) -> None:
-        self._jobs, self._finished, self._leads = jobs, finished, leads
+        self._jobs, self._finished, self._is_leader = jobs, finished, is_leader
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Jobs by namespace and phase, the wait of the oldest, and the training of each job that runs."""
-        leads = self._leads()
-        jobs = tuple(self._jobs()) if leads else ()
-        yield _phases(jobs, self._finished() if leads else ())
+        """Jobs by namespace and phase, since when the oldest is queued, and the progress of running jobs."""
+        is_leader = self._is_leader()
+        jobs = tuple(self._jobs()) if is_leader else ()
+        yield _phases(jobs, self._finished() if is_leader else ())
         yield _oldest_queued(jobs)
         yield from _training(jobs)
 
@@ -128,7 +136,7 @@ def _phases(jobs: Iterable[HorovodJob], finished: Iterable[tuple[str, Phase]]) -
 def _oldest_queued(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "horovodjob_oldest_queued_timestamp_seconds",
-        "Since when the job that has been Queued for longest waits, in seconds since 1970.",
+        "When the job that has been Queued for longest was queued, in seconds since 1970.",
         labels=["namespace"],
     )
     oldest: dict[str, float] = {}
@@ -146,10 +154,10 @@ def _training(jobs: Iterable[HorovodJob]) -> tuple[GaugeMetricFamily, ...]:
     def family(name: str, documentation: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"horovodjob_training_{name}", documentation, labels=["namespace", "name"])
 
-    progress = family("progress_ratio", "Done share of the training.")
-    speed = family("samples_per_second", "Samples a second, all ranks together.")
-    loss = family("loss", "The metric `loss` of the last report.")
-    eta = family("eta_timestamp_seconds", "When the training is expected to end, in seconds since 1970.")
+    progress = family("progress_ratio", "Completed share of the training, 0 to 1.")
+    speed = family("samples_per_second", "Samples per second of all ranks.")
+    loss = family("loss", "The metric `loss` of the newest report.")
+    eta = family("eta_timestamp_seconds", "Estimated end of the training, in seconds since 1970.")
     for job in jobs:
         training = job.status.training
         if training is None or job.status.phase is not Phase.RUNNING:
@@ -165,7 +173,7 @@ def _training(jobs: Iterable[HorovodJob]) -> tuple[GaugeMetricFamily, ...]:
 
 
 def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> None:
-    """Counts what a written status changed."""
+    """Counts the changes of a written status."""
     ready = new.condition(ConditionType.READY)
     reason = ready.reason if ready else ""
     if old.phase is None:

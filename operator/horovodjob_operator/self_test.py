@@ -1,4 +1,4 @@
-"""A job with one worker, from its creation to its end: what `helm test` runs in the cluster."""
+"""Creates a job with one worker and waits until it succeeds: `helm test` runs this in the cluster."""
 
 import argparse
 import asyncio
@@ -7,20 +7,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, PLURAL, ConditionType, Phase
-from horovodjob_operator.cluster.connection import Connection, login
+from horovodjob.api.constants import API_VERSION, KIND, ConditionType, Phase
 from horovodjob_operator.errors import OperatorError, Unavailable
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.authentication import login
+from horovodjob_operator.kube.object_paths import jobs_path
 
 POLL_SECONDS = 1
 SPEC: Mapping[str, Any] = {"command": ["true"], "worker": {"gpus": 0}, "runPolicy": {"backoffLimit": 0}}
 
 
 class SelfTest:
-    """A job in a namespace, and its last status."""
+    """A job in a namespace, and its newest status."""
 
-    def __init__(self, connection: Connection, namespace: str, image: str) -> None:
-        self._connection, self._image = connection, image
-        self._collection = f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}"
+    def __init__(self, client: ApiClient, namespace: str, image: str) -> None:
+        self._client, self._image = client, image
+        self._collection = jobs_path(namespace)
         self.namespace, self.name = namespace, ""
         self.status: dict[str, Any] = {}
 
@@ -33,39 +35,37 @@ class SelfTest:
     def explanation(self) -> str:
         """Why the job has not succeeded, and the command that shows more."""
         ready = (one for one in self.status.get("conditions", ()) if one["type"] == ConditionType.READY)
-        reason = next((one["message"] for one in ready), "no operator has looked at it")
+        reason = next((one["message"] for one in ready), "no operator has reconciled it")
         where = f"kubectl --namespace {self.namespace} describe {KIND.lower()} {self.name}"
         return f"{self.namespace}/{self.name} has not succeeded: {reason}; {where} shows more"
 
     async def create(self) -> None:
         """Creates the job."""
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"generateName": "self-test-"}}
-        created = await self._connection.request(
-            "POST", self._collection, {**body, "spec": {"image": self._image, **SPEC}}
-        )
+        created = await self._client.request("POST", self._collection, {**body, "spec": {"image": self._image, **SPEC}})
         self.name = created["metadata"]["name"]
 
     async def wait(self) -> None:
-        """Waits until the job has ended, and prints its phases. A job that succeeded is deleted."""
+        """Waits until the job is finished, and prints its phases. Deletes a job that has succeeded."""
         path = f"{self._collection}/{self.name}"
         while self.status.get("phase") not in (Phase.SUCCEEDED, Phase.FAILED):
             await asyncio.sleep(POLL_SECONDS)
-            await self._look(path)
+            await self._update(path)
         if self.succeeded:
-            await self._connection.request("DELETE", path)
+            await self._client.request("DELETE", path)
 
-    async def _look(self, path: str) -> None:
+    async def _update(self, path: str) -> None:
         before = self.status.get("phase")
-        with contextlib.suppress(Unavailable):  # the next look may be answered
-            self.status = (await self._connection.request("GET", path)).get("status", {})
+        with contextlib.suppress(Unavailable):  # The next request can succeed.
+            self.status = (await self._client.request("GET", path)).get("status", {})
         if (phase := self.status.get("phase")) != before:
             print(f"{self.namespace}/{self.name}: {phase}", flush=True)
 
 
 async def _run(namespace: str, image: str, seconds: float) -> str:
-    """Why the test has failed, or nothing."""
-    async with contextlib.aclosing(Connection(login(), limit=1)) as connection:
-        test = SelfTest(connection, namespace, image)
+    """Why the test has failed; empty if it has succeeded."""
+    async with contextlib.aclosing(ApiClient(login(), limit=1)) as client:
+        test = SelfTest(client, namespace, image)
         await test.create()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -1,10 +1,11 @@
-"""Settings of the operator process, from its environment; each has a default that fits most clusters."""
+"""Settings of the operator, read from environment variables. The defaults suit most clusters."""
 
 import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from horovodjob.api.constants import OPERATOR_APP_NAME
 from horovodjob_operator.domain.job_defaults import JobDefaults, parse_job_defaults
 
 NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -12,34 +13,34 @@ NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the process runs."""
+    """The settings. Flags are 0 or 1."""
 
     http_port: int = 8080
     """Port of /healthz, /readyz and /metrics."""
     metrics_authorization: int = 0
-    """1: /metrics answers those only who have the right to `get` it, by TokenReview and SubjectAccessReview."""
+    """1: /metrics requires the right to `get` it, checked by a TokenReview and a SubjectAccessReview."""
     progress_url: str = ""
-    """Where jobs post how far they are: the Service in front of `progress_port`; empty: they do not."""
+    """URL for progress reports, that of the Service for `progress_port`; empty: jobs send no reports."""
     progress_port: int = 8081
     log_level: str = "INFO"
     lease_namespace: str = ""
-    """Namespace of the leader election's Lease; empty: this process is alone and needs none."""
-    lease_name: str = "horovodjob-operator"
+    """Namespace of the Lease for leader election; empty: no leader election, because there is only one replica."""
+    lease_name: str = OPERATOR_APP_NAME
     identity: str = ""
-    """Who holds the Lease: the pod's name, so that a restarted container is the leader again at once."""
+    """Holder of the Lease: the name of the pod, so that a restarted container becomes the leader at once."""
     watch_timeout_seconds: int = 240
     resync_seconds: int = 300
     concurrent_writes: int = 64
     namespaces: str = ""
-    """The namespaces that are watched, separated by commas; empty: all."""
+    """Watched namespaces, separated by commas; empty: all."""
     job_defaults: str = ""
-    """JSON with what jobs get that do not set it themselves, see JobDefaults."""
+    """Default values for jobs as JSON, see JobDefaults."""
     preflight: int = 0
-    """1: look on Azure Files, by workload identity, whether shares and script exist before pods are created."""
+    """1: before pods are created, check by workload identity that shares and script exist on Azure Files."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Settings":
-        """Settings from variables HOROVODJOB_OPERATOR_<NAME>; raises ValueError with one sentence."""
+        """Settings from the variables HOROVODJOB_OPERATOR_<NAME>. Raises ValueError with one sentence."""
         values: dict[str, str | int] = {}
         for name, default in ((field, getattr(cls(), field)) for field in cls.__dataclass_fields__):
             variable = f"HOROVODJOB_OPERATOR_{name.upper()}"
@@ -61,10 +62,10 @@ class Settings:
 
     @property
     def defaults(self) -> JobDefaults:
-        """What jobs get that do not set it themselves. Raises ValueError."""
+        """Default values for jobs. Raises ValueError."""
         return parse_job_defaults(self.job_defaults)
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:
-        """The namespaces that are watched, each once; none: all."""
+        """Watched namespaces without duplicates; empty: all."""
         return tuple(dict.fromkeys(name for part in self.namespaces.split(",") if (name := part.strip())))

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.errors import ClusterError
-from cluster.imagebuilder import ImageError
 from horovodjob_release.changelog import notes
 from horovodjob_release.errors import ReleaseError
 from horovodjob_release.images import ROLES
 from horovodjob_release.reproduction import image_digest
 from horovodjob_release.steps import build_release
 from horovodjob_release.version import project_version, set_version
+from localcluster.errors import ClusterError
+from localcluster.image_builder import ImageError
 from stages.settings import StageError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cluster.binaries import Binaries
-from cluster.progress import Progress
-from cluster.settings import cache_directory
 from horovodjob_release.archives import repack
 from horovodjob_release.errors import ReleaseError
+from localcluster.binaries import Binaries
+from localcluster.progress import Progress
+from localcluster.settings import cache_directory
 
 CHARTS = ("charts/horovodjob-operator", "charts/horovodjob")
 HELM, KUBECTL = "helm4", "kubectl"

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from cluster.apiserver import ControlPlane
-from cluster.binaries import Binaries
-from cluster.progress import Progress
-from cluster.settings import cache_directory
+from localcluster.apiserver import ControlPlane
+from localcluster.binaries import Binaries
+from localcluster.progress import Progress
+from localcluster.settings import cache_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "manifests" / "base"
@@ -46,9 +46,9 @@ class ApiError(Exception):
 class Api:
     """The administrator's connection to an API server; each thread has its own."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self.kubeconfig, pki = plane.kubeconfig, plane.directory / "pki"
-        configuration = yaml.safe_load(plane.kubeconfig.read_text())
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self.kubeconfig, pki = control_plane.kubeconfig, control_plane.directory / "pki"
+        configuration = yaml.safe_load(control_plane.kubeconfig.read_text())
         self.server: str = configuration["clusters"][0]["cluster"]["server"]
         self.authority: str = configuration["clusters"][0]["cluster"]["certificate-authority-data"]
         self._address = urlsplit(self.server).netloc
@@ -153,10 +153,10 @@ def binary(name: str) -> str:
     return str(binaries.path(name))
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
+def wait_for(what: str, condition: Callable[[], T | None], seconds: float = WAIT_SECONDS) -> T:
     """What `look` gives as soon as it is true."""
     begin = time.monotonic()
-    while not (found := look()):
+    while not (found := condition()):
         waited = time.monotonic() - begin
         assert waited < seconds, f"waited {seconds:.0f} s in vain for {what}"
         time.sleep(min(max(waited / 10, SHORTEST_PAUSE), LONGEST_PAUSE))

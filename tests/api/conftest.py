@@ -6,7 +6,7 @@ import pytest
 
 from api.client import JOBS, Api, install_definition
 from api.distribution import one_control_plane
-from cluster.apiserver import ControlPlane
+from localcluster.apiserver import ControlPlane
 
 pytest_xdist_make_scheduler = one_control_plane("tests/api")
 
@@ -14,8 +14,8 @@ pytest_xdist_make_scheduler = one_control_plane("tests/api")
 @pytest.fixture(scope="session")
 def api() -> Iterator[Api]:
     """The administrator's connection."""
-    with ControlPlane() as plane:
-        connection = Api(plane)
+    with ControlPlane() as control_plane:
+        connection = Api(control_plane)
         install_definition(connection)
         yield connection
 

@@ -5,19 +5,19 @@ from collections.abc import Iterator
 import pytest
 
 from api.client import Api, install_definition
-from cluster.apiserver import ControlPlane
+from localcluster.apiserver import ControlPlane
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane]:
+def control_plane() -> Iterator[ControlPlane]:
     """etcd, API server, and the controllers that delete what is left of namespaces and owners."""
     with ControlPlane(controllers=True) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def api(plane: ControlPlane) -> Api:
+def api(control_plane: ControlPlane) -> Api:
     """The administrator's connection, with the CRD installed."""
-    connection = Api(plane)
+    connection = Api(control_plane)
     install_definition(connection)
     return connection

@@ -39,7 +39,7 @@ def verdicts(api: Api) -> Verdicts:
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=str)
-def test_a_bound_refuses_what_is_beyond_it_and_takes_what_is_at_it(bound: Bound, verdicts: Verdicts) -> None:
+def test_a_value_beyond_its_bound_is_rejected_and_one_at_it_accepted(bound: Bound, verdicts: Verdicts) -> None:
     number = BOUNDS.index(bound)
     where, words = bound.complaint
     assert where in verdicts[f"bound-{number}-bad"]
@@ -48,7 +48,7 @@ def test_a_bound_refuses_what_is_beyond_it_and_takes_what_is_at_it(bound: Bound,
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_a_rule_says_in_one_sentence_what_to_do(rule: Rule, verdicts: Verdicts) -> None:
+def test_a_validation_rule_has_a_message_with_the_remedy(rule: Rule, verdicts: Verdicts) -> None:
     number = RULES.index(rule)
     assert verdicts[f"rule-{number}-bad"].strip() == rule.sentence
     assert verdicts[f"rule-{number}-good"] == ""
@@ -95,7 +95,7 @@ def test_the_last_workers_name_may_have_63_characters(api: Api, jobs: str, repli
 
 
 @pytest.mark.parametrize(("most", "length"), [({}, 51), ({"maxReplicas": 11}, 53)])
-def test_the_name_of_an_elastic_job_fits_its_last_worker_at_its_largest(
+def test_the_name_of_an_elastic_job_leaves_room_for_its_last_worker_at_the_maximum_size(
     api: Api, jobs: str, most: dict[str, int], length: int
 ) -> None:
     api.create(f"{jobs}?dryRun=All", job("n" * length, elastic=most))
@@ -103,12 +103,12 @@ def test_the_name_of_an_elastic_job_fits_its_last_worker_at_its_largest(
         api.create(f"{jobs}?dryRun=All", job("n" * (length + 1), elastic=most))
 
 
-def test_a_name_with_dots_is_refused(api: Api, jobs: str) -> None:
+def test_a_name_with_dots_is_rejected(api: Api, jobs: str) -> None:
     with pytest.raises(ApiError, match=re.escape(NAME_RULES[0]["message"])):
         api.create(jobs, job("cifar.v2"))
 
 
-def test_scaling_up_a_suspended_job_minds_the_names_too(api: Api, jobs: str) -> None:
+def test_scaling_up_a_suspended_job_checks_the_length_of_the_name(api: Api, jobs: str) -> None:
     name = "n" * 54
     api.create(jobs, job(name, runPolicy={"suspend": True}))
     with pytest.raises(ApiError, match="name is too long for the pods"):
@@ -121,6 +121,6 @@ def test_an_unknown_field_is_an_error_of_kubectl_apply(api: Api) -> None:
     assert 'unknown field "spec.replicas"' in done.stderr
 
 
-def test_an_unknown_field_is_dropped_where_the_client_does_not_ask(api: Api, jobs: str) -> None:
+def test_an_unknown_field_is_pruned_without_field_validation(api: Api, jobs: str) -> None:
     stored = api.create(f"{jobs}?dryRun=All&fieldValidation=Ignore", job(replicas=2))
     assert "replicas" not in stored["spec"]

@@ -13,7 +13,7 @@ KILOBYTE = 1000
 NAMES = (f"defined-{number}" for number in itertools.count())
 
 
-def test_the_shipped_file_is_what_the_models_say() -> None:
+def test_the_shipped_crd_is_generated_from_the_models() -> None:
     shipped = (BASE / "crd.yaml").read_text()
     assert shipped == crd_yaml(), "manifests/base/crd.yaml is out of date: run `make crd`"
 
@@ -40,7 +40,7 @@ def schema() -> Object:
     return found
 
 
-def test_client_side_apply_works_again_and_again(api: Api) -> None:
+def test_client_side_apply_can_be_repeated(api: Api) -> None:
     for _ in range(2):
         done = api.kubectl("apply", "-f", str(BASE / "crd.yaml"))
         assert done.returncode == 0, done.stderr
@@ -62,7 +62,7 @@ def test_an_example_is_a_valid_job(api: Api, example: Path) -> None:
         ("volumes.persistentVolumeClaim", ("those of persistentVolumeClaim in a pod",)),
     ],
 )
-def test_kubectl_explain_tells_what_a_field_means(api: Api, field: str, words: tuple[str, ...]) -> None:
+def test_kubectl_explain_describes_a_field(api: Api, field: str, words: tuple[str, ...]) -> None:
     def missing() -> list[str]:
         text = " ".join(api.kubectl("explain", f"hvj.spec.{field}").stdout.split())
         return [word for word in words if word not in text]
@@ -78,7 +78,7 @@ def test_the_short_names_and_the_category_work(api: Api, jobs: str) -> None:
         assert name in api.kubectl("get", word).stdout
 
 
-def test_a_new_job_says_that_nobody_has_looked_at_it(api: Api, jobs: str) -> None:
+def test_a_new_job_has_an_observed_generation_of_minus_1(api: Api, jobs: str) -> None:
     made = api.create(jobs, job(next(NAMES)))
     assert made["status"] == {"observedGeneration": -1}
 
@@ -175,7 +175,7 @@ STATUS = {
     ],
     ids=["narrow", "wide"],
 )
-def test_kubectl_get_shows_where_the_job_stands(
+def test_kubectl_get_shows_the_state_of_the_job(
     api: Api, jobs: str, options: tuple[str, ...], titles: str, cells: str
 ) -> None:
     name = next(NAMES)

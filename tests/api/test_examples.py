@@ -12,7 +12,7 @@ NAMED = [pytest.param(path, id=path.name) for path in EXAMPLES]
 
 
 @pytest.mark.parametrize("path", NAMED)
-def test_the_api_server_takes_an_example_and_drops_nothing(path: Path, api: Api) -> None:
+def test_the_api_server_accepts_an_example_and_prunes_nothing(path: Path, api: Api) -> None:
     example = yaml.safe_load(path.read_text())
     namespace = example["metadata"].setdefault("namespace", "default")
     if namespace != "default" and not api.find(f"/api/v1/namespaces/{namespace}"):

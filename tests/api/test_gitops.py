@@ -8,7 +8,7 @@ import yaml
 
 from api.client import JOBS, ROOT, Api, ApiError, Object, job
 from gitops.health import GITOPS
-from handling.history import kstatus
+from integration.status_invariants import kstatus
 
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
 SUCCEEDED = yaml.safe_load((GITOPS / "argocd" / "testdata" / "succeeded.yaml").read_text())
@@ -49,20 +49,20 @@ def finished(api: Api, request: pytest.FixtureRequest) -> Iterator[Object]:
 
 
 @pytest.mark.parametrize("options", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"])
-def test_manifests_that_are_applied_differ_in_nothing(api: Api, manifests: Path, options: tuple[str, ...]) -> None:
+def test_applied_manifests_have_no_diff(api: Api, manifests: Path, options: tuple[str, ...]) -> None:
     for verb in ("apply", "diff"):
         done = api.kubectl(verb, *options, "-f", str(manifests))
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_finished_job_that_is_applied_again_is_left_alone(api: Api, finished: Object) -> None:
+def test_a_finished_job_that_is_applied_again_is_not_changed(api: Api, finished: Object) -> None:
     before = api.get(f"{JOBS.format('default')}/{finished['metadata']['name']}")
     after = applied(api, finished)
     assert after == before
     assert kstatus([after]) == ["Current"]
 
 
-def test_a_changed_manifest_of_a_finished_job_is_refused_with_the_words_of_the_documentation(
+def test_a_changed_manifest_of_a_finished_job_is_rejected_with_the_documented_message(
     api: Api, finished: Object
 ) -> None:
     with pytest.raises(ApiError) as refused:
@@ -72,7 +72,7 @@ def test_a_changed_manifest_of_a_finished_job_is_refused_with_the_words_of_the_d
     assert FROZEN in " ".join((ROOT / "docs" / "gitops.md").read_text().split())
 
 
-def test_replacing_a_finished_job_is_refused_as_well_and_with_force_it_runs_again(
+def test_a_finished_job_cannot_be_replaced_and_runs_again_with_force(
     api: Api, finished: Object, tmp_path: Path
 ) -> None:
     path = f"{JOBS.format('default')}/{finished['metadata']['name']}"

@@ -61,7 +61,7 @@ def test_the_schema_accepts_and_keeps_all_that_the_previous_release_did() -> Non
     assert list(incompatibilities(schema(PREVIOUS), schema(PRESENT), "")) == []
 
 
-def test_a_change_that_the_policy_forbids_is_found() -> None:
+def test_a_change_that_the_policy_forbids_is_detected() -> None:
     old: Object = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9}, "b": {"enum": ["x", "y"]}}}
     new: Object = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "maxLength": 8}}}
     assert list(incompatibilities(old, new, "spec")) == [
@@ -80,7 +80,7 @@ def test_one_version_is_served_and_stored(api: Api) -> None:
 
 
 @pytest.mark.parametrize("release", [PREVIOUS, PRESENT], ids=["previous", "present"])
-def test_the_jobs_below_have_every_field(release: Object) -> None:
+def test_the_sample_jobs_have_every_field(release: Object) -> None:
     parts = schema(release)["properties"]
     spec, status = {path for one in SPECS.values() for path in paths(one)}, set(paths(STATUS))
     assert [path for path in fields(parts["spec"]) if path not in spec] == []
@@ -104,7 +104,7 @@ def releases(api: Api) -> Iterator[None]:
     install_definition(api)
 
 
-def test_jobs_outlive_an_upgrade_of_the_definition_and_its_rollback(api: Api, jobs: str, releases: None) -> None:
+def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str, releases: None) -> None:
     parts = schema(PREVIOUS)["properties"]
     serve(api, PREVIOUS, jobs)
     for name, spec in SPECS.items():

@@ -76,7 +76,7 @@ def test_a_pool_is_scaled_by_a_long_running_operation(client: ContainerServiceCl
     assert sum("/operations/" in path for _, path in arm.requests) == arm.polls
 
 
-def test_a_pool_under_an_operation_says_so(client: ContainerServiceClient, arm: ResourceManager) -> None:
+def test_a_pool_with_a_running_operation_reports_it(client: ContainerServiceClient, arm: ResourceManager) -> None:
     with arm.hold():
         poller = client.agent_pools.begin_create_or_update(GROUP, AKS, POOL, AgentPool({"properties": {"count": 3}}))
         assert client.agent_pools.get(GROUP, AKS, POOL).provisioning_state == "Scaling"
@@ -84,13 +84,13 @@ def test_a_pool_under_an_operation_says_so(client: ContainerServiceClient, arm: 
     assert poller.result().provisioning_state == "Succeeded"
 
 
-def test_a_second_operation_is_refused_while_one_runs(client: ContainerServiceClient, arm: ResourceManager) -> None:
+def test_a_second_operation_is_rejected_while_one_runs(client: ContainerServiceClient, arm: ResourceManager) -> None:
     arm.begin("upgrade agentpool", arm.clusters[0], arm.clusters[0].pools["system"])
     with arm.hold(), pytest.raises(ResourceExistsError, match=r"OperationNotAllowed.*in progress upgrade"):
         scaled(client, 4)
 
 
-def test_a_failed_operation_gives_its_error(client: ContainerServiceClient, arm: ResourceManager) -> None:
+def test_a_failed_operation_returns_its_error(client: ContainerServiceClient, arm: ResourceManager) -> None:
     arm.fail_next_operation("AllocationFailed", "We do not have sufficient capacity for the requested VM size.")
     with pytest.raises(HttpResponseError, match=r"AllocationFailed.*sufficient capacity"):
         scaled(client, 4)
@@ -105,7 +105,7 @@ def test_a_pool_is_created_and_deleted(client: ContainerServiceClient) -> None:
         client.agent_pools.get(GROUP, AKS, "spot")
 
 
-def test_lists_come_in_pages(client: ContainerServiceClient, arm: ResourceManager) -> None:
+def test_lists_are_paged(client: ContainerServiceClient, arm: ResourceManager) -> None:
     for name in ("one", "two", "three"):
         arm.clusters[0].pools[name] = new_pool(name)
     names = [pool.name for pool in client.agent_pools.list(GROUP, AKS)]
@@ -113,7 +113,7 @@ def test_lists_come_in_pages(client: ContainerServiceClient, arm: ResourceManage
     assert [cluster.node_resource_group for cluster in client.managed_clusters.list()] == [f"MC_{GROUP}_{AKS}_eastus"]
 
 
-def test_a_change_based_on_an_old_version_is_refused(client: ContainerServiceClient) -> None:
+def test_a_change_based_on_an_old_version_is_rejected(client: ContainerServiceClient) -> None:
     old = client.agent_pools.get(GROUP, AKS, POOL)
     scaled(client, 2)
     with pytest.raises(ResourceModifiedError):
@@ -134,7 +134,7 @@ def test_a_change_based_on_an_old_version_is_refused(client: ContainerServiceCli
         (POOL, {"count": 100}, "InsufficientVCPUQuota"),
     ],
 )
-def test_a_change_that_a_pool_cannot_have_is_refused(
+def test_an_invalid_change_of_a_pool_is_rejected(
     client: ContainerServiceClient, arm: ResourceManager, name: str, properties: dict[str, object], code: str
 ) -> None:
     arm.vcpu_quota = 100
@@ -142,13 +142,15 @@ def test_a_change_that_a_pool_cannot_have_is_refused(
         client.agent_pools.begin_create_or_update(GROUP, AKS, name, AgentPool({"properties": properties}))
 
 
-def test_a_throttled_request_is_repeated_by_the_sdk(client: ContainerServiceClient, arm: ResourceManager) -> None:
+def test_the_sdk_retries_a_throttled_request(client: ContainerServiceClient, arm: ResourceManager) -> None:
     arm.throttle(1)
     assert client.agent_pools.get(GROUP, AKS, POOL).count == 1
     assert len(arm.requests) == 2
 
 
-def test_what_is_not_there_is_named(client: ContainerServiceClient, arm: ResourceManager, entra: Entra) -> None:
+def test_a_missing_resource_is_reported_by_name(
+    client: ContainerServiceClient, arm: ResourceManager, entra: Entra
+) -> None:
     for group, aks, pool, code in (
         (GROUP, AKS, "none", "NotFound"),
         (GROUP, "none", POOL, "ResourceNotFound"),
@@ -173,13 +175,13 @@ def test_a_reader_cannot_scale(client: ContainerServiceClient, arm: ResourceMana
         (AUDIENCE, -60, "ExpiredAuthenticationToken"),
     ],
 )
-def test_a_token_of_another_kind_is_refused(
+def test_an_invalid_token_is_rejected(
     arm: ResourceManager, entra: Entra, audience: str, expires_in: int, code: str
 ) -> None:
     with pytest.raises(ClientAuthenticationError, match=code):
         new_client(arm, Signed(entra, audience, expires_in)).agent_pools.get(GROUP, AKS, POOL)
 
 
-def test_an_api_version_that_is_none_is_refused(arm: ResourceManager, entra: Entra) -> None:
+def test_an_invalid_api_version_is_rejected(arm: ResourceManager, entra: Entra) -> None:
     with pytest.raises(HttpResponseError, match="InvalidApiVersionParameter"):
         new_client(arm, Signed(entra), api_version="latest").agent_pools.get(GROUP, AKS, POOL)

@@ -68,19 +68,19 @@ def test_a_service_account_token_is_exchanged_for_an_access_token(entra: Entra, 
         ({"exp": 1_700_000_000}, "AADSTS700024"),
     ],
 )
-def test_a_token_that_no_federated_credential_describes_is_refused(
+def test_a_token_without_a_federated_credential_is_rejected(
     entra: Entra, workload: Workload, claims: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(ClientAuthenticationError, match=code):
         workload.token(**claims)
 
 
-def test_a_token_signed_by_another_key_is_refused(entra: Entra, workload: Workload) -> None:
+def test_a_token_signed_by_another_key_is_rejected(entra: Entra, workload: Workload) -> None:
     with pytest.raises(ClientAuthenticationError, match=r"AADSTS50013.*signature"):
         workload.token(key=rsa.generate_private_key(public_exponent=65537, key_size=2048))
 
 
-def test_an_unknown_tenant_and_an_unknown_application_are_refused(entra: Entra, workload: Workload) -> None:
+def test_an_unknown_tenant_and_an_unknown_application_are_rejected(entra: Entra, workload: Workload) -> None:
     workload.token()
     with pytest.raises(ClientAuthenticationError, match="AADSTS90002"):
         workload.credential(tenant="no-such-tenant").get_token(SCOPE)
@@ -88,7 +88,7 @@ def test_an_unknown_tenant_and_an_unknown_application_are_refused(entra: Entra, 
         workload.credential(client="22222222-0000-4000-8000-000000000003").get_token(SCOPE)
 
 
-def test_a_scope_that_is_no_resource_is_refused(entra: Entra, workload: Workload) -> None:
+def test_a_scope_that_is_no_resource_is_rejected(entra: Entra, workload: Workload) -> None:
     workload.token()
     with pytest.raises(ClientAuthenticationError, match="AADSTS1002012"):
         workload.credential().get_token("https://management.azure.com/user_impersonation")
@@ -99,12 +99,12 @@ def test_a_client_secret_is_exchanged_for_an_access_token(entra: Entra) -> None:
     assert entra.claims(credential.get_token(SCOPE).token, "https://management.azure.com")["appid"] == CLIENT
 
 
-def test_a_wrong_client_secret_is_refused(entra: Entra) -> None:
+def test_a_wrong_client_secret_is_rejected(entra: Entra) -> None:
     credential = ClientSecretCredential(TENANT, CLIENT, "guess", disable_instance_discovery=True)
     with pytest.raises(ClientAuthenticationError, match="AADSTS7000215"):
         credential.get_token(SCOPE)
 
 
-def test_a_token_for_one_resource_is_none_for_another(entra: Entra) -> None:
+def test_a_token_for_one_resource_is_invalid_for_another(entra: Entra) -> None:
     with pytest.raises(jwt.InvalidAudienceError):
         entra.claims(entra.token(CLIENT, "https://storage.azure.com"), "https://management.azure.com")

@@ -53,7 +53,7 @@ def without_keys(service: FilesService) -> Account:
         (lambda _: Account("train", "http://127.0.0.1:9/train", "k", key=new_key()), Unavailable, "no connection to"),
     ],
 )
-def test_a_refusal_names_cause_and_remedy(
+def test_an_error_contains_cause_and_remedy(
     service: FilesService, account: Callable[[FilesService], Account], error: type[FilesError], words: str
 ) -> None:
     opened = account(service)
@@ -65,7 +65,7 @@ def test_a_refusal_names_cause_and_remedy(
     assert not any(secret in message for secret in (opened.key, opened.sas) if secret)
 
 
-def test_a_sas_is_enough_for_transfers(service: FilesService, disk: Path, tmp_path: Path) -> None:
+def test_a_sas_is_sufficient_for_transfers(service: FilesService, disk: Path, tmp_path: Path) -> None:
     share = Share(sas(service, "rcwld", HOUR), "myshare")
     (tmp_path / "f").write_text("text")
     upload_file(share, tmp_path / "f", "f")

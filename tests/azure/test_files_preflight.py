@@ -19,7 +19,7 @@ from horovodjob.azurefiles.share import Share
         ("myshare", "mnist", "directory mnist does not exist on share myshare"),
     ],
 )
-def test_a_missing_share_or_directory_is_named(
+def test_a_missing_share_or_directory_is_reported(
     share: Share, disk: Path, share_name: str, directory: str, sentence: str
 ) -> None:
     (disk / "cifar").mkdir()
@@ -36,7 +36,7 @@ def test_a_missing_share_or_directory_is_named(
         ("mnist/a/train.py", "mnist does not exist, and the root of the share contains cifar/"),
     ],
 )
-def test_a_missing_script_is_named_with_what_its_directory_contains(
+def test_a_missing_script_is_reported_with_the_contents_of_its_directory(
     share: Share, disk: Path, script: str, sentence: str
 ) -> None:
     (disk / "cifar").mkdir(parents=True)
@@ -46,6 +46,6 @@ def test_a_missing_script_is_named_with_what_its_directory_contains(
     assert bool(sentence) is bool(found)
 
 
-def test_an_account_that_cannot_be_asked_is_no_answer(share: Share, disk: Path) -> None:
+def test_an_unreachable_account_has_no_result(share: Share, disk: Path) -> None:
     with pytest.raises(AccessDenied):
         missing_share(replace(share.account, key="YWJj"), "myshare")

@@ -53,7 +53,7 @@ def test_shares_are_created_listed_and_deleted(client: ShareServiceClient) -> No
     assert [share.name for share in client.list_shares()] == ["myshare"]
 
 
-def test_refusals_have_the_codes_of_the_service(client: ShareServiceClient, myshare: ShareClient) -> None:
+def test_errors_have_the_codes_of_the_service(client: ShareServiceClient, myshare: ShareClient) -> None:
     myshare.create_directory("a")
     file = myshare.get_file_client("a/f")
     assert refusal(lambda: client.create_share("myshare")) == (409, "ShareAlreadyExists")
@@ -77,7 +77,7 @@ def test_files_are_written_and_read_in_ranges(myshare: ShareClient, disk: Path) 
     assert file.download_file(offset=5, length=7).readall() == data[5:12]
 
 
-def test_nothing_is_beyond_the_end_of_a_file(myshare: ShareClient, disk: Path) -> None:
+def test_a_range_beyond_the_end_of_a_file_is_rejected(myshare: ShareClient, disk: Path) -> None:
     (disk / "f").write_bytes(b"12345")
     file = myshare.get_file_client("f")
     assert file.download_file(offset=3, length=100).readall() == b"45"
@@ -106,7 +106,7 @@ def test_an_etag_changes_with_the_content_and_an_id_with_the_file(myshare: Share
     assert third.file_id != second.file_id
 
 
-def test_a_rename_replaces_a_file_only_if_asked(myshare: ShareClient, disk: Path) -> None:
+def test_a_rename_replaces_a_file_only_on_request(myshare: ShareClient, disk: Path) -> None:
     (disk / "old").write_text("old")
     (disk / "new").write_text("new")
     file = myshare.get_file_client("old")
@@ -115,7 +115,7 @@ def test_a_rename_replaces_a_file_only_if_asked(myshare: ShareClient, disk: Path
     assert {path.name: path.read_text() for path in disk.iterdir()} == {"new": "old"}
 
 
-def test_a_listing_comes_in_pages(myshare: ShareClient, disk: Path) -> None:
+def test_a_listing_is_paged(myshare: ShareClient, disk: Path) -> None:
     for number in range(7):
         (disk / f"f{number}").touch()
     (disk / "d").mkdir()
@@ -125,7 +125,7 @@ def test_a_listing_comes_in_pages(myshare: ShareClient, disk: Path) -> None:
     assert [item.name for item in myshare.list_directories_and_files(name_starts_with="f6")] == ["f6"]
 
 
-def test_a_listing_has_times_only_if_asked(myshare: ShareClient, disk: Path) -> None:
+def test_a_listing_has_times_only_on_request(myshare: ShareClient, disk: Path) -> None:
     (disk / "f").write_text("123")
     plain: Any = next(myshare.list_directories_and_files())
     timed: Any = next(myshare.list_directories_and_files(include=["timestamps"]))
@@ -133,7 +133,7 @@ def test_a_listing_has_times_only_if_asked(myshare: ShareClient, disk: Path) -> 
     assert abs(timed.last_modified - datetime.now(UTC)) < timedelta(minutes=5)
 
 
-def test_a_wrong_key_is_refused_and_both_keys_work(service: FilesService) -> None:
+def test_a_wrong_key_is_rejected_and_both_keys_work(service: FilesService) -> None:
     account = service.accounts["train"]
 
     def exists(key: str) -> Any:
@@ -172,7 +172,7 @@ def test_a_sas_of_a_file_is_checked(
         assert refusal(file.download_file) == (403, code)
 
 
-def test_a_sas_reaches_as_far_as_it_says(service: FilesService) -> None:
+def test_a_sas_grants_only_its_scope(service: FilesService) -> None:
     key, expiry = service.accounts["train"].key, datetime.now(UTC) + SOON
     of_share = generate_share_sas("train", "myshare", key, "rcwl", expiry)
     of_account = generate_account_sas("train", key, "co", "rl", expiry)
@@ -197,7 +197,7 @@ class Token:
         return AccessToken(self._token, int(datetime.now(UTC).timestamp()) + 3600)
 
 
-def test_a_token_needs_audience_lifetime_intent_and_role(tmp_path: Path) -> None:
+def test_a_token_requires_audience_lifetime_intent_and_role(tmp_path: Path) -> None:
     account = Account("train", tmp_path / "shares")
     account.directory.mkdir()
     storage = "https://storage.azure.com"
@@ -227,7 +227,7 @@ def test_a_token_needs_audience_lifetime_intent_and_role(tmp_path: Path) -> None
         assert create(token)["etag"]
 
 
-def test_an_account_can_refuse_keys_and_networks(service: FilesService, myshare: ShareClient) -> None:
+def test_an_account_can_reject_keys_and_networks(service: FilesService, myshare: ShareClient) -> None:
     account = service.accounts["train"]
     account.allows_keys = False
     assert refusal(myshare.get_share_properties) == (403, "KeyBasedAuthenticationNotPermitted")
@@ -235,7 +235,9 @@ def test_an_account_can_refuse_keys_and_networks(service: FilesService, myshare:
     assert refusal(myshare.get_share_properties) == (403, "AuthorizationFailure")
 
 
-def test_the_account_may_be_in_the_host(service: FilesService, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_account_can_be_in_the_host_name(
+    service: FilesService, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{service.port}")
     key = AzureNamedKeyCredential("train", service.accounts["train"].key)
     share = ShareClient("http://train.file.core.windows.net", "myshare", credential=key)

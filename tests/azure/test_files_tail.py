@@ -46,7 +46,7 @@ def appending(path: Path, data: bytes) -> Callable[[], object]:
     return append
 
 
-def test_characters_are_whole_wherever_the_file_ends_for_a_moment(share: Share, disk: Path) -> None:
+def test_characters_are_complete_wherever_the_file_is_cut(share: Share, disk: Path) -> None:
     steps = [appending(disk / "log", bytes([byte])) for byte in TEXT.encode()]
     writer = Writer(*steps)
     parts = list(tail(share, "log", writer.finished.is_set, sleep=writer))
@@ -54,7 +54,7 @@ def test_characters_are_whole_wherever_the_file_ends_for_a_moment(share: Share, 
     assert "😀" in parts
 
 
-def test_what_is_written_between_the_last_look_and_the_end_is_read(share: Share, disk: Path) -> None:
+def test_data_written_between_the_last_poll_and_the_end_is_read(share: Share, disk: Path) -> None:
     (disk / "log").write_text("first ")
     looks = iter([False, True])
 
@@ -86,12 +86,12 @@ def test_a_file_is_read_in_bounded_ranges(
     ]
 
 
-def test_a_file_and_its_directory_may_come_later(share: Share, disk: Path) -> None:
+def test_a_file_and_its_directory_can_be_created_later(share: Share, disk: Path) -> None:
     log = disk / "a" / "log"
     assert followed(share, "a/log", log.parent.mkdir, log.touch, appending(log, b"text")) == "text"
 
 
-def test_a_restarted_job_goes_on_in_the_same_file(share: Share, disk: Path) -> None:
+def test_a_restarted_job_appends_to_the_same_file(share: Share, disk: Path) -> None:
     log = disk / "log"
     assert followed(share, "log", appending(log, b"one\n"), lambda: None, appending(log, b"two\n")) == "one\ntwo\n"
 
@@ -101,7 +101,7 @@ def test_a_truncated_file_is_read_again(share: Share, disk: Path) -> None:
     assert followed(share, "log", appending(log, b"first"), lambda: log.write_bytes(b"new")) == "firstnew"
 
 
-def test_a_file_that_was_replaced_is_read_from_its_beginning(share: Share, disk: Path) -> None:
+def test_a_replaced_file_is_read_from_its_beginning(share: Share, disk: Path) -> None:
     def replace() -> None:
         (disk / "new").write_bytes(b"another file")
         (disk / "new").replace(disk / "log")
@@ -109,7 +109,7 @@ def test_a_file_that_was_replaced_is_read_from_its_beginning(share: Share, disk:
     assert followed(share, "log", appending(disk / "log", b"old"), replace) == "oldanother file"
 
 
-def test_a_file_that_was_deleted_and_written_again_is_read_from_its_beginning(share: Share, disk: Path) -> None:
+def test_a_recreated_file_is_read_from_its_beginning(share: Share, disk: Path) -> None:
     log = disk / "log"
     steps = (appending(log, b"old"), log.unlink, appending(log, b"longer"))
     assert followed(share, "log", *steps) == "oldlonger"

@@ -89,7 +89,7 @@ def test_a_file_has_its_final_name_only_when_it_is_complete(
 
 
 @pytest.mark.parametrize("comp", ["range", "rename"])
-def test_a_broken_upload_leaves_nothing_behind(
+def test_a_failed_upload_leaves_no_partial_file(
     share: Share, service: FilesService, local: Path, disk: Path, comp: str
 ) -> None:
     (local / "a").write_bytes(bytes(9 * MIB))
@@ -99,7 +99,7 @@ def test_a_broken_upload_leaves_nothing_behind(
     assert names(disk) == []
 
 
-def test_an_interrupted_upload_leaves_nothing_behind(share: Share, local: Path, disk: Path) -> None:
+def test_an_interrupted_upload_leaves_no_partial_file(share: Share, local: Path, disk: Path) -> None:
     (local / "a").write_bytes(bytes(9 * MIB))
 
     def interrupt(_: str, done: int, __: int) -> None:
@@ -160,7 +160,7 @@ def broken_download(share: Share, service: FilesService, model: bytes, local: Pa
     return local / "m"
 
 
-def test_a_download_goes_on_where_it_broke_off(
+def test_a_download_resumes_after_a_failure(
     share: Share, service: FilesService, model: bytes, broken_download: Path
 ) -> None:
     download_file(share, "model.h5", broken_download)
@@ -169,7 +169,7 @@ def test_a_download_goes_on_where_it_broke_off(
     assert names(broken_download.parent) == ["m"]
 
 
-def test_a_download_starts_over_when_the_file_has_changed(
+def test_a_download_restarts_when_the_file_has_changed(
     share: Share, service: FilesService, model: bytes, broken_download: Path, disk: Path
 ) -> None:
     changed = os.urandom(len(model))
@@ -179,9 +179,7 @@ def test_a_download_starts_over_when_the_file_has_changed(
     assert names(broken_download.parent) == ["m"]
 
 
-def test_a_file_that_changes_during_its_download_is_never_mixed(
-    share: Share, model: bytes, local: Path, disk: Path
-) -> None:
+def test_a_download_never_mixes_two_versions_of_a_file(share: Share, model: bytes, local: Path, disk: Path) -> None:
     changed, new = os.urandom(len(model)), disk / "new"
     new.write_bytes(changed)
 
@@ -194,7 +192,7 @@ def test_a_file_that_changes_during_its_download_is_never_mixed(
     assert names(local) == ["m"]
 
 
-def test_a_small_file_that_grows_is_downloaded_as_it_is_at_a_moment(
+def test_a_growing_small_file_is_downloaded_consistently(
     share: Share, local: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (disk / "log").write_bytes(b"1")
@@ -211,7 +209,7 @@ def test_a_small_file_that_grows_is_downloaded_as_it_is_at_a_moment(
     assert (local / "log").read_bytes() == b"123"
 
 
-def test_directories_are_transferred_with_all_that_is_in_them(share: Share, local: Path, disk: Path) -> None:
+def test_directories_are_transferred_with_their_contents(share: Share, local: Path, disk: Path) -> None:
     (local / "a" / "b" / "empty").mkdir(parents=True)
     (local / "a" / "one").write_text("1")
     (local / "a" / "b" / "two").write_text("2")
@@ -234,7 +232,7 @@ def test_a_directory_is_created_with_its_parents(share: Share, disk: Path) -> No
         share.create_directory("f")
 
 
-def test_what_does_not_exist_is_named(share: Share, service: FilesService, local: Path) -> None:
+def test_a_missing_file_is_reported_by_name(share: Share, service: FilesService, local: Path) -> None:
     (local / "a").touch()
     missing = Share(share.account, "nothing")
     for error, words, action in (
@@ -257,7 +255,7 @@ def test_what_does_not_exist_is_named(share: Share, service: FilesService, local
     assert names(local) == ["a"]
 
 
-def test_a_link_reads_one_file_without_a_sign_in(share: Share, disk: Path) -> None:
+def test_a_link_reads_one_file_without_authentication(share: Share, disk: Path) -> None:
     (disk / "a b").write_text("text")
     link = share.download_url("a b", datetime.now(UTC) + timedelta(minutes=60))
     assert link is not None

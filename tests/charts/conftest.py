@@ -8,10 +8,10 @@ import pytest
 
 from api.client import Api
 from api.distribution import one_control_plane
-from api.fixtures import api, plane
+from api.fixtures import api, control_plane
 from charts.helm import HELM3, HELM4, Helm
 
-__all__ = ["api", "plane"]
+__all__ = ["api", "control_plane"]
 
 pytest_xdist_make_scheduler = one_control_plane("tests/charts")
 

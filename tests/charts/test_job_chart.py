@@ -84,7 +84,7 @@ def rendered(helm4: Helm, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return render
 
 
-def test_the_schema_of_the_values_is_what_the_models_say() -> None:
+def test_the_schema_of_the_values_is_generated_from_the_models() -> None:
     shipped = (CHART / "values.schema.json").read_text()
     assert shipped == values_schema_json(CHART), "charts/horovodjob/values.schema.json is out of date: run `make crd`"
 
@@ -102,7 +102,7 @@ def test_every_field_of_the_spec_has_a_value() -> None:
         assert set(fields[name]["properties"]) == set(defaults[name]) == set(FIELDS[name])
 
 
-def test_a_value_reaches_the_spec_as_it_is(rendered: Callable[[Object], Object]) -> None:
+def test_a_value_reaches_the_spec_unchanged(rendered: Callable[[Object], Object]) -> None:
     assert rendered(FIELDS)["spec"] == FIELDS
 
 
@@ -111,14 +111,14 @@ def test_lint_accepts_the_chart_and_the_values_of_the_examples(helm: Helm) -> No
         helm("lint", "--strict", str(CHART), *values)
 
 
-def test_the_chart_names_the_oldest_kubernetes_that_it_runs_on(helm: Helm) -> None:
+def test_the_chart_has_the_minimum_kubernetes_version(helm: Helm) -> None:
     example = ("template", "train", str(CHART), "--values", str(CHART / "ci" / "digits-values.yaml"))
     helm(*example, "--kube-version=1.30.0")
     assert ">=1.30.0" in helm.refusal(*example, "--kube-version=1.29.9")
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
-def test_the_values_of_an_example_make_its_job(example: Path, rendered: Callable[[Object], Object], api: Api) -> None:
+def test_the_values_of_an_example_render_its_job(example: Path, rendered: Callable[[Object], Object], api: Api) -> None:
     values = yaml.safe_load((CHART / "ci" / f"{example.stem}-values.yaml").read_text())
     assert stored(api, rendered(values))["spec"] == stored(api, yaml.safe_load(example.read_text()))["spec"]
 
@@ -138,7 +138,7 @@ def test_an_empty_image_is_left_to_the_operator(rendered: Callable[[Object], Obj
     assert stored(api, rendered({"command": ["train"]}))["spec"]["image"] == ""
 
 
-def test_names_that_yaml_takes_for_other_types_stay_names(helm4: Helm) -> None:
+def test_names_that_yaml_parses_as_other_types_stay_strings(helm4: Helm) -> None:
     minimal = ("--set", "image=trainer:1,command={train}", "--set-string", "experiment=1e3,queue=no")
     metadata = yaml.safe_load(helm4("template", "n", str(CHART), *minimal, "--namespace", "1"))["metadata"]
     assert (metadata["name"], metadata["namespace"]) == ("n", "1")
@@ -166,7 +166,7 @@ def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object]
         ("script.path=a.py", "exactly one of script, command and launcherCommand; set are: command, script"),
     ],
 )
-def test_wrong_values_are_refused_with_their_name(values: str, words: str, helm: Helm) -> None:
+def test_invalid_values_are_rejected_with_their_name(values: str, words: str, helm: Helm) -> None:
     minimal = ("--set", "image=trainer:1,command={train}")
     assert words in helm.refusal("template", "train", str(CHART), *minimal, "--set", values)
 
@@ -219,7 +219,7 @@ def condition(kind: str, status: str) -> Object:
     return {"type": kind, "status": status, "observedGeneration": 1, **words}
 
 
-def test_a_job_that_runs_answers_an_upgrade_with_what_can_change(release: Release) -> None:
+def test_an_upgrade_of_a_running_job_is_rejected_with_the_mutable_fields(release: Release) -> None:
     release.report("Running")
     changes: Object = {"image": "trainer:2", "worker": {"replicas": 2}, "parameters": {"lr": 2}}
     refusal = release.refusal(**changes)
@@ -232,7 +232,7 @@ def test_a_job_that_runs_answers_an_upgrade_with_what_can_change(release: Releas
     assert release.spec["runPolicy"]["ttlSecondsAfterFinished"] == 60
 
 
-def test_a_suspended_job_takes_new_values(release: Release) -> None:
+def test_an_upgrade_of_a_suspended_job_applies_new_values(release: Release) -> None:
     release.report("Running")
     release.upgrade(image="trainer:2", parameters={}, runPolicy={"suspend": True})
     release.report("Suspended")
@@ -242,7 +242,7 @@ def test_a_suspended_job_takes_new_values(release: Release) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_job_that_has_ended_answers_that_it_never_runs_again(phase: str, release: Release) -> None:
+def test_an_upgrade_of_a_finished_job_is_rejected(phase: str, release: Release) -> None:
     release.report(phase)
     refusal = release.refusal(image="trainer:2", runPolicy={"suspend": True})
     assert f"has ended ({phase}) and never runs again, so these fields cannot change: command, image." in refusal
@@ -250,7 +250,7 @@ def test_a_job_that_has_ended_answers_that_it_never_runs_again(phase: str, relea
     release.upgrade(parameters={"lr": 1})
 
 
-def test_an_elastic_job_changes_its_size_while_it_runs(release: Release) -> None:
+def test_an_upgrade_scales_a_running_elastic_job(release: Release) -> None:
     elastic = {"minReplicas": 1, "maxReplicas": 4}
     release.upgrade(elastic=elastic, runPolicy={"suspend": True})
     release.upgrade(elastic=elastic)

@@ -128,7 +128,7 @@ def _settings(env: list[Object]) -> Settings:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_chart_and_manifests_are_the_same_objects(variant: Variant, api: Api, helm4: Helm, tmp_path: Path) -> None:
+def test_chart_and_manifests_contain_the_same_objects(variant: Variant, api: Api, helm4: Helm, tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text(json.dumps(variant.values))
     options = ("--namespace", SYSTEM, "--values", str(tmp_path / "values.yaml"))
     chart = comparable(helm4("template", "horovodjob-operator", str(CHART), *options))
@@ -146,5 +146,5 @@ def test_the_server_accepts_what_kustomize_renders(variant: Variant, api: Api, t
     assert (done.returncode, "would violate" in done.stderr) == (0, False), done.stderr
 
 
-def test_no_component_is_forgotten() -> None:
+def test_every_component_is_tested() -> None:
     assert {path.name for path in COMPONENTS.iterdir()} == {name for each in VARIANTS for name in each.components}

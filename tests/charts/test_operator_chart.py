@@ -53,21 +53,21 @@ def leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def test_lint_finds_nothing(helm: Helm) -> None:
+def test_helm_lint_passes(helm: Helm) -> None:
     helm("lint", "--strict", str(CHART))
     helm("lint", "--strict", str(CHART), "--values", str(ALL))
 
 
 @pytest.mark.parametrize("version", ["1.30.0", "1.36.3"])
-def test_both_ends_of_the_supported_versions_render_all_values(helm: Helm, version: str) -> None:
+def test_the_oldest_and_newest_supported_versions_render_all_values(helm: Helm, version: str) -> None:
     assert of_kind(helm.objects(*RENDERED, "--kube-version", version), "Deployment")
 
 
-def test_an_older_cluster_is_refused(helm: Helm) -> None:
+def test_an_older_cluster_is_rejected(helm: Helm) -> None:
     assert ">=1.30.0-0" in helm.refusal("template", "x", str(CHART), "--kube-version", "1.29.9")
 
 
-def test_names_that_yaml_takes_for_booleans_and_numbers_stay_names(helm4: Helm) -> None:
+def test_names_that_yaml_parses_as_booleans_and_numbers_stay_strings(helm4: Helm) -> None:
     names = "fullnameOverride=on,nameOverride=1,watchNamespaces={1,2e3}"
     rendered = helm4.objects("y", str(CHART), "--namespace", "on", "--set-string", names)
 
@@ -109,11 +109,11 @@ def test_every_value_reaches_an_object(helm4: Helm) -> None:
     assert "all-extra-object" in rendered
 
 
-def test_the_readme_has_the_present_values() -> None:
+def test_the_readme_has_the_current_values() -> None:
     assert (CHART / "README.md").read_text() == readme(CHART), "the chart's README.md is out of date: run `make docs`"
 
 
-def test_the_definition_is_that_of_the_manifests(helm4: Helm) -> None:
+def test_the_crd_equals_that_of_the_manifests(helm4: Helm) -> None:
     assert (CHART / "files" / "crd.yaml").read_text() == (BASE / "crd.yaml").read_text(), "run `make crd`"
     kept, given_up = helm4.objects("x", str(CHART)), helm4.objects("x", str(CHART), "--set", "crds.keep=false")
     for shipped in yaml.safe_load_all((BASE / "crd.yaml").read_text()):
@@ -140,7 +140,7 @@ def test_the_schema_is_closed_at_every_level_and_has_every_value() -> None:
     assert list(open_ends(schema, yaml.safe_load(ALL.read_text()), "")) == []
 
 
-def test_unknown_and_wrong_values_are_refused_with_their_paths(helm: Helm) -> None:
+def test_unknown_and_invalid_values_are_rejected_with_their_paths(helm: Helm) -> None:
     unknown = ("replica=3", "image.tags=1", "metrics.podMonitor.labls.a=b", "jobDefaults.tolerations[0].kye=sku")
     wrong = ("replicas=many", "image.digest=sha256:1", "watchNamespaces={Team_A}", "operator.logLevel=LOUD")
     options = [word for value in (*unknown, *wrong) for word in ("--set", value)]
@@ -173,7 +173,7 @@ def test_an_operator_of_some_namespaces_has_roles_in_them_only(helm4: Helm) -> N
     }
 
 
-def test_values_that_contradict_each_other_are_refused(helm: Helm) -> None:
+def test_contradictory_values_are_rejected(helm: Helm) -> None:
     template = ("template", "x", str(CHART), "--set")
     assert "set replicas to 1" in helm.refusal(*template, "leaderElection.enabled=false")
     assert "name the namespaces" in helm.refusal(*template, "rbac.scope=namespace")

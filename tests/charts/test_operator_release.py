@@ -105,7 +105,7 @@ def test_the_server_accepts_what_helm_renders(values: tuple[str, ...], helm4: He
     assert (done.returncode, "would violate" in done.stderr) == (0, False), done.stderr
 
 
-def test_two_operators_of_different_namespaces_have_nothing_in_common(helm: Helm, api: Api) -> None:
+def test_two_operators_of_different_namespaces_share_no_objects(helm: Helm, api: Api) -> None:
     teams = [make_namespace(api) for _ in range(2)]
     for team in teams:
         values = ("--set", f"watchNamespaces={{{team}}}", "--set", "crds.enabled=false")

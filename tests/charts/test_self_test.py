@@ -49,7 +49,7 @@ def test_a_job_that_succeeds_is_deleted(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("phase", "message"), [("Failed", "the image has no mpirun"), ("", "no operator has looked")])
-def test_another_end_is_explained_with_the_next_command(api: Api, phase: str, message: str) -> None:
+def test_another_result_is_explained_with_the_next_command(api: Api, phase: str, message: str) -> None:
     program = self_test(api, 300 if phase else 2)
     if phase:
         report(api, phase, message)

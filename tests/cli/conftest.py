@@ -9,15 +9,15 @@ import yaml
 
 from api.client import Api
 from api.distribution import one_control_plane
-from api.fixtures import api, plane
+from api.fixtures import api, control_plane
 from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
-from cluster.apiserver import ControlPlane
+from localcluster.apiserver import ControlPlane
 
 NUMBERS = itertools.count(1)
 
-__all__ = ["api", "plane"]
+__all__ = ["api", "control_plane"]
 
 pytest_xdist_make_scheduler = one_control_plane("tests/cli")
 
@@ -32,9 +32,9 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kubelet(plane: ControlPlane, api: Api) -> Iterator[Kubelet]:
+def kubelet(control_plane: ControlPlane, api: Api) -> Iterator[Kubelet]:
     """What the API server asks for logs and commands."""
-    with Kubelet(plane, api) as started:
+    with Kubelet(control_plane, api) as started:
         yield started
 
 

@@ -11,8 +11,8 @@ from typing import Self
 from aiohttp import web
 
 from api.client import Api
-from cluster.apiserver import LOOPBACK, ControlPlane, free_ports
-from cluster.pki import Certificate, make_certificate
+from localcluster.apiserver import LOOPBACK, ControlPlane, free_ports
+from localcluster.pki import Certificate, make_certificate
 
 NODE = "tvm-1"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -54,13 +54,13 @@ class Log:
 class Kubelet:
     """A node with an HTTPS server that answers for its containers."""
 
-    def __init__(self, plane: ControlPlane, api: Api) -> None:
+    def __init__(self, control_plane: ControlPlane, api: Api) -> None:
         self.logs: dict[str, Log] = {}
         self.commands: list[list[str]] = []
         self.pods: list[str] = []
         self.sizes: list[dict[str, int]] = []
         self.answer: Callable[[list[str], bytes], tuple[bytes, bytes, int]] = lambda command, stdin: (b"", b"", 0)
-        self._plane, self._api = plane, api
+        self._control_plane, self._api = control_plane, api
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -93,7 +93,7 @@ class Kubelet:
         self._thread.join()
 
     async def _serve(self, port: int) -> None:
-        pki = self._plane.directory / "pki"
+        pki = self._control_plane.directory / "pki"
         make_certificate(pki, Certificate("serving", f"/CN={NODE}", server=True, addresses=(f"IP:{LOOPBACK}",)))
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(pki / "serving.crt", pki / "serving.key")

@@ -93,7 +93,7 @@ def test_nodes_are_listed_with_the_jobs_on_them(hvj: Hvj, nodes: Nodes, workspac
     assert node["jobs"] == [f"{workspace}/cifar-distributed"]
 
 
-def test_an_unusable_node_says_why(hvj: Hvj, nodes: Nodes) -> None:
+def test_an_unusable_node_is_listed_with_the_cause(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("node-0", conditions=("XIDErrors",))
     assert hvj("cluster", "show", "-n", POOL).data["errors"] == [
         {"node": "node-0", "code": "XIDErrors", "message": "XIDErrors!"}
@@ -107,7 +107,7 @@ def test_without_pool_labels_all_gpu_nodes_are_one_pool(hvj: Hvj, nodes: Nodes) 
     assert (pool["name"], pool["currentNodeCount"]) == ("gpu", 1)
 
 
-def test_a_selector_makes_a_pool_of_any_nodes(hvj: Hvj, nodes: Nodes) -> None:
+def test_a_selector_defines_a_pool(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("cpu-0", labels={"team": "vision"}, gpus=0)
     nodes.add("cpu-1", labels={}, gpus=0)
     pool = hvj("cluster", "show", "-n", "nc6cluster", "--selector", "team=vision").data
@@ -121,7 +121,7 @@ def test_a_pool_that_does_not_exist_is_not_found(hvj: Hvj, nodes: Nodes) -> None
     assert f"no pool is named nc6cluster (pools: {POOL})" in result.stderr
 
 
-def test_a_cluster_elsewhere_cannot_be_resized(hvj: Hvj, nodes: Nodes) -> None:
+def test_a_cluster_outside_aks_cannot_be_resized(hvj: Hvj, nodes: Nodes) -> None:
     nodes.add("node-0")
     result = hvj("cluster", "resize", "-n", POOL, "-t", "0")
     assert result.code == 1
@@ -139,7 +139,7 @@ def test_the_aks_cluster_is_found_by_the_resource_group_of_its_nodes(
     assert system["allocationState"] == gpu["allocationState"] == "steady"
 
 
-def test_resize_makes_nodes_and_waits_for_the_operation(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+def test_resize_adds_nodes_and_waits_for_the_operation(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
 
     def make_nodes(cluster: Cluster, pool: Pool) -> None:
@@ -161,7 +161,7 @@ def test_resize_shows_a_live_line_on_a_terminal(nodes: Nodes, arm: ResourceManag
     assert "resizing" in screen.shown
 
 
-def test_ctrl_c_leaves_the_operation_to_azure(nodes: Nodes, arm: ResourceManager) -> None:
+def test_ctrl_c_does_not_cancel_the_operation(nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     with arm.hold(), started("cluster", "resize", "-n", POOL, "-t", "4") as process:
         assert process.stderr is not None
@@ -179,7 +179,7 @@ def test_resize_without_waiting_returns_at_once(hvj: Hvj, nodes: Nodes, arm: Res
     assert (pool["allocationState"], pool["provisioningState"]) == ("resizing", "scaling")
 
 
-def test_resize_ends_automatic_scaling_first(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+def test_resize_disables_the_autoscaler_first(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.clusters[1].pools[POOL] = new_pool(POOL, count=3, enableAutoScaling=True, minCount=0, maxCount=4)
     assert hvj("cluster", "resize", "-n", POOL, "-t", "0").code == 0
@@ -188,7 +188,7 @@ def test_resize_ends_automatic_scaling_first(hvj: Hvj, nodes: Nodes, arm: Resour
     assert sum(method == "PUT" for method, _ in arm.requests) == 2
 
 
-def test_auto_scale_sets_the_bounds(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+def test_auto_scale_sets_the_limits(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     pool = hvj("cluster", "auto-scale", "-n", POOL, "--min", "0", "--max", "4").data
     bounds = {"minimumNodeCount": 0, "maximumNodeCount": 4}
@@ -210,7 +210,7 @@ def test_a_change_is_based_on_the_newest_version_of_the_pool(hvj: Hvj, nodes: No
     assert arm.clusters[1].pools[POOL].properties["nodeLabels"] == {"team": "vision"}
 
 
-def test_an_exceeded_quota_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+def test_an_exceeded_quota_is_reported_in_one_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.vcpu_quota = 12
     result = hvj("cluster", "resize", "-n", POOL, "-t", "4")
@@ -219,7 +219,7 @@ def test_an_exceeded_quota_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceMa
     assert "Traceback" not in result.stderr
 
 
-def test_a_failed_operation_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+def test_a_failed_operation_is_reported_in_one_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.fail_next_operation("AllocationFailed", "We do not have sufficient capacity for the requested VM size.")
     result = hvj("cluster", "resize", "-n", POOL, "-t", "4", "--quiet")
@@ -228,7 +228,7 @@ def test_a_failed_operation_is_a_sentence(hvj: Hvj, nodes: Nodes, arm: ResourceM
     assert result.stderr.count("\n") == 1
 
 
-def test_a_missing_role_is_named(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+def test_a_missing_role_is_reported(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("system-0", labels={}, gpus=0, on_azure=True)
     arm.assign(CLIENT, Role.READER)
     result = hvj("cluster", "resize", "-n", POOL, "-t", "4")
@@ -236,7 +236,7 @@ def test_a_missing_role_is_named(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -
     assert "az role assignment create --role 'Azure Kubernetes Service Contributor Role'" in result.stderr
 
 
-def test_without_credentials_the_pool_is_shown_as_kubernetes_knows_it(
+def test_without_credentials_the_pool_is_shown_from_kubernetes_data(
     hvj: Hvj, nodes: Nodes, arm: ResourceManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes.add("node-0", on_azure=True)
@@ -246,9 +246,7 @@ def test_without_credentials_the_pool_is_shown_as_kubernetes_knows_it(
     assert "Azure sign-in failed: AADSTS700016" in result.stderr
 
 
-def test_without_a_role_the_pools_are_listed_as_kubernetes_knows_them(
-    hvj: Hvj, nodes: Nodes, arm: ResourceManager
-) -> None:
+def test_without_a_role_the_pools_are_listed_from_kubernetes_data(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("node-0", on_azure=True)
     arm.assign(CLIENT, None)
     result = hvj("cluster", "list")
@@ -257,7 +255,7 @@ def test_without_a_role_the_pools_are_listed_as_kubernetes_knows_them(
     assert "az role assignment create --role 'Reader'" in result.stderr
 
 
-def test_throttled_requests_are_repeated(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+def test_throttled_requests_are_retried(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
     nodes.add("node-0", on_azure=True)
     arm.throttle(2)
     assert hvj("cluster", "show", "-n", POOL).data["resourceGroup"] == GROUP
@@ -277,7 +275,7 @@ def test_throttled_requests_are_repeated(hvj: Hvj, nodes: Nodes, arm: ResourceMa
         (("resize", "-n", POOL, "-t", "1", "-g", "other"), 3, "name it with --resource-group and --aks-cluster"),
     ],
 )
-def test_bad_input_is_a_sentence_and_changes_nothing(
+def test_invalid_input_is_reported_in_one_sentence_and_changes_nothing(
     hvj: Hvj, nodes: Nodes, arm: ResourceManager, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     nodes.add("node-0", on_azure=True)

@@ -44,7 +44,7 @@ def placeholders() -> Object:
     return small(mountVolumes={"azureFileShares": [share]})
 
 
-def test_the_job_is_printed_after_its_secrets_and_warnings_are_not(hvj: Hvj, write: Write) -> None:
+def test_the_output_has_secrets_and_job_and_no_warnings(hvj: Hvj, write: Write) -> None:
     write(EVERYTHING)
     result = hvj("-f", "job.json", "-n", "Big_Job", "-w", "Batch_AI", "-e", "cifar", "--nfs-server", "nfs=h:/p")
     assert result.code == 0, result.stderr
@@ -66,7 +66,7 @@ def test_a_job_without_secret_values_is_printed_alone(hvj: Hvj, write: Write, mo
     assert "namespace" not in job["metadata"]
 
 
-def test_options_replace_what_the_file_says(hvj: Hvj, write: Write) -> None:
+def test_options_override_the_file(hvj: Hvj, write: Write) -> None:
     write(small())
     result = hvj("-f", "job.json", "-c", "gpunp", "--image", "example/other:2", "--gpus", "0")
     spec = yaml.safe_load(result.stdout)["spec"]
@@ -74,7 +74,7 @@ def test_options_replace_what_the_file_says(hvj: Hvj, write: Write) -> None:
     assert spec["worker"] == {"replicas": 2, "gpus": 0}
 
 
-def test_placeholders_are_filled_from_options_or_the_environment(
+def test_placeholders_are_replaced_from_options_or_the_environment(
     hvj: Hvj, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(placeholders())
@@ -136,7 +136,7 @@ def test_an_mpijob_is_recognized_by_its_kind(hvj: Hvj, write: Write) -> None:
         ("a: 1\n---\nb: 2", "has 2 documents"),
     ],
 )
-def test_what_cannot_be_converted_is_one_sentence(hvj: Hvj, write: Write, text: str, words: str) -> None:
+def test_a_conversion_error_is_one_sentence(hvj: Hvj, write: Write, text: str, words: str) -> None:
     write(text, "file.yaml")
     result = hvj("-f", "file.yaml")
     assert (result.code, result.stdout) == (2, "")
@@ -145,14 +145,14 @@ def test_what_cannot_be_converted_is_one_sentence(hvj: Hvj, write: Write, text: 
 
 
 @pytest.mark.parametrize("options", [["-f", "none.json"], [], ["-f", "job.json", "--nfs-server", "nfs"]])
-def test_wrong_usage_is_one_sentence(hvj: Hvj, write: Write, options: list[str]) -> None:
+def test_a_usage_error_is_one_sentence(hvj: Hvj, write: Write, options: list[str]) -> None:
     write(small())
     result = hvj(*options)
     assert (result.code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
 
 
-def test_variables_of_the_command_line_replace_those_of_the_file(hvj: Hvj, write: Write) -> None:
+def test_variables_of_the_command_line_override_those_of_the_file(hvj: Hvj, write: Write) -> None:
     write(small(environmentVariables=[{"name": "A", "value": "file"}, {"name": "B", "value": "file"}]))
     result = hvj("-f", "job.json", "--env", "A=x=y", "--env", "C=")
     assert result.code == 0, result.stderr

@@ -47,7 +47,7 @@ def written(path: Path, *documents: Any) -> str:
     return str(path)
 
 
-def test_the_tutorials_command_creates_its_job(hvj: Hvj, job_json: str, cluster: ClusterState) -> None:
+def test_the_command_of_the_tutorial_creates_its_job(hvj: Hvj, job_json: str, cluster: ClusterState) -> None:
     where = ("--resource-group", "batchai.horovod", "--workspace", cluster.namespace, "--experiment", "cifar")
     what = ("--cluster", "gpunp", "--name", "cifar_distributed", "--config-file", job_json)
     record = hvj("job", "create", *what, *where, "--storage-account-name", "mystorageaccount").data
@@ -59,7 +59,7 @@ def test_the_tutorials_command_creates_its_job(hvj: Hvj, job_json: str, cluster:
     assert created["spec"]["azureFiles"][0]["account"] == "mystorageaccount"
 
 
-def test_mounts_of_the_old_command_line_come_beside_those_of_the_file(
+def test_mounts_of_the_old_command_line_are_added_to_those_of_the_file(
     hvj: Hvj, job_json: str, cluster: ClusterState
 ) -> None:
     mounts = ("--afs-name", "results", "--bfs-name", "images", "--bfs-mount-path", "blob", "--nfs", "files")
@@ -73,7 +73,7 @@ def test_mounts_of_the_old_command_line_come_beside_those_of_the_file(
     assert {mount["mountPath"] for mount in spec["volumeMounts"]} == {f"{root}/blob", f"{root}/nfs"}
 
 
-def test_mounts_of_the_old_command_line_are_refused_with_a_horovodjob(
+def test_mounts_of_the_old_command_line_are_rejected_with_a_horovodjob(
     hvj: Hvj, tmp_path: Path, cluster: ClusterState
 ) -> None:
     path = written(tmp_path / "job.yaml", {"kind": "HorovodJob"})
@@ -94,7 +94,7 @@ def test_account_and_key_come_from_the_old_variables_into_a_secret(
     assert KEY not in json.dumps(cluster.api.get(f"{cluster.jobs}/train"))
 
 
-def test_a_second_job_shares_the_secret_and_another_key_is_refused(
+def test_a_second_job_shares_the_secret_and_another_key_is_rejected(
     hvj: Hvj, job_json: str, cluster: ClusterState
 ) -> None:
     create = ("job", "create", "-f", job_json, "-c", "gpunp", "--storage-account-name", "mystorageaccount")
@@ -116,7 +116,7 @@ def test_a_job_that_exists_is_an_error(hvj: Hvj, tmp_path: Path, cluster: Cluste
     )
 
 
-def test_two_names_of_batch_ai_that_are_one_in_kubernetes_are_refused(hvj: Hvj, job_json: str) -> None:
+def test_two_batch_ai_names_that_are_equal_in_kubernetes_are_rejected(hvj: Hvj, job_json: str) -> None:
     create = ("job", "create", "-f", job_json, "-c", "gpunp", "--storage-account-name", "mystorageaccount", "-n")
     assert hvj(*create, "Cifar_1").code == 0
     done = hvj(*create, "cifar-1")
@@ -136,9 +136,7 @@ def test_secrets_in_the_file_are_created_with_the_job_and_deleted_with_it(
     assert owner["name"] == "train"
 
 
-def test_a_job_that_the_api_server_refuses_leaves_nothing_behind(
-    hvj: Hvj, tmp_path: Path, cluster: ClusterState
-) -> None:
+def test_a_job_that_the_api_server_rejects_leaves_no_objects(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": "1"}}
     wrong = manifest(worker={"replicas": 0})
     done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", secret, wrong))
@@ -147,7 +145,7 @@ def test_a_job_that_the_api_server_refuses_leaves_nothing_behind(
     assert "train-secrets" not in names_of_secrets(cluster)
 
 
-def test_secrets_are_taken_back_when_a_later_step_fails(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
+def test_secrets_are_deleted_when_a_later_step_fails(hvj: Hvj, tmp_path: Path, cluster: ClusterState) -> None:
     one, other = (
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-secrets"}, "stringData": {"A": value}}
         for value in "12"
@@ -159,7 +157,7 @@ def test_secrets_are_taken_back_when_a_later_step_fails(hvj: Hvj, tmp_path: Path
     assert cluster.api.get(cluster.jobs)["items"] == []
 
 
-def test_a_workspace_that_does_not_exist_names_the_command_that_creates_it(hvj: Hvj, tmp_path: Path) -> None:
+def test_a_missing_workspace_is_reported_with_the_command_that_creates_it(hvj: Hvj, tmp_path: Path) -> None:
     done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest()), "-w", "nowhere")
     assert done.code == 3
     assert done.stderr == "error: workspace nowhere does not exist; `hvj workspace create -w nowhere` creates it\n"
@@ -188,9 +186,7 @@ def test_a_dry_run_prints_the_resource_and_creates_nothing(
         ("kind: HorovodJob", "apiVersion is None; it must be horovodjob.dev/v1beta1"),
     ],
 )
-def test_a_file_with_anything_else_is_wrong_usage_with_its_place(
-    hvj: Hvj, tmp_path: Path, text: str, words: str
-) -> None:
+def test_an_invalid_file_is_a_usage_error_with_the_position(hvj: Hvj, tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "job"
     path.write_text(text)
     done = hvj("job", "create", "-n", "train", "-f", str(path))
@@ -198,12 +194,12 @@ def test_a_file_with_anything_else_is_wrong_usage_with_its_place(
     assert words in done.stderr
 
 
-def test_a_file_that_is_not_there_is_wrong_usage(hvj: Hvj) -> None:
+def test_a_missing_file_is_a_usage_error(hvj: Hvj) -> None:
     done = hvj("job", "create", "-n", "train", "-f", "/nowhere/job.json")
     assert (done.code, done.stderr) == (2, "error: cannot read /nowhere/job.json: No such file or directory\n")
 
 
-def test_the_namespace_of_a_manifest_holds_unless_a_workspace_is_named(
+def test_the_namespace_of_a_manifest_applies_unless_a_workspace_is_set(
     hvj: Hvj, tmp_path: Path, cluster: ClusterState
 ) -> None:
     job = manifest()
@@ -213,13 +209,13 @@ def test_the_namespace_of_a_manifest_holds_unless_a_workspace_is_named(
     assert hvj(*create, "-w", cluster.namespace).data == cluster.namespace
 
 
-def test_unknown_fields_of_a_manifest_are_refused_by_name(hvj: Hvj, tmp_path: Path) -> None:
+def test_unknown_fields_of_a_manifest_are_rejected_by_name(hvj: Hvj, tmp_path: Path) -> None:
     done = hvj("job", "create", "-f", written(tmp_path / "job.yaml", manifest(nodeCount=4)))
     assert done.code == 1
     assert "spec.nodeCount" in done.stderr
 
 
-def test_creating_and_waiting_ends_with_the_jobs_exit_code(tmp_path: Path, cluster: ClusterState) -> None:
+def test_create_with_wait_exits_with_the_exit_code_of_the_job(tmp_path: Path, cluster: ClusterState) -> None:
     path = written(tmp_path / "job.yaml", manifest())
     with started("job", "create", "-f", path, "--wait", "--query", "executionState") as process:
         assert process.stderr

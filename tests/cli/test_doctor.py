@@ -21,10 +21,10 @@ from cli.aks_cluster import aks_cluster
 from cli.cluster_state import ClusterState, condition
 from cli.nodes import Nodes
 from cli.program import Hvj, Result, run
-from cluster.apiserver import ControlPlane
 from horovodjob_cli import kube
 from horovodjob_cli.diagnosis import check_result, installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
+from localcluster.apiserver import ControlPlane
 
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"
@@ -179,7 +179,7 @@ def blocking(result: Result, check: str) -> Object:
     return finding
 
 
-def test_a_cluster_that_has_everything_passes(doctor: Doctor, world: World) -> None:
+def test_a_complete_cluster_passes(doctor: Doctor, world: World) -> None:
     world.add_operator()
     world.nodes.add("node-0")
     world.add_driver("node-0")
@@ -189,10 +189,10 @@ def test_a_cluster_that_has_everything_passes(doctor: Doctor, world: World) -> N
     assert result.code == 0
 
 
-def test_a_definition_that_is_missing_or_old_is_found() -> None:
-    with ControlPlane() as plane:
-        connection = Api(plane)
-        result = run_with(plane.kubeconfig, "doctor")
+def test_a_missing_or_outdated_crd_is_reported() -> None:
+    with ControlPlane() as control_plane:
+        connection = Api(control_plane)
+        result = run_with(control_plane.kubeconfig, "doctor")
         assert "does not serve HorovodJobs" in blocking(result, "definition")["message"]
         assert blocking(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"
         install_definition(connection)
@@ -200,7 +200,7 @@ def test_a_definition_that_is_missing_or_old_is_found() -> None:
         fields = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties"
         connection.patch(definition, [{"op": "remove", "path": f"{fields}/ttlSecondsAfterFinished"}], "json")
         wait_for("the schema to be published", lambda: not publishes_ttl(connection))
-        message = blocking(run_with(plane.kubeconfig, "doctor"), "definition")["message"]
+        message = blocking(run_with(control_plane.kubeconfig, "doctor"), "definition")["message"]
         assert "of an older version: it lacks spec.runPolicy.ttlSecondsAfterFinished" in message
 
 
@@ -218,30 +218,30 @@ def run_with(kubeconfig: Path, *arguments: str) -> Result:
     return run(*arguments, "--kubeconfig", str(kubeconfig))
 
 
-def test_a_missing_operator_is_found(doctor: Doctor, world: World) -> None:
+def test_a_missing_operator_is_reported(doctor: Doctor, world: World) -> None:
     assert "the operator is not installed" in blocking(doctor(), "operator")["message"]
 
 
-def test_an_operator_without_an_available_replica_is_found(doctor: Doctor, world: World) -> None:
+def test_an_operator_without_an_available_replica_is_reported(doctor: Doctor, world: World) -> None:
     world.add_operator(available=False)
     finding = blocking(doctor(), "operator")
     assert "has no available replica" in finding["message"]
     assert f"kubectl describe pods -n {world.namespace}" in finding["command"]
 
 
-def test_an_operator_that_does_not_renew_its_lease_is_found(doctor: Doctor, world: World) -> None:
+def test_an_operator_that_does_not_renew_its_lease_is_reported(doctor: Doctor, world: World) -> None:
     world.add_operator(silent_for=timedelta(hours=1))
     assert "the operator does not respond: it renewed its Lease" in blocking(doctor(), "operator")["message"]
 
 
-def test_a_silent_watch_is_found_through_the_metrics_of_the_leader(doctor: Doctor, world: World) -> None:
+def test_a_silent_watch_is_detected_through_the_metrics_of_the_leader(doctor: Doctor, world: World) -> None:
     world.add_operator(watch_age=4000)
     finding = blocking(doctor(), "operator")
     assert "watch of pods has been silent for 4000 s" in finding["message"]
     assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {world.namespace}"
 
 
-def test_a_watch_of_jobs_is_not_silent_while_no_job_changes(doctor: Doctor, world: World) -> None:
+def test_a_watch_of_jobs_without_changes_is_not_reported(doctor: Doctor, world: World) -> None:
     world.add_operator(watched="horovodjobs", watch_age=4000)
     assert findings(doctor(), "operator")[0][0] == "ok"
 
@@ -255,7 +255,7 @@ def operator_findings(world: World, later: timedelta) -> str:
     )
 
 
-def test_a_watch_of_jobs_that_missed_a_change_is_found(doctor: Doctor, world: World, cluster: ClusterState) -> None:
+def test_a_watch_of_jobs_that_missed_a_change_is_reported(doctor: Doctor, world: World, cluster: ClusterState) -> None:
     cluster.create("train")
     cluster.report("train")
     later = timedelta(minutes=10)
@@ -263,24 +263,24 @@ def test_a_watch_of_jobs_that_missed_a_change_is_found(doctor: Doctor, world: Wo
     assert "watch of horovodjobs has been silent" in operator_findings(world, later)
 
 
-def test_a_job_that_no_operator_has_looked_at_is_found(doctor: Doctor, world: World, cluster: ClusterState) -> None:
+def test_a_job_that_no_operator_observed_is_reported(doctor: Doctor, world: World, cluster: ClusterState) -> None:
     cluster.create("train")
     assert "no operator has reconciled" not in operator_findings(world, timedelta(0))
     assert "no operator has reconciled train" in operator_findings(world, timedelta(minutes=2))
 
 
-def test_no_gpu_is_found(doctor: Doctor, world: World) -> None:
+def test_a_cluster_without_gpus_is_reported(doctor: Doctor, world: World) -> None:
     world.nodes.add("cpu-0", labels={}, gpus=0)
     finding = blocking(doctor(), "GPUs")
     assert finding["message"].startswith("no node has a GPU, and no autoscaled pool is known")
     assert finding["command"].startswith("az aks nodepool add")
 
 
-def test_a_job_without_gpus_needs_none(doctor: Doctor, world: World) -> None:
+def test_a_job_without_gpus_requires_none(doctor: Doctor, world: World) -> None:
     assert findings(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
 
 
-def test_a_pool_that_grows_from_zero_is_enough(
+def test_a_pool_that_scales_up_from_zero_is_sufficient(
     doctor: Doctor, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.nodes.add("system-0", labels={}, gpus=0, on_azure=True)
@@ -293,25 +293,25 @@ def test_a_pool_that_grows_from_zero_is_enough(
     assert (result, message.endswith("adds nodes to gpunp (up to 4 nodes)")) == ("ok", True)
 
 
-def test_a_missing_device_plugin_is_found(doctor: Doctor, world: World) -> None:
+def test_a_missing_device_plugin_is_reported(doctor: Doctor, world: World) -> None:
     world.nodes.add("node-0", gpus=0)
     finding = blocking(doctor(), "device plugin")
     assert "node node-0 has a GPU but does not advertise it" in finding["message"]
     assert finding["command"] == "kubectl apply -f manifests/aks/nvidia-device-plugin.yaml"
 
 
-def test_too_few_gpus_for_the_job_are_found(doctor: Doctor, world: World) -> None:
+def test_too_few_gpus_for_the_job_are_reported(doctor: Doctor, world: World) -> None:
     world.nodes.add("node-0", gpus=4)
     message = blocking(doctor(worker={"replicas": 3, "gpus": 2}), "GPUs")["message"]
     assert message == "job train needs 3 workers with 2 GPUs each; 1 nodes with 4 GPUs have room for 2"
 
 
-def test_a_pool_that_the_job_names_and_nobody_has_is_found(doctor: Doctor, world: World) -> None:
+def test_a_missing_pool_of_the_job_is_reported(doctor: Doctor, world: World) -> None:
     world.nodes.add("node-0")
     assert "no node of pool a100 has a GPU" in blocking(doctor(pool="a100", worker={"gpus": 1}), "GPUs")["message"]
 
 
-def test_a_taint_that_the_job_does_not_tolerate_is_found(doctor: Doctor, world: World) -> None:
+def test_a_taint_that_the_job_does_not_tolerate_is_reported(doctor: Doctor, world: World) -> None:
     spot = {"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"}
     world.nodes.add("node-0", gpus=4, taints=[spot, {"key": "sku", "value": "gpu", "effect": "NoSchedule"}])
     messages = [message for _, message in findings(doctor(worker={"replicas": 1, "gpus": 1}), "GPUs")]
@@ -319,24 +319,24 @@ def test_a_taint_that_the_job_does_not_tolerate_is_found(doctor: Doctor, world: 
     assert findings(doctor(worker={"replicas": 1, "gpus": 1}, spot=True), "GPUs")[0][0] == "ok"
 
 
-def test_a_missing_csi_driver_is_found(doctor: Doctor, world: World) -> None:
+def test_a_missing_csi_driver_is_reported(doctor: Doctor, world: World) -> None:
     finding = blocking(doctor(azureFiles=[SHARE]), "CSI driver")
     assert f"the CSI driver {DRIVER}" in finding["message"]
     assert "azurefile-csi-driver" in finding["command"]
 
 
-def test_a_csi_driver_that_runs_on_no_node_is_found(doctor: Doctor, world: World) -> None:
+def test_a_csi_driver_that_runs_on_no_node_is_reported(doctor: Doctor, world: World) -> None:
     world.nodes.add("node-0")
     world.add_driver()
     world.create("/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": "node-0"}, "spec": {"drivers": []}})
     assert "runs on no node for workers" in blocking(doctor(azureFiles=[SHARE]), "CSI driver")["message"]
 
 
-def test_a_job_without_shares_needs_no_driver(doctor: Doctor, world: World) -> None:
+def test_a_job_without_shares_requires_no_driver(doctor: Doctor, world: World) -> None:
     assert findings(doctor(worker={"gpus": 0}), "CSI driver")[0][0] == "ok"
 
 
-def test_a_missing_storage_secret_is_found(doctor: Doctor, world: World) -> None:
+def test_a_missing_storage_secret_is_reported(doctor: Doctor, world: World) -> None:
     finding = blocking(doctor(azureFiles=[SHARE]), "storage")
     assert f"Secret {SECRET} with the key of share myshare" in finding["message"]
     assert finding["command"].startswith(f"kubectl create secret generic {SECRET} -n {world.namespace}")
@@ -351,7 +351,7 @@ def test_a_missing_storage_secret_is_found(doctor: Doctor, world: World) -> None
         ({"azurestorageaccountname": "mystorageaccount", "azurestorageaccountkey": "%%"}, "is not an account key"),
     ],
 )
-def test_a_storage_secret_that_cannot_work_is_found(
+def test_an_invalid_storage_secret_is_reported(
     doctor: Doctor, world: World, values: dict[str, str], words: str
 ) -> None:
     world.add_secret(**values)
@@ -370,7 +370,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
         yield account
 
 
-def test_a_key_that_the_account_accepts_is_no_finding(doctor: Doctor, world: World, storage: Account) -> None:
+def test_a_valid_account_key_passes(doctor: Doctor, world: World, storage: Account) -> None:
     world.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
     ((result, message),) = findings(doctor(azureFiles=[SHARE]), "storage")
     assert (result, message) == (
@@ -379,7 +379,7 @@ def test_a_key_that_the_account_accepts_is_no_finding(doctor: Doctor, world: Wor
     )
 
 
-def test_a_key_that_was_rotated_is_found(doctor: Doctor, world: World, storage: Account) -> None:
+def test_a_rotated_key_is_reported(doctor: Doctor, world: World, storage: Account) -> None:
     world.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
     storage.rotate()
     finding = blocking(doctor(azureFiles=[SHARE]), "storage")
@@ -387,7 +387,7 @@ def test_a_key_that_was_rotated_is_found(doctor: Doctor, world: World, storage: 
     assert finding["command"].startswith(f"kubectl delete secret {SECRET}")
 
 
-def test_a_missing_share_is_found(doctor: Doctor, world: World, storage: Account) -> None:
+def test_a_missing_share_is_reported(doctor: Doctor, world: World, storage: Account) -> None:
     world.add_secret(azurestorageaccountname=storage.name, azurestorageaccountkey=storage.key)
     finding = blocking(doctor(azureFiles=[SHARE | {"share": "absent"}]), "storage")
     assert finding["command"] == f"hvj storage share create --name absent --account-name {storage.name}"
@@ -403,7 +403,7 @@ def test_an_account_that_cannot_be_reached_is_not_checked(
 
 
 @pytest.mark.parametrize("share", [{"clientID": "1111"}, {"protocol": "nfs"}])
-def test_a_share_without_a_key_needs_no_secret(doctor: Doctor, world: World, share: Object) -> None:
+def test_a_share_without_a_key_requires_no_secret(doctor: Doctor, world: World, share: Object) -> None:
     assert findings(doctor(azureFiles=[SHARE | share]), "storage")[0][0] == "ok"
 
 
@@ -416,7 +416,7 @@ def test_a_share_without_a_key_needs_no_secret(doctor: Doctor, world: World, sha
         ({"cpu": "3"}, "cpu 4.1 needed, 0 of 3 used"),
     ],
 )
-def test_a_quota_without_room_is_found(doctor: Doctor, world: World, hard: Object, line: str) -> None:
+def test_an_exhausted_quota_is_reported(doctor: Doctor, world: World, hard: Object, line: str) -> None:
     quotas = f"{world.path}/resourcequotas"
     world.create(quotas, {"metadata": {"name": "team"}, "spec": {"hard": hard}})
     wait_for("the quota", lambda: world.api.get(f"{quotas}/team").get("status", {}).get("used"))
@@ -435,7 +435,7 @@ def test_a_quota_without_room_is_found(doctor: Doctor, world: World, hard: Objec
         ("restricted", {"podSecurity": "Restricted"}, ""),
     ],
 )
-def test_a_pod_security_level_that_is_too_strict_is_found(
+def test_a_pod_security_level_that_is_too_strict_is_reported(
     doctor: Doctor, world: World, level: str, spec: Object, needed: str
 ) -> None:
     labels = {"pod-security.kubernetes.io/enforce": level}
@@ -460,7 +460,7 @@ def test_enforcement_of_network_policies_is_reported_as_far_as_it_is_known(
     assert findings(doctor(), "NetworkPolicy")[0][0] == result
 
 
-def test_an_image_that_cannot_be_pulled_is_found(doctor: Doctor, world: World) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported(doctor: Doctor, world: World) -> None:
     world.nodes.add("node-0")
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
     status = {"name": "trainer", "image": "trainer:1", "imageID": "", "ready": False, "restartCount": 0}
@@ -483,20 +483,20 @@ def test_an_image_that_cannot_be_pulled_is_found(doctor: Doctor, world: World) -
     assert f"image trainer:1 cannot be pulled (pod {metadata['name']}): Failed to pull image" in message
 
 
-def test_a_missing_pull_secret_is_found(doctor: Doctor, world: World) -> None:
+def test_a_missing_pull_secret_is_reported(doctor: Doctor, world: World) -> None:
     finding = blocking(doctor(imagePullSecrets=[{"name": "registry"}]), "image")
     assert finding["message"] == f"Secret registry of imagePullSecrets does not exist in namespace {world.namespace}"
     assert finding["command"].startswith("kubectl create secret docker-registry registry")
 
 
-def test_a_stalled_job_is_found_with_the_words_of_the_operator(doctor: Doctor, cluster: ClusterState) -> None:
+def test_a_stalled_job_is_reported_with_the_message_of_the_operator(doctor: Doctor, cluster: ClusterState) -> None:
     cluster.create("train")
     cluster.report("train", conditions=[condition("Stalled", "StorageUnavailable", "share x is missing")])
     message = blocking(doctor("-j", "train"), "job")["message"]
     assert "job train is stalled: StorageUnavailable: share x is missing" in message
 
 
-def test_secrets_of_the_file_count_as_there(hvj: Hvj, world: World, storage: Account, tmp_path: Path) -> None:
+def test_secrets_of_the_file_count_as_existing(hvj: Hvj, world: World, storage: Account, tmp_path: Path) -> None:
     values = {"azurestorageaccountname": storage.name, "azurestorageaccountkey": storage.key}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": values}
     file = tmp_path / "all.yaml"
@@ -504,7 +504,7 @@ def test_secrets_of_the_file_count_as_there(hvj: Hvj, world: World, storage: Acc
     assert findings(hvj("doctor", "-f", str(file)), "storage")[0][0] == "ok"
 
 
-def test_a_user_without_rights_sees_what_was_not_checked(world: World, tmp_path: Path) -> None:
+def test_checks_without_the_required_rights_are_listed_as_not_checked(world: World, tmp_path: Path) -> None:
     accounts = f"{world.path}/serviceaccounts"
     world.api.create(accounts, {"metadata": {"name": "user"}})
     token = world.api.create(f"{accounts}/user/token", {"spec": {}})["status"]["token"]
@@ -520,7 +520,7 @@ def test_a_user_without_rights_sees_what_was_not_checked(world: World, tmp_path:
     assert result.code == 0
 
 
-def test_the_table_names_each_command(doctor: Doctor, world: World) -> None:
+def test_the_table_contains_each_command(doctor: Doctor, world: World) -> None:
     table = doctor("-o", "table").stdout
     assert table.splitlines()[0].split() == ["Check", "Result", "Message", "Command"]
     assert "kubectl apply --server-side -k manifests/base" in table
@@ -533,7 +533,7 @@ def test_the_table_names_each_command(doctor: Doctor, world: World) -> None:
         (("-f", "/nowhere/job.yaml"), 2, "cannot read /nowhere/job.yaml"),
     ],
 )
-def test_a_job_that_is_not_there_is_a_sentence(
+def test_a_missing_job_is_reported_in_one_sentence(
     doctor: Doctor, world: World, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     result = doctor(*arguments)
@@ -541,7 +541,7 @@ def test_a_job_that_is_not_there_is_a_sentence(
     assert words in result.stderr
 
 
-def test_a_wrong_field_is_named_by_its_path(doctor: Doctor, world: World) -> None:
+def test_an_invalid_field_is_reported_with_its_path(doctor: Doctor, world: World) -> None:
     result = doctor(worker={"replicas": 0})
     assert result.code == 2
     assert "spec.worker.replicas" in result.stderr

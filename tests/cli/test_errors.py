@@ -9,7 +9,7 @@ import yaml
 from api.client import Api
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, run, started
-from cluster.apiserver import free_ports
+from localcluster.apiserver import free_ports
 
 Kubeconfig = Callable[[str], Path]
 
@@ -35,14 +35,14 @@ def sentence(stderr: str) -> str:
     return line
 
 
-def test_a_server_that_does_not_answer_is_named(elsewhere: Kubeconfig) -> None:
+def test_a_server_that_does_not_respond_is_reported(elsewhere: Kubeconfig) -> None:
     (port,) = free_ports(1)
     done = run("job", "list", "--kubeconfig", str(elsewhere(f"https://127.0.0.1:{port}")))
     assert done.code == 1
     assert f"no connection to 127.0.0.1:{port}: " in sentence(done.stderr)
 
 
-def test_a_server_with_another_certificate_is_named(elsewhere: Kubeconfig, api: Api) -> None:
+def test_a_server_with_an_untrusted_certificate_is_reported(elsewhere: Kubeconfig, api: Api) -> None:
     path = elsewhere(api.server)
     kubeconfig = yaml.safe_load(path.read_text())
     del kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]
@@ -53,7 +53,7 @@ def test_a_server_with_another_certificate_is_named(elsewhere: Kubeconfig, api: 
 
 
 @pytest.mark.parametrize("variable", [True, False])
-def test_a_kubeconfig_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, variable: bool) -> None:
+def test_a_missing_kubeconfig_is_reported(monkeypatch: pytest.MonkeyPatch, variable: bool) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere/a" if variable else "/dev/null")
     done = run("job", "list", *(() if variable else ("--kubeconfig", "/nowhere/a")))
     assert done.code == 1
@@ -64,7 +64,7 @@ def test_a_kubeconfig_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch
     ("text", "words"),
     [("", "empty"), ("a: [", "not a kubeconfig"), ("apiVersion: v1", "current-context"), ("- 1", "not a kubeconfig")],
 )
-def test_a_kubeconfig_with_anything_else_is_named(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     done = run("job", "list", "--kubeconfig", str(path))
@@ -73,13 +73,13 @@ def test_a_kubeconfig_with_anything_else_is_named(tmp_path: Path, text: str, wor
     assert words in done.stderr
 
 
-def test_a_context_that_is_not_there_is_named(hvj: Hvj) -> None:
+def test_a_missing_context_is_reported(hvj: Hvj) -> None:
     done = hvj("job", "list", "--context", "other")
     assert done.code == 1
     assert "no context other; `kubectl config get-contexts` lists them" in sentence(done.stderr)
 
 
-def test_what_a_user_may_not_do_is_named(api: Api, elsewhere: Kubeconfig, cluster: ClusterState) -> None:
+def test_a_missing_permission_is_reported(api: Api, elsewhere: Kubeconfig, cluster: ClusterState) -> None:
     namespace = cluster.namespace
     api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "guest"}})
     token = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/guest/token", {"spec": {}})["status"]["token"]
@@ -109,20 +109,20 @@ def test_what_a_user_may_not_do_is_named(api: Api, elsewhere: Kubeconfig, cluste
         (("job", "create", "-f", "a", "--nfs-server", "b"), "must be NAME=HOST:/PATH"),
     ],
 )
-def test_wrong_usage_is_a_sentence_and_ends_with_2(hvj: Hvj, arguments: tuple[str, ...], words: str) -> None:
+def test_a_usage_error_is_one_sentence_and_exits_with_2(hvj: Hvj, arguments: tuple[str, ...], words: str) -> None:
     done = hvj(*arguments)
     assert (done.code, done.stdout) == (2, "")
     assert words in sentence(done.stderr)
 
 
-def test_debug_shows_the_traceback_before_the_sentence(hvj: Hvj) -> None:
+def test_debug_shows_the_traceback_before_the_message(hvj: Hvj) -> None:
     assert "Traceback" not in hvj("job", "show", "-n", "none").stderr
     lines = hvj("job", "show", "-n", "none", "--debug").stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1].startswith("error: job none does not exist")
 
 
-def test_a_reader_that_leaves_early_sees_no_error(cluster: ClusterState) -> None:
+def test_a_closed_pipe_causes_no_error(cluster: ClusterState) -> None:
     for name in ("a", "b"):
         cluster.create(name)
     with started("job", "list", "-o", "json") as process:

@@ -6,7 +6,7 @@ from cli.program import Hvj
 LABEL = "horovodjob.dev/experiment"
 
 
-def test_an_experiment_without_jobs_is_there_once_it_is_created(hvj: Hvj, workspace: str) -> None:
+def test_an_experiment_without_jobs_exists_after_its_creation(hvj: Hvj, workspace: str) -> None:
     created = hvj("experiment", "create", "-g", "batchai.horovod", "-w", workspace, "--name", "cifar").data
     assert (created["name"], created["jobs"]["total"]) == ("cifar", 0)
     assert hvj("experiment", "create", "-n", "cifar").data == created
@@ -14,7 +14,9 @@ def test_an_experiment_without_jobs_is_there_once_it_is_created(hvj: Hvj, worksp
     assert hvj("experiment", "list", "--query", "[].name").data == ["cifar"]
 
 
-def test_an_experiment_of_jobs_made_elsewhere_is_listed_with_their_states(hvj: Hvj, cluster: ClusterState) -> None:
+def test_an_experiment_of_jobs_created_with_kubectl_is_listed_with_their_states(
+    hvj: Hvj, cluster: ClusterState
+) -> None:
     for name in ("first", "second"):
         cluster.create(name, labels={LABEL: "cifar"})
     cluster.run("first")
@@ -39,14 +41,14 @@ def test_an_experiment_that_does_not_exist_is_not_found(hvj: Hvj, workspace: str
         assert done.stderr.startswith(f"error: experiment cifar does not exist in workspace {workspace};")
 
 
-def test_two_names_that_are_one_in_kubernetes_are_refused(hvj: Hvj) -> None:
+def test_two_names_that_are_equal_in_kubernetes_are_rejected(hvj: Hvj) -> None:
     assert hvj("experiment", "create", "-n", "Cifar_1").code == 0
     done = hvj("experiment", "create", "-n", "cifar-1")
     assert done.code == 1
     assert "which already belongs to experiment Cifar_1" in done.stderr
 
 
-def test_a_workspace_that_does_not_exist_names_the_command_that_creates_it(hvj: Hvj) -> None:
+def test_a_missing_workspace_is_reported_with_the_command_that_creates_it(hvj: Hvj) -> None:
     done = hvj("experiment", "create", "-n", "cifar", "-w", "nowhere")
     assert done.code == 3
     assert "`hvj workspace create -w nowhere`" in done.stderr

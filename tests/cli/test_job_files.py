@@ -70,7 +70,7 @@ def end_of(process: subprocess.Popen[Any]) -> tuple[Any, Any, int]:
     return process.stdout.read(), process.stderr.read(), process.wait(120)
 
 
-def test_files_are_listed_as_batch_ai_listed_them(hvj: Hvj, key: str, logs: Path) -> None:
+def test_files_are_listed_in_the_format_of_batch_ai(hvj: Hvj, key: str, logs: Path) -> None:
     (logs / "stdout.txt").write_text("12345")
     (logs / "execution-train-launcher.log").touch()
     lines = hvj("job", "file", "list", "-j", "train", "-o", "table").stdout.splitlines()
@@ -81,13 +81,13 @@ def test_files_are_listed_as_batch_ai_listed_them(hvj: Hvj, key: str, logs: Path
     ]
 
 
-def test_the_links_of_a_listing_work_without_a_sign_in(hvj: Hvj, key: str, logs: Path) -> None:
+def test_the_links_of_a_listing_work_without_authentication(hvj: Hvj, key: str, logs: Path) -> None:
     (logs / "stdout.txt").write_text("12345")
     (listed,) = hvj("job", "file", "list", "-j", "train", "--expiry", "5").data
     assert urlopen(listed["downloadUrl"]).read() == b"12345"
 
 
-def test_the_job_is_found_by_its_old_name_and_experiment(
+def test_the_job_is_found_by_its_batch_ai_name_and_experiment(
     hvj: Hvj, key: str, service: FilesService, cluster: ClusterState
 ) -> None:
     cluster.create("cifar-distributed", labels={"horovodjob.dev/experiment": "cifar"}, **LOGS)
@@ -147,7 +147,7 @@ def test_a_stream_follows_the_file_to_its_last_byte(
         assert end_of(process) == (data[len(whole) :], b"", 0)
 
 
-def test_a_stream_goes_on_across_a_restart(workspace: str, key: str, logs: Path, cluster: ClusterState) -> None:
+def test_a_stream_continues_after_a_restart(workspace: str, key: str, logs: Path, cluster: ClusterState) -> None:
     out = logs / "stdout.txt"
     out.write_text("attempt 1\n")
     with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
@@ -175,14 +175,14 @@ def test_a_stream_waits_for_operator_directory_and_file(
         assert end_of(process) == ("text", "", 0)
 
 
-def test_a_job_that_ended_is_streamed_at_once(hvj: Hvj, key: str, logs: Path, cluster: ClusterState) -> None:
+def test_the_file_of_a_finished_job_is_streamed_at_once(hvj: Hvj, key: str, logs: Path, cluster: ClusterState) -> None:
     (logs / "stdout.txt").write_text("all of it")
     cluster.succeed()
     done = hvj("job", "file", "stream", "-j", "train", "-f", "stdout.txt")
     assert (done.code, done.stdout, done.stderr) == (0, "all of it", "")
 
 
-def test_a_file_that_an_ended_job_never_wrote_is_not_found(
+def test_a_file_that_a_finished_job_did_not_write_is_not_found(
     hvj: Hvj, key: str, logs: Path, cluster: ClusterState
 ) -> None:
     cluster.succeed()
@@ -199,7 +199,7 @@ def test_a_file_or_all_of_them_are_downloaded(hvj: Hvj, key: str, logs: Path, tm
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["stderr.txt", "stdout.txt"]
 
 
-def test_a_given_key_goes_before_the_secret(hvj: Hvj, key: str, logs: Path, service: FilesService) -> None:
+def test_the_key_option_takes_precedence_over_the_secret(hvj: Hvj, key: str, logs: Path, service: FilesService) -> None:
     done = hvj("job", "file", "list", "-j", "train", "--storage-account-key", service.accounts[ACCOUNT].keys[1])
     assert done.data == []
     service.accounts[ACCOUNT].rotate()
@@ -220,7 +220,7 @@ def test_a_given_key_goes_before_the_secret(hvj: Hvj, key: str, logs: Path, serv
         ({"logs": {"pathPrefix": "/tmp"}}, (), 1, "is on no volume of job train"),
     ],
 )
-def test_what_cannot_be_listed_is_explained(
+def test_an_error_explains_why_files_cannot_be_listed(
     hvj: Hvj,
     key: str,
     service: FilesService,
@@ -312,7 +312,9 @@ def test_files_of_a_claim_are_read_through_a_short_lived_pod_when_the_job_has_no
     assert pod["metadata"]["ownerReferences"][0]["uid"] == volume.job["metadata"]["uid"]
 
 
-def test_a_stream_of_a_claim_outlives_the_pods_of_the_job(workspace: str, volume: Volume, kubelet: Kubelet) -> None:
+def test_a_stream_of_a_claim_continues_without_the_pods_of_the_job(
+    workspace: str, volume: Volume, kubelet: Kubelet
+) -> None:
     volume.cluster.pod(volume.job, "launcher", node=NODE)
     out = volume.logs / "stdout.txt"
     out.write_text("first\n")
@@ -327,7 +329,7 @@ def test_a_stream_of_a_claim_outlives_the_pods_of_the_job(workspace: str, volume
     assert volume.reading_pods() == []
 
 
-def test_a_reading_pod_that_cannot_start_is_explained_and_deleted(workspace: str, volume: Volume) -> None:
+def test_a_reader_pod_that_cannot_start_is_reported_and_deleted(workspace: str, volume: Volume) -> None:
     volume.cluster.succeed()
     with started("job", "file", "list", "-j", "train") as process:
         (pod,) = wait_for("the pod", volume.reading_pods)
@@ -352,7 +354,7 @@ def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, clust
     assert (mount["mountPath"], mount["subPath"]) == ("/mnt/batchai/mounts/myshare", "sub")
 
 
-def test_ctrl_c_deletes_the_reading_pod(workspace: str, volume: Volume) -> None:
+def test_ctrl_c_deletes_the_reader_pod(workspace: str, volume: Volume) -> None:
     volume.cluster.report(phase="Suspended")
     with started("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
         wait_for("the pod", volume.reading_pods)

@@ -9,7 +9,7 @@ LABEL = "horovodjob.dev/experiment"
 ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
 
 
-def test_a_table_has_the_old_columns_and_progress(hvj: Hvj, cluster: ClusterState) -> None:
+def test_a_table_has_the_columns_of_batch_ai_and_progress(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create(pool="gpunp")
     cluster.fail(exit_code=1, training={"progress": 0.5, "percent": "50%"})
     assert hvj("job", "show", "-n", "train", "-o", "table").stdout.splitlines() == [
@@ -48,7 +48,7 @@ def test_the_record_has_the_fields_of_batch_ai(hvj: Hvj, cluster: ClusterState) 
         ("succeed", ("--query", "executionInfo.exitCode"), "0\n"),
     ],
 )
-def test_queries_of_old_scripts_work(
+def test_queries_of_batch_ai_scripts_work(
     hvj: Hvj, cluster: ClusterState, state: str, arguments: tuple[str, ...], text: str
 ) -> None:
     cluster.create()
@@ -89,7 +89,7 @@ def test_a_job_of_another_experiment_is_not_found(hvj: Hvj, cluster: ClusterStat
     assert hvj("job", "show", "-n", "train", "-e", "other").code == 3
 
 
-def test_terminating_waits_for_the_end_and_keeps_the_record(cluster: ClusterState) -> None:
+def test_terminate_waits_for_the_end_and_keeps_the_job(cluster: ClusterState) -> None:
     cluster.create()
     cluster.run()
     with started("job", "terminate", "-n", "train", "-y", "--query", "executionState") as process:
@@ -99,13 +99,13 @@ def test_terminating_waits_for_the_end_and_keeps_the_record(cluster: ClusterStat
         assert process.communicate(timeout=120) == ('"failed"\n', "")
 
 
-def test_a_job_that_has_ended_is_not_terminated_again(hvj: Hvj, cluster: ClusterState) -> None:
+def test_a_finished_job_is_not_terminated_again(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create()
     cluster.succeed()
     assert hvj("job", "terminate", "-n", "train").data["executionState"] == "succeeded"
 
 
-def test_suspending_and_resuming_set_the_field(hvj: Hvj, cluster: ClusterState) -> None:
+def test_suspend_and_resume_set_the_field(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create()
     for command, value in (("suspend", True), ("resume", False)):
         assert hvj("job", command, "-n", "train").code == 0
@@ -122,7 +122,7 @@ def test_an_elastic_job_is_scaled_and_another_must_be_suspended_first(hvj: Hvj, 
     assert "set runPolicy.suspend to true" in done.stderr
 
 
-def test_deleting_a_job_ends_when_it_is_gone(hvj: Hvj, cluster: ClusterState) -> None:
+def test_delete_waits_until_the_job_is_deleted(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create()
     done = hvj("job", "delete", "-n", "train", "--yes")
     assert (done.code, done.stdout, done.stderr) == (0, "", "")
@@ -130,7 +130,7 @@ def test_deleting_a_job_ends_when_it_is_gone(hvj: Hvj, cluster: ClusterState) ->
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])
-def test_a_terminal_is_asked_before_a_job_is_deleted(cluster: ClusterState, answer: str, code: int) -> None:
+def test_delete_prompts_in_a_terminal(cluster: ClusterState, answer: str, code: int) -> None:
     cluster.create()
     with terminal("job", "delete", "-n", "train") as screen:
         screen.until(f"Delete job train of workspace {cluster.namespace}? [y/N]: ")

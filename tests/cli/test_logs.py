@@ -34,18 +34,18 @@ def test_each_line_begins_with_the_name_of_its_pod(hvj: Hvj, job: Object) -> Non
         (("--worker", "0"), ["worker-0 | ready", "worker-0 | größer"]),
     ],
 )
-def test_pods_can_be_chosen(hvj: Hvj, job: Object, options: tuple[str, ...], lines: list[str]) -> None:
+def test_pods_can_be_selected(hvj: Hvj, job: Object, options: tuple[str, ...], lines: list[str]) -> None:
     assert hvj("job", "logs", "-n", "train", *options).stdout.splitlines() == lines
 
 
-def test_a_job_without_pods_names_the_command_for_its_files(hvj: Hvj, cluster: ClusterState) -> None:
+def test_a_job_without_pods_is_reported_with_the_command_for_its_files(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create()
     done = hvj("job", "logs", "-n", "train")
     assert done.code == 1
     assert "hvj job file list" in done.stderr
 
 
-def test_following_goes_on_across_a_restart_and_ends_with_the_job(
+def test_following_continues_after_a_restart_and_ends_with_the_job(
     job: Object, cluster: ClusterState, kubelet: Kubelet
 ) -> None:
     namespace = cluster.namespace
@@ -68,7 +68,7 @@ def test_following_goes_on_across_a_restart_and_ends_with_the_job(
         assert process.returncode == 0
 
 
-def test_a_connection_that_breaks_loses_and_repeats_no_line(
+def test_an_interrupted_connection_loses_and_repeats_no_line(
     job: Object, cluster: ClusterState, kubelet: Kubelet
 ) -> None:
     log = kubelet.log(cluster.namespace, "train-worker-0")

@@ -19,7 +19,7 @@ def pods(cluster: ClusterState, kubelet: Kubelet) -> None:
         cluster.pod(job, "worker", index, node=NODE)
 
 
-def test_nodes_are_listed_with_the_old_columns_and_their_pods(hvj: Hvj, pods: None) -> None:
+def test_nodes_are_listed_with_the_columns_of_batch_ai_and_their_pods(hvj: Hvj, pods: None) -> None:
     lines = hvj("job", "node", "list", "-j", "train", "-o", "table").stdout.splitlines()
     assert lines[0].split() == ["ID", "IP", "Pod", "State"]
     assert [line.split() for line in lines[2:]] == [
@@ -29,14 +29,14 @@ def test_nodes_are_listed_with_the_old_columns_and_their_pods(hvj: Hvj, pods: No
     ]
 
 
-def test_a_command_prints_what_it_prints_and_its_exit_code_is_passed_on(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+def test_the_output_and_the_exit_code_of_a_command_are_passed_on(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
     kubelet.answer = lambda command, stdin: (b"out\n", b"err\n", 7)
     done = hvj("job", "node", "exec", "-j", "train", "--", "sh", "-c", "exit 7")
     assert (done.code, done.stdout, done.stderr) == (7, "out\n", "err\n")
     assert kubelet.commands[-1] == ["sh", "-c", "exit 7"]
 
 
-def test_a_command_runs_on_the_first_worker_unless_a_node_is_named(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+def test_a_command_runs_on_the_first_worker_by_default(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
     kubelet.answer = lambda command, stdin: (b"", b"", 0)
     for options, pod in (
         ((), "train-worker-0"),
@@ -47,7 +47,7 @@ def test_a_command_runs_on_the_first_worker_unless_a_node_is_named(hvj: Hvj, pod
         assert kubelet.pods[-1] == pod
 
 
-def test_a_shell_takes_the_text_of_the_old_option_apart(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+def test_the_text_of_the_old_option_is_run_by_a_shell(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
     assert hvj("job", "node", "exec", "-j", "train", "--exec", "nvidia-smi | head").code == 0
     assert kubelet.commands[-1] == ["/bin/sh", "-c", "nvidia-smi | head"]
 
@@ -59,7 +59,9 @@ def test_standard_input_reaches_the_command_to_its_end(pods: None, workspace: st
         assert process.communicate(text, timeout=120) == (text, "")
 
 
-def test_a_shell_in_a_terminal_gets_every_key_and_the_size(pods: None, workspace: str, kubelet: Kubelet) -> None:
+def test_a_shell_in_a_terminal_gets_every_key_and_the_terminal_size(
+    pods: None, workspace: str, kubelet: Kubelet
+) -> None:
     kubelet.answer = lambda command, stdin: (b"got " + stdin.replace(b"\x03", b"^C"), b"", 5)
     with terminal("job", "node", "exec", "-j", "train", "-it", "--", "bash") as screen:
         wait_for("the size of the terminal", lambda: kubelet.sizes)
@@ -83,7 +85,7 @@ def test_without_a_command_nothing_runs(hvj: Hvj, pods: None) -> None:
     assert "-- nvidia-smi" in done.stderr
 
 
-def test_a_kubelet_that_does_not_answer_ends_in_a_sentence(hvj: Hvj, cluster: ClusterState, api: Api) -> None:
+def test_a_kubelet_that_does_not_respond_is_reported_in_one_sentence(hvj: Hvj, cluster: ClusterState, api: Api) -> None:
     api.create("/api/v1/nodes", {"metadata": {"name": cluster.namespace}})
     cluster.pod(cluster.create(), "worker", node=cluster.namespace)
     done = hvj("job", "node", "exec", "-j", "train", "--", "true")

@@ -16,7 +16,7 @@ def jobs(cluster: ClusterState) -> None:
     cluster.create("second", worker={"replicas": 12, "gpus": 0})
 
 
-def test_json_is_the_default_where_there_is_no_terminal(hvj: Hvj) -> None:
+def test_json_is_the_default_without_a_terminal(hvj: Hvj) -> None:
     assert [job["name"] for job in json.loads(hvj("job", "list").stdout)] == ["first", "second"]
 
 
@@ -37,12 +37,12 @@ def test_tab_separated_values_have_a_line_for_each_item(hvj: Hvj) -> None:
     assert hvj("job", "list", "--query", query, "-o", "tsv").stdout == "first\t2\tgpunp\t0\nsecond\t12\t\t0\n"
 
 
-def test_a_query_without_a_result_prints_what_az_prints(hvj: Hvj) -> None:
+def test_a_query_without_a_result_prints_the_output_of_az(hvj: Hvj) -> None:
     assert hvj("job", "show", "-n", "first", "--query", "nothing", "-o", "tsv").stdout == ""
     assert hvj("job", "show", "-n", "first", "--query", "nothing", "-o", "table").stdout == ""
 
 
-def test_a_query_that_does_not_suit_the_data_is_wrong_usage(hvj: Hvj) -> None:
+def test_a_query_that_does_not_match_the_data_is_a_usage_error(hvj: Hvj) -> None:
     done = hvj("job", "show", "-n", "first", "--query", "length(nodeCount)")
     assert (done.code, done.stdout) == (2, "")
     assert "--query 'length(nodeCount)' cannot be applied to the data" in done.stderr

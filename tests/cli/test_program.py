@@ -10,7 +10,7 @@ from cli.program import PROGRAM, run
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
-def test_help_and_version_load_no_client_and_no_command(argument: str) -> None:
+def test_help_and_version_import_no_client_and_no_command(argument: str) -> None:
     code = f"import sys; sys.argv = ['hvj', '{argument}']; from horovodjob_cli.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True)
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
@@ -24,13 +24,13 @@ def test_help_lists_every_group() -> None:
 
 
 @pytest.mark.parametrize("path", [(), ("job",), ("job", "file"), ("job", "node"), ("cluster", "node")])
-def test_a_group_without_a_command_shows_its_help_and_ends_with_2(path: tuple[str, ...]) -> None:
+def test_a_group_without_a_command_shows_its_help_and_exits_with_2(path: tuple[str, ...]) -> None:
     done = run(*path)
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"Usage: {' '.join(('hvj', *path))} ")
 
 
-def test_kubectls_plugin_names_itself_so() -> None:
+def test_the_kubectl_plugin_shows_its_own_name() -> None:
     assert run("job", "show", "--help", program="/usr/bin/kubectl-hvj").stdout.startswith(
         "Usage: kubectl hvj job show "
     )

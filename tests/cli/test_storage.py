@@ -60,7 +60,7 @@ def test_the_steps_of_the_tutorial(service: FilesService, tmp_path: Path) -> Non
     assert (tmp_path / "keras_cifar10_trained_model.h5").read_bytes() == b"the model"
 
 
-def test_what_exists_is_not_created_again(service: FilesService, disk: Path) -> None:
+def test_an_existing_share_or_directory_is_not_created_again(service: FilesService, disk: Path) -> None:
     assert run("storage", "share", "create", "--name", "myshare").data == {"created": False}
     (disk / "cifar").mkdir()
     assert run("storage", "directory", "create", "--name", "cifar", "--share-name", "myshare").data == {
@@ -68,7 +68,7 @@ def test_what_exists_is_not_created_again(service: FilesService, disk: Path) -> 
     }
 
 
-def test_a_listing_has_the_old_columns(service: FilesService, disk: Path) -> None:
+def test_a_listing_has_the_columns_of_batch_ai(service: FilesService, disk: Path) -> None:
     (disk / "saved_models").mkdir()
     (disk / "stdout.txt").write_text("12345")
     listing = run("storage", "file", "list", "--share-name", "myshare", "--output", "table")
@@ -79,7 +79,7 @@ def test_a_listing_has_the_old_columns(service: FilesService, disk: Path) -> Non
     assert lines[3].split()[3].startswith("20")
 
 
-def test_an_upload_keeps_the_name_or_gets_the_one_of_the_path(
+def test_an_upload_keeps_the_file_name_or_gets_the_name_in_the_path(
     service: FilesService, disk: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").write_text("1")
@@ -89,7 +89,7 @@ def test_an_upload_keeps_the_name_or_gets_the_one_of_the_path(
     assert (names(disk), names(disk / "d")) == (["a.py", "c.py", "d"], ["a.py", "b.py"])
 
 
-def test_directories_are_transferred_whole(service: FilesService, disk: Path, tmp_path: Path) -> None:
+def test_directories_are_transferred_recursively(service: FilesService, disk: Path, tmp_path: Path) -> None:
     (tmp_path / "data" / "train").mkdir(parents=True)
     (tmp_path / "data" / "train" / "one.tar").write_text("1")
     assert run("storage", "file", "upload", "--source", "data", "-s", "myshare").code == 0
@@ -113,7 +113,7 @@ def test_directories_are_transferred_whole(service: FilesService, disk: Path, tm
         (("directory", "create", "-s", "myshare", "-n", "a?"), 2, "path 'a?' has the character '?'"),
     ],
 )
-def test_bad_input_ends_with_a_sentence(
+def test_invalid_input_is_reported_in_one_sentence(
     service: FilesService, disk: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     (tmp_path / "x").touch()
@@ -125,7 +125,7 @@ def test_bad_input_ends_with_a_sentence(
     assert code != 2 or service.requests == []
 
 
-def test_a_wrong_key_is_named_by_its_source_and_not_shown(
+def test_a_wrong_key_is_reported_by_its_source_and_not_shown(
     service: FilesService, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_BATCHAI_STORAGE_ACCOUNT", ACCOUNT)
@@ -136,20 +136,20 @@ def test_a_wrong_key_is_named_by_its_source_and_not_shown(
     assert key not in done.stderr
 
 
-def test_an_unknown_account_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_account_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", "https://train.file.invalid")
     done = run("storage", "file", "list", "-s", "myshare", "--account-name", "train", "--account-key", new_key())
     assert (done.code, done.stderr.count("\n")) == (1, 1)
     assert "storage account train: the host of https://train.file.invalid is unknown" in done.stderr
 
 
-def test_without_an_account_the_error_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_account_the_error_describes_how_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
     done = run("storage", "file", "list", "-s", "myshare")
     assert (done.code, "--account-name" in done.stderr) == (1, True)
 
 
-def test_a_sign_in_with_entra_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entra_authentication_requires_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     account, key = Account(ACCOUNT, tmp_path / "account"), rsa.generate_private_key(65537, 2048)
     (account.directory / "myshare").mkdir(parents=True)
     claims = {"iss": "https://issuer", "sub": "hvj", "aud": AUDIENCE, "exp": int(time.time()) + 3600}
@@ -175,18 +175,14 @@ def test_a_sign_in_with_entra_needs_no_key(tmp_path: Path, monkeypatch: pytest.M
         assert run("storage", "directory", "create", "-n", "a", *TUTORIAL_SHARE).data == {"created": True}
 
 
-def test_without_any_credentials_the_error_comes_at_once(
-    service: FilesService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_credentials_the_command_fails_at_once(service: FilesService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
     done = run("storage", "file", "list", "-s", "myshare", "--account-name", "other")
     assert (done.code, done.stderr.count("\n")) == (1, 1)
     assert "storage account other: no credentials; set --account-key" in done.stderr
 
 
-def test_a_terminal_shows_progress_in_80_columns_and_quiet_shows_none(
-    service: FilesService, disk: Path, tmp_path: Path
-) -> None:
+def test_progress_fits_in_80_columns_and_quiet_hides_it(service: FilesService, disk: Path, tmp_path: Path) -> None:
     (tmp_path / "model.h5").write_bytes(bytes(9 * MIB))
     upload = ("storage", "file", "upload", "--source", "model.h5", "-s", "myshare")
     with terminal(*upload) as screen, terminal(*upload, "--quiet") as quiet:
@@ -198,9 +194,7 @@ def test_a_terminal_shows_progress_in_80_columns_and_quiet_shows_none(
     assert run(*upload).stderr == ""
 
 
-def test_ctrl_c_ends_an_upload_at_once_and_leaves_nothing_behind(
-    service: FilesService, disk: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_cancels_an_upload_and_leaves_no_partial_file(service: FilesService, disk: Path, tmp_path: Path) -> None:
     (tmp_path / "model.h5").write_bytes(bytes(40 * MIB))
     service.faults.add(Kind.SLOW, "PUT", "range", times=1000, after=1, seconds=0.5)
     with started("storage", "file", "upload", "--source", "model.h5", "-s", "myshare") as process:

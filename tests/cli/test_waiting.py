@@ -12,7 +12,7 @@ from api.client import Object
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, started, terminal
 from cli.proxy import proxy
-from cluster.apiserver import ControlPlane
+from localcluster.apiserver import ControlPlane
 
 ERROR = {"time": TIME, "attempt": 1, "pod": "train-worker-1", "node": "tvm-1", "container": "worker"}
 TRAINING = {"epoch": 3, "epochs": 25, "progress": 0.13, "percent": "13%", "metrics": {"loss": 1.125}, "eta": TIME}
@@ -26,14 +26,14 @@ def job(cluster: ClusterState) -> Object:
 
 
 @pytest.mark.parametrize(("exit_code", "code"), [(3, 3), (-9, 247), (None, 255), (0, 255)])
-def test_a_failed_job_gives_its_exit_code(
+def test_wait_exits_with_the_exit_code_of_a_failed_job(
     hvj: Hvj, cluster: ClusterState, job: Object, exit_code: int | None, code: int
 ) -> None:
     cluster.fail(exit_code=exit_code)
     assert hvj("job", "wait", "-n", "train").code == code
 
 
-def test_waiting_follows_the_job_to_its_success(cluster: ClusterState, job: Object) -> None:
+def test_wait_follows_the_job_until_it_succeeds(cluster: ClusterState, job: Object) -> None:
     with started("job", "wait", "-n", "train", "--interval", "15") as process:
         assert process.stderr
         assert process.stderr.readline().endswith(" Running\n")
@@ -43,7 +43,7 @@ def test_waiting_follows_the_job_to_its_success(cluster: ClusterState, job: Obje
     assert stderr.endswith(" Succeeded, exit code 0\n")
 
 
-def test_transitions_are_lines_with_their_reason(cluster: ClusterState, job: Object) -> None:
+def test_transitions_are_printed_with_their_reason(cluster: ClusterState, job: Object) -> None:
     with started("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
@@ -52,9 +52,7 @@ def test_transitions_are_lines_with_their_reason(cluster: ClusterState, job: Obj
         assert process.stderr.readline().endswith(" Queued (attempt 2): 0/2 pods have a node\n")
 
 
-def test_a_failure_prints_the_errors_with_the_last_lines_of_the_log(
-    hvj: Hvj, cluster: ClusterState, job: Object
-) -> None:
+def test_a_failure_prints_the_errors_with_the_last_log_lines(hvj: Hvj, cluster: ClusterState, job: Object) -> None:
     words = condition("Failed", "BackoffLimitExceeded", "the job failed 4 times")
     error = {**ERROR, "reason": "RankFailed", "exitCode": 3, "message": "rank 1 ended\nImportError: keras"}
     cluster.fail(exit_code=3, errors=[error], conditions=[words])
@@ -65,7 +63,7 @@ def test_a_failure_prints_the_errors_with_the_last_lines_of_the_log(
     ]
 
 
-def test_a_job_that_is_deleted_meanwhile_is_not_found(cluster: ClusterState, job: Object) -> None:
+def test_a_job_that_is_deleted_during_the_wait_is_not_found(cluster: ClusterState, job: Object) -> None:
     with started("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
@@ -75,7 +73,7 @@ def test_a_job_that_is_deleted_meanwhile_is_not_found(cluster: ClusterState, job
     assert stderr == f"error: job train was deleted from workspace {cluster.namespace}\n"
 
 
-def test_waiting_survives_a_connection_that_breaks(cluster: ClusterState, job: Object, tmp_path: Path) -> None:
+def test_wait_continues_after_an_interrupted_connection(cluster: ClusterState, job: Object, tmp_path: Path) -> None:
     address = urlsplit(cluster.api.server).netloc
     with proxy(address) as way:
         kubeconfig = tmp_path / "kubeconfig"
@@ -91,7 +89,7 @@ def test_waiting_survives_a_connection_that_breaks(cluster: ClusterState, job: O
             assert process.wait(120) == 0
 
 
-def test_an_interrupt_ends_the_waiting_at_once_and_leaves_the_job_alone(cluster: ClusterState, job: Object) -> None:
+def test_an_interrupt_ends_the_wait_at_once_and_does_not_change_the_job(cluster: ClusterState, job: Object) -> None:
     with started("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
@@ -101,9 +99,7 @@ def test_an_interrupt_ends_the_waiting_at_once_and_leaves_the_job_alone(cluster:
     assert cluster.api.get(f"{cluster.jobs}/train")["status"]["phase"] == "Running"
 
 
-def test_a_terminal_shows_workers_epoch_loss_and_the_expected_end_in_80_columns(
-    cluster: ClusterState, job: Object
-) -> None:
+def test_a_terminal_shows_workers_epoch_loss_and_eta_in_80_columns(cluster: ClusterState, job: Object) -> None:
     cluster.report(training=TRAINING)
     with terminal("job", "wait", "-n", "train") as screen:
         screen.until("Running  workers 2/2  epoch 3/25  13%  loss 1.125  ETA ")
@@ -111,12 +107,12 @@ def test_a_terminal_shows_workers_epoch_loss_and_the_expected_end_in_80_columns(
         assert screen.end() == 0
 
 
-def test_waiting_never_lists_jobs(cluster: ClusterState, job: Object, plane: ControlPlane) -> None:
+def test_wait_never_lists_jobs(cluster: ClusterState, job: Object, control_plane: ControlPlane) -> None:
     with started("job", "wait", "-n", "train") as process:
         assert process.stderr
         process.stderr.readline()
         cluster.succeed()
         process.communicate(timeout=120)
-    requests = [json.loads(line) for line in plane.audit_log.read_text().splitlines()]
+    requests = [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
     mine = [each for each in requests if each.get("objectRef", {}).get("namespace") == cluster.namespace]
     assert {each["verb"] for each in mine if each.get("userAgent") == "hvj"} == {"get", "watch"}

@@ -6,7 +6,7 @@ from api.client import Api
 from cli.program import Hvj
 
 
-def test_the_tutorials_workspace_is_created_shown_listed_and_deleted(hvj: Hvj, api: Api) -> None:
+def test_the_workspace_of_the_tutorial_is_created_shown_listed_and_deleted(hvj: Hvj, api: Api) -> None:
     created = hvj("workspace", "create", "--resource-group", "batchai.horovod", "--workspace", "batchaidev").data
     assert (created["name"], created["provisioningState"]) == ("batchaidev", "succeeded")
     assert hvj("workspace", "show", "-w", "batchaidev").data == created
@@ -23,21 +23,21 @@ def test_a_workspace_with_underscore_and_capitals_keeps_its_name(hvj: Hvj, api: 
     assert hvj("workspace", "show", "-w", "Batch_Dev").data["namespace"] == "batch-dev"
 
 
-def test_a_workspace_that_exists_is_no_error_and_a_namespace_of_others_is_one(hvj: Hvj, workspace: str) -> None:
+def test_an_existing_workspace_is_no_error_and_an_unmanaged_namespace_is_one(hvj: Hvj, workspace: str) -> None:
     assert [hvj("workspace", "create", "-w", "twice").code for _ in range(2)] == [0, 0]
     done = hvj("workspace", "create", "-w", workspace)
     assert done.code == 1
     assert "was not created by hvj" in done.stderr
 
 
-def test_a_namespace_that_hvj_has_not_created_is_never_deleted(hvj: Hvj, api: Api, workspace: str) -> None:
+def test_a_namespace_that_hvj_did_not_create_is_never_deleted(hvj: Hvj, api: Api, workspace: str) -> None:
     done = hvj("workspace", "delete", "-w", workspace, "--yes")
     assert done.code == 1
     assert f"`kubectl delete namespace {workspace}`" in done.stderr
     assert "deletionTimestamp" not in api.get(f"/api/v1/namespaces/{workspace}")["metadata"]
 
 
-def test_deleting_asks_and_without_a_terminal_needs_yes(hvj: Hvj, api: Api) -> None:
+def test_deletion_prompts_and_requires_yes_without_a_terminal(hvj: Hvj, api: Api) -> None:
     hvj("workspace", "create", "-w", "kept")
     done = hvj("workspace", "delete", "-w", "kept")
     assert (done.code, done.stderr) == (

@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 900.0
 REQUEST_SECONDS = 60
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """The API server does not do it."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -71,14 +71,14 @@ class Api:
                 message = json.loads(answer.data).get("message", "")
             except ValueError:
                 message = answer.data.decode(errors="replace")
-            raise Refused(answer.status, message)
+            raise ApiError(answer.status, message)
         return json.loads(answer.data)
 
     def get(self, path: str) -> Object | None:
         """An object or a list."""
         try:
             found: Object = self.request("GET", path)
-        except Refused as error:
+        except ApiError as error:
             if error.code == 404:
                 return None
             raise
@@ -99,7 +99,7 @@ class Api:
         timeout = urllib3.Timeout(connect=10, read=read_seconds)
         answer = self._send("GET", path, None, "application/json", timeout=timeout, preload_content=False)
         if answer.status >= 400:
-            raise Refused(answer.status, answer.read().decode(errors="replace"))
+            raise ApiError(answer.status, answer.read().decode(errors="replace"))
         rest = b""
         try:
             for chunk in answer.stream(65536):

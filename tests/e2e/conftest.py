@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from charts.helm import HELM3, HELM4, Helm
-from cluster.settings import Cluster
 from e2e import install, local_only, once
 from e2e.access import JOBS, Api, Kubectl
 from e2e.install import Operator, Target
 from e2e.invariants import kstatus_program
+from e2e.namespace import Namespace
 from e2e.once import Once
 from e2e.recorder import Recorder
-from e2e.space import Space
 from gitops.samples import write_samples
+from localcluster.settings import Cluster
 
 OPERATOR = pytest.StashKey[Operator]()
 NOT_RUN = pytest.StashKey[dict[str, str]]()
@@ -34,7 +34,7 @@ SLOW_FILES = (
     "test_elastic",
     "test_elastic_training",
     "test_tutorial_script",
-    "test_losses",
+    "test_disruptions",
     "test_network_loss",
     "test_azure_files",
 )
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[NOT_RUN].update(not_run)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in not_run])
         items[:] = [item for item in items if item.nodeid not in not_run]
-    items.sort(key=lambda item: (item.path.stem == "test_afterwards", item.path.stem not in SLOW_FILES))
+    items.sort(key=lambda item: (item.path.stem == "test_invariants", item.path.stem not in SLOW_FILES))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -104,7 +104,7 @@ def target(prepared: Once) -> Target:
     """The cluster; the local one is up."""
     found = install.target()
     prepared("cluster", found.up)
-    assert kstatus_program() or not found.local, "there is no kstatus: `python3 tests/cluster build`"
+    assert kstatus_program() or not found.local, "there is no kstatus: `python3 localcluster build`"
     return found
 
 
@@ -183,40 +183,40 @@ def pods(operator: Operator, api: Api) -> Recorder:
 
 
 @pytest.fixture(scope="session")
-def new_space(
+def new_namespace(
     target: Target, api: Api, kubectl: Kubectl, jobs: Recorder, pods: Recorder, images: dict[str, str]
-) -> Iterator[Callable[..., Space]]:
+) -> Iterator[Callable[..., Namespace]]:
     """Makes namespaces; whoever calls it removes them."""
     made = []
 
-    def make(name: str, level: str = "restricted") -> Space:
-        space = Space(
+    def make(name: str, level: str = "restricted") -> Namespace:
+        namespace = Namespace(
             api=api, kubectl=kubectl, jobs=jobs, pods=pods, image=images["trainer"], name=name, local=target.local
         )
-        space.create(level)
-        made.append(space)
-        return space
+        namespace.create(level)
+        made.append(namespace)
+        return namespace
 
     yield make
-    for space in made:  # once more, for the end of their namespaces
-        space.insist_on_invariants()
+    for namespace in made:  # once more, for the end of their namespaces
+        namespace.check_invariants()
 
 
 @pytest.fixture
-def space(
-    new_space: Callable[..., Space], request: pytest.FixtureRequest, pytestconfig: pytest.Config
-) -> Iterator[Space]:
+def namespace(
+    new_namespace: Callable[..., Namespace], request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> Iterator[Namespace]:
     """A namespace of the test, at Pod Security restricted."""
     words = re.sub("[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_").lower())
-    made = new_space(words)
+    made = new_namespace(words)
     yield made
     made.remove()
 
 
 @pytest.fixture(scope="module")
-def module_space(new_space: Callable[..., Space], request: pytest.FixtureRequest) -> Iterator[Space]:
+def module_namespace(new_namespace: Callable[..., Namespace], request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A namespace of the tests of one file, at Pod Security restricted."""
-    made = new_space(request.module.__name__.rpartition("test_")[2].replace("_", "-"))
+    made = new_namespace(request.module.__name__.rpartition("test_")[2].replace("_", "-"))
     yield made
     made.remove()
 
@@ -247,17 +247,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if not report.failed:
         return
     try:
-        for section in _story(item):
+        for section in _diagnostics(item):
             report.sections.append(section)
     except AssertionError as error:  # a recorder that has died is why the test failed, and no reason to end them all
-        report.sections.append(("the story ends here", str(error)))
+        report.sections.append(("the diagnostics end here", str(error)))
 
 
-def _story(item: pytest.Item) -> Iterator[tuple[str, str]]:
-    shown = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Space)]
-    for space in shown:
-        yield from space.story()
+def _diagnostics(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    shown = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Namespace)]
+    for namespace in shown:
+        yield from namespace.diagnostics()
     if operator := item.config.stash.get(OPERATOR, None):
-        names = [space.name for space in shown]
+        names = [namespace.name for namespace in shown]
         own = [line for line in operator.lines if any(name in line for name in names)]
         yield "operator log", "\n".join((own or operator.lines)[-40:])

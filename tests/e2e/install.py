@@ -19,14 +19,14 @@ from pathlib import Path
 import urllib3
 
 from charts.helm import Helm
-from cluster.invocation import invoke
-from cluster.settings import DEFAULT_NAME, Cluster
-from cluster.static_image import ARCHITECTURES, tar
-from e2e.access import Api, Kubectl, Object, Refused, wait_for
+from e2e.access import Api, ApiError, Kubectl, Object, wait_for
 from e2e.recorder import Recorder
+from localcluster.invocation import invoke
+from localcluster.settings import DEFAULT_NAME, Cluster
+from localcluster.static_image import ARCHITECTURES, tar
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = ROOT / "tests" / "cluster"
+CLUSTER = ROOT / "localcluster"
 CHARTS = ROOT / "charts"
 CHART = CHARTS / "horovodjob-operator"
 SYSTEM = "horovodjob-system"
@@ -92,10 +92,10 @@ def images(on: Target) -> dict[str, str]:
         subprocess.run([sys.executable, program, "build", *wanted], check=True)
     else:
         assert os.environ.get("IMAGE_REGISTRY"), f"IMAGE_REGISTRY must name the registry of the images {wanted}"
-    told = json.loads(subprocess.run([sys.executable, program, "names"], capture_output=True, check=True).stdout)
+    built = json.loads(subprocess.run([sys.executable, program, "names"], capture_output=True, check=True).stdout)
     if on.local:
-        on.command("load-image", *(told[role]["archive"] for role in wanted if told[role]["archive"]))
-    return given | {role: told[role]["image"] for role in wanted}
+        on.command("load-image", *(built[role]["archive"] for role in wanted if built[role]["archive"]))
+    return given | {role: built[role]["image"] for role in wanted}
 
 
 def load_root_image(on: Target, directory: Path) -> str:
@@ -166,8 +166,8 @@ class Operator:
     def catch_up(self) -> None:
         """Waits until all that the present containers have logged so far is in `lines`."""
         running = self.running()
-        told = self._api.text(f"{OPERATOR_PODS}/{running}/log").splitlines()
-        wait_for("the newest line of the log", lambda: not told or told[-1] in self.lines)
+        log = self._api.text(f"{OPERATOR_PODS}/{running}/log").splitlines()
+        wait_for("the newest line of the log", lambda: not log or log[-1] in self.lines)
 
     def unread(self) -> list[str]:
         """The pods that had containers, since these tests began, whose log is not in `lines`."""
@@ -201,7 +201,7 @@ class Operator:
                     if number >= read:
                         self._lines.append(line)
                         read += 1
-            except (Refused, urllib3.exceptions.HTTPError, OSError) as error:
+            except (ApiError, urllib3.exceptions.HTTPError, OSError) as error:
                 self._lines.append(json.dumps({"level": "TEST", "message": f"the log of {pod} was cut off: {error}"}))
             present = self.pods.now.get((SYSTEM, pod))
             if previous or not present or self.container(present) != container:
@@ -217,14 +217,14 @@ class Operator:
     def running(self) -> str:
         """The name of the operator's pod, when it runs and is ready."""
 
-        def look() -> str:
+        def poll() -> str:
             for pod in list(self.pods.now.values()):
                 conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", ())}
                 if conditions.get("Ready") == "True" and not pod["metadata"].get("deletionTimestamp"):
                     return str(pod["metadata"]["name"])
             return ""
 
-        return wait_for("a ready operator", look)
+        return wait_for("a ready operator", poll)
 
     def kill(self) -> None:
         """SIGKILL for the process; the kubelet starts another in the same pod."""

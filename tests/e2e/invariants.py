@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from cluster.settings import cache_directory
 from e2e.access import Object
 from gitops.health import disagreements
+from localcluster.settings import cache_directory
 
 EDGES = {
     "": {"Queued", "Starting", "Suspended", "Terminating"},

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from e2e.access import MERGE_PATCH, Object, wait_for
-from e2e.space import RESTRICTED, Space
+from e2e.namespace import RESTRICTED, Namespace
 
 WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done"
 GATE = {"template": {"spec": {"schedulingGates": [{"name": "e2e.horovodjob.dev/hold"}]}}}
 PHASES = ("queued", "starting", "running", "restarting", "suspended", "terminating", "succeeded", "failed")
 
 
-def apply_jobs(space: Space, *names: str) -> None:
+def apply_jobs(namespace: Namespace, *names: str) -> None:
     """Applies the jobs that are named after phases and waits until each is in its phase."""
-    jobs = {job["metadata"]["name"]: job for job in _jobs(space)}
-    space.apply(*(jobs[name] for name in names))
+    jobs = {job["metadata"]["name"]: job for job in _jobs(namespace)}
+    namespace.apply(*(jobs[name] for name in names))
     if "restarting" in names:
         # In attempt 2 nobody opens the gate, so the job stays in this phase.
-        open_gate(space, "restarting-launcher", 1)
+        open_gate(namespace, "restarting-launcher", 1)
     if "terminating" in names:
-        space.wait_phase("terminating", "Running")
-        space.change("terminating", {"runPolicy": {"terminate": True}})
+        namespace.wait_phase("terminating", "Running")
+        namespace.change("terminating", {"runPolicy": {"terminate": True}})
     for name in names:
-        space.wait_phase(name, name.capitalize())
-    assert {name: space.status(name)["phase"] for name in names} == {name: name.capitalize() for name in names}
+        namespace.wait_phase(name, name.capitalize())
+    assert {name: namespace.status(name)["phase"] for name in names} == {name: name.capitalize() for name in names}
 
 
-def _jobs(space: Space) -> list[Object]:
+def _jobs(namespace: Namespace) -> list[Object]:
     two, patient = {"replicas": 2}, {"scheduling": {"timeoutSeconds": 3600}}
     return [
-        space.job("queued", "true", worker=two, launcher=GATE, **patient),
-        space.job("starting", "true", worker=two | _held_by_an_init_container(space)),
-        space.job("running", WAIT, worker=two),
-        space.job("restarting", '[ "$HOROVODJOB_ATTEMPT" = 2 ]', worker=two, launcher=GATE, **patient),
-        space.job("suspended", "true", worker=two, runPolicy={"suspend": True}),
-        space.job("terminating", "sleep 3600", worker=two | _held_by_a_hook()),
-        space.job("succeeded", "true", worker=two),
-        space.job("failed", "exit 4", worker=two, runPolicy={"backoffLimit": 0}),
+        namespace.job("queued", "true", worker=two, launcher=GATE, **patient),
+        namespace.job("starting", "true", worker=two | _held_by_an_init_container(namespace)),
+        namespace.job("running", WAIT, worker=two),
+        namespace.job("restarting", '[ "$HOROVODJOB_ATTEMPT" = 2 ]', worker=two, launcher=GATE, **patient),
+        namespace.job("suspended", "true", worker=two, runPolicy={"suspend": True}),
+        namespace.job("terminating", "sleep 3600", worker=two | _held_by_a_hook()),
+        namespace.job("succeeded", "true", worker=two),
+        namespace.job("failed", "exit 4", worker=two, runPolicy={"backoffLimit": 0}),
     ]
 
 
@@ -44,37 +44,37 @@ def _held_by_a_hook() -> Object:
     return {"template": {"spec": {"terminationGracePeriodSeconds": 3600, "containers": [worker]}}}
 
 
-def _held_by_an_init_container(space: Space) -> Object:
+def _held_by_an_init_container(namespace: Namespace) -> Object:
     # The second is for the command that makes the file: it fails if its container has ended before.
     command = ["sh", "-c", f"{WAIT}; sleep 1"]
-    container = {"name": "hold", "image": space.image, "command": command, "securityContext": RESTRICTED}
+    container = {"name": "hold", "image": namespace.image, "command": command, "securityContext": RESTRICTED}
     return {"template": {"spec": {"initContainers": [container]}}}
 
 
-def open_gate(space: Space, pod: str, attempt: int) -> None:
+def open_gate(namespace: Namespace, pod: str, attempt: int) -> None:
     """Lets the scheduler place a pod of this attempt."""
 
     def gated() -> bool:
-        found = space.pod(pod)
+        found = namespace.pod(pod)
         return found is not None and (
             found["metadata"]["labels"]["horovodjob.dev/attempt"] == str(attempt)
             and bool(found["spec"].get("schedulingGates"))
         )
 
     wait_for(f"{pod} of attempt {attempt} with its gate", gated)
-    space.api.request("PATCH", f"{space.core}/pods/{pod}", {"spec": {"schedulingGates": None}}, MERGE_PATCH)
+    namespace.api.request("PATCH", f"{namespace.core}/pods/{pod}", {"spec": {"schedulingGates": None}}, MERGE_PATCH)
 
 
-def release_workers(space: Space, job: str, container: str = "") -> None:
+def release_workers(namespace: Namespace, job: str, container: str = "") -> None:
     """Ends the wait for a file in both workers of a job."""
-    space.release(*(f"{job}-worker-{index}" for index in (0, 1)), container=container)
+    namespace.release(*(f"{job}-worker-{index}" for index in (0, 1)), container=container)
 
 
-def let_continue(space: Space) -> None:
+def let_continue(namespace: Namespace) -> None:
     """Gives every job what it waits for."""
-    open_gate(space, "queued-launcher", 1)
-    open_gate(space, "restarting-launcher", 2)
-    release_workers(space, "running")
-    release_workers(space, "terminating")
-    release_workers(space, "starting", container="hold")
-    space.change("suspended", {"runPolicy": {"suspend": False}})
+    open_gate(namespace, "queued-launcher", 1)
+    open_gate(namespace, "restarting-launcher", 2)
+    release_workers(namespace, "running")
+    release_workers(namespace, "terminating")
+    release_workers(namespace, "starting", container="hold")
+    namespace.change("suspended", {"runPolicy": {"suspend": False}})

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import urllib3
 
-from e2e.access import DEADLINE_SECONDS, Api, Object, Refused, wait_for
+from e2e.access import DEADLINE_SECONDS, Api, ApiError, Object, wait_for
 
 WATCH_SECONDS = 240
 
@@ -34,22 +34,22 @@ class Recorder(threading.Thread):
         """Starts, and returns when the first list is in."""
         self.start()
         assert self._listed.wait(DEADLINE_SECONDS), f"no list of {self._path}"
-        self.insist()
+        self.check()
         return self
 
     @property
     def history(self) -> dict[str, list[Object]]:
         """All versions of each object, by uid, the oldest first."""
-        self.insist()
+        self.check()
         return self._history
 
     @property
     def now(self) -> dict[tuple[str, str], Object]:
         """The present objects, by namespace and name."""
-        self.insist()
+        self.check()
         return self._now
 
-    def insist(self, known_gaps: int | None = None) -> None:
+    def check(self, known_gaps: int | None = None) -> None:
         """Raises AssertionError if the thread has died, or if there are gaps beyond those that are known."""
         assert not self._death, f"the {self.name} died: {self._death}"
         if known_gaps is not None:
@@ -84,7 +84,7 @@ class Recorder(threading.Thread):
             self._listed.set()
             while version:
                 version = self._watch(version)
-        except (Refused, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except (ApiError, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             return repr(error)
         return "the watch was ended with an error event"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from cluster.invocation import invoke
-from cluster.settings import Cluster
 from e2e.access import Object
+from localcluster.invocation import invoke
+from localcluster.settings import Cluster
 
 SHARE = "myshare"
 MOUNT_ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"
@@ -22,7 +22,7 @@ class StorageAccount:
         self.key = self.command("create", *shares)
 
     def command(self, action: str, *arguments: str) -> str:
-        """What a command of `python3 tests/cluster storage` prints."""
+        """What a command of `python3 localcluster storage` prints."""
         return invoke(self._local, "storage", action, self.name, *arguments)
 
     @property

@@ -1,6 +1,6 @@
 """Jobs that cannot run as they are: each ends in a condition with a reason and a sentence. All are applied together.
 
-What the API server alone refuses, and names that are taken, are in `tests/handling/test_obstacles.py`.
+What the API server alone refuses, and names that are taken, are in `tests/integration/test_conflicts_and_quota.py`.
 """
 
 from __future__ import annotations
@@ -12,126 +12,131 @@ import pytest
 
 from e2e.access import Object, wait_for
 from e2e.install import Target, load_root_image
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 ABSENT = "registry.invalid/team/absent:1"
 GOOD = "echo fine"
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space) -> Space:
+def namespace(module_namespace: Namespace) -> Namespace:
     """A namespace with all the jobs in it."""
-    module_space.apply(
-        module_space.job("absent", GOOD, image=ABSENT, imagePullPolicy="Never"),
-        module_space.job("unreachable", GOOD, image=ABSENT),
-        module_space.job("no-credentials", GOOD, image=ABSENT, imagePullSecrets=[{"name": "registry"}]),
-        module_space.job("no-secret", GOOD, envFrom=[{"secretRef": {"name": "forgotten"}}]),
-        module_space.job(
+    module_namespace.apply(
+        module_namespace.job("absent", GOOD, image=ABSENT, imagePullPolicy="Never"),
+        module_namespace.job("unreachable", GOOD, image=ABSENT),
+        module_namespace.job("no-credentials", GOOD, image=ABSENT, imagePullSecrets=[{"name": "registry"}]),
+        module_namespace.job("no-secret", GOOD, envFrom=[{"secretRef": {"name": "forgotten"}}]),
+        module_namespace.job(
             "no-volume",
             GOOD,
             volumes=[{"name": "keys", "secret": {"secretName": "lost"}}],
             volumeMounts=[{"name": "keys", "mountPath": "/keys"}],
         ),
-        module_space.job("pooled", GOOD, pool="gpunp"),
-        module_space.job("script", script={"path": "/data/absent.py"}),
+        module_namespace.job("pooled", GOOD, pool="gpunp"),
+        module_namespace.job("script", script={"path": "/data/absent.py"}),
     )
-    return module_space
+    return module_namespace
 
 
 def _secret(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"mine": "yes"}}
 
 
-def _stalled(space: Space, name: str, reason: str) -> str:
+def _stalled(namespace: Namespace, name: str, reason: str) -> str:
     """The sentence of a job that is stalled for this reason."""
-    ready = space.wait_reason(name, reason)
+    ready = namespace.wait_reason(name, reason)
     assert ready["status"] == "False"
-    assert space.condition(name, "Stalled")["status"] == "True"
-    assert space.condition(name, "Reconciling")["status"] == "False"
+    assert namespace.condition(name, "Stalled")["status"] == "True"
+    assert namespace.condition(name, "Reconciling")["status"] == "False"
     return str(ready["message"])
 
 
-def _assert_error(space: Space, name: str, reason: str, container: bool, words: str) -> None:
+def _assert_error(namespace: Namespace, name: str, reason: str, container: bool, words: str) -> None:
     """The job's only error says which pod cannot start, where and why."""
-    (error,) = space.wait(name, "an error", lambda status: status.get("errors"))["errors"]
+    (error,) = namespace.wait(name, "an error", lambda status: status.get("errors"))["errors"]
     assert (error["reason"], error["attempt"]) == (reason, 1)
     assert words in error["message"]
-    pod = space.pod(error["pod"])
+    pod = namespace.pod(error["pod"])
     assert pod, error
     assert error["node"] == pod["spec"]["nodeName"]
     assert error["container"] == (pod["metadata"]["labels"]["horovodjob.dev/role"] if container else "")
 
 
 @pytest.mark.parametrize("name", ["absent", "unreachable"])
-def test_an_image_that_cannot_be_pulled_is_named(space: Space, name: str) -> None:
-    assert ABSENT in space.wait_reason(name, "ImagePullFailed")["message"]
-    assert space.status(name)["phase"] == "Starting"
-    _assert_error(space, name, "ImagePullFailed", True, ABSENT)
+def test_an_image_that_cannot_be_pulled_is_reported(namespace: Namespace, name: str) -> None:
+    assert ABSENT in namespace.wait_reason(name, "ImagePullFailed")["message"]
+    assert namespace.status(name)["phase"] == "Starting"
+    _assert_error(namespace, name, "ImagePullFailed", True, ABSENT)
 
 
-def test_a_pull_secret_that_is_missing_is_named(space: Space) -> None:
+def test_a_missing_pull_secret_is_reported(namespace: Namespace) -> None:
     name = "no-credentials"
-    space.wait(name, "Stalled", lambda _: space.condition(name, "Stalled").get("status") == "True")
-    message = space.condition(name, "Stalled")["message"]
-    assert f"Secret registry of imagePullSecrets is not in namespace {space.name};" in message
+    namespace.wait(name, "Stalled", lambda _: namespace.condition(name, "Stalled").get("status") == "True")
+    message = namespace.condition(name, "Stalled")["message"]
+    assert f"Secret registry of imagePullSecrets is not in namespace {namespace.name};" in message
 
 
-def test_a_secret_that_is_missing_is_named_and_the_job_runs_when_it_is_there(space: Space) -> None:
-    assert 'secret "forgotten" not found' in _stalled(space, "no-secret", "InvalidSpec")
-    _assert_error(space, "no-secret", "InvalidSpec", True, 'secret "forgotten" not found')
-    space.apply(_secret("forgotten"))
-    space.wait_phase("no-secret", "Succeeded")
-    assert space.condition("no-secret", "Stalled")["status"] == "False"
+def test_a_missing_secret_is_reported_and_the_job_runs_once_it_exists(namespace: Namespace) -> None:
+    assert 'secret "forgotten" not found' in _stalled(namespace, "no-secret", "InvalidSpec")
+    _assert_error(namespace, "no-secret", "InvalidSpec", True, 'secret "forgotten" not found')
+    namespace.apply(_secret("forgotten"))
+    namespace.wait_phase("no-secret", "Succeeded")
+    assert namespace.condition("no-secret", "Stalled")["status"] == "False"
 
 
-def test_a_volume_that_cannot_be_mounted_is_named_and_the_job_runs_when_it_can(space: Space) -> None:
-    assert 'secret "lost" not found' in _stalled(space, "no-volume", "StorageUnavailable")
-    _assert_error(space, "no-volume", "StorageUnavailable", False, 'secret "lost" not found')
-    space.apply(_secret("lost"))
-    space.wait_phase("no-volume", "Succeeded")
+def test_a_failed_mount_is_reported_and_the_job_runs_once_it_succeeds(namespace: Namespace) -> None:
+    assert 'secret "lost" not found' in _stalled(namespace, "no-volume", "StorageUnavailable")
+    _assert_error(namespace, "no-volume", "StorageUnavailable", False, 'secret "lost" not found')
+    namespace.apply(_secret("lost"))
+    namespace.wait_phase("no-volume", "Succeeded")
 
 
-def test_a_pool_is_a_node_selector_and_a_job_that_no_node_suits_waits_with_the_schedulers_words(space: Space) -> None:
+def test_a_job_without_a_matching_node_waits_with_the_message_of_the_scheduler(
+    namespace: Namespace,
+) -> None:
     words = "didn't match Pod's node affinity/selector"
-    space.wait("pooled", words, lambda _: words in space.condition("pooled", "Ready").get("message", ""))
-    assert space.condition("pooled", "Ready")["reason"] == "WaitingForNodes"
-    assert space.condition("pooled", "Reconciling")["status"] == "True"
-    assert (space.status("pooled")["phase"], space.condition("pooled", "Queued")["status"]) == ("Queued", "True")
-    wait_for("the pods", lambda: len(space.pods("pooled")) == 2)
-    selectors = [pod["spec"]["nodeSelector"] for pod in space.pods("pooled").values()]
+    namespace.wait("pooled", words, lambda _: words in namespace.condition("pooled", "Ready").get("message", ""))
+    assert namespace.condition("pooled", "Ready")["reason"] == "WaitingForNodes"
+    assert namespace.condition("pooled", "Reconciling")["status"] == "True"
+    assert (namespace.status("pooled")["phase"], namespace.condition("pooled", "Queued")["status"]) == (
+        "Queued",
+        "True",
+    )
+    wait_for("the pods", lambda: len(namespace.pods("pooled")) == 2)
+    selectors = [pod["spec"]["nodeSelector"] for pod in namespace.pods("pooled").values()]
     assert selectors == [{"kubernetes.azure.com/agentpool": "gpunp"}] * 2
 
 
-def test_a_script_that_is_not_there_is_named(space: Space) -> None:
-    status = space.wait("script", "an error", lambda status: status.get("errors"))
+def test_a_missing_script_is_reported(namespace: Namespace) -> None:
+    status = namespace.wait("script", "an error", lambda status: status.get("errors"))
     assert status["errors"][0]["reason"] == "ScriptNotFound"
     message = status["errors"][0]["message"]
     assert "there is no file /data/absent.py" in message
     assert "/data does not exist, and / contains " in message
 
 
-def test_an_image_that_runs_as_root_leads_to_the_field_that_allows_it(
-    module_space: Space, target: Target, tmp_path: Path
+def test_an_image_that_runs_as_root_is_reported_with_the_field_that_allows_it(
+    module_namespace: Namespace, target: Target, tmp_path: Path
 ) -> None:
     image = load_root_image(target, tmp_path)
-    module_space.apply(module_space.job("root-image", GOOD, image=image, imagePullPolicy="Never"))
-    message = _stalled(module_space, "root-image", "InvalidSpec")
+    module_namespace.apply(module_namespace.job("root-image", GOOD, image=image, imagePullPolicy="Never"))
+    message = _stalled(module_namespace, "root-image", "InvalidSpec")
     assert "runAsNonRoot" in message
     assert "spec.podSecurity" in message
     assert "Baseline" in message
 
 
-def test_baseline_runs_as_root_in_a_namespace_that_allows_it(new_space: Callable[..., Space]) -> None:
-    space = new_space("baseline", "baseline")
+def test_baseline_runs_as_root_in_a_namespace_that_allows_it(new_namespace: Callable[..., Namespace]) -> None:
+    namespace = new_namespace("baseline", "baseline")
     try:
         root = {"template": {"spec": {"securityContext": {"runAsUser": 0}}}}
         prepare = {"command": "id -u >/usr/local/share/prepared"}
         show = "id -u; cat /usr/local/share/prepared"
-        job = space.job(
+        job = namespace.job(
             "root", show, podSecurity="Baseline", worker={"replicas": 2, **root}, launcher=root, preparation=prepare
         )
-        space.apply(job)
-        space.wait_phase("root", "Succeeded")
-        assert space.output("root") == ["0"] * 4
+        namespace.apply(job)
+        namespace.wait_phase("root", "Succeeded")
+        assert namespace.output("root") == ["0"] * 4
     finally:
-        space.remove()
+        namespace.remove()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from e2e import phases
 from e2e.access import wait_for
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 # Those without pods, and finished ones, are deleted in the tests on the API server.
 NAMES = ("queued", "starting", "running", "restarting", "terminating")
 
 
-def test_a_job_that_is_deleted_leaves_nothing_in_whatever_phase(space: Space) -> None:
-    phases.apply_jobs(space, *NAMES)
-    assert {f"{name}-worker-1" for name in NAMES} <= set(space.pods())
+def test_a_job_deleted_in_any_phase_leaves_no_objects(namespace: Namespace) -> None:
+    phases.apply_jobs(namespace, *NAMES)
+    assert {f"{name}-worker-1" for name in NAMES} <= set(namespace.pods())
     for name in NAMES:
-        space.delete(name)
-    wait_for("no job", lambda: not any(space.find(name) for name in NAMES))
-    phases.release_workers(space, "terminating")
-    wait_for("no pods", lambda: not space.pods())
-    wait_for("no secrets", lambda: not space.secrets())
+        namespace.delete(name)
+    wait_for("no job", lambda: not any(namespace.find(name) for name in NAMES))
+    phases.release_workers(namespace, "terminating")
+    wait_for("no pods", lambda: not namespace.pods())
+    wait_for("no secrets", lambda: not namespace.secrets())

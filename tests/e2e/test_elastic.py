@@ -9,8 +9,8 @@ import pytest
 
 from e2e.access import wait_for
 from e2e.install import Target
+from e2e.namespace import RARELY, Namespace
 from e2e.node import set_link
-from e2e.space import RARELY, Space
 
 # Counts steps that all ranks do together, until some rank finds the file.
 PROGRAM = """
@@ -36,74 +36,74 @@ COUNT = ["python3", "-c", PROGRAM]
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space) -> Space:
+def namespace(module_namespace: Namespace) -> Namespace:
     """The namespace, with both jobs in it."""
     # When a rank waits for one that is out of reach; on a busy machine one that starts may take long, too.
     env = [{"name": "HOROVOD_GLOO_TIMEOUT_SECONDS", "value": "60"}, RARELY]
     elastic = {"minReplicas": 1, "maxReplicas": 3, "cooldownSeconds": [1, 2]}
-    module_space.apply(
+    module_namespace.apply(
         # A host that is tried again while it is still out of reach ends the attempt, so it is not tried for a while.
-        module_space.job("hard", COUNT, worker={"replicas": 2}, elastic={"cooldownSeconds": [15, 20]}, env=env),
-        module_space.job("grow", COUNT, worker={"replicas": 2}, elastic=elastic, env=[RARELY]),
+        module_namespace.job("hard", COUNT, worker={"replicas": 2}, elastic={"cooldownSeconds": [15, 20]}, env=env),
+        module_namespace.job("grow", COUNT, worker={"replicas": 2}, elastic=elastic, env=[RARELY]),
     )
-    return module_space
+    return module_namespace
 
 
-def ranks(space: Space, job: str, word: str) -> list[tuple[int, int, str, int]]:
+def ranks(namespace: Namespace, job: str, word: str) -> list[tuple[int, int, str, int]]:
     """Rank, number of ranks, pod and step of each line with this word."""
     pattern = rf"{word} rank (\d+) of (\d+) in (\S+) step (\d+)"
-    found = re.findall(pattern, "\n".join(space.output(job)))
+    found = re.findall(pattern, "\n".join(namespace.output(job)))
     return [(int(rank), int(size), pod, int(step)) for rank, size, pod, step in found]
 
 
-def wait_for_ranks(space: Space, job: str, *pods: str) -> int:
+def wait_for_ranks(namespace: Namespace, job: str, *pods: str) -> int:
     """The step from which ranks in exactly these pods continue, each a rank in this order."""
     wanted = [(rank, len(pods), pod) for rank, pod in enumerate(pods)]
 
-    def look() -> Any:
-        newest = ranks(space, job, "BEGIN")[-len(pods) :]
+    def poll() -> Any:
+        newest = ranks(namespace, job, "BEGIN")[-len(pods) :]
         return sorted(line[:3] for line in newest) == wanted and max(line[3] for line in newest) + 1
 
-    return int(wait_for(f"ranks in {pods}", look)) - 1
+    return int(wait_for(f"ranks in {pods}", poll)) - 1
 
 
-def test_workers_come_and_go_and_no_step_is_lost(space: Space) -> None:
-    space.wait_phase("grow", "Running")
-    assert wait_for_ranks(space, "grow", "grow-worker-0", "grow-worker-1") == 0
-    space.kubectl("scale", "hvj/grow", "-n", space.name, "--replicas=3")
-    three = wait_for_ranks(space, "grow", "grow-worker-0", "grow-worker-1", "grow-worker-2")
+def test_no_step_is_lost_when_workers_are_added_and_removed(namespace: Namespace) -> None:
+    namespace.wait_phase("grow", "Running")
+    assert wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1") == 0
+    namespace.kubectl("scale", "hvj/grow", "-n", namespace.name, "--replicas=3")
+    three = wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1", "grow-worker-2")
     assert three > 0
-    assert space.status("grow")["replicas"] == 3
-    space.kubectl("scale", "hvj/grow", "-n", space.name, "--replicas=2")
-    two = wait_for_ranks(space, "grow", "grow-worker-0", "grow-worker-1")
+    assert namespace.status("grow")["replicas"] == 3
+    namespace.kubectl("scale", "hvj/grow", "-n", namespace.name, "--replicas=2")
+    two = wait_for_ranks(namespace, "grow", "grow-worker-0", "grow-worker-1")
     assert two >= three
-    wait_for("worker 2 to go", lambda: "grow-worker-2" not in space.pods("grow"))
-    space.delete_pod("grow-worker-0")
-    again = wait_for_ranks(space, "grow", "grow-worker-1", "grow-worker-0")
+    wait_for("worker 2 to go", lambda: "grow-worker-2" not in namespace.pods("grow"))
+    namespace.delete_pod("grow-worker-0")
+    again = wait_for_ranks(namespace, "grow", "grow-worker-1", "grow-worker-0")
     assert again >= two
-    status = space.status("grow")
+    status = namespace.status("grow")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 1)
-    space.release("grow-worker-1")
-    space.wait_phase("grow", "Succeeded")
-    assert len(ranks(space, "grow", "DONE")) == 2
-    assert space.phases("grow") == ["Queued", "Starting", "Running", "Succeeded"]
+    namespace.release("grow-worker-1")
+    namespace.wait_phase("grow", "Succeeded")
+    assert len(ranks(namespace, "grow", "DONE")) == 2
+    assert namespace.phases("grow") == ["Queued", "Starting", "Running", "Succeeded"]
 
 
-def test_ranks_that_die_and_workers_out_of_reach_come_back(space: Space, target: Target) -> None:
-    space.wait_phase("hard", "Running")
+def test_killed_ranks_and_unreachable_workers_rejoin(namespace: Namespace, target: Target) -> None:
+    namespace.wait_phase("hard", "Running")
     both = ("hard-worker-0", "hard-worker-1")
-    wait_for_ranks(space, "hard", *both)
-    space.exec("hard-worker-1", "pkill", "-KILL", "-f", "^python3 -c")
-    alone = wait_for_ranks(space, "hard", "hard-worker-0")
-    assert wait_for_ranks(space, "hard", *both) >= alone
+    wait_for_ranks(namespace, "hard", *both)
+    namespace.exec("hard-worker-1", "pkill", "-KILL", "-f", "^python3 -c")
+    alone = wait_for_ranks(namespace, "hard", "hard-worker-0")
+    assert wait_for_ranks(namespace, "hard", *both) >= alone
     if target.local:
-        set_link(space, target.local, "hard-worker-1", "down")
+        set_link(namespace, target.local, "hard-worker-1", "down")
         try:
-            wait_for_ranks(space, "hard", "hard-worker-0")
+            wait_for_ranks(namespace, "hard", "hard-worker-0")
         finally:
-            set_link(space, target.local, "hard-worker-1", "up")
-        wait_for_ranks(space, "hard", *both)
-    status = space.status("hard")
+            set_link(namespace, target.local, "hard-worker-1", "up")
+        wait_for_ranks(namespace, "hard", *both)
+    status = namespace.status("hard")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (1, 0, 0)
-    space.release("hard-worker-0")
-    space.wait_phase("hard", "Succeeded")
+    namespace.release("hard-worker-0")
+    namespace.wait_phase("hard", "Succeeded")

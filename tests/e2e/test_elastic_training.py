@@ -7,19 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.access import wait_for
-from e2e.space import RARELY, Space, volume
+from e2e.namespace import RARELY, Namespace, volume
 
 
-def test_the_trainer_loses_no_epoch_whatever_comes_and_goes(
-    space: Space, shared_directory: Callable[[str], Path]
+def test_the_trainer_loses_no_epoch_when_workers_are_added_and_removed(
+    namespace: Namespace, shared_directory: Callable[[str], Path]
 ) -> None:
-    directory = shared_directory(space.name)
-    volumes, mounts = volume(space, directory)
+    directory = shared_directory(namespace.name)
+    volumes, mounts = volume(namespace, directory)
     train = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--dir", "/data", "--threads", "1"]
     train += ["--epochs", "1000", "--commit-steps", "5", "--checkpoint-steps", "20", "--log-seconds", "1"]
     shared = {"volumes": volumes, "volumeMounts": mounts, "logs": {"pathPrefix": "/data/logs"}}
-    space.apply(space.job("learn", train, elastic={}, env=[RARELY], **shared))
-    status = space.wait_phase("learn", "Running")
+    namespace.apply(namespace.job("learn", train, elastic={}, env=[RARELY], **shared))
+    status = namespace.wait_phase("learn", "Running")
     output = directory / "logs" / status["outputPathSegment"] / "stdouterr" / "stdout.txt"
 
     def printed() -> str:
@@ -29,24 +29,24 @@ def test_the_trainer_loses_no_epoch_whatever_comes_and_goes(
         return [int(epoch) for epoch in re.findall(r"Epoch (\d+)/1000 \d+/\d+ .*val_loss", printed())]
 
     def progress() -> float:
-        return float(space.status("learn").get("training", {}).get("progress") or 0)
+        return float(namespace.status("learn").get("training", {}).get("progress") or 0)
 
     def wait_for_progress() -> None:
         before = progress()
-        space.wait("learn", "progress", lambda _: progress() > before)
+        namespace.wait("learn", "progress", lambda _: progress() > before)
 
     wait_for("one rank", lambda: "Training with 1 rank " in printed())
-    space.kubectl("scale", "hvj/learn", "-n", space.name, "--replicas=2")
+    namespace.kubectl("scale", "hvj/learn", "-n", namespace.name, "--replicas=2")
     wait_for("two ranks", lambda: "Training with 2 ranks " in printed())
     wait_for_progress()
     # The other worker now has rank 0: it is the only one that has the state, and reports it.
-    space.delete_pod("learn-worker-0")
+    namespace.delete_pod("learn-worker-0")
     wait_for_progress()
     wait_for("an epoch", epochs)
     reached = len(epochs())
-    space.change("learn", {"runPolicy": {"suspend": True}})
-    space.wait("learn", "no pods", lambda s: s["phase"] == "Suspended" and not s["replicas"])
-    space.change("learn", {"runPolicy": {"suspend": False}})
-    space.wait_phase("learn", "Running")
+    namespace.change("learn", {"runPolicy": {"suspend": True}})
+    namespace.wait("learn", "no pods", lambda s: s["phase"] == "Suspended" and not s["replicas"])
+    namespace.change("learn", {"runPolicy": {"suspend": False}})
+    namespace.wait_phase("learn", "Running")
     wait_for("two epochs more", lambda: len(epochs()) >= reached + 2)
     assert epochs() == list(range(1, len(epochs()) + 1))

@@ -5,58 +5,58 @@ from __future__ import annotations
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 FAILS = 'echo "attempt $HOROVODJOB_ATTEMPT begins"; echo "the last words" >&2; exit 7'
 KILLS_ITSELF = ["python3", "-c", "import os; os.kill(os.getpid(), 9)"]
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space) -> Space:
+def namespace(module_namespace: Namespace) -> Namespace:
     """The namespace, with all jobs in it."""
     once = {"runPolicy": {"backoffLimit": 0}}
-    module_space.apply(
-        module_space.job("fails", FAILS, worker={"replicas": 2}, runPolicy={"backoffLimit": 1}),
-        module_space.job("missing", ["no-such-program"], **once),
-        module_space.job("killed", KILLS_ITSELF, **once),
+    module_namespace.apply(
+        module_namespace.job("fails", FAILS, worker={"replicas": 2}, runPolicy={"backoffLimit": 1}),
+        module_namespace.job("missing", ["no-such-program"], **once),
+        module_namespace.job("killed", KILLS_ITSELF, **once),
     )
-    return module_space
+    return module_namespace
 
 
-def test_the_errors_of_a_job_have_each_attempts_exit_code_and_last_words(space: Space) -> None:
-    status = space.wait_phase("fails", "Failed")
+def test_the_errors_of_a_job_have_the_exit_code_and_last_log_lines_of_each_attempt(namespace: Namespace) -> None:
+    status = namespace.wait_phase("fails", "Failed")
     assert (status["attempt"], status["restarts"], status["preemptions"], status["exitCode"]) == (2, 1, 0, 7)
-    assert space.condition("fails", "Failed")["reason"] == "BackoffLimitExceeded"
+    assert namespace.condition("fails", "Failed")["reason"] == "BackoffLimitExceeded"
     assert [error["attempt"] for error in status["errors"]] == [1, 2]
     for attempt, error in enumerate(status["errors"], start=1):
         assert (error["reason"], error["exitCode"]) == ("RankFailed", 7)
         assert (error["pod"], error["container"]) == ("fails-launcher", "launcher")
-        assert error["node"] in {pod["spec"]["nodeName"] for pod in space.pods_ever("fails")}
+        assert error["node"] in {pod["spec"]["nodeName"] for pod in namespace.pods_ever("fails")}
         assert f"attempt {attempt} begins" in error["message"]
         assert "the last words" in error["message"]
 
 
-def test_a_failure_leaves_the_launcher_with_its_log_and_no_worker(space: Space) -> None:
-    space.wait_phase("fails", "Failed")
-    wait_for("the workers to go", lambda: list(space.pods("fails")) == ["fails-launcher"])
-    log = space.log("fails-launcher", "launcher")
+def test_after_a_failure_the_launcher_keeps_its_log_and_the_workers_are_deleted(namespace: Namespace) -> None:
+    namespace.wait_phase("fails", "Failed")
+    wait_for("the workers to go", lambda: list(namespace.pods("fails")) == ["fails-launcher"])
+    log = namespace.log("fails-launcher", "launcher")
     assert "attempt 2 begins" in log  # of the other rank it depends on how far it came
     assert "attempt 1 begins" not in log, "each attempt has a launcher of its own"
 
 
-def test_the_workers_of_a_failed_attempt_serve_the_next_one(space: Space) -> None:
-    space.wait_phase("fails", "Failed")
-    pods = [pod["metadata"]["name"] for pod in space.pods_ever("fails")]
+def test_the_next_attempt_uses_the_workers_of_a_failed_one(namespace: Namespace) -> None:
+    namespace.wait_phase("fails", "Failed")
+    pods = [pod["metadata"]["name"] for pod in namespace.pods_ever("fails")]
     assert sorted(pods) == ["fails-launcher", "fails-launcher", "fails-worker-0", "fails-worker-1"]
 
 
-def test_a_program_that_is_not_in_the_image_is_named(space: Space) -> None:
-    status = space.wait_phase("missing", "Failed")
+def test_a_program_that_is_not_in_the_image_is_reported(namespace: Namespace) -> None:
+    status = namespace.wait_phase("missing", "Failed")
     assert "no-such-program" in status["errors"][0]["message"]
     assert status["exitCode"] not in (0, None)
 
 
-def test_a_rank_that_is_killed_fails_the_job(space: Space) -> None:
-    status = space.wait_phase("killed", "Failed")
+def test_a_rank_that_is_killed_fails_the_job(namespace: Namespace) -> None:
+    status = namespace.wait_phase("killed", "Failed")
     assert status["exitCode"] == 137
     assert "signal 9" in status["errors"][0]["message"]

@@ -8,30 +8,32 @@ from ipaddress import IPv4Address
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 HOST_NETWORK = {"template": {"spec": {"hostNetwork": True}}}
 WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done; echo done"
 
 
 @pytest.fixture
-def open_space(new_space: Callable[..., Space]) -> Iterator[Space]:
+def host_network_namespace(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     """A namespace where pods may use the network of their node."""
-    made = new_space("host-network", "privileged")
+    made = new_namespace("host-network", "privileged")
     yield made
     made.remove()
 
 
-def _interface(space: Space, host_network: bool) -> str:
+def _interface(namespace: Namespace, host_network: bool) -> str:
     """The network interface that a node or a pod has its address on."""
     name = f"interface-{host_network}".lower()
-    shown = {"name": "show", "image": space.image, "command": ["cat", "/proc/net/route"]}
+    shown = {"name": "show", "image": namespace.image, "command": ["cat", "/proc/net/route"]}
     spec = {"hostNetwork": host_network, "restartPolicy": "Never", "containers": [shown]}
-    metadata = {"name": name, "namespace": space.name}
-    space.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    _, *routes = [line.split() for line in wait_for("the routes", lambda: space.log(name)).splitlines()]
-    path = f"{space.core}/pods/{name}"
-    address = int(IPv4Address(wait_for("its address", lambda: space.api.request("GET", path)["status"].get("podIP"))))
+    metadata = {"name": name, "namespace": namespace.name}
+    namespace.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    _, *routes = [line.split() for line in wait_for("the routes", lambda: namespace.log(name)).splitlines()]
+    path = f"{namespace.core}/pods/{name}"
+    address = int(
+        IPv4Address(wait_for("its address", lambda: namespace.api.request("GET", path)["status"].get("podIP")))
+    )
     # The interface of a route that refuses is `*`. Addresses are hexadecimal, their first byte is the last.
     fitting = [
         (_number(mask), interface)
@@ -45,32 +47,32 @@ def _number(address: str) -> int:
     return int.from_bytes(bytes.fromhex(address), "little")
 
 
-def test_two_jobs_whose_workers_need_the_same_port_of_a_node_run_one_after_the_other(open_space: Space) -> None:
-    space = open_space
+def test_two_jobs_that_need_the_same_host_port_run_one_after_the_other(host_network_namespace: Namespace) -> None:
+    namespace = host_network_namespace
     # A node's interface may have another name than that of its pods.
-    names = ",".join(sorted({_interface(space, host_network) for host_network in (True, False)}))
+    names = ",".join(sorted({_interface(namespace, host_network) for host_network in (True, False)}))
     both = [["--mca", f"{part}_tcp_if_include", names] for part in ("oob", "btl")]
     mpi = {"mpi": {"args": [word for words in both for word in words]}}
-    space.apply(space.job("first", WAIT, worker=HOST_NETWORK, **mpi))
-    space.wait_phase("first", "Running")
-    space.apply(space.job("second", WAIT, worker=HOST_NETWORK, **mpi))
+    namespace.apply(namespace.job("first", WAIT, worker=HOST_NETWORK, **mpi))
+    namespace.wait_phase("first", "Running")
+    namespace.apply(namespace.job("second", WAIT, worker=HOST_NETWORK, **mpi))
 
-    def told() -> bool:
-        return "free ports" in space.condition("second", "Ready").get("message", "")
+    def is_reported() -> bool:
+        return "free ports" in namespace.condition("second", "Ready").get("message", "")
 
-    wait_for("the scheduler's words", told)
-    space.release("first-worker-0")
-    space.wait_phase("first", "Succeeded")
-    space.wait_phase("second", "Running")
-    space.release("second-worker-0")
-    space.wait_phase("second", "Succeeded")
-    assert space.output("second") == ["done"]
+    wait_for("the scheduler's words", is_reported)
+    namespace.release("first-worker-0")
+    namespace.wait_phase("first", "Succeeded")
+    namespace.wait_phase("second", "Running")
+    namespace.release("second-worker-0")
+    namespace.wait_phase("second", "Succeeded")
+    assert namespace.output("second") == ["done"]
 
 
-def test_a_launcher_with_a_workers_address_is_refused_for_ranks_would_run_in_it(open_space: Space) -> None:
+def test_a_launcher_with_the_address_of_a_worker_fails(host_network_namespace: Namespace) -> None:
     roles = {"worker": HOST_NETWORK, "launcher": HOST_NETWORK}
-    open_space.apply(open_space.job("same", WAIT, runPolicy={"backoffLimit": 0}, **roles))
-    (error,) = open_space.wait_phase("same", "Failed")["errors"]
+    host_network_namespace.apply(host_network_namespace.job("same", WAIT, runPolicy={"backoffLimit": 0}, **roles))
+    (error,) = host_network_namespace.wait_phase("same", "Failed")["errors"]
     assert error["reason"] == "LauncherFailed"
     assert "a worker has the launcher's own address" in error["message"]
     assert "set hostNetwork for workers only" in error["message"]

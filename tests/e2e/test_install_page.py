@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from charts.helm import HELM4, Helm
-from cluster.binaries import Binaries
-from cluster.imagestore import ImageStore
-from cluster.settings import Cluster, Node
 from e2e.access import Kubectl
 from e2e.install import ROOT, Operator, install_operator
 from horovodjob_release.version import project_version
+from localcluster.binaries import Binaries
+from localcluster.image_store import ImageStore
+from localcluster.settings import Cluster, Node
 from tutorial import page
 
 # It removes the operator, its CustomResourceDefinition and with it all jobs.

@@ -1,106 +1,62 @@
-"""The checks of every job's history find what they are for. No cluster is needed."""
+"""What must be true of the operator as a whole when all other tests have ended."""
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+import json
 
 import pytest
 
-from e2e.access import Api, Object, Refused
-from e2e.invariants import CHECKS
+from e2e.access import wait_for
+from e2e.install import Operator
+from e2e.namespace import PREFIX
 from e2e.recorder import Recorder
+from localcluster.settings import Cluster
 
-NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09Z"
-ERROR = {"reason": "WorkerLost", "time": NOON}
-
-
-def _version(phase: str, *true: str, **status: Any) -> Object:
-    """A version of a job, with these conditions True."""
-    common = {"reason": "Any", "observedGeneration": 1, "lastTransitionTime": NOON}
-    conditions = [{"type": one, "status": "True", **common} for one in true]
-    counters = {"attempt": 1, "restarts": 0, "preemptions": 0}
-    return {
-        "metadata": {"namespace": "team", "name": "train", "generation": 1, "resourceVersion": "7"},
-        "spec": {},
-        "status": {"phase": phase, "observedGeneration": 1, "conditions": conditions, **counters, **status},
-    }
+# It comes after the tests of all workers.
+pytestmark = pytest.mark.serial
 
 
-STARTING = _version("Starting", "Reconciling", startTime=NOON)
-RUNNING = _version("Running", "Running", "Prepared", "Ready", startTime=NOON, runningTime=LATER, errors=[ERROR])
-FAILED = _version("Failed", "Failed", "Stalled", startTime=NOON, errors=[ERROR])
+def test_the_log_of_the_operator_is_json_without_tracebacks_or_forbidden_requests(operator: Operator) -> None:
+    operator.catch_up()
+    wait_for("the logs of all containers", lambda: not operator.unread())
+    assert operator.lines
+    for line in operator.lines:
+        said = json.loads(line)
+        assert {"time", "level", "message"} <= set(said) or said["level"] == "TEST", line
+        assert "Traceback" not in line
+        assert "403" not in said["message"].split(), line
+        # An error in the log is a defect of the operator; what is wrong with jobs is in their conditions.
+        assert said["level"] not in ("ERROR", "CRITICAL"), line
 
 
-def _found(old: Object, new: Object) -> list[str]:
-    return [check.__name__ for check in CHECKS if list(check(old, new))]
+def test_no_request_of_the_operator_was_forbidden(local: Cluster, operator: Operator) -> None:
+    """In the log of all requests since the cluster was started, also of those that the operator does not log."""
+    own, refused = 0, []
+    for log in local.log.glob("audit*.log"):
+        with log.open() as lines:
+            for line in lines:
+                if "horovodjob-operator" in line:
+                    event = json.loads(line)
+                    # A request with a token that has ended has neither a user nor a decision.
+                    by_operator = "horovodjob-operator" in event["user"].get("username", "")
+                    own += by_operator
+                    decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
+                    forbidden = decision == "forbid"
+                    # `helm uninstall` deletes the rights, too, so the operator cannot release its Lease as it ends.
+                    if by_operator and forbidden and "/leases/" not in event["requestURI"]:
+                        refused.append((event["verb"], event["requestURI"]))
+    assert own, "the audit log shows no request of the operator"
+    assert not refused
 
 
-def _with(version: Object, **status: Any) -> Object:
-    changed = copy.deepcopy(version)
-    changed["status"] |= status
-    return changed
+def test_no_pod_outlives_its_job(jobs: Recorder, pods: Recorder) -> None:
+    def left() -> list[str]:
+        alive = {job["metadata"]["uid"] for job in list(jobs.now.values())}
+        own = [pod for pod in list(pods.now.values()) if pod["metadata"]["namespace"].startswith(PREFIX)]
+        return [
+            pod["metadata"]["name"]
+            for pod in own
+            if not any(owner["uid"] in alive for owner in pod["metadata"].get("ownerReferences", ()))
+        ]
 
-
-def _since(version: Object, **fields: Any) -> Object:
-    """The version with fields of its conditions changed."""
-    conditions = [{**one, **fields} for one in version["status"]["conditions"]]
-    return _with(version, conditions=conditions)
-
-
-@pytest.mark.parametrize(("old", "new"), [(STARTING, RUNNING), (RUNNING, FAILED)])
-def test_a_history_as_it_should_be_violates_nothing(old: Object, new: Object) -> None:
-    assert _found(old, new) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "check"),
-    [
-        (RUNNING, _version("Starting", "Reconciling", errors=[ERROR]), "a_phase_follows_only_the_phases_it_may"),
-        (FAILED, _with(FAILED, exitCode=4), "a_terminal_status_never_changes"),
-        (STARTING, _version("Running", "Running", "Prepared"), "conditions_agree_with_the_phase"),
-        (_version("Queued", "Queued", "Reconciling"), _version("Starting"), "conditions_agree_with_the_phase"),
-        (STARTING, _since(RUNNING, reason=""), "conditions_agree_with_the_phase"),
-        (STARTING, _since(RUNNING, observedGeneration=0), "conditions_agree_with_the_phase"),
-        (STARTING, _with(RUNNING, attempt=3), "counters_never_fall_and_attempts_are_counted_once"),
-        (STARTING, _with(RUNNING, restarts=1), "counters_never_fall_and_attempts_are_counted_once"),
-        (_with(STARTING, preemptions=1), RUNNING, "counters_never_fall_and_attempts_are_counted_once"),
-        (STARTING, _with(RUNNING, startTime=LATER, runningTime=NOON), "times_are_in_order"),
-        (_since(RUNNING, lastTransitionTime=LATER), _with(RUNNING, exitCode=1), "times_are_in_order"),
-        (_with(STARTING, observedGeneration=2), RUNNING, "times_are_in_order"),
-        (RUNNING, _with(FAILED, errors=[]), "errors_are_kept"),
-        (STARTING, _with(RUNNING, errors=[{**ERROR, "time": LATER}, ERROR]), "errors_are_kept"),
-        (RUNNING, RUNNING, "no_write_leaves_a_job_as_it_was"),
-    ],
-)
-def test_each_violation_is_found_by_its_own_check(old: Object, new: Object, check: str) -> None:
-    assert _found(old, new) == [check]
-
-
-class FailingApi(Api):
-    """An API server with nothing in it, whose watches end in an error."""
-
-    def __init__(self, watched: Any) -> None:
-        self._watched = watched
-
-    def request(self, *_: Any, **__: Any) -> Any:
-        return {"items": [], "metadata": {"resourceVersion": "1"}}
-
-    def lines(self, *_: Any, **__: Any) -> Any:
-        raise self._watched
-
-
-def test_a_recorder_whose_thread_died_fails_whoever_reads_it() -> None:
-    recorder = Recorder(FailingApi(KeyError("resourceVersion")), "/api/v1/pods")
-    recorder.start()
-    recorder.join()
-    with pytest.raises(AssertionError, match="died: KeyError"):
-        recorder.of("team")
-
-
-def test_a_recorder_that_had_to_list_again_has_a_gap() -> None:
-    recorder = Recorder(FailingApi(Refused(410, "too old resource version")), "/api/v1/pods").begin()
-    while not recorder.gaps:
-        recorder.insist()
-    with pytest.raises(AssertionError, match=r"may have missed versions.*too old resource version"):
-        recorder.insist(known_gaps=0)
+    wait_for("no pod without its job", lambda: not left())

@@ -11,7 +11,7 @@ import yaml
 
 from e2e.access import Object, wait_for
 from e2e.install import ROOT
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 SSH_PORT, METRICS_PORT = 2222, 9100
 ONCE = {"backoffLimit": 0}
@@ -50,13 +50,13 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
 class Neighbours:
     """A job that is isolated, one that is not, and one in each of two namespaces that would like to reach them."""
 
-    def __init__(self, near: Space, far: Space) -> None:
+    def __init__(self, near: Namespace, far: Namespace) -> None:
         self.near, self.far = near, far
         isolated = near.job("isolated", LISTENING, worker={"replicas": 2})
         near.apply(isolated, near.job("open", LISTENING, network={"isolate": False}), near.job("other", LISTENING))
         far.apply(far.job("far", LISTENING))
-        for space, job in ((near, "isolated"), (near, "open"), (near, "other"), (far, "far")):
-            space.wait_phase(job, "Running")
+        for namespace, job in ((near, "isolated"), (near, "open"), (near, "other"), (far, "far")):
+            namespace.wait_phase(job, "Running")
         for pod in ("isolated-worker-0", "isolated-worker-1", "open-worker-0"):
             listening = self.places(pod)
             wait_for(f"{pod} to listen", lambda pod=pod, places=listening: reached(near, pod, places) == places)  # type: ignore[misc]
@@ -72,9 +72,9 @@ class Neighbours:
         return {f"{self.address(pod)}:{port}" for port in (SSH_PORT, METRICS_PORT)}
 
 
-def reached(space: Space, pod: str, places: set[str]) -> set[str]:
+def reached(namespace: Namespace, pod: str, places: set[str]) -> set[str]:
     """Those of the places that a pod can connect to."""
-    return set(space.exec(pod, "python3", "-c", CONNECT, *places).split())
+    return set(namespace.exec(pod, "python3", "-c", CONNECT, *places).split())
 
 
 def documented(name: str) -> Object:
@@ -85,32 +85,32 @@ def documented(name: str) -> Object:
 
 
 @pytest.fixture(scope="module")
-def neighbours(new_space: Callable[..., Space]) -> Iterator[Neighbours]:
-    near, far = new_space("near"), new_space("far")
+def neighbours(new_namespace: Callable[..., Namespace]) -> Iterator[Neighbours]:
+    near, far = new_namespace("near"), new_namespace("far")
     yield Neighbours(near, far)
-    for space in (near, far):
-        space.remove()
+    for namespace in (near, far):
+        namespace.remove()
 
 
-def assert_reached(space: Space, pod: str, open_places: set[str], closed: set[str]) -> None:
+def assert_reached(namespace: Namespace, pod: str, open_places: set[str], closed: set[str]) -> None:
     """The pod can connect to the open places, and to none of the closed ones."""
-    wait_for(f"{pod} to reach {open_places}", lambda: reached(space, pod, open_places) == open_places)
-    assert reached(space, pod, closed) == set(), pod
+    wait_for(f"{pod} to reach {open_places}", lambda: reached(namespace, pod, open_places) == open_places)
+    assert reached(namespace, pod, closed) == set(), pod
 
 
-def test_nobody_but_its_own_pods_reaches_an_isolated_job(neighbours: Neighbours) -> None:
+def test_only_its_own_pods_reach_an_isolated_job(neighbours: Neighbours) -> None:
     isolated, open_to_all = neighbours.places("isolated-worker-0"), neighbours.places("open-worker-0")
-    for space, pod in (
+    for namespace, pod in (
         (neighbours.near, "other-worker-0"),
         (neighbours.near, "other-launcher"),
         (neighbours.far, "far-worker-0"),
     ):
-        assert_reached(space, pod, open_to_all, isolated)
+        assert_reached(namespace, pod, open_to_all, isolated)
     for pod in ("isolated-worker-1", "isolated-launcher"):
         assert_reached(neighbours.near, pod, isolated, set())
 
 
-def test_ranks_of_an_isolated_job_have_the_dns(neighbours: Neighbours) -> None:
+def test_ranks_of_an_isolated_job_can_use_dns(neighbours: Neighbours) -> None:
     address = neighbours.near.api.request("GET", "/api/v1/namespaces/default/services/kubernetes")["spec"]["clusterIP"]
 
     def answers() -> list[str]:
@@ -120,7 +120,7 @@ def test_ranks_of_an_isolated_job_have_the_dns(neighbours: Neighbours) -> None:
     wait_for("both ranks to know the API server's address", lambda: answers() == [address] * 2)
 
 
-def test_a_worker_lets_in_only_its_own_job_and_is_known_by_its_host_key(neighbours: Neighbours) -> None:
+def test_a_worker_accepts_only_the_keys_of_its_job_and_has_the_host_key_of_the_job(neighbours: Neighbours) -> None:
     """The launcher of another job, with that job's keys, calls a worker that it can reach."""
     keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/open-mpi")["data"]
     for file in ("id_ed25519", "known_hosts"):
@@ -145,7 +145,7 @@ def test_a_worker_lets_in_only_its_own_job_and_is_known_by_its_host_key(neighbou
     assert call(*its_key, *its_host_key) == "come in\n"
 
 
-def test_the_documented_policy_lets_a_scraper_in_at_one_port(neighbours: Neighbours) -> None:
+def test_the_documented_policy_allows_a_scraper_at_one_port(neighbours: Neighbours) -> None:
     ssh, metrics = (f"{neighbours.address('isolated-worker-0')}:{port}" for port in (SSH_PORT, METRICS_PORT))
     policy = documented("metrics-of-ranks")
     (peer,) = policy["spec"]["ingress"][0]["from"]
@@ -156,9 +156,9 @@ def test_the_documented_policy_lets_a_scraper_in_at_one_port(neighbours: Neighbo
 
 
 @pytest.fixture(scope="module")
-def closed(new_space: Callable[..., Space]) -> Iterator[Space]:
+def closed(new_namespace: Callable[..., Namespace]) -> Iterator[Namespace]:
     """A namespace out of and into which nothing goes unless another policy allows it."""
-    made = new_space("closed")
+    made = new_namespace("closed")
     spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     made.apply(
         {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "all"}, "spec": spec}
@@ -167,7 +167,7 @@ def closed(new_space: Callable[..., Space]) -> Iterator[Space]:
     made.remove()
 
 
-def test_a_worker_that_does_not_answer_over_ssh_is_named(closed: Space) -> None:
+def test_a_worker_without_ssh_is_reported(closed: Namespace) -> None:
     # The launcher tries for five minutes; only the template can shorten that.
     env = [{"name": "HOROVODJOB_SSH_TIMEOUT", "value": "1"}]
     template = {"spec": {"containers": [{"name": "launcher", "env": env}]}}
@@ -182,7 +182,7 @@ def test_a_worker_that_does_not_answer_over_ssh_is_named(closed: Space) -> None:
     assert "SshUnavailable: " in closed.condition("shut-in", "Failed")["message"]
 
 
-def test_the_documented_policy_lets_jobs_out_as_far_as_they_need(closed: Space) -> None:
+def test_the_documented_policy_allows_the_egress_that_jobs_need(closed: Namespace) -> None:
     closed.apply(documented("what-jobs-need"))
     closed.apply(closed.job("kept", ["python3", "-c", REPORTING], worker={"replicas": 2}))
     status = closed.wait_phase("kept", "Succeeded")

@@ -9,43 +9,47 @@ from charts.helm import Helm
 from e2e import phases
 from e2e.access import wait_for
 from e2e.install import CHARTS
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 INSTALL = ("upgrade", "--install", "train", str(CHARTS / "horovodjob"), "--wait", "--timeout=15m")
 
 
-def values(space: Space, command: list[str] | str, **spec: Any) -> tuple[str, ...]:
+def values(namespace: Namespace, command: list[str] | str, **spec: Any) -> tuple[str, ...]:
     """Options of Helm for a small job."""
-    fields = space.job("train", command, **spec)["spec"]
-    return ("--namespace", space.name, *(f"--set-json={name}={json.dumps(value)}" for name, value in fields.items()))
+    fields = namespace.job("train", command, **spec)["spec"]
+    return (
+        "--namespace",
+        namespace.name,
+        *(f"--set-json={name}={json.dumps(value)}" for name, value in fields.items()),
+    )
 
 
-def phase(space: Space) -> str:
+def phase(namespace: Namespace) -> str:
     """The phase of the job, from the API server."""
-    job = space.api.get(f"/apis/horovodjob.dev/v1beta1/namespaces/{space.name}/horovodjobs/train") or {}
+    job = namespace.api.get(f"/apis/horovodjob.dev/v1beta1/namespaces/{namespace.name}/horovodjobs/train") or {}
     return str(job["status"]["phase"])
 
 
-def test_install_waits_until_the_job_runs_and_uninstall_removes_it(space: Space, helm: Helm) -> None:
-    helm(*INSTALL, *values(space, phases.WAIT))
-    assert phase(space) == "Running"
-    helm("uninstall", "train", "--namespace", space.name)
-    wait_for("neither the job nor its pods", lambda: not space.find("train") and not space.pods("train"))
+def test_install_waits_until_the_job_runs_and_uninstall_removes_it(namespace: Namespace, helm: Helm) -> None:
+    helm(*INSTALL, *values(namespace, phases.WAIT))
+    assert phase(namespace) == "Running"
+    helm("uninstall", "train", "--namespace", namespace.name)
+    wait_for("neither the job nor its pods", lambda: not namespace.find("train") and not namespace.pods("train"))
 
 
-def test_install_fails_when_the_job_fails_before_it_runs(space: Space, helm: Helm) -> None:
+def test_install_fails_when_the_job_fails_before_it_runs(namespace: Namespace, helm: Helm) -> None:
     policy = {"backoffLimit": 0}
-    refusal = helm.refusal(*INSTALL, *values(space, ["true"], preparation={"command": "false"}, runPolicy=policy))
-    assert f"HorovodJob/{space.name}/train" in refusal
-    assert phase(space) == "Failed"
+    refusal = helm.refusal(*INSTALL, *values(namespace, ["true"], preparation={"command": "false"}, runPolicy=policy))
+    assert f"HorovodJob/{namespace.name}/train" in refusal
+    assert phase(namespace) == "Failed"
 
 
-def test_upgrades_change_and_resume_a_suspended_job_and_no_other(space: Space, helm: Helm) -> None:
-    helm(*INSTALL, *values(space, ["false"], runPolicy={"suspend": True}))
-    assert phase(space) == "Suspended"
-    helm(*INSTALL, *values(space, phases.WAIT))
-    assert phase(space) == "Running"
-    assert "can change only while it is" in helm.refusal(*INSTALL, *values(space, ["true"]))
-    space.release("train-worker-0")
-    space.wait_phase("train", "Succeeded")
-    assert "never runs again" in helm.refusal(*INSTALL, *values(space, ["true"]))
+def test_upgrades_change_and_resume_only_a_suspended_job(namespace: Namespace, helm: Helm) -> None:
+    helm(*INSTALL, *values(namespace, ["false"], runPolicy={"suspend": True}))
+    assert phase(namespace) == "Suspended"
+    helm(*INSTALL, *values(namespace, phases.WAIT))
+    assert phase(namespace) == "Running"
+    assert "can change only while it is" in helm.refusal(*INSTALL, *values(namespace, ["true"]))
+    namespace.release("train-worker-0")
+    namespace.wait_phase("train", "Succeeded")
+    assert "never runs again" in helm.refusal(*INSTALL, *values(namespace, ["true"]))

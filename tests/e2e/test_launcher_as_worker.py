@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.access import Object, wait_for
-from e2e.space import Space, volume
+from e2e.namespace import Namespace, volume
 
 RANK = (
     'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $HOROVODJOB_POD with $(cat /tmp/prepared) $WORDS"; '
@@ -37,54 +37,57 @@ def directory(shared_directory: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space, directory: Path) -> Space:
+def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
     """The namespace, with all jobs in it."""
-    volumes, mounts = volume(module_space, directory)
+    volumes, mounts = volume(module_namespace, directory)
 
     def job(name: str, command: list[str] | str, **spec: Any) -> Object:
-        return module_space.job(name, command, launcher={"asWorker": True}, **spec)
+        return module_namespace.job(name, command, launcher={"asWorker": True}, **spec)
 
-    module_space.apply(
+    module_namespace.apply(
         job("both", RANK, worker=TWO_BY_TWO, env=[*ENV, {"name": "WAIT", "value": "1"}], **PREPARE),
         job("one", RANK, worker={"replicas": 1, "slots": 2}, **PREPARE),
         job("bad", RANK, preparation={"command": "echo no; exit 4"}, runPolicy={"backoffLimit": 0}),
         job("saves", ["python3", "-c", SAVES], worker={"replicas": 2}, volumes=volumes, volumeMounts=mounts),
     )
-    return module_space
+    return module_namespace
 
 
-def test_ranks_0_and_1_are_on_the_launcher_and_the_others_follow(space: Space) -> None:
-    status = space.wait("both", "all replicas", lambda s: s["phase"] == "Running" and s["workersReady"] == "2/2")
+def test_the_launcher_hosts_ranks_0_and_1_and_the_worker_the_others(namespace: Namespace) -> None:
+    status = namespace.wait("both", "all replicas", lambda s: s["phase"] == "Running" and s["workersReady"] == "2/2")
     assert status["replicas"] == 2
-    pods = space.pods("both")
+    pods = namespace.pods("both")
     assert set(pods) == {"both-launcher", "both-worker-1"}
     addresses = [pods[name]["status"]["podIP"] for name in ("both-launcher", "both-worker-1")]
-    hosts = space.exec("both-worker-1", "cat", "/run/horovodjob/hostfile")
+    hosts = namespace.exec("both-worker-1", "cat", "/run/horovodjob/hostfile")
     assert hosts.splitlines() == [f"{address} slots=2" for address in addresses]
-    space.release("both-launcher", "both-worker-1")
-    space.wait_phase("both", "Succeeded")
+    namespace.release("both-launcher", "both-worker-1")
+    namespace.wait_phase("both", "Succeeded")
     replicas = ("both-launcher", "both-launcher", "both-worker-1", "both-worker-1")
-    assert sorted(space.output("both")) == [
+    assert sorted(namespace.output("both")) == [
         f"rank {rank} of 4 on {pod} with words of {pod} {WORDS}" for rank, pod in enumerate(replicas)
     ]
 
 
-def test_one_replica_is_the_launcher_alone(space: Space) -> None:
-    space.wait_phase("one", "Succeeded")
-    assert [pod["metadata"]["name"] for pod in space.pods_ever("one")] == ["one-launcher"]
-    assert len(space.output("one")) == 2
+def test_one_replica_runs_in_the_launcher(namespace: Namespace) -> None:
+    namespace.wait_phase("one", "Succeeded")
+    assert [pod["metadata"]["name"] for pod in namespace.pods_ever("one")] == ["one-launcher"]
+    assert len(namespace.output("one")) == 2
 
 
-def test_a_preparation_that_fails_on_the_launcher_is_told_with_its_node(space: Space) -> None:
-    (error,) = space.wait_phase("bad", "Failed")["errors"]
+def test_a_failed_preparation_on_the_launcher_is_reported_with_its_node(namespace: Namespace) -> None:
+    (error,) = namespace.wait_phase("bad", "Failed")["errors"]
     assert error["reason"] == "PreparationFailed"
-    node = space.pods("bad")["bad-launcher"]["spec"]["nodeName"]
+    node = namespace.pods("bad")["bad-launcher"]["spec"]["nodeName"]
     assert f"the launcher on node {node}: the preparation ended with exit code 4: no" in error["message"]
 
 
-def test_its_ranks_can_save_like_all_others(space: Space, directory: Path) -> None:
-    wait_for("both ranks", lambda: "saves-launcher" in space.pods() and space.log("saves-launcher").count("ready") == 2)
-    space.change("saves", {"runPolicy": {"suspend": True}})
-    space.wait("saves", "no pods", lambda s: s["phase"] == "Suspended" and not s["replicas"])
-    wait_for("no pods", lambda: not space.pods("saves"))
+def test_ranks_on_the_launcher_can_save(namespace: Namespace, directory: Path) -> None:
+    wait_for(
+        "both ranks",
+        lambda: "saves-launcher" in namespace.pods() and namespace.log("saves-launcher").count("ready") == 2,
+    )
+    namespace.change("saves", {"runPolicy": {"suspend": True}})
+    namespace.wait("saves", "no pods", lambda s: s["phase"] == "Suspended" and not s["replicas"])
+    wait_for("no pods", lambda: not namespace.pods("saves"))
     assert {file.name for file in directory.iterdir()} == {"saved-0", "saved-1"}

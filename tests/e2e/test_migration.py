@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.settings import Cluster
 from e2e.access import Kubectl
 from e2e.install import Operator
+from localcluster.settings import Cluster
 from tutorial import page
 from tutorial.azure import NODES, azure
 from tutorial.files import MODEL, PAGE, write_files
@@ -60,7 +60,7 @@ def test_four_nodes_are_idle_before_the_job_and_run_it(outputs: dict[str, str]) 
     assert json.loads(during)["runningNodeCount"] == NODES
 
 
-def test_the_job_runs_in_batch_ais_words(outputs: dict[str, str]) -> None:
+def test_the_job_runs_with_the_output_format_of_batch_ai(outputs: dict[str, str]) -> None:
     assert json.loads(printed(outputs, "hvj job show")) == "running"
 
 
@@ -79,7 +79,7 @@ def test_the_model_is_downloaded(outputs: dict[str, str], directory: Path) -> No
         assert {"model_weights", "optimizer_weights"} <= file.keys()
 
 
-def test_the_pool_and_the_workspace_are_gone_afterwards(outputs: dict[str, str], kubectl: Kubectl) -> None:
+def test_the_pool_is_scaled_down_and_the_workspace_deleted(outputs: dict[str, str], kubectl: Kubectl) -> None:
     assert outputs
     assert kubectl("get", "nodes", "-l", "kubernetes.azure.com/agentpool=nc6cluster", "-o", "name") == ""
     assert kubectl("get", "namespace", "batchaidev", "--ignore-not-found", "-o", "name") == ""

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.access import Object, wait_for
 from e2e.mpi import INSTALLED
-from e2e.space import Space, volume
+from e2e.namespace import Namespace, volume
 
 HYDRA = ("mpich", "intel")
 # What jobs may take them for.
@@ -68,14 +68,14 @@ def share(shared_directory: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space, images: dict[str, str], share: Path) -> Space:
+def namespace(module_namespace: Namespace, images: dict[str, str], share: Path) -> Namespace:
     """The namespace, with all jobs in it."""
     jobs: list[Object] = []
 
     def job(name: str, command: list[str] | None = None, **spec: Any) -> None:
-        jobs.append(module_space.job(name, command, image=images["mpi"], **spec))
+        jobs.append(module_namespace.job(name, command, image=images["mpi"], **spec))
 
-    volumes, mounts = volume(module_space, share)
+    volumes, mounts = volume(module_namespace, share)
     for name, mpi in INSTALLED.items():
         meet = mpi.spec(mpi.option, GREETING="two  words") | {"runPolicy": {"backoffLimit": 1}}
         job(f"meet-{name}", ["python3", "-c", MEET, *WORDS], worker={"replicas": 2, "slots": 2}, **meet)
@@ -87,17 +87,17 @@ def space(module_space: Space, images: dict[str, str], share: Path) -> Space:
     for name, other in OTHERS:
         job(f"other-{name}", ["true"], **INSTALLED[name].spec() | {"mpi": {"implementation": other}})
     job("long", ["true", *["word"] * 1000], **INSTALLED["intel"].spec())
-    module_space.apply(*jobs)
-    return module_space
+    module_namespace.apply(*jobs)
+    return module_namespace
 
 
 @each
-def test_every_rank_is_where_the_hostfile_says_and_reaches_the_others(space: Space, name: str) -> None:
+def test_every_rank_is_where_the_hostfile_says_and_reaches_the_others(namespace: Namespace, name: str) -> None:
     mpi = INSTALLED[name]
-    space.wait_phase(f"meet-{name}", "Succeeded")
-    (line,) = (line for line in space.output(f"meet-{name}") if line.startswith(mpi.prefix))
+    namespace.wait_phase(f"meet-{name}", "Succeeded")
+    (line,) = (line for line in namespace.output(f"meet-{name}") if line.startswith(mpi.prefix))
     ranks, hostfile = json.loads(line.removeprefix(mpi.prefix))
-    pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in space.pods_ever(f"meet-{name}")}
+    pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in namespace.pods_ever(f"meet-{name}")}
     first, second = (f"meet-{name}-worker-{index}" for index in (0, 1))
     assert hostfile.splitlines() == [mpi.host.format(pods[worker]) for worker in (first, second)]
     assert [rank["pod"] for rank in ranks] == [first, first, second, second]
@@ -110,43 +110,41 @@ def test_every_rank_is_where_the_hostfile_says_and_reaches_the_others(space: Spa
 
 
 @each
-def test_the_exit_code_of_a_rank_that_fails_is_the_attempts_whatever_the_others_wait_for(
-    space: Space, name: str
-) -> None:
-    (error,) = space.wait_phase(f"meet-{name}", "Succeeded")["errors"]
+def test_the_exit_code_of_a_failed_rank_is_that_of_the_attempt(namespace: Namespace, name: str) -> None:
+    (error,) = namespace.wait_phase(f"meet-{name}", "Succeeded")["errors"]
     assert (error["attempt"], error["reason"], error["exitCode"]) == (1, "RankFailed", 7)
     assert "xit code" in error["message"]
 
 
 @each_hydra
-def test_ranks_that_handle_the_end_can_save_each_in_its_own_time(space: Space, share: Path, name: str) -> None:
+def test_ranks_that_handle_sigterm_can_save_each_in_its_own_time(namespace: Namespace, share: Path, name: str) -> None:
     first, second = (f"save-{name}-worker-{index}" for index in (0, 1))
     ranks = [share / f"{first}-{rank}" for rank in (0, 1, 2)] + [share / f"{second}-{rank}" for rank in (3, 4, 5)]
     wait_for("all ranks in their places", lambda: all(file.exists() for file in ranks))
-    space.change(f"save-{name}", {"runPolicy": {"suspend": True}})
-    wait_for("no pods", lambda: not space.pods(f"save-{name}"))
+    namespace.change(f"save-{name}", {"runPolicy": {"suspend": True}})
+    wait_for("no pods", lambda: not namespace.pods(f"save-{name}"))
     saved = {file.name for file in share.glob(f"save-{name}-*-saved")}
     assert saved == {f"{ranks[rank].name}-saved" for rank in (0, 1, 2, 5)}
-    assert space.wait_phase(f"save-{name}", "Suspended")["restarts"] == 0
+    assert namespace.wait_phase(f"save-{name}", "Suspended")["restarts"] == 0
 
 
 @each_hydra
-def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(space: Space, name: str) -> None:
+def test_a_launchers_own_command_needs_no_options_for_hosts_and_ssh(namespace: Namespace, name: str) -> None:
     """And where the launcher hosts ranks, it is the first of the hosts."""
-    space.wait_phase(f"own-{name}", "Succeeded")
+    namespace.wait_phase(f"own-{name}", "Succeeded")
     pods = [f"own-{name}-{replica}" for replica in ("launcher", "launcher", "worker-1", "worker-1")]
-    assert sorted(space.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
+    assert sorted(namespace.output(f"own-{name}")) == [f"{rank} {pod}" for rank, pod in enumerate(pods)]
 
 
-def test_more_words_than_intel_mpi_can_take_are_refused(space: Space) -> None:
-    (error,) = space.wait_phase("long", "Failed")["errors"]
+def test_more_arguments_than_intel_mpi_supports_are_rejected(namespace: Namespace) -> None:
+    (error,) = namespace.wait_phase("long", "Failed")["errors"]
     assert error["reason"] == "LauncherFailed"
     assert "have 1003 words, and Intel MPI takes 1000" in error["message"]
 
 
 @pytest.mark.parametrize(("name", "said"), OTHERS)
-def test_an_image_with_another_mpi_than_the_job_says_is_told_apart(space: Space, name: str, said: str) -> None:
-    (error,) = space.wait_phase(f"other-{name}", "Failed")["errors"]
+def test_an_image_with_another_mpi_than_the_spec_is_reported(namespace: Namespace, name: str, said: str) -> None:
+    (error,) = namespace.wait_phase(f"other-{name}", "Failed")["errors"]
     found = INSTALLED[name].implementation
     assert error["reason"] == "LauncherFailed"
     assert f"the image is {found}'s and spec.mpi.implementation is {said}: set it to {found}" in error["message"]

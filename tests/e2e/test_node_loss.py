@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.invocation import invoke
-from cluster.processes import Processes
-from cluster.settings import Cluster
 from e2e.access import Api, Kubectl, wait_for
+from e2e.namespace import Namespace
 from e2e.node import set_link
-from e2e.space import Space
+from localcluster.invocation import invoke
+from localcluster.processes import Processes
+from localcluster.settings import Cluster
 
 NODES = "/api/v1/nodes"
 POOL = "lossy"
@@ -73,49 +73,51 @@ def _ready(api: Api) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def test_a_worker_on_a_node_that_does_not_answer_is_waited_for_until_somebody_says_that_the_node_is_off(
-    space: Space, api: Api, kubelet: int
+def test_a_worker_on_an_unreachable_node_is_replaced_after_the_out_of_service_taint(
+    namespace: Namespace, api: Api, kubelet: int
 ) -> None:
-    space.apply(space.job("lost", RANK, worker={"replicas": 1, "template": HASTY}))
-    space.wait_phase("lost", "Running")
+    namespace.apply(namespace.job("lost", RANK, worker={"replicas": 1, "template": HASTY}))
+    namespace.wait_phase("lost", "Running")
 
-    def told(words: str) -> bool:
-        return words in space.condition("lost", "Reconciling")["message"]
+    def is_reported(words: str) -> bool:
+        return words in namespace.condition("lost", "Reconciling")["message"]
 
     with silent(kubelet, api):
-        (error,) = space.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
+        (error,) = namespace.wait("lost", "the worker is taken", lambda status: status["errors"])["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("Evicted", "lost-worker-0", NODE_NAME)
         assert error["message"] == f"worker 0 was evicted from node {NODE_NAME}: DeletionByTaintManager"
-        space.wait("lost", "what to do", lambda _: told("if that node does not respond, delete it or taint it"))
-        assert told("waiting for pod lost-worker-0")
-        assert told(f", which node {NODE_NAME} should have stopped by ")
-        assert space.status("lost")["phase"] == "Restarting"
-        with out_of_service(space.kubectl):
-            space.wait("lost", "a new worker", lambda _: told("waiting for nodes: 0/"))
-    status = space.wait_phase("lost", "Succeeded")
+        namespace.wait(
+            "lost", "what to do", lambda _: is_reported("if that node does not respond, delete it or taint it")
+        )
+        assert is_reported("waiting for pod lost-worker-0")
+        assert is_reported(f", which node {NODE_NAME} should have stopped by ")
+        assert namespace.status("lost")["phase"] == "Restarting"
+        with out_of_service(namespace.kubectl):
+            namespace.wait("lost", "a new worker", lambda _: is_reported("waiting for nodes: 0/"))
+    status = namespace.wait_phase("lost", "Succeeded")
     assert (status["restarts"], {one["reason"] for one in status["errors"]}) == (0, {"Evicted"})
 
 
-def test_a_node_that_is_off_costs_no_restart_and_the_next_attempt_waits_for_it(
-    space: Space, api: Api, local: Cluster, kubelet: int
+def test_an_unreachable_node_causes_no_restart_and_the_next_attempt_waits_for_it(
+    namespace: Namespace, api: Api, local: Cluster, kubelet: int
 ) -> None:
     """Kubernetes shows its pods as running for five minutes."""
     policy = {"backoffLimit": 0}
-    space.apply(space.job("off", RANK, worker={"replicas": 1, "template": PATIENT}, runPolicy=policy))
-    space.wait_phase("off", "Running")
-    wait_for("the rank", lambda: space.processes("off-worker-0"))
-    set_link(space, local, "off-worker-0", "down")
+    namespace.apply(namespace.job("off", RANK, worker={"replicas": 1, "template": PATIENT}, runPolicy=policy))
+    namespace.wait_phase("off", "Running")
+    wait_for("the rank", lambda: namespace.processes("off-worker-0"))
+    set_link(namespace, local, "off-worker-0", "down")
     with silent(kubelet, api):
-        status = space.wait("off", "another attempt", lambda status: status["attempt"] == 2)
+        status = namespace.wait("off", "another attempt", lambda status: status["attempt"] == 2)
         (error,) = status["errors"]
         assert (error["reason"], error["pod"], error["node"]) == ("NodeLost", "off-worker-0", NODE_NAME)
         assert (status["phase"], status["restarts"], status["preemptions"]) == ("Restarting", 0, 1)
         words = "waiting for pod off-worker-0 to terminate"
-        space.wait("off", "what to do", lambda _: words in space.condition("off", "Reconciling")["message"])
-        launcher = space.pods()["off-launcher"]["metadata"]
+        namespace.wait("off", "what to do", lambda _: words in namespace.condition("off", "Reconciling")["message"])
+        launcher = namespace.pods()["off-launcher"]["metadata"]
         assert (launcher["labels"]["horovodjob.dev/attempt"], launcher["annotations"]["horovodjob.dev/hosts"]) == (
             "2",
             "",
         )
-    status = space.wait_phase("off", "Succeeded")
+    status = namespace.wait_phase("off", "Succeeded")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)

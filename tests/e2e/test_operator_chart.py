@@ -8,9 +8,9 @@ import pytest
 
 from charts.helm import Helm
 from e2e import phases
-from e2e.access import Kubectl, wait_for
+from e2e.access import Api, Kubectl, wait_for
 from e2e.install import CHART, RELEASE, SYSTEM, Operator, install_operator, operator_values
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 # It removes the operator and installs another.
 pytestmark = pytest.mark.serial
@@ -18,56 +18,56 @@ pytestmark = pytest.mark.serial
 MINUTES = "--timeout=15m"
 
 
-def log_level(space: Space, namespace: str, deployment: str) -> str:
+def log_level(api: Api, namespace: str, deployment: str) -> str:
     """The log level of an operator, from its Deployment."""
-    found = space.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}") or {}
+    found = api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}") or {}
     variables = found["spec"]["template"]["spec"]["containers"][0]["env"]
     return str(next(one["value"] for one in variables if one["name"] == "HOROVODJOB_OPERATOR_LOG_LEVEL"))
 
 
-def test_helm_4_changes_the_operator_and_takes_it_back_under_a_running_job(
-    space: Space, operator: Operator, helm: Helm
+def test_helm_4_upgrades_and_rolls_back_the_operator_during_a_job(
+    namespace: Namespace, operator: Operator, helm: Helm
 ) -> None:
-    space.apply(space.job("train", phases.WAIT))
-    space.wait_phase("train", "Running")
+    namespace.apply(namespace.job("train", phases.WAIT))
+    namespace.wait_phase("train", "Running")
     own = ("--namespace", SYSTEM, "--wait", MINUTES)
     helm("upgrade", RELEASE, str(CHART), *own, "--reuse-values", "--set=operator.logLevel=DEBUG")
-    assert log_level(space, SYSTEM, RELEASE) == "DEBUG"
+    assert log_level(namespace.api, SYSTEM, RELEASE) == "DEBUG"
     helm("rollback", RELEASE, *own)
-    assert log_level(space, SYSTEM, RELEASE) == "INFO"
-    space.release("train-worker-0")
-    assert space.wait_phase("train", "Succeeded")["attempt"] == 1
-    assert len(space.pods_ever("train")) == 2
+    assert log_level(namespace.api, SYSTEM, RELEASE) == "INFO"
+    namespace.release("train-worker-0")
+    assert namespace.wait_phase("train", "Succeeded")["attempt"] == 1
+    assert len(namespace.pods_ever("train")) == 2
 
 
-def test_jobs_outlive_the_release_and_an_operator_of_helm_3_continues_them(
-    space: Space,
-    new_space: Callable[..., Space],
+def test_jobs_survive_uninstallation_and_an_operator_installed_by_helm_3_continues_them(
+    namespace: Namespace,
+    new_namespace: Callable[..., Namespace],
     operator: Operator,
     helm: Helm,
     helm3: Helm,
     kubectl: Kubectl,
     images: dict[str, str],
 ) -> None:
-    space.apply(space.job("train", phases.WAIT))
-    space.wait_phase("train", "Running")
+    namespace.apply(namespace.job("train", phases.WAIT))
+    namespace.wait_phase("train", "Running")
     helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", MINUTES)
     try:
         wait_for("no operator", lambda: not operator.pods.now)
-        team = new_space("team")
+        team = new_namespace("team")
         own = ("--namespace", team.name, "--wait", MINUTES)
-        values = (*operator_values(images), "--set", f"watchNamespaces={{{space.name}}},crds.enabled=false")
+        values = (*operator_values(images), "--set", f"watchNamespaces={{{namespace.name}}},crds.enabled=false")
         helm3("install", "team", str(CHART), *own, *values)
         helm3("upgrade", "team", str(CHART), *own, "--reuse-values", "--set=operator.logLevel=DEBUG")
         helm3("rollback", "team", *own)
-        assert log_level(space, team.name, "team-horovodjob-operator") == "INFO"
+        assert log_level(namespace.api, team.name, "team-horovodjob-operator") == "INFO"
         assert "Succeeded" in helm3("test", "team", "--namespace", team.name, MINUTES)
-        space.release("train-worker-0")
-        assert space.wait_phase("train", "Succeeded")["attempt"] == 1
+        namespace.release("train-worker-0")
+        assert namespace.wait_phase("train", "Succeeded")["attempt"] == 1
         helm3("uninstall", "team", *own)
         team.remove()
     finally:
         install_operator(helm, kubectl, images)
         operator.running()
-    assert space.find("train"), "the CRD and its jobs stay"
-    assert len(space.pods_ever("train")) == 2
+    assert namespace.find("train"), "the CRD and its jobs stay"
+    assert len(namespace.pods_ever("train")) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.access import Object, wait_for
-from e2e.space import Space, volume
+from e2e.namespace import Namespace, volume
 
 TWO = {"replicas": 2}
 # The first attempt fails, so that the second finds workers that are prepared already.
@@ -22,11 +22,11 @@ def share(shared_directory: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space, share: Path) -> Space:
+def namespace(module_namespace: Namespace, share: Path) -> Namespace:
     """The namespace, with all jobs in it."""
-    volumes, mounts = volume(module_space, share)
-    module_space.apply(
-        module_space.job(
+    volumes, mounts = volume(module_namespace, share)
+    module_namespace.apply(
+        module_namespace.job(
             "prepared",
             RANK,
             worker=TWO,
@@ -35,68 +35,68 @@ def space(module_space: Space, share: Path) -> Space:
             volumeMounts=mounts,
             logs={"pathPrefix": "/data"},
         ),
-        module_space.job(
+        module_namespace.job(
             "replaced",
             '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; ' + RANK,
             worker=TWO,
             preparation={"command": 'echo "$HOROVODJOB_ATTEMPT" >>/tmp/prepared'},
         ),
-        module_space.job(
+        module_namespace.job(
             "broken",
             "true",
             worker=TWO,
             preparation={"command": 'echo "no such data set" >&2; exit 3'},
             runPolicy={"backoffLimit": 0},
         ),
-        module_space.job(
+        module_namespace.job(
             "slow",
             "true",
             preparation={"command": "echo waits; sleep 3600", "timeoutSeconds": 2},
             runPolicy={"backoffLimit": 0},
         ),
-        module_space.job(
+        module_namespace.job(
             "held", "true", worker=TWO, preparation={"command": "until [ -e /tmp/go ]; do sleep 0.1; done"}
         ),
     )
-    return module_space
+    return module_namespace
 
 
-def test_ranks_run_when_every_worker_is_prepared(space: Space) -> None:
-    message = space.wait_reason("held", "PreparationRunning")["message"]
+def test_ranks_start_after_the_preparation_of_every_worker(namespace: Namespace) -> None:
+    message = namespace.wait_reason("held", "PreparationRunning")["message"]
     assert message == "all pods have a node; 2 workers not prepared yet"
     for pod in ("held-worker-0", "held-worker-1"):
-        wait_for(f"{pod} runs", lambda pod=pod: _phase(space, pod) == "Running")  # type: ignore[misc]
-    space.release("held-worker-0")
-    wait_for("one prepared", lambda: _ready(space, "held-worker-0"))
-    assert space.status("held")["phase"] == "Starting"
-    space.release("held-worker-1")
-    space.wait_phase("held", "Succeeded")
+        wait_for(f"{pod} runs", lambda pod=pod: _phase(namespace, pod) == "Running")  # type: ignore[misc]
+    namespace.release("held-worker-0")
+    wait_for("one prepared", lambda: _ready(namespace, "held-worker-0"))
+    assert namespace.status("held")["phase"] == "Starting"
+    namespace.release("held-worker-1")
+    namespace.wait_phase("held", "Succeeded")
 
 
-def _phase(space: Space, pod: str) -> str:
-    return str((space.pod(pod) or {}).get("status", {}).get("phase", ""))
+def _phase(namespace: Namespace, pod: str) -> str:
+    return str((namespace.pod(pod) or {}).get("status", {}).get("phase", ""))
 
 
-def _ready(space: Space, pod: str) -> bool:
-    conditions: list[Object] = (space.pod(pod) or {}).get("status", {}).get("conditions", [])
+def _ready(namespace: Namespace, pod: str) -> bool:
+    conditions: list[Object] = (namespace.pod(pod) or {}).get("status", {}).get("conditions", [])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def test_a_worker_is_prepared_once_however_many_attempts_it_serves(space: Space) -> None:
-    status = space.wait_phase("prepared", "Succeeded")
+def test_a_worker_is_prepared_once_for_all_its_attempts(namespace: Namespace) -> None:
+    status = namespace.wait_phase("prepared", "Succeeded")
     assert (status["attempt"], status["restarts"], status["exitCode"]) == (2, 1, 0)
-    assert sorted(space.output("prepared")) == ["prepared-worker-0 once", "prepared-worker-1 once"]
+    assert sorted(namespace.output("prepared")) == ["prepared-worker-0 once", "prepared-worker-1 once"]
 
 
-def test_a_worker_that_takes_the_place_of_a_lost_one_is_prepared_and_the_other_one_is_not(space: Space) -> None:
-    space.wait_phase("replaced", "Running")
-    space.delete_pod("replaced-worker-1", 0)
-    assert space.wait_phase("replaced", "Succeeded")["attempt"] == 2
-    assert sorted(space.output("replaced")) == ["replaced-worker-0 1", "replaced-worker-1 2"]
+def test_only_the_replacement_of_a_lost_worker_is_prepared_again(namespace: Namespace) -> None:
+    namespace.wait_phase("replaced", "Running")
+    namespace.delete_pod("replaced-worker-1", 0)
+    assert namespace.wait_phase("replaced", "Succeeded")["attempt"] == 2
+    assert sorted(namespace.output("replaced")) == ["replaced-worker-0 1", "replaced-worker-1 2"]
 
 
-def test_what_the_preparation_says_is_in_files_of_its_own(space: Space, share: Path) -> None:
-    status = space.wait_phase("prepared", "Succeeded")
+def test_the_output_of_the_preparation_is_in_separate_files(namespace: Namespace, share: Path) -> None:
+    status = namespace.wait_phase("prepared", "Succeeded")
     logs = share / status["outputPathSegment"] / "stdouterr"
     for pod in ("prepared-worker-0", "prepared-worker-1"):
         for stream, words in (("stdout", "words"), ("stderr", "trouble")):
@@ -113,11 +113,13 @@ def test_what_the_preparation_says_is_in_files_of_its_own(space: Space, share: P
         ("slow", "the preparation did not end within 2 s: waits"),
     ],
 )
-def test_a_preparation_that_fails_ends_the_attempt_and_says_where_and_why(space: Space, name: str, words: str) -> None:
-    status = space.wait_phase(name, "Failed")
+def test_a_failed_preparation_fails_the_attempt_with_node_and_cause(
+    namespace: Namespace, name: str, words: str
+) -> None:
+    status = namespace.wait_phase(name, "Failed")
     error = status["errors"][-1]
     assert (error["reason"], error["container"]) == ("PreparationFailed", "worker")
     assert error["node"]
     assert error["message"].startswith("worker ")
     assert error["message"].endswith(f"on node {error['node']}: {words}")
-    assert f"PreparationFailed: {error['message']}" in space.condition(name, "Failed")["message"]
+    assert f"PreparationFailed: {error['message']}" in namespace.condition(name, "Failed")["message"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import Space, volume
+from e2e.namespace import Namespace, volume
 
 TWO = {"replicas": 2}
 OWN_MPI = 'mpirun -np 2 --hostfile "$HOROVODJOB_HOSTFILE" sh -c \'echo "rank on $HOSTNAME"\'; echo once; exit '
@@ -33,11 +33,11 @@ def share(shared_directory: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space, share: Path) -> Space:
+def namespace(module_namespace: Namespace, share: Path) -> Namespace:
     """The namespace, with all jobs in it."""
-    volumes, mounts = volume(module_space, share)
+    volumes, mounts = volume(module_namespace, share)
     own = [
-        module_space.job(
+        module_namespace.job(
             f"own-{code}",
             worker=TWO,
             launcherCommand=["sh", "-c", OWN_MPI + code],
@@ -45,19 +45,19 @@ def space(module_space: Space, share: Path) -> Space:
         )
         for code in ("0", "7")
     ]
-    module_space.apply(
+    module_namespace.apply(
         *own,
-        module_space.job(
+        module_namespace.job(
             "options",
             ["sh", "-c", 'echo "<$GREETING> <$1>"', "sh", "a  'b' $(AZ_BATCHAI_NUM_GPUS)"],
             mpi={"args": ["-x", "GREETING=two  words", "--tag-output"]},
         ),
         *(
-            module_space.job(name, env=[{"name": "TOKEN", "value": TOKEN}], worker=TWO, **spec)
+            module_namespace.job(name, env=[{"name": "TOKEN", "value": TOKEN}], worker=TWO, **spec)
             for name, spec in SHOWN.items()
         ),
-        module_space.job("named", LOOK_UP, worker=TWO, network={"service": True}),
-        module_space.job(
+        module_namespace.job("named", LOOK_UP, worker=TWO, network={"service": True}),
+        module_namespace.job(
             "paths",
             WRITE,
             worker=TWO,
@@ -67,45 +67,47 @@ def space(module_space: Space, share: Path) -> Space:
             outputs=[{"id": "MODEL", "pathPrefix": "/data/", "pathSuffix": "models/best"}],
         ),
     )
-    return module_space
+    return module_namespace
 
 
-def test_a_launchers_own_command_runs_once_and_starts_mpi_itself(space: Space) -> None:
-    status = space.wait_phase("own-0", "Succeeded")
+def test_a_launchers_own_command_runs_once_and_starts_mpi_itself(namespace: Namespace) -> None:
+    status = namespace.wait_phase("own-0", "Succeeded")
     assert status["exitCode"] == 0
-    assert sorted(space.output("own-0")) == ["once", "rank on own-0-worker-0", "rank on own-0-worker-1"]
+    assert sorted(namespace.output("own-0")) == ["once", "rank on own-0-worker-0", "rank on own-0-worker-1"]
 
 
-def test_the_exit_code_of_a_launchers_own_command_is_the_jobs(space: Space) -> None:
-    status = space.wait_phase("own-7", "Failed")
+def test_the_exit_code_of_a_launchers_own_command_is_the_jobs(namespace: Namespace) -> None:
+    status = namespace.wait_phase("own-7", "Failed")
     assert (status["exitCode"], status["errors"][-1]["reason"]) == (7, "RankFailed")
-    assert "the launcher's command ended with exit code 7" in space.condition("own-7", "Failed")["message"]
+    assert "the launcher's command ended with exit code 7" in namespace.condition("own-7", "Failed")["message"]
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_no_command_line_shows_a_value_of_the_environment(space: Space, name: str) -> None:
+def test_no_command_line_shows_a_value_of_the_environment(namespace: Namespace, name: str) -> None:
     pods = [f"{name}-{which}" for which in ("launcher", "worker-0", "worker-1")]
-    wait_for("the ranks", lambda: space.output(name).count(f"rank has {len(TOKEN)} letters") == 2)
-    shown = {pod: space.exec(pod, "sh", "-c", COMMAND_LINES) for pod in pods}
+    wait_for("the ranks", lambda: namespace.output(name).count(f"rank has {len(TOKEN)} letters") == 2)
+    shown = {pod: namespace.exec(pod, "sh", "-c", COMMAND_LINES) for pod in pods}
     assert [pod for pod, words in shown.items() if "rank has" in words] == pods
     assert not [pod for pod, words in shown.items() if TOKEN in words]
-    space.release(*pods[1:])
-    space.wait_phase(name, "Succeeded")
+    namespace.release(*pods[1:])
+    namespace.wait_phase(name, "Succeeded")
 
 
-def test_options_reach_mpirun_and_arguments_the_program_as_they_are(space: Space) -> None:
-    space.wait_phase("options", "Succeeded")
-    assert space.output("options") == ["[1,0]<stdout>:<two  words> <a  'b' 0>"]
+def test_mpirun_gets_its_options_and_the_program_its_arguments_unchanged(namespace: Namespace) -> None:
+    namespace.wait_phase("options", "Succeeded")
+    assert namespace.output("options") == ["[1,0]<stdout>:<two  words> <a  'b' 0>"]
 
 
-def test_workers_find_each_other_by_name_where_a_service_is_wished(space: Space) -> None:
-    space.wait_phase("named", "Succeeded")
-    (worker,) = (pod for pod in space.pods_ever("named") if pod["metadata"]["name"] == "named-worker-1")
-    assert space.output("named") == [worker["status"]["podIP"]] * 2
+def test_workers_resolve_each_other_by_name_with_a_service(namespace: Namespace) -> None:
+    namespace.wait_phase("named", "Succeeded")
+    (worker,) = (pod for pod in namespace.pods_ever("named") if pod["metadata"]["name"] == "named-worker-1")
+    assert namespace.output("named") == [worker["status"]["podIP"]] * 2
 
 
-def test_inputs_and_outputs_are_paths_in_variables_and_outputs_are_made(space: Space, share: Path) -> None:
-    status = space.wait_phase("paths", "Succeeded")
-    assert sorted(space.output("paths")) == ["/mnt/batchai/mounts/share/my set"] * 2 + ["0022"] * 2
+def test_variables_contain_the_paths_of_inputs_and_outputs_and_output_directories_exist(
+    namespace: Namespace, share: Path
+) -> None:
+    status = namespace.wait_phase("paths", "Succeeded")
+    assert sorted(namespace.output("paths")) == ["/mnt/batchai/mounts/share/my set"] * 2 + ["0022"] * 2
     made = share / status["outputPathSegment"] / "models" / "best"
     assert {file.name: file.stat().st_mode & 0o777 for file in made.iterdir()} == {"0": 0o644, "1": 0o644}

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 # Posts at its begin and at its end, and prints the answers.
 PROGRAM = """
@@ -39,29 +39,29 @@ USERS = {
 }
 
 
-def posts(space: Space, job: str) -> list[tuple[float, int]]:
+def posts(namespace: Namespace, job: str) -> list[tuple[float, int]]:
     """Progress and answer of each post that rank 0 printed."""
-    lines = (re.match(r"POST (\S+) (\d+)", line) for line in space.output(job))
+    lines = (re.match(r"POST (\S+) (\d+)", line) for line in namespace.output(job))
     return [(float(found[1]), int(found[2])) for found in lines if found]
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space) -> Space:
+def namespace(module_namespace: Namespace) -> Namespace:
     """The namespace, with all jobs in it."""
-    module_space.apply(
+    module_namespace.apply(
         *(
-            module_space.job(name, ["python3", "-c", PROGRAM], worker={"replicas": 2} | worker)
+            module_namespace.job(name, ["python3", "-c", PROGRAM], worker={"replicas": 2} | worker)
             for name, worker in USERS.items()
         )
     )
-    return module_space
+    return module_namespace
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_rank_0_reports_its_progress_whatever_user_it_runs_as(space: Space, name: str) -> None:
-    status = space.wait(name, "a report", lambda status: status.get("training"))
+def test_rank_0_reports_its_progress_as_any_user(namespace: Namespace, name: str) -> None:
+    status = namespace.wait(name, "a report", lambda status: status.get("training"))
     assert (status["training"]["percent"], status["training"]["metrics"]) == ("25%", {"loss": 0.75})
-    assert "25%" in space.kubectl("get", "hvj", "-n", space.name, name, "--no-headers").split()
-    wait_for("the answer", lambda: posts(space, name) == [(0.25, 204)])
-    space.release(f"{name}-worker-0")
-    assert space.wait_phase(name, "Succeeded")["training"]["percent"] == "100%"
+    assert "25%" in namespace.kubectl("get", "hvj", "-n", namespace.name, name, "--no-headers").split()
+    wait_for("the answer", lambda: posts(namespace, name) == [(0.25, 204)])
+    namespace.release(f"{name}-worker-0")
+    assert namespace.wait_phase(name, "Succeeded")["training"]["percent"] == "100%"

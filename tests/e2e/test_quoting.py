@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from e2e.access import Object
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 # What shells, ssh, mpirun, hostfiles and logs take for something else, among text that nothing takes for anything.
 HOSTILE = [*" \t\n\r\"'`\\$(){}[]<>|&;*?~#!%^=,:@-+/.", "$(HOME)", "$$", "${IFS}", "\\n", "--", "-x", "ü", "你", "🎓"]
@@ -43,11 +43,11 @@ class Case:
     words: list[str]
     values: list[str]
 
-    def job(self, space: Space, name: str) -> Object:
+    def job(self, namespace: Namespace, name: str) -> Object:
         """A job of two ranks, which print what they find."""
         command = ["python3", "-c", SHOW, *map(_written, self.words)]
         env = [{"name": f"Q_{number}", "value": _written(value)} for number, value in enumerate(self.values)]
-        return space.job(name, command, env=env, worker={"replicas": 2}, runPolicy={"backoffLimit": 0})
+        return namespace.job(name, command, env=env, worker={"replicas": 2}, runPolicy={"backoffLimit": 0})
 
     @property
     def expected(self) -> list[object]:
@@ -88,18 +88,20 @@ def _examples() -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def cases(module_space: Space) -> dict[str, Case]:
+def cases(module_namespace: Namespace) -> dict[str, Case]:
     """The cases by the names of their jobs, all of which run side by side."""
     large = Case(["a'b \n" * 5000, "", ":", "z"], ['"c$d' * 10000, "y" * 40000])
     named = {"large": large, **{f"example-{number}": case for number, case in enumerate(_examples())}}
     for name, case in named.items():  # one by one: kubectl keeps a copy of each in an annotation
-        module_space.apply(case.job(module_space, name))
+        module_namespace.apply(case.job(module_namespace, name))
     return named
 
 
 @pytest.mark.parametrize("name", [*(f"example-{number}" for number in range(EXAMPLES)), "large"])
-def test_any_text_reaches_every_rank_byte_for_byte(module_space: Space, cases: dict[str, Case], name: str) -> None:
+def test_any_text_reaches_every_rank_byte_for_byte(
+    module_namespace: Namespace, cases: dict[str, Case], name: str
+) -> None:
     """A hundred kilobytes of it, too."""
-    module_space.wait_phase(name, "Succeeded")
-    found = [json.loads(line) for line in module_space.output(name)]
+    module_namespace.wait_phase(name, "Succeeded")
+    found = [json.loads(line) for line in module_namespace.output(name)]
     assert found == [cases[name].expected] * 2, cases[name]

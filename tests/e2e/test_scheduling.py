@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from e2e.access import MERGE_PATCH, Object, Refused, wait_for
+from e2e.access import MERGE_PATCH, ApiError, Object, wait_for
 from e2e.install import Target
-from e2e.space import Space
+from e2e.namespace import Namespace
 
 GATE = "e2e.horovodjob.dev/hold"
 WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
@@ -49,127 +49,129 @@ def four_gpus(gpus: Callable[[int], None]) -> None:
     gpus(4)
 
 
-def _site(space: Space) -> Object:
-    metadata = {"name": "site", "namespace": space.name}
+def _site(namespace: Namespace) -> Object:
+    metadata = {"name": "site", "namespace": namespace.name}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"NCCL_SOCKET_IFNAME": "bond0"}}
 
 
-def test_jobs_wait_for_gpus_run_where_there_are_enough_and_find_what_nccl_needs(
-    space: Space, gpus: Callable[[int], None]
-) -> None:
+def test_jobs_wait_for_gpus_and_get_the_settings_of_nccl(namespace: Namespace, gpus: Callable[[int], None]) -> None:
     show = "env | grep ^NCCL_ | sort | tr '\\n' ' '; echo"
     one = {"replicas": 1, "gpus": 1}
     own = [{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "NCCL_IB_DISABLE", "value": "0"}]
-    space.apply(
-        _site(space),
-        space.job("gpus", 'echo "$HOSTNAME $AZ_BATCHAI_NUM_GPUS"', worker={"replicas": 2, "gpus": 1}),
-        space.job("tcp", show, worker=one),
-        space.job("rdma", show, worker=one | {"template": {"spec": INFINIBAND}}),
-        space.job("own", show, worker=one, env=own, envFrom=[{"configMapRef": {"name": "site"}}]),
-        space.job("cpu", show, worker={"replicas": 1}),
+    namespace.apply(
+        _site(namespace),
+        namespace.job("gpus", 'echo "$HOSTNAME $AZ_BATCHAI_NUM_GPUS"', worker={"replicas": 2, "gpus": 1}),
+        namespace.job("tcp", show, worker=one),
+        namespace.job("rdma", show, worker=one | {"template": {"spec": INFINIBAND}}),
+        namespace.job("own", show, worker=one, env=own, envFrom=[{"configMapRef": {"name": "site"}}]),
+        namespace.job("cpu", show, worker={"replicas": 1}),
     )
     words = "Insufficient nvidia.com/gpu"
-    space.wait("gpus", words, lambda _: words in space.condition("gpus", "Ready").get("message", ""))
-    assert space.status("gpus")["phase"] == "Queued"
+    namespace.wait("gpus", words, lambda _: words in namespace.condition("gpus", "Ready").get("message", ""))
+    assert namespace.status("gpus")["phase"] == "Queued"
     gpus(8)
-    space.wait_phase("gpus", "Succeeded")
-    assert sorted(space.output("gpus")) == ["gpus-worker-0 1", "gpus-worker-1 1"]
-    for pod in space.pods_ever("gpus"):
+    namespace.wait_phase("gpus", "Succeeded")
+    assert sorted(namespace.output("gpus")) == ["gpus-worker-0 1", "gpus-worker-1 1"]
+    for pod in namespace.pods_ever("gpus"):
         is_worker = "worker" in pod["metadata"]["name"]
         assert [one in pod["spec"]["tolerations"] for one in TOLERATIONS] == [is_worker] * 2
         limits = pod["spec"]["containers"][0]["resources"].get("limits", {})
         assert limits == ({"nvidia.com/gpu": "1"} if is_worker else {})
     for name, line in NCCL.items():
-        space.wait_phase(name, "Succeeded")
-        assert " ".join(space.output(name)).strip() == line, name
+        namespace.wait_phase(name, "Succeeded")
+        assert " ".join(namespace.output(name)).strip() == line, name
 
 
-def _open_gates(space: Space, *names: str) -> None:
+def _open_gates(namespace: Namespace, *names: str) -> None:
     """Takes the gate from pods that have one."""
-    for name, pod in space.pods().items():
+    for name, pod in namespace.pods().items():
         if pod["spec"].get("schedulingGates") and (not names or name in names):
             try:
-                space.api.request(
-                    "PATCH", f"{space.core}/pods/{name}", {"spec": {"schedulingGates": None}}, MERGE_PATCH
+                namespace.api.request(
+                    "PATCH", f"{namespace.core}/pods/{name}", {"spec": {"schedulingGates": None}}, MERGE_PATCH
                 )
-            except Refused:
+            except ApiError:
                 continue  # it has just gone
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_two_jobs_that_hold_half_of_the_nodes_each_both_finish(space: Space) -> None:
+def test_two_partly_scheduled_jobs_both_finish(namespace: Namespace) -> None:
     """Three workers each and room for four: by gates, each job first gets two of them."""
     gated = {"template": {"spec": {"schedulingGates": [{"name": GATE}]}}}
     spec = {"worker": {"replicas": 3, "gpus": 1, **gated}, "scheduling": {"timeoutSeconds": 5}}
     names = ("left", "right")
-    space.apply(*(space.job(name, "true", **spec) for name in names))
+    namespace.apply(*(namespace.job(name, "true", **spec) for name in names))
     held = [f"{name}-worker-{index}" for name in names for index in (0, 1)]
 
     def placed() -> bool:
         # Five seconds are short where the machine is busy: a job whose pods are released makes them again.
-        _open_gates(space, *held)
-        return all((space.pod(name) or {}).get("spec", {}).get("nodeName") for name in held)
+        _open_gates(namespace, *held)
+        return all((namespace.pod(name) or {}).get("spec", {}).get("nodeName") for name in held)
 
     wait_for("two workers of each job are placed", placed)
 
     def both_ended() -> bool:
-        _open_gates(space)
-        return all(space.status(name).get("phase") in ("Succeeded", "Failed") for name in names)
+        _open_gates(namespace)
+        return all(namespace.status(name).get("phase") in ("Succeeded", "Failed") for name in names)
 
     wait_for("both jobs end", both_ended)
     for name in names:
-        status = space.status(name)
+        status = namespace.status(name)
         assert (status["phase"], status["restarts"], status["preemptions"]) == ("Succeeded", 0, 0)
-    released = [name for name in names if "SchedulingTimeout" in space.events(name)]
+    released = [name for name in names if "SchedulingTimeout" in namespace.events(name)]
     assert released, "neither job was in the way of the other"
 
 
-def _nodes(space: Space, name: str) -> list[str]:
+def _nodes(namespace: Namespace, name: str) -> list[str]:
     """The nodes that pods of a job ever had."""
-    return [pod["spec"]["nodeName"] for pod in space.pods_ever(name) if pod["spec"].get("nodeName")]
+    return [pod["spec"]["nodeName"] for pod in namespace.pods_ever(name) if pod["spec"].get("nodeName")]
 
 
 @pytest.mark.usefixtures("four_gpus")
-def test_of_two_gangs_that_fit_one_at_a_time_the_second_holds_nothing_and_runs_when_the_first_is_done(
-    space: Space,
+def test_a_gang_that_does_not_fit_holds_no_nodes_and_runs_after_the_first(
+    namespace: Namespace,
 ) -> None:
     """Three workers each and room for four."""
     spec = {"worker": {"replicas": 3, "gpus": 1}, "scheduling": {"gang": "Native", "timeoutSeconds": 3}}
     names = ("left", "right")
-    space.apply(*(space.job(name, WAITS, **spec) for name in names))
+    namespace.apply(*(namespace.job(name, WAITS, **spec) for name in names))
 
     def running() -> list[str]:
-        return [name for name in names if space.status(name).get("phase") == "Running"]
+        return [name for name in names if namespace.status(name).get("phase") == "Running"]
 
     (first,) = wait_for("one of them runs", running)
     (second,) = {*names} - {first}
     # Other tests may add nodes, whose taints are in that sentence as well.
     message = re.compile(r"0/\d+ nodes are available: .*1 Insufficient nvidia.com/gpu")
-    space.wait(second, "why it waits", lambda _: message.search(space.condition(second, "Ready")["message"]))
-    wait_for("all pods of the second", lambda: len(space.pods(second)) == 4)
-    made = datetime.fromisoformat(space.pods()[f"{second}-launcher"]["metadata"]["creationTimestamp"])
+    namespace.wait(second, "why it waits", lambda _: message.search(namespace.condition(second, "Ready")["message"]))
+    wait_for("all pods of the second", lambda: len(namespace.pods(second)) == 4)
+    made = datetime.fromisoformat(namespace.pods()[f"{second}-launcher"]["metadata"]["creationTimestamp"])
     wait_for("its timeoutSeconds to be over, twice", lambda: datetime.now(UTC) > made + timedelta(seconds=6))
-    assert (space.status(second)["phase"], len(space.pods(second)), _nodes(space, second)) == ("Queued", 4, [])
+    assert (namespace.status(second)["phase"], len(namespace.pods(second)), _nodes(namespace, second)) == (
+        "Queued",
+        4,
+        [],
+    )
     for name in (first, second):
-        space.wait_phase(name, "Running")
-        space.release(*(f"{name}-worker-{index}" for index in range(3)))
-        status = space.wait_phase(name, "Succeeded")
-        assert (status["attempt"], len(_nodes(space, name))) == (1, 4)
-        assert "SchedulingTimeout" not in space.events(name)
+        namespace.wait_phase(name, "Running")
+        namespace.release(*(f"{name}-worker-{index}" for index in range(3)))
+        status = namespace.wait_phase(name, "Succeeded")
+        assert (status["attempt"], len(_nodes(namespace, name))) == (1, 4)
+        assert "SchedulingTimeout" not in namespace.events(name)
 
 
-def test_a_gang_that_has_lost_a_pod_continues_with_the_others(space: Space) -> None:
+def test_a_lost_pod_of_a_gang_is_scheduled_beside_the_remaining_ones(namespace: Namespace) -> None:
     """Those that stay count as members: the new ones are placed although they are fewer than the gang."""
     lost = {"worker": "worker-1", "launcher": "launcher"}
     gang = {"worker": {"replicas": 3}, "scheduling": {"gang": "Native"}}
-    space.apply(*(space.job(name, WAITS, **gang) for name in lost))
+    namespace.apply(*(namespace.job(name, WAITS, **gang) for name in lost))
     for name, role in lost.items():
-        space.wait_phase(name, "Running")
+        namespace.wait_phase(name, "Running")
         kept = {f"{name}-worker-{index}" for index in range(3)} - {f"{name}-{role}"}
-        before = {pod: space.pods()[pod]["metadata"]["uid"] for pod in kept}
-        space.delete_pod(f"{name}-{role}", seconds=1)
-        space.wait(name, "attempt 2", lambda status: status["attempt"] == 2 and status["phase"] == "Running")
-        assert {pod: space.pods()[pod]["metadata"]["uid"] for pod in kept} == before
+        before = {pod: namespace.pods()[pod]["metadata"]["uid"] for pod in kept}
+        namespace.delete_pod(f"{name}-{role}", seconds=1)
+        namespace.wait(name, "attempt 2", lambda status: status["attempt"] == 2 and status["phase"] == "Running")
+        assert {pod: namespace.pods()[pod]["metadata"]["uid"] for pod in kept} == before
     for name in lost:
-        space.release(*(f"{name}-worker-{index}" for index in range(3)))
-        assert space.wait_phase(name, "Succeeded")["preemptions"] == 1
+        namespace.release(*(f"{name}-worker-{index}" for index in range(3)))
+        assert namespace.wait_phase(name, "Succeeded")["preemptions"] == 1

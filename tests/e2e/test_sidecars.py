@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from e2e.access import wait_for
-from e2e.space import RESTRICTED, Space
+from e2e.namespace import RESTRICTED, Namespace
 
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 SERVER = """
@@ -59,18 +59,18 @@ def _certificate(name: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-def webhook(space: Space) -> Iterator[None]:
+def webhook(namespace: Namespace) -> Iterator[None]:
     """A webhook that gives each pod of a job in the namespace one more container."""
-    certificate, key = _certificate(f"webhook.{space.name}.svc")
+    certificate, key = _certificate(f"webhook.{namespace.name}.svc")
     sidecar = {
         "name": "injected",
-        "image": space.image,
+        "image": namespace.image,
         "command": ["sh", "-c", "trap exit TERM; while :; do sleep 0.2; done"],
         "securityContext": RESTRICTED,
     }
     server = {
         "name": "webhook",
-        "image": space.image,
+        "image": namespace.image,
         "command": ["python3", "-c", SERVER, json.dumps(sidecar)],
         "ports": [{"containerPort": 8443}],
         "readinessProbe": {"tcpSocket": {"port": 8443}, "periodSeconds": 1},
@@ -79,10 +79,10 @@ def webhook(space: Space) -> Iterator[None]:
     }
     volumes = [{"name": "tls", "secret": {"secretName": "webhook"}}]
     labels = {"app": "webhook"}
-    metadata = {"name": "webhook", "namespace": space.name}
+    metadata = {"name": "webhook", "namespace": namespace.name}
     tls = {"tls.crt": certificate, "tls.key": key}
     ports = [{"port": 443, "targetPort": 8443}]
-    space.apply(
+    namespace.apply(
         {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "stringData": tls},
         {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": labels, "ports": ports}},
         {
@@ -92,9 +92,9 @@ def webhook(space: Space) -> Iterator[None]:
             "spec": {"containers": [server], "volumes": volumes, "terminationGracePeriodSeconds": 1},
         },
     )
-    space.kubectl("wait", "-n", space.name, "--for=condition=Ready", "pod/webhook", "--timeout=300s")
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": space.name}}
-    service = {"name": "webhook", "namespace": space.name}
+    namespace.kubectl("wait", "-n", namespace.name, "--for=condition=Ready", "pod/webhook", "--timeout=300s")
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}
+    service = {"name": "webhook", "namespace": namespace.name}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     hook = {
         "name": "sidecars.example.com",
@@ -107,28 +107,28 @@ def webhook(space: Space) -> Iterator[None]:
         "timeoutSeconds": 30,
     }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    space.api.request("POST", WEBHOOKS, kind | {"metadata": {"name": space.name}, "webhooks": [hook]})
+    namespace.api.request("POST", WEBHOOKS, kind | {"metadata": {"name": namespace.name}, "webhooks": [hook]})
     yield
-    space.api.request("DELETE", f"{WEBHOOKS}/{space.name}")
+    namespace.api.request("DELETE", f"{WEBHOOKS}/{namespace.name}")
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_job_ends_whatever_a_webhook_adds_to_its_pods(space: Space) -> None:
+def test_a_job_finishes_with_any_sidecar_that_a_webhook_injects(namespace: Namespace) -> None:
     worker = {"replicas": 2}
-    space.apply(
-        space.job("good", "echo done", worker=worker),
-        space.job("bad", "exit 3", worker=worker, runPolicy={"backoffLimit": 0}),
+    namespace.apply(
+        namespace.job("good", "echo done", worker=worker),
+        namespace.job("bad", "exit 3", worker=worker, runPolicy={"backoffLimit": 0}),
     )
-    assert space.wait_phase("good", "Succeeded")["exitCode"] == 0
-    assert space.wait_phase("bad", "Failed")["exitCode"] == 3
+    assert namespace.wait_phase("good", "Succeeded")["exitCode"] == 0
+    assert namespace.wait_phase("bad", "Failed")["exitCode"] == 3
     for job in ("good", "bad"):
-        pods = space.pods_ever(job)
+        pods = namespace.pods_ever(job)
         assert len(pods) == 3
         assert all(pod["spec"]["containers"][-1]["name"] == "injected" for pod in pods)
 
         def ended(job: str = job) -> bool:
-            left = space.pods(job)
+            left = namespace.pods(job)
             return set(left) == {f"{job}-launcher"} and left[f"{job}-launcher"]["status"]["phase"] == "Failed"
 
         wait_for(f"the sidecars of {job} to end", ended)
-    assert space.output("good") == ["done", "done"]
+    assert namespace.output("good") == ["done", "done"]

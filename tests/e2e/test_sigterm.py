@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import Space, volume
+from e2e.namespace import Namespace, volume
 
 SECONDS = 8
 # Longer than a test waits for anything: whoever waits for a grace period to end fails.
@@ -35,41 +35,45 @@ LISTENERS = {"worker": "01", "half": "0", "launcher": "01", "suspended": "01", "
 
 
 @pytest.fixture(scope="module")
-def share(module_space: Space, shared_directory: Callable[[str], Path]) -> Path:
+def share(module_namespace: Namespace, shared_directory: Callable[[str], Path]) -> Path:
     """The volume of jobs whose ranks ran, and of which each has then lost one pod or all."""
-    space, directory = module_space, shared_directory(module_space.name)
-    volumes, mounts = volume(space, directory)
+    namespace, directory = module_namespace, shared_directory(module_namespace.name)
+    volumes, mounts = volume(namespace, directory)
     template = {"template": {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}}
     shared = {"volumes": volumes, "volumeMounts": mounts, "worker": {"replicas": 2, **template}}
     jobs = (
-        space.job(name, ["python3", "-c", PROGRAM, f"ranks {ranks}"], **shared) for name, ranks in LISTENERS.items()
+        namespace.job(name, ["python3", "-c", PROGRAM, f"ranks {ranks}"], **shared) for name, ranks in LISTENERS.items()
     )
-    space.apply(*jobs)
+    namespace.apply(*jobs)
     for name in LISTENERS:
         ready = [directory / f"{name}-{rank}-waits" for rank in (0, 1)]
         wait_for(f"the ranks of {name}", lambda ready=ready: all(file.exists() for file in ready))  # type: ignore[misc]
     for name in ("worker", "half", "deaf"):
-        space.delete_pod(f"{name}-worker-1")
-    space.delete_pod("launcher-launcher")
-    space.change("suspended", {"runPolicy": {"suspend": True}})
+        namespace.delete_pod(f"{name}-worker-1")
+    namespace.delete_pod("launcher-launcher")
+    namespace.change("suspended", {"runPolicy": {"suspend": True}})
     return directory
 
 
 @pytest.mark.parametrize("name", ["worker", "half", "launcher", "suspended"])
-def test_every_rank_that_handles_the_end_is_told_once_and_can_save(module_space: Space, share: Path, name: str) -> None:
+def test_every_rank_that_handles_sigterm_receives_it_once_and_can_save(
+    module_namespace: Namespace, share: Path, name: str
+) -> None:
     """Whichever pod is deleted, and whether the other rank handles it or not. Told twice, a rank saves nothing."""
     files = [share / f"{name}-{rank}-saved" for rank in LISTENERS[name]]
     wait_for(f"what {name} saves", lambda: all(file.exists() for file in files))
 
 
 @pytest.mark.parametrize("name", ["worker", "half", "launcher", "deaf"])
-def test_the_job_goes_on_afterwards(module_space: Space, share: Path, name: str) -> None:
+def test_the_job_continues_with_the_next_attempt(module_namespace: Namespace, share: Path, name: str) -> None:
     """Nobody waits for the grace period of a rank that does not handle TERM."""
-    status = module_space.wait_phase(name, "Succeeded")
+    status = module_namespace.wait_phase(name, "Succeeded")
     assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
 
 
-def test_a_suspended_job_is_gone_when_its_ranks_have_saved(module_space: Space, share: Path) -> None:
-    wait_for("no pods", lambda: not module_space.pods("suspended"))
+def test_the_pods_of_a_suspended_job_are_deleted_after_its_ranks_saved(
+    module_namespace: Namespace, share: Path
+) -> None:
+    wait_for("no pods", lambda: not module_namespace.pods("suspended"))
     assert all((share / f"suspended-{rank}-saved").exists() for rank in LISTENERS["suspended"])
-    assert module_space.wait_phase("suspended", "Suspended")["restarts"] == 0
+    assert module_namespace.wait_phase("suspended", "Suspended")["restarts"] == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from e2e.access import wait_for
-from e2e.space import RESTRICTED, Space
+from e2e.namespace import RESTRICTED, Namespace
 
 RANKS = 4
 # Each in its own way lost by a careless shell, ssh or hostfile.
@@ -88,23 +88,23 @@ TEMPLATE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def probes(module_space: Space) -> list[dict[str, Any]]:
+def probes(module_namespace: Namespace) -> list[dict[str, Any]]:
     """What each rank of the job `probe` has printed, in the order of the ranks; the job has succeeded."""
-    space = module_space
+    namespace = module_namespace
     template = json.loads(json.dumps(TEMPLATE))
     for container in (template["spec"]["initContainers"][0], template["spec"]["containers"][1]):
-        container["image"] = space.image
+        container["image"] = namespace.image
     env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in VALUES.items()]
     env.append({"name": "PROBE_NAMES", "value": json.dumps(list(SEEN))})
     env.append({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
-    space.apply(
+    namespace.apply(
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": "credentials", "namespace": space.name},
+            "metadata": {"name": "credentials", "namespace": namespace.name},
             "stringData": {"FROM_SECRET": SEEN["FROM_SECRET"]},
         },
-        space.job(
+        namespace.job(
             "probe",
             ["python3", "-c", PROBE, *ARGS],
             env=env,
@@ -112,10 +112,10 @@ def probes(module_space: Space) -> list[dict[str, Any]]:
             worker={"replicas": 2, "slots": 2, "template": template},
             shmSize="80Mi",
         ),
-        space.job("held", "until [ -e /tmp/go ]; do sleep 0.1; done"),
+        namespace.job("held", "until [ -e /tmp/go ]; do sleep 0.1; done"),
     )
-    space.wait_phase("probe", "Succeeded")
-    found = [json.loads(line.partition("PROBE ")[2]) for line in space.output("probe") if "PROBE " in line]
+    namespace.wait_phase("probe", "Succeeded")
+    found = [json.loads(line.partition("PROBE ")[2]) for line in namespace.output("probe") if "PROBE " in line]
     assert len(found) == RANKS
     return sorted(found, key=lambda one: int(one["rank"]))
 
@@ -128,8 +128,8 @@ def test_every_rank_is_where_the_hostfile_says(probes: list[dict[str, Any]]) -> 
     assert hostfiles == {"".join(f"{probes[rank]['address']} slots=2\n" for rank in (0, 2))}
 
 
-def test_the_launcher_carries_its_hosts_in_an_annotation(probes: list[dict[str, Any]], module_space: Space) -> None:
-    launcher = module_space.pods("probe")["probe-launcher"]
+def test_the_launcher_has_its_hosts_in_an_annotation(probes: list[dict[str, Any]], module_namespace: Namespace) -> None:
+    launcher = module_namespace.pods("probe")["probe-launcher"]
     assert launcher["metadata"]["annotations"]["horovodjob.dev/hosts"] == probes[0]["hostfile"]
 
 
@@ -138,7 +138,7 @@ def test_the_environment_reaches_every_rank_byte_for_byte(probes: list[dict[str,
         assert one["env"] == SEEN | {"POD_NAME": one["host"]}
 
 
-def test_every_rank_gets_its_arguments_as_they_stand(probes: list[dict[str, Any]]) -> None:
+def test_every_rank_gets_its_arguments_unchanged(probes: list[dict[str, Any]]) -> None:
     assert [one["argv"] for one in probes] == [ARGS] * RANKS
 
 
@@ -155,7 +155,7 @@ def test_every_rank_has_the_variables_of_a_job(probes: list[dict[str, Any]]) -> 
         assert one["attempt"] == "1"
 
 
-def test_every_rank_can_write_its_home_its_directory_and_the_jobs_own_one(probes: list[dict[str, Any]]) -> None:
+def test_every_rank_can_write_its_home_its_directory_and_that_of_the_job(probes: list[dict[str, Any]]) -> None:
     assert {(one["home"], one["cwd"], one["temp"]) for one in probes} == {(True, True, True)}
 
 
@@ -165,7 +165,7 @@ def test_nothing_runs_as_root_or_with_a_capability(probes: list[dict[str, Any]])
     assert {one["seccomp"] for one in probes} == {"2"}
 
 
-def test_the_pods_have_no_token_of_the_cluster(probes: list[dict[str, Any]]) -> None:
+def test_the_pods_have_no_service_account_token(probes: list[dict[str, Any]]) -> None:
     assert {one["token"] for one in probes} == {False}
 
 
@@ -175,47 +175,47 @@ def test_the_private_key_stays_off_the_workers(probes: list[dict[str, Any]]) -> 
         assert "id_ed25519" not in one["keys"]
 
 
-def test_dev_shm_has_the_size_that_was_asked_for(probes: list[dict[str, Any]]) -> None:
+def test_dev_shm_has_the_requested_size(probes: list[dict[str, Any]]) -> None:
     assert {one["shm"] for one in probes} == {80 * 1024 * 1024}
 
 
 def test_a_template_adds_an_init_container_a_volume_and_a_sidecar(
-    probes: list[dict[str, Any]], module_space: Space
+    probes: list[dict[str, Any]], module_namespace: Namespace
 ) -> None:
     assert {one["extra"] for one in probes} == {"ready"}
-    workers = [pod for pod in module_space.pods_ever("probe") if "worker" in pod["metadata"]["name"]]
+    workers = [pod for pod in module_namespace.pods_ever("probe") if "worker" in pod["metadata"]["name"]]
     assert len(workers) == 2
     for worker in workers:
         assert worker["metadata"]["labels"]["team"] == "vision"
         assert [container["name"] for container in worker["spec"]["containers"]] == ["worker", "sidecar"]
 
 
-def test_a_success_leaves_the_launcher_with_its_log_and_no_worker(
-    probes: list[dict[str, Any]], module_space: Space
+def test_after_success_the_launcher_keeps_its_log_and_the_workers_are_deleted(
+    probes: list[dict[str, Any]], module_namespace: Namespace
 ) -> None:
-    wait_for("the workers are gone", lambda: list(module_space.pods("probe")) == ["probe-launcher"])
-    assert module_space.status("probe")["exitCode"] == 0
-    assert "mpirun ended with exit code 0" in module_space.log("probe-launcher", "launcher")
+    wait_for("the workers are gone", lambda: list(module_namespace.pods("probe")) == ["probe-launcher"])
+    assert module_namespace.status("probe")["exitCode"] == 0
+    assert "mpirun ended with exit code 0" in module_namespace.log("probe-launcher", "launcher")
 
 
-def test_the_launcher_talks_to_no_host_that_has_not_the_jobs_key(
-    probes: list[dict[str, Any]], module_space: Space
+def test_the_launcher_rejects_hosts_without_the_key_of_the_job(
+    probes: list[dict[str, Any]], module_namespace: Namespace
 ) -> None:
-    space = module_space
-    space.wait_phase("held", "Running")
-    worker = space.pods("held")["held-worker-0"]["status"]["podIP"]
+    namespace = module_namespace
+    namespace.wait_phase("held", "Running")
+    worker = namespace.pods("held")["held-worker-0"]["status"]["podIP"]
     ssh = "ssh -F /run/horovodjob/ssh_config -o ConnectTimeout=60 -o LogLevel=INFO"
-    assert "works" in space.exec("held-launcher", "sh", "-c", f"{ssh} {worker} echo works")
+    assert "works" in namespace.exec("held-launcher", "sh", "-c", f"{ssh} {worker} echo works")
     script = (
         "ssh-keygen -q -t ed25519 -N '' -f /tmp/other && "
         'printf "horovodjob %s\\n" "$(cut -d" " -f1,2 /tmp/other.pub)" >/tmp/known_hosts && '
         f"{ssh} -o UserKnownHostsFile=/tmp/known_hosts {worker} echo works 2>&1; echo code $?"
     )
-    other = space.exec("held-launcher", "sh", "-c", script)
+    other = namespace.exec("held-launcher", "sh", "-c", script)
     nobody = f"{ssh} -o UserKnownHostsFile=/dev/null {worker} echo works 2>&1; echo code $?"
-    for answer in (other, space.exec("held-launcher", "sh", "-c", nobody)):
+    for answer in (other, namespace.exec("held-launcher", "sh", "-c", nobody)):
         assert "Host key verification failed" in answer
         assert "works" not in answer
         assert "code 255" in answer
-    space.release("held-worker-0")
-    space.wait_phase("held", "Succeeded")
+    namespace.release("held-worker-0")
+    namespace.wait_phase("held", "Succeeded")

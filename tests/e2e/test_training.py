@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.access import Object, wait_for
-from e2e.space import RARELY, Space, volume
+from e2e.namespace import RARELY, Namespace, volume
 
 EPOCHS = 2
 EPOCH_EXAMPLES, JOB_BATCH = 1437, 2 * 32
@@ -30,24 +30,24 @@ def directory(shared_directory: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def space(module_space: Space, directory: Path) -> Space:
+def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
     """The namespace, with all jobs in it."""
-    volumes, mounts = volume(module_space, directory)
+    volumes, mounts = volume(module_namespace, directory)
     shared: Object = {"volumes": volumes, "volumeMounts": mounts, "logs": {"pathPrefix": "/data/logs"}}
     (directory / "job.sh").write_text(SCRIPT)
     script = {"path": "/data/job.sh", "interpreter": "sh", "args": ["two words"]}
 
     def train(name: str, *flags: str) -> Object:
         command = [*TRAIN, "--dir", f"/data/{name}", *flags]
-        return module_space.job(name, command, worker={"replicas": 2}, env=[RARELY], **shared)
+        return module_namespace.job(name, command, worker={"replicas": 2}, env=[RARELY], **shared)
 
-    module_space.apply(
+    module_namespace.apply(
         # It would train for an hour, so it never ends before a test disturbs it.
         train("steady", "--epochs", "10000", "--checkpoint-steps", "10", "--keep-checkpoints", "3"),
         train("short", "--epochs", str(EPOCHS)),
-        module_space.job("logged", script=script, **shared),
+        module_namespace.job("logged", script=script, **shared),
     )
-    return module_space
+    return module_namespace
 
 
 def _position(numbers: list[str]) -> int:
@@ -56,8 +56,8 @@ def _position(numbers: list[str]) -> int:
     return -(-epoch * EPOCH_EXAMPLES // JOB_BATCH) + sum(steps)
 
 
-def test_a_training_outlives_a_suspension_and_the_loss_of_a_worker(space: Space, directory: Path) -> None:
-    status = space.wait_phase("steady", "Running")
+def test_a_training_survives_a_suspension_and_the_loss_of_a_worker(namespace: Namespace, directory: Path) -> None:
+    status = namespace.wait_phase("steady", "Running")
     logs = directory / "logs" / status["outputPathSegment"] / "stdouterr"
 
     def printed(pattern: str) -> list[str]:
@@ -72,29 +72,31 @@ def test_a_training_outlives_a_suspension_and_the_loss_of_a_worker(space: Space,
         return max((_position(name.split("-")) for name in names), default=0)
 
     wait_for("a checkpoint", newest_checkpoint)
-    space.wait("steady", "progress", lambda status: status.get("training"))
-    space.change("steady", {"runPolicy": {"suspend": True}})
-    space.wait_phase("steady", "Suspended")
-    wait_for("no pods", lambda: not space.pods("steady"))
+    namespace.wait("steady", "progress", lambda status: status.get("training"))
+    namespace.change("steady", {"runPolicy": {"suspend": True}})
+    namespace.wait_phase("steady", "Suspended")
+    wait_for("no pods", lambda: not namespace.pods("steady"))
     (stopped,) = (int(step) for step in printed(r"^SIGTERM: stopped after step (\d+),"))
-    assert space.status("steady")["training"]["progress"] > 0, "what was reported before is kept"
+    assert namespace.status("steady")["training"]["progress"] > 0, "what was reported before is kept"
 
-    space.change("steady", {"runPolicy": {"suspend": False}})
+    namespace.change("steady", {"runPolicy": {"suspend": False}})
     wait_for("it to continue at that very step", lambda: resumed() == [stopped])
     wait_for("another checkpoint", lambda: newest_checkpoint() > stopped)
     saved = newest_checkpoint()
-    space.delete_pod("steady-worker-1", seconds=0)
+    namespace.delete_pod("steady-worker-1", seconds=0)
     wait_for("it to continue again", lambda: len(resumed()) == 2)
     assert resumed()[1] >= saved, "nothing before the newest checkpoint is trained again"
-    space.delete("steady")
+    namespace.delete("steady")
 
 
-def test_a_training_reports_how_far_it_is_and_leaves_its_model_and_records(space: Space, directory: Path) -> None:
-    status = space.wait_phase("short", "Succeeded")
+def test_a_training_reports_its_progress_and_writes_its_model_and_records(
+    namespace: Namespace, directory: Path
+) -> None:
+    status = namespace.wait_phase("short", "Succeeded")
     training = status["training"]
     assert (training["percent"], training["epoch"], training["epochs"]) == ("100%", EPOCHS, EPOCHS)
-    assert "100%" in space.kubectl("get", "hvj", "-n", space.name, "short", "--no-headers").split()
-    (accuracy,) = re.findall(r"Test accuracy: ([\d.]+)", "\n".join(space.output("short")))
+    assert "100%" in namespace.kubectl("get", "hvj", "-n", namespace.name, "short", "--no-headers").split()
+    (accuracy,) = re.findall(r"Test accuracy: ([\d.]+)", "\n".join(namespace.output("short")))
     assert training["metrics"]["val_accuracy"] == pytest.approx(float(accuracy), abs=0.001)
     logs = directory / "logs" / status["outputPathSegment"] / "stdouterr"
     records = [json.loads(line) for line in (logs / "progress.jsonl").read_text().splitlines()]
@@ -104,8 +106,8 @@ def test_a_training_reports_how_far_it_is_and_leaves_its_model_and_records(space
         assert (directory / f"short/saved_models/keras_cifar10_trained_model{suffix}").exists()
 
 
-def test_log_files_grow_while_the_job_runs_and_name_each_attempt(space: Space, directory: Path) -> None:
-    status = space.wait_phase("logged", "Running")
+def test_log_files_grow_while_the_job_runs_and_name_each_attempt(namespace: Namespace, directory: Path) -> None:
+    status = namespace.wait_phase("logged", "Running")
     folder = directory / "logs" / status["outputPathSegment"] / "stdouterr"
 
     def has(name: str, text: str) -> bool:
@@ -115,10 +117,10 @@ def test_log_files_grow_while_the_job_runs_and_name_each_attempt(space: Space, d
     wait_for("errors while the job runs", lambda: has("stderr.txt", "err 1\n"))
     assert has("execution-logged-launcher.log", "mpirun starts 1 ranks on 1 workers")
     assert has("execution-logged-worker-0.log", "worker starts: sshd")
-    assert space.status("logged")["phase"] == "Running"
+    assert namespace.status("logged")["phase"] == "Running"
     (directory / "go-1").touch()
     (directory / "go-2").touch()
-    space.wait_phase("logged", "Succeeded")
+    namespace.wait_phase("logged", "Succeeded")
     attempt = r"--- attempt %d, \d{4}-\d\d-\d\dT[\d:]+Z ---\n%s %d%s\n"
     output, errors = ((folder / name).read_text() for name in ("stdout.txt", "stderr.txt"))
     first, second = (attempt % (number, "out", number, " two words") for number in (1, 2))
@@ -126,4 +128,4 @@ def test_log_files_grow_while_the_job_runs_and_name_each_attempt(space: Space, d
     first, second = (attempt % (number, "err", number, "") for number in (1, 2))
     assert re.search(f"{first}.*{second}", errors, re.DOTALL), errors
     assert has("execution-logged-launcher.log", "mpirun ended with exit code 0 (attempt 2)")
-    assert "out 2 two words" in space.output("logged")
+    assert "out 2 two words" in namespace.output("logged")

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from e2e.space import RARELY, Space, volume
+from e2e.namespace import RARELY, Namespace, volume
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "manifests" / "examples" / "tutorial-script.yaml"
@@ -17,20 +17,20 @@ SCRIPT = ROOT / "tests" / "trainer" / "compat" / "tutorial" / "cifar_cnn_distrib
 FILES = {"checkpoint-1.h5", "saved_models/keras_cifar10_trained_model.h5"}
 
 
-def test_the_tutorials_script_leaves_checkpoints_and_model_on_the_share(
-    space: Space, shared_directory: Callable[[str], Path]
+def test_the_script_of_the_tutorial_writes_checkpoints_and_model_to_the_share(
+    namespace: Namespace, shared_directory: Callable[[str], Path]
 ) -> None:
     import h5py  # not part of the environment that the other tests need
 
-    share = shared_directory(space.name)
-    volume(space, share)
+    share = shared_directory(namespace.name)
+    volume(namespace, share)
     directory = share / "cifar"
     directory.mkdir()
     shutil.chown(directory, share.stat().st_uid, share.stat().st_gid)
     shutil.copy(SCRIPT, directory)
-    space.apply(_example(space))
-    space.wait_phase("cifar-distributed", "Running")
-    status = space.wait_phase("cifar-distributed", "Succeeded")
+    namespace.apply(_example(namespace))
+    namespace.wait_phase("cifar-distributed", "Running")
+    status = namespace.wait_phase("cifar-distributed", "Succeeded")
 
     found = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.suffix in (".h5", ".py")}
     assert found == {*FILES, SCRIPT.name}
@@ -43,11 +43,11 @@ def test_the_tutorials_script_leaves_checkpoints_and_model_on_the_share(
         assert (logs / "stderr.txt").read_text().count(repair) == 1
 
 
-def _example(space: Space) -> dict[str, Any]:
+def _example(namespace: Namespace) -> dict[str, Any]:
     """The example as a small job of this cluster: two workers without GPUs, digits in the place of a download."""
     job: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     spec = job["spec"]
-    own = space.job(job["metadata"]["name"], worker={"replicas": 2})
+    own = namespace.job(job["metadata"]["name"], worker={"replicas": 2})
     spec |= {name: own["spec"][name] for name in ("image", "worker", "launcher")}
     spec["volumes"][0]["persistentVolumeClaim"]["claimName"] = "data"
     spec["env"] += [
@@ -55,5 +55,5 @@ def _example(space: Space) -> dict[str, Any]:
         {"name": "TRAINER_MAX_EPOCHS", "value": "1"},
         RARELY,
     ]
-    job["metadata"]["namespace"] = space.name
+    job["metadata"]["namespace"] = namespace.name
     return job

@@ -10,7 +10,7 @@ from lupa.lua51 import LuaError  # type: ignore[import-untyped]
 
 from gitops.health import EXPECTED, GITOPS, HEALTH_SCRIPT, argocd_health, disagreements, expected_health, flux_health
 from gitops.samples import situation
-from handling.history import kstatus
+from integration.status_invariants import kstatus
 
 ARGOCD = GITOPS / "argocd"
 FLUX = ("job/release.yaml", "jobs.yaml")
@@ -40,7 +40,7 @@ def test_kstatus_argo_cd_and_flux_agree() -> None:
 
 
 @pytest.mark.parametrize("status", [None, {"observedGeneration": -1}, {"observedGeneration": 1}], ids=str)
-def test_a_job_that_the_operator_has_not_seen_is_progressing(status: dict[str, int] | None) -> None:
+def test_a_job_that_the_operator_has_not_observed_is_progressing(status: dict[str, int] | None) -> None:
     job = {"metadata": {"generation": 1}} | ({"status": status} if status else {})
     assert argocd_health(job)["status"] == "Progressing"
     if status:  # the CRD's default; without any status the expressions fail, and Flux waits
@@ -54,7 +54,7 @@ def test_a_job_whose_conditions_contradict_its_phase_is_reported() -> None:
     assert "Argo CD and Flux say ('Progressing', 'InProgress'), not ('Healthy', 'Current')" in sentence
 
 
-def test_health_scripts_find_only_the_libraries_that_argo_cd_gives_them() -> None:
+def test_health_scripts_use_only_the_libraries_of_argo_cd() -> None:
     for call in ("string.upper('a')", "('a'):upper()", "math.max(1)", "io.write('a')", "os.exit(1)"):
         with pytest.raises(LuaError):
             argocd_health(SAMPLES["new"], f"return {{status = {call}}}")

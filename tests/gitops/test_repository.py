@@ -42,7 +42,7 @@ def hashed(objects: Objects) -> str:
     return name
 
 
-def test_the_repository_that_the_documentation_makes_can_be_built(tmp_path: Path) -> None:
+def test_the_repository_of_the_documentation_can_be_built(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "gitops.md").read_text()
     commands = page.partition("   ```sh\n")[2].partition("```")[0].replace("../training", str(tmp_path))
     subprocess.run(["bash", "-ec", textwrap.dedent(commands)], cwd=ROOT, check=True)
@@ -73,7 +73,7 @@ def test_flux_installs_a_release_of_a_chart(folder: str, chart: str, kind: str) 
     assert (kind, name) in rendered
 
 
-def test_a_job_gets_the_hash_of_its_parameters_and_script_as_part_of_its_name(
+def test_the_name_of_a_job_contains_the_hash_of_its_parameters_and_script(
     jobs: Objects,
 ) -> None:
     name = hashed(jobs)
@@ -84,7 +84,7 @@ def test_a_job_gets_the_hash_of_its_parameters_and_script_as_part_of_its_name(
 
 
 @pytest.mark.parametrize(("file", "old", "new"), [("run.env", "workers=2", "workers=3"), ("train.sh", "exec", "time")])
-def test_a_change_of_parameters_or_script_is_another_job(
+def test_a_change_of_parameters_or_script_creates_another_job(
     file: str, old: str, new: str, jobs: Objects, tmp_path: Path
 ) -> None:
     shutil.copytree(JOBS / "digits", tmp_path / "digits")
@@ -93,7 +93,7 @@ def test_a_change_of_parameters_or_script_is_another_job(
     assert hashed(built(tmp_path / "digits")) != hashed(jobs)
 
 
-def test_data_outlives_what_applies_it_and_comes_before_the_jobs(jobs: Objects) -> None:
+def test_volumes_are_applied_before_the_jobs_and_never_pruned(jobs: Objects) -> None:
     claim = jobs["PersistentVolumeClaim", "data"]["metadata"]["annotations"]
     assert claim["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
     assert claim["kustomize.toolkit.fluxcd.io/prune"] == "disabled"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from api.client import ROOT
-from handling.monitoring import program, rules
+from integration.monitoring import program, rules
 
 UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
 ALERTS = {rule["alert"]: rule for group in rules()["groups"] for rule in group["rules"]}

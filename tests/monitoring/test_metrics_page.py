@@ -5,7 +5,8 @@ import sys
 
 from prometheus_client import Metric
 
-from handling.monitoring import (
+from horovodjob_operator.metrics import REGISTRY, JobCollector
+from integration.monitoring import (
     COMPONENT,
     DOCUMENTED_LABELS,
     METRIC,
@@ -13,7 +14,6 @@ from handling.monitoring import (
     dashboard_queries,
     rule_expressions,
 )
-from horovodjob_operator.metrics import REGISTRY, JobStates
 
 SUFFIXES = ("_bucket", "_count", "_sum")
 # Names of jobs are not bounded: only series that end with the job may have one.
@@ -23,7 +23,7 @@ BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
 
 def families() -> list[Metric]:
     """Every metric of the operator but those of the process."""
-    found = [*REGISTRY.collect(), *JobStates(tuple, tuple, bool).collect()]
+    found = [*REGISTRY.collect(), *JobCollector(tuple, tuple, bool).collect()]
     return [metric for metric in found if metric.name.startswith("horovodjob_")]
 
 
@@ -35,7 +35,7 @@ def test_the_page_has_each_metric_and_no_other() -> None:
     assert set(DOCUMENTED_LABELS) == {exposed(metric) for metric in families()}
 
 
-def test_only_gauges_of_a_training_have_the_name_of_a_job() -> None:
+def test_only_training_gauges_have_the_name_of_a_job() -> None:
     for name, labels in DOCUMENTED_LABELS.items():
         assert labels - BOUNDED == ({"name"} if name.startswith(OF_A_JOB) else set()), name
 
@@ -48,7 +48,7 @@ def test_rules_dashboards_and_the_page_name_metrics_that_exist() -> None:
     assert named - names == set()
 
 
-def test_the_dashboards_are_what_their_source_generates() -> None:
+def test_the_dashboards_are_generated_from_their_source() -> None:
     command = [sys.executable, str(COMPONENT / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -34,7 +34,7 @@ def dist(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_archive_has_all_that_an_installation_needs_and_its_checksums_hold(dist: Path, tmp_path: Path) -> None:
+def test_the_archive_is_complete_and_its_checksums_are_valid(dist: Path, tmp_path: Path) -> None:
     with tarfile.open(write_air_gapped_archive(dist, ROOT, VERSION, NAMES)) as archive:
         archive.extractall(tmp_path, filter="data")
     (folder,) = tmp_path.iterdir()
@@ -59,7 +59,7 @@ def test_the_same_release_gives_the_same_archive(dist: Path) -> None:
     assert write_air_gapped_archive(dist, ROOT, VERSION, NAMES).read_bytes() == first
 
 
-def test_chart_and_manifests_use_the_image_that_the_archive_has(dist: Path) -> None:
+def test_chart_and_manifests_use_the_image_of_the_archive(dist: Path) -> None:
     parts = yaml.safe_load_all((dist / "manifests" / f"horovodjob-{VERSION}.yaml").read_text())
     (deployment,) = [part for part in parts if part["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -73,7 +73,7 @@ def test_chart_and_manifests_use_the_image_that_the_archive_has(dist: Path) -> N
     )
 
 
-def test_the_checksums_of_a_folder_are_what_sha256sum_reads(tmp_path: Path) -> None:
+def test_sha256sum_accepts_the_checksums_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"c")
     (tmp_path / "SHA256SUMS").write_text(checksums(tmp_path))

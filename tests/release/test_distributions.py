@@ -47,7 +47,7 @@ def hvj(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return venv / "bin" / "hvj"
 
 
-def test_there_are_a_wheel_and_a_source_distribution_of_each(built: dict[str, Path]) -> None:
+def test_each_distribution_has_a_wheel_and_a_source_archive(built: dict[str, Path]) -> None:
     assert set(built) == {"horovodjob.whl", "horovodjob.gz", "horovodjob_trainer.whl", "horovodjob_trainer.gz"}
     assert all(project_version(ROOT) in path.name for path in built.values())
 
@@ -65,14 +65,14 @@ def test_the_plain_installation_has_a_working_hvj(hvj: Path) -> None:
     subprocess.run([hvj.with_name("python"), "-c", IMPORT_ALL], check=True, cwd="/")
 
 
-def test_what_a_wheel_requires_is_listed_in_the_versions_of_the_lock(built: dict[str, Path]) -> None:
+def test_the_requirements_of_a_wheel_have_the_versions_of_the_lock(built: dict[str, Path]) -> None:
     found = {package.name: package for package in required_packages(built["horovodjob.whl"], ROOT)}
     assert found.keys() >= {"typer", "kubernetes", "kopf", "cffi"}, "extras and what is required in turn, too"
     assert "tensorflow-cpu" not in found
     assert all(package.version for package in found.values())
 
 
-def test_the_operators_image_has_what_its_wheel_requires_and_no_client_of_the_command_line() -> None:
+def test_the_operator_image_has_the_requirements_of_its_wheel_and_no_command_line_client() -> None:
     project = PYPROJECT["project"]
     image = PYPROJECT["dependency-groups"]["operator-image"]
     assert set(image) <= {*project["dependencies"], *project["optional-dependencies"]["operator"]}

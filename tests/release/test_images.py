@@ -39,7 +39,7 @@ def test_an_archive_has_its_image_under_its_name_and_each_blob_under_its_digest(
     assert len(manifest["layers"]) == 3
 
 
-def test_a_damaged_layer_is_refused(image: Path, tmp_path: Path) -> None:
+def test_a_damaged_layer_is_rejected(image: Path, tmp_path: Path) -> None:
     content = image.read_bytes()
     assert content.count(b"Name: kept") == 1
     damaged = tmp_path / "damaged.tar"
@@ -48,7 +48,7 @@ def test_a_damaged_layer_is_refused(image: Path, tmp_path: Path) -> None:
         write_oci_archive(damaged, NAME, tmp_path / "oci.tar")
 
 
-def test_the_packages_are_those_that_the_last_layer_leaves(image: Path) -> None:
+def test_the_packages_are_those_of_the_last_layer(image: Path) -> None:
     found = image_packages(image)
     assert [(package.kind, package.name, package.version, package.licences) for package in found] == [
         ("deb", "base-files", "12.4", ("GPL-2+",)),
@@ -83,7 +83,7 @@ def test_the_list_of_licences_has_a_row_for_each_package(image: Path) -> None:
         (Package("pypi", "a", "1", ("NOASSERTION",)), "a states NOASSERTION"),
     ],
 )
-def test_what_may_not_be_distributed_is_named(package: Package, reason: str) -> None:
+def test_a_package_that_may_not_be_distributed_is_reported(package: Package, reason: str) -> None:
     (found,) = obstacles([package])
     assert found.startswith(reason)
 
@@ -92,5 +92,5 @@ def test_what_may_not_be_distributed_is_named(package: Package, reason: str) -> 
     "package",
     [Package("pypi", "a", "1", ("MIT OR AGPL-3.0-only",)), Package("deb", "libx11-data", "1", (), "x11")],
 )
-def test_one_of_alternative_licences_and_any_section_of_main_suffice(package: Package) -> None:
+def test_one_of_several_licences_and_any_section_of_main_are_sufficient(package: Package) -> None:
     assert obstacles([package]) == []

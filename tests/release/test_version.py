@@ -16,7 +16,7 @@ from horovodjob_release.version import mentions, project_version, set_version
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_every_place_that_repeats_the_version_has_that_of_pyproject() -> None:
+def test_every_copy_of_the_version_equals_that_of_pyproject() -> None:
     version, found = project_version(ROOT), list(mentions(ROOT))
     assert [(str(one.path.relative_to(ROOT)), one.version) for one in found if one.version != version] == []
     files = {str(one.path.relative_to(ROOT)) for one in found}
@@ -42,14 +42,14 @@ def test_one_command_sets_it_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["1.0", "v1.0.0", "1.0.0 ", "latest"])
-def test_what_is_no_version_is_refused_and_changes_nothing(tmp_path: Path, wrong: str) -> None:
+def test_an_invalid_version_is_rejected_and_changes_nothing(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n')
     with pytest.raises(ReleaseError, match=r"use MAJOR\.MINOR\.PATCH"):
         set_version(tmp_path, wrong)
     assert project_version(tmp_path) == "0.1.0"
 
 
-def test_the_changelog_has_this_version_and_what_is_not_released_yet() -> None:
+def test_the_changelog_has_this_version_and_an_unreleased_section() -> None:
     assert next(iter(sections(CHANGELOG))) == "Unreleased"
     assert "### Added" in notes(ROOT, project_version(ROOT))
     kinds = [line.removeprefix("### ") for line in CHANGELOG.splitlines() if line.startswith("### ")]
@@ -57,6 +57,6 @@ def test_the_changelog_has_this_version_and_what_is_not_released_yet() -> None:
     assert [heading["version"] for heading in HEADING.finditer(CHANGELOG) if not heading["date"]] == ["Unreleased"]
 
 
-def test_a_release_without_notes_is_refused() -> None:
+def test_a_release_without_notes_is_rejected() -> None:
     with pytest.raises(ReleaseError, match=r"add `## \[9\.9\.9\] - YYYY-MM-DD`"):
         notes(ROOT, "9.9.9")

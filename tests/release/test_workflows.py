@@ -10,7 +10,7 @@ from api.client import ROOT, binary
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
 
-def test_actionlint_finds_nothing_in_the_workflows() -> None:
+def test_the_workflows_pass_actionlint() -> None:
     command = [binary("actionlint"), "-no-color", "-shellcheck", str(ROOT / ".venv" / "bin" / "shellcheck")]
     done = subprocess.run([*command, *map(str, WORKFLOWS)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
@@ -22,7 +22,7 @@ def test_every_action_is_pinned_to_a_commit() -> None:
     assert [line for line in used if not re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
 
 
-def test_the_targets_that_workflows_make_are_there() -> None:
+def test_the_make_targets_of_the_workflows_exist() -> None:
     texts = "".join(path.read_text() for path in WORKFLOWS)
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"\bmake ([a-z-]+)", texts))

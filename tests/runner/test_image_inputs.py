@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.images import inputs_hash, mounted_digest
+from localcluster.images import inputs_hash, mounted_digest
 
 FILES = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE", "operator/a.py", "trainer/a.py", "images/slim.sh")
 
@@ -19,20 +19,20 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "uv.lock", "images/slim.sh", "pyproject.toml"])
-def test_a_step_is_repeated_when_something_that_it_mounts_has_changed(tree: Path, name: str) -> None:
+def test_a_step_is_repeated_when_a_file_that_it_mounts_changes(tree: Path, name: str) -> None:
     before = mounted_digest(tree)
     (tree / name).write_text(f"{(tree / name).read_text()}[project.scripts]\n")
     assert mounted_digest(tree) != before
 
 
-def test_an_edit_of_the_sources_repeats_no_step_that_installs_packages(tree: Path) -> None:
+def test_a_source_change_repeats_no_step_that_installs_packages(tree: Path) -> None:
     before = mounted_digest(tree)
     (tree / "operator/a.py").write_text("edited")
     (tree / "trainer/a.py").write_text("edited")
     assert mounted_digest(tree) == before
 
 
-def test_an_edit_of_the_trainer_changes_the_tag_of_the_trainer_alone(tree: Path) -> None:
+def test_a_trainer_change_changes_only_the_tag_of_the_trainer(tree: Path) -> None:
     before = {role: inputs_hash(role, tree) for role in ("operator", "trainer", "mpi")}
     (tree / "trainer/a.py").write_text("edited")
     changed = {role for role, tag in before.items() if inputs_hash(role, tree) != tag}

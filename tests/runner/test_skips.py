@@ -43,7 +43,7 @@ def test_a_skipped_test_is_a_failure_that_names_its_reason(tmp_path: Path, worke
     assert re.search(r" 1 passed\b.* in [\d.]+s", done.stdout), done.stdout
 
 
-def test_tests_that_pass_are_left_alone(tmp_path: Path) -> None:
+def test_passing_tests_are_not_affected(tmp_path: Path) -> None:
     assert run_pytest(tmp_path, PASSES).returncode == 0
 
 
@@ -52,7 +52,7 @@ def test_a_run_of_pytest_without_a_test_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["unit", "apiserver", "charts", "trainer", "localcluster", "e2e", "e2e-serial"])
-def test_a_stage_whose_folder_is_missing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_stage_without_its_folder_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr("stages.catalog.ROOT", tmp_path)
     with pytest.raises(StageError, match="is missing"):
         FUNCTIONS[name]()

@@ -14,11 +14,11 @@ from stages.python_environment import prepare_environment, prepare_trainer_envir
 from stages.schedule import Stage
 from stages.settings import ROOT, StageError
 
-NEEDS_APISERVER = ("tests/api", "tests/handling")
+NEEDS_APISERVER = ("tests/api", "tests/integration")
 NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
 NEEDS_HELM = ("tests/charts", "tests/gitops", "tests/monitoring", "tests/release")
 NEEDS_TENSORFLOW = ("tests/trainer",)
-NEEDS_NODES = ("tests/cluster",)
+NEEDS_NODES = ("tests/local_cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
 # Tests that mostly wait run several at a time, a file on one worker.
 APISERVER_WORKERS = "2"

@@ -7,7 +7,7 @@ import subprocess
 from stages.commands import call
 from stages.settings import ROOT, VENV, StageError
 
-CODE = ("operator", "trainer", "release", "tests", "demo", "benchmarks", "images", "manifests")
+CODE = ("operator", "trainer", "release", "localcluster", "tests", "demo", "benchmarks", "images", "manifests")
 
 
 def lint() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = Path(__file__).with_name("words.toml")
-SIZED = ("operator/", "trainer/", "localcluster/", "tests/cluster/")
+SIZED = ("operator/", "trainer/", "localcluster/")
 MAXIMUM_LINES = 300
 
 

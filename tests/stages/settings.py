@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob").absolute()
 LOGS = CACHE / "logs"
 VENV = ROOT / ".venv"
-CLUSTER = ROOT / "tests" / "cluster"
+CLUSTER = ROOT / "localcluster"
 CLUSTER_NAME = os.environ.get("CLUSTER_NAME", "main")
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer.background_job import Job
 from trainer.cifar import cifar_images, cifar_members, python2_pickle, write_archive
 from trainer.waiting import TIMEOUT_SECONDS
 
@@ -124,6 +125,23 @@ def fresh_trainer() -> Callable[..., list[str]]:
         return [sys.executable, "-m", "horovodjob_trainer", *map(str, flags)]
 
     return command
+
+
+@pytest.fixture
+def start(mpirun: Any, environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Starts ranks of a command in the background, two unless given; they end with the test."""
+    announce = ["sh", "-c", 'echo "$$" > "$0/pid-$OMPI_COMM_WORLD_RANK"; exec "$@"', str(tmp_path)]
+    jobs: list[Job] = []
+
+    def started(command: list[str], ranks: int = 2, extra: Mapping[str, str] | None = None) -> Job:
+        jobs.append(Job(mpirun(ranks, [*announce, *command]), environment | dict(extra or {}), tmp_path))
+        return jobs[-1]
+
+    yield started
+    for job in jobs:
+        if job.process.poll() is None:
+            job.process.kill()
+            job.process.communicate()
 
 
 @pytest.fixture(scope="session")

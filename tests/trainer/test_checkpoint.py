@@ -1,7 +1,10 @@
 """Checkpoints: integrity checks, the identity of the run, and writes during training."""
 
 import json
+import math
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,12 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout, read_description, snapshot, training_variables
+from horovodjob_trainer.checkpoint.layout import CheckpointLayout, read_description, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.checkpoint.writer import CheckpointWriter
+from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.errors import OutputError
+from horovodjob_trainer.launch import Launch
 
 SETTINGS = {"dataset": "digits", "batch_size": 32}
 log_lines: list[str] = []
@@ -58,18 +62,28 @@ def state(epoch: int, **changes: Any) -> RunState:
     return RunState(**{"epochs": 9, "epoch_examples": 100, "first_size": 1, "position": 100 * epoch, **changes})
 
 
-def writer(output: OutputDirectory, model: Any, keep: int = 10) -> CheckpointWriter:
-    return CheckpointWriter(output, CheckpointLayout.of_model(model), keep=keep, log=log_lines.append)
+def writer(output: OutputDirectory, model: Any, keep: int = 10, failure_seconds: float = 90) -> CheckpointWriter:
+    policy = WritePolicy(keep=keep, interval_seconds=math.inf, failure_seconds=failure_seconds)
+    return CheckpointWriter(output, CheckpointLayout.of_model(model), policy, log_lines.append)
 
 
 def write(output: OutputDirectory, model: Any, epoch: int, step: int = 0) -> None:
     checkpoints = writer(output, model)
-    checkpoints.write(snapshot(training_variables(model)), state(epoch), (epoch, step))
+    checkpoints.write(training_variables(model), state(epoch, position=100 * epoch + step), (epoch, step))
     checkpoints.wait()
 
 
-def open_directory(directory: Path, *, resume: bool, settings: Any = None) -> OutputDirectory:
-    return open_output_directory(directory, "model", settings or SETTINGS, resume=resume, log=log_lines.append)
+def open_directory(
+    directory: Path, *, resume: bool, settings: Any = None, job: str = "", attempt: int = 1
+) -> OutputDirectory:
+    launch = Launch(attempt=attempt, job=job, job_name=f"training/{job}")
+    settings = settings or SETTINGS
+    return open_output_directory(directory, "model", settings, launch=launch, resume=resume, log=log_lines.append)
+
+
+def names(output: OutputDirectory) -> list[str]:
+    """The names of all checkpoints in the directory, also of other runs."""
+    return sorted(path.name for path in output.directory.glob("checkpoint-*.h5"))
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +177,15 @@ def test_a_run_with_different_settings_is_a_new_run_and_logs_the_difference(outp
     assert "batch_size was 32 and is 64" in log_lines[0]
 
 
-def test_checkpoints_within_an_epoch_are_sorted_between_those_of_epochs(output: Any, models: Any) -> None:
-    for epoch, step in ((1, 9), (1, 10), (2, 3), (0, 50)):
-        write(output, models[1], epoch, step)
-    names = [path.name for path in output.checkpoints()]
-    assert names == [f"checkpoint-{name}.h5" for name in ("2-3", "2", "1-10", "1-9", "1", "0-50")]
+def test_checkpoints_are_sorted_by_position_because_names_depend_on_the_number_of_ranks(
+    output: Any, models: Any
+) -> None:
+    for epoch, step, position in ((1, 9, 109), (1, 10, 110), (1, 4, 150), (0, 50, 50)):
+        checkpoints = writer(output, models[1])
+        checkpoints.write(training_variables(models[1]), state(epoch, position=position), (epoch, step))
+        checkpoints.wait()
+    own = [path.name for _, path in output.own_checkpoints()]
+    assert own == [f"checkpoint-{name}.h5" for name in ("0-50", "1", "1-9", "1-10", "1-4", "2")]
 
 
 def test_the_newest_and_the_best_are_kept_and_files_of_other_runs_are_not_touched(tmp_path: Path, models: Any) -> None:
@@ -177,20 +195,20 @@ def test_the_newest_and_the_best_are_kept_and_files_of_other_runs_are_not_touche
     checkpoints = writer(output, models[1], keep=2)
     for epoch in range(1, 7):
         best = {"best": 1.0, "best_epoch": min(epoch, 3)}
-        checkpoints.write(snapshot(training_variables(models[1])), state(epoch, **best), (epoch, 0))
+        checkpoints.write(training_variables(models[1]), state(epoch, **best), (epoch, 0))
     checkpoints.wait()
-    assert {path.name for path in output.checkpoints()} == {f"checkpoint-{epoch}.h5" for epoch in (3, 5, 6, 8)}
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 5, 6, 8)]
     # The next attempt also deletes checkpoints of the previous one.
     next_writer = writer(open_directory(tmp_path, resume=True), models[1], keep=2)
-    next_writer.write(snapshot(training_variables(models[1])), state(7, best=1.0, best_epoch=3), (7, 0))
+    next_writer.write(training_variables(models[1]), state(7, best=1.0, best_epoch=3), (7, 0))
     next_writer.wait()
-    assert {path.name for path in output.checkpoints()} == {f"checkpoint-{epoch}.h5" for epoch in (3, 6, 7, 8)}
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 6, 7, 8)]
 
 
 def test_a_checkpoint_contains_the_values_of_the_snapshot(tmp_path: Path) -> None:
     output, model = open_directory(tmp_path, resume=False), train(network(), 1)
     checkpoints, before = writer(output, model), [np.array(v) for v in training_variables(model)]
-    checkpoints.write(snapshot(training_variables(model)), state(1), (1, 0))
+    checkpoints.write(training_variables(model), state(1), (1, 0))
     train(model, 1)  # while the file is written
     checkpoints.wait()
     other = network()
@@ -198,15 +216,49 @@ def test_a_checkpoint_contains_the_values_of_the_snapshot(tmp_path: Path) -> Non
     assert all(np.array_equal(was, now) for was, now in zip(before, training_variables(other), strict=True))
 
 
-def test_a_full_disk_prevents_the_checkpoint_and_does_not_end_the_run(output: Any, models: Any, tmp_path: Path) -> None:
-    (tmp_path / ".partial-checkpoint-3.h5").symlink_to("/dev/full")
+def fill_disk(output: OutputDirectory, name: str) -> None:
+    """Make the next write of this checkpoint fail as on a full disk."""
+    (output.directory / f".partial-{output.token}-{name}").symlink_to("/dev/full")
+
+
+def test_a_full_disk_is_logged_at_once_and_the_checkpoint_is_written_when_there_is_space(
+    output: Any, models: Any
+) -> None:
+    checkpoints, variables, path = writer(output, models[1]), training_variables(models[1]), output.checkpoint_path(3)
+    fill_disk(output, path.name)
+    checkpoints.write(variables, state(3, step=30), (3, 0))
+    checkpoints.wait()
+    problem = f"the trainer cannot write the checkpoint {path}: No space left on device"
+    assert log_lines == [f"Training continues, but {problem}; it tries again in 30 s"]
+    assert names(output) == ["checkpoint-1.h5", "checkpoint-2.h5"]
+    assert checkpoints.resume_point(30).startswith("stopped after step 30, of which there is no checkpoint: ")
+    fill_disk(output, path.name)
+    checkpoints.finish(variables, state(3, step=30), (3, 0), deadline=math.inf)
+    assert log_lines[1:] == [log_lines[0], f"Wrote the checkpoint {path}"]
+    assert read_description(path).run == output.run
+    assert checkpoints.resume_point(30) == "stopped after step 30, from which the next attempt continues"
+    assert checkpoints.problem is None
+
+
+def test_a_run_without_checkpoints_for_too_long_ends(output: Any, models: Any) -> None:
+    checkpoints, variables = writer(output, models[1], failure_seconds=1e-9), training_variables(models[1])
+    output.checkpoint_path(3).mkdir()
+    checkpoints.write(variables, state(3), (3, 0))
+    checkpoints.wait()
+    assert checkpoints.problem is None
+    assert checkpoints.is_due
+    checkpoints.write(variables, state(3), (3, 0))
+    checkpoints.wait()
+    assert f"cannot write the checkpoint {output.checkpoint_path(3)}: Is a directory" in str(checkpoints.problem)
+    assert "--checkpoint-failure-seconds" in str(checkpoints.problem)
+
+
+def test_an_error_of_the_writer_itself_is_logged_and_repeated_too(output: Any, models: Any) -> None:
+    checkpoints = writer(output, models[1])
+    checkpoints.write(training_variables(models[1])[1:], state(3), (3, 0))  # one variable less than in the layout
+    checkpoints.wait()
+    assert "IndexError" in log_lines[0]
     write(output, models[1], 3)
-    assert log_lines == [
-        f"Training continues without the checkpoint {output.checkpoint_path(3)}: No space left on device"
-    ]
-    assert [path.name for path in output.checkpoints()] == ["checkpoint-2.h5", "checkpoint-1.h5"]
-    assert read_description(output.checkpoint_path(2)).run == output.run
-    write(output, models[1], 3)  # there is space again
     assert read_description(output.checkpoint_path(3)).run == output.run
 
 
@@ -231,10 +283,59 @@ def test_a_model_that_keras_cannot_save_is_restored_too_and_its_weights_are_save
     assert all(np.array_equal(one, two) for one, two in zip(model.weights, other.weights, strict=True))
 
 
-def test_partial_files_of_an_interrupted_write_are_deleted(tmp_path: Path) -> None:
-    (tmp_path / ".partial-checkpoint-1.h5").write_bytes(b"half")
+def test_only_partial_files_that_no_run_writes_are_deleted(tmp_path: Path) -> None:
+    interrupted, written = tmp_path / ".partial-1-checkpoint-1.h5", tmp_path / ".partial-2-checkpoint-1.h5"
+    for path in (interrupted, written):
+        path.write_bytes(b"half")
+    os.utime(interrupted, times=(time.time() - 3600,) * 2)
     open_directory(tmp_path, resume=False)
-    assert not list(tmp_path.glob(".partial-*"))
+    assert list(tmp_path.glob(".partial-*")) == [written]
+
+
+def test_a_later_start_owns_the_directory_and_the_earlier_one_writes_no_more(output: Any, models: Any) -> None:
+    checkpoints, content = writer(output, models[1]), output.checkpoint_path(2).read_bytes()
+    later = open_directory(output.directory, resume=True)
+    assert later.run == output.run
+    checkpoints.write(training_variables(models[1]), state(2), (2, 0))
+    checkpoints.wait()
+    assert re.fullmatch(rf"a run on \S+ started later and also writes to {output.directory}, so this run ends; use "
+                        "another --dir for each job", str(checkpoints.problem))  # fmt: skip
+    with pytest.raises(OutputError, match="started later"):
+        output.save_models(models[1], log_lines.append)
+    output.finish()
+    assert output.checkpoint_path(2).read_bytes() == content
+    assert names(output) == ["checkpoint-1.h5", "checkpoint-2.h5"]
+    write(later, models[1], 3)
+    assert log_lines == []
+
+
+def test_a_run_that_loses_the_directory_during_a_write_does_not_replace_the_checkpoint(tmp_path: Path) -> None:
+    output = open_directory(tmp_path, resume=False)
+    writing = output.write(tmp_path / "checkpoint-1.h5")
+    writing.__enter__().write_bytes(b"of the earlier run")
+    open_directory(tmp_path, resume=True)
+    with pytest.raises(OutputError, match="started later"):
+        writing.__exit__(None, None, None)
+    assert not list(tmp_path.glob("*checkpoint-1.h5"))
+
+
+def test_a_later_attempt_of_the_job_continues_and_an_earlier_one_does_not_start(tmp_path: Path) -> None:
+    first = open_directory(tmp_path, resume=True, job="a", attempt=2)
+    assert open_directory(tmp_path, resume=True, job="a", attempt=2).run == first.run  # all elastic ranks were lost
+    assert open_directory(tmp_path, resume=True, job="a", attempt=3).run == first.run
+    with pytest.raises(OutputError, match=r"attempt 3 of this job uses .*; this is attempt 2, which started too late"):
+        open_directory(tmp_path, resume=True, job="a", attempt=2)
+
+
+def test_two_jobs_in_a_directory_do_not_replace_each_other_with_each_attempt(tmp_path: Path) -> None:
+    open_directory(tmp_path, resume=True, job="a")
+    later = open_directory(tmp_path, resume=True, job="b")
+    before = {path: path.read_bytes() for path in tmp_path.glob(".horovodjob-*")}
+    with pytest.raises(OutputError, match=r"attempt 1 of the job training/b has replaced this job in .*; use another"):
+        open_directory(tmp_path, resume=True, job="a", attempt=2)
+    assert {path: path.read_bytes() for path in tmp_path.glob(".horovodjob-*")} == before
+    later.finish()
+    open_directory(tmp_path, resume=True, job="a", attempt=3)
 
 
 def test_a_directory_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:

@@ -78,6 +78,12 @@ def test_the_validation_batch_is_the_training_batch_up_to_a_limit() -> None:
     assert configuration("--batch-size", "8192", "--validation-batch-size", "4096").validation_batch_size == 4096
 
 
+def test_checkpoints_are_written_every_ten_minutes_unless_steps_are_given() -> None:
+    assert configuration().checkpoint_seconds == 600
+    assert configuration("--checkpoint-steps", "100").checkpoint_seconds is None
+    assert configuration("--checkpoint-steps", "100", "--checkpoint-seconds", "60").checkpoint_seconds == 60
+
+
 def test_digits_are_flipped_only_on_request() -> None:
     run = configuration("--dataset", "digits")
     assert (run.augment, run.flip) == (True, False)
@@ -201,6 +207,10 @@ def test_parsing_the_command_line_imports_neither_tensorflow_nor_horovod(
         ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"}, Launch(1, 2, 2)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "HOROVODJOB_ATTEMPT": "3"}, Launch(1, 2, 1, 3)),
         ({"HOROVODJOB_ATTEMPT": "nonsense"}, Launch()),
+        (
+            {"HOROVODJOB_UID": "1-2", "HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": "mnist"},
+            Launch(job="1-2", job_name="training/mnist"),
+        ),
         ({"HOROVOD_ELASTIC": "1", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}, Launch(elastic=True)),
     ],
 )

@@ -1,11 +1,8 @@
 """A run that is killed or terminated resumes with bitwise the same result as an uninterrupted run."""
 
-import os
 import re
 import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,35 +11,10 @@ import h5py
 import numpy as np
 import pytest
 
-from trainer.waiting import TIMEOUT_SECONDS
+from trainer.background_job import Job
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
 CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH, ROWS = 3, 10, 5, 8, 32
-
-
-class Job:
-    """Two ranks in the background, which can receive signals."""
-
-    def __init__(self, command: list[str], environment: dict[str, str], directory: Path) -> None:
-        self.directory = directory
-        self.process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    def wait_for(self, pattern: str) -> None:
-        """Wait until the run has written a file that matches the pattern."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not list(self.directory.glob(pattern)):
-            assert self.process.poll() is None, self.process.communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def send_signal(self, rank: int, number: signal.Signals) -> None:
-        os.kill(int((self.directory / f"pid-{rank}").read_text()), number)
-
-    def ended(self) -> tuple[int, str]:
-        output = self.process.communicate(timeout=TIMEOUT_SECONDS)[0]
-        return self.process.returncode, output
 
 
 @pytest.fixture(scope="module")
@@ -62,23 +34,6 @@ def flags(archive: Path) -> tuple[object, ...]:
 @pytest.fixture(scope="module")
 def command(trainer: Callable[..., list[str]], flags: tuple[object, ...]) -> Callable[[Path], list[str]]:
     return partial(trainer, *flags)
-
-
-@pytest.fixture
-def start(mpirun: Any, environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[[list[str]], Job]]:
-    """Starts two ranks of a command in the background; they end with the test."""
-    announce = ["sh", "-c", 'echo "$$" > "$0/pid-$OMPI_COMM_WORLD_RANK"; exec "$@"', str(tmp_path)]
-    jobs: list[Job] = []
-
-    def started(command: list[str]) -> Job:
-        jobs.append(Job(mpirun(2, [*announce, *command]), environment, tmp_path))
-        return jobs[-1]
-
-    yield started
-    for job in jobs:
-        if job.process.poll() is None:
-            job.process.kill()
-            job.process.communicate()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def steps_of_epochs(state: RunState, job_batch: int) -> list[int]:
         while state.position < end:
             assert (state.steps_in_epoch(job_batch), state.step_in_epoch(job_batch)) == (announced, state.step - first)
             state.position, state.step = state.position + job_batch, state.step + 1
-        assert state.step - first == announced
+        assert state.step - first == announced == state.steps_in_last_epoch(job_batch)
         epochs.append(announced)
     return epochs
 

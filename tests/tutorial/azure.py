@@ -19,8 +19,8 @@ from azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
 from azure_fakes.entra.server import TENANT, Entra
 from azure_fakes.files.accounts import Account, new_key
 from azure_fakes.files.server import FilesService
-from cluster.invocation import invoke
-from cluster.settings import Cluster
+from localcluster.invocation import invoke
+from localcluster.settings import Cluster
 
 POOL, NODES = "nc6cluster", 4
 VM_SIZE = "Standard_NC4as_T4_v3"

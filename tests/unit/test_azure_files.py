@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from domain.fake_cluster import training_job
 from horovodjob_operator.domain.resources import azure_files
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
+from unit.domain.fake_cluster import training_job
 
 SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
 Pod = dict[str, Any]
@@ -110,7 +110,7 @@ def test_an_nfs_share_is_mounted_by_the_kubelet_itself() -> None:
         ("something that nobody has seen", ""),
     ],
 )
-def test_a_failed_mount_says_what_to_do(words: str, remedy: str) -> None:
+def test_a_failed_mount_has_a_message_with_the_remedy(words: str, remedy: str) -> None:
     text = azure_files.mount_remedy(training_job(azureFiles=[SHARE]), f"MountVolume.SetUp failed for volume: {words}")
     assert remedy in text
     assert bool(text) is bool(remedy)

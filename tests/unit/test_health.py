@@ -11,8 +11,8 @@ from itertools import count
 
 from prometheus_client import CollectorRegistry
 
-from cluster.apiserver import free_ports
-from horovodjob_operator.endpoints.health import HealthServer
+from horovodjob_operator.servers.health import HealthServer
+from localcluster.apiserver import free_ports
 
 # Ends a wait that is hopeless.
 WAIT_SECONDS = 120
@@ -25,10 +25,10 @@ async def served(stuck_seconds: float = WAIT_SECONDS) -> AsyncIterator[int]:
     (port,) = free_ports(1)
     server = HealthServer(
         port,
-        healthy=lambda: "",
-        ready=lambda: "",
+        unhealthy=lambda: "",
+        unready=lambda: "",
         registry=CollectorRegistry(),
-        access=None,
+        authorize=None,
         stuck_seconds=stuck_seconds,
     )
     await server.start()
@@ -54,13 +54,13 @@ def work_until(asked: Callable[[], Answer]) -> Answer:
     return future.result(timeout=0)
 
 
-async def test_it_answers_while_the_loop_works() -> None:
+async def test_the_health_server_responds_while_the_event_loop_runs() -> None:
     async with served() as port:
         assert work_until(lambda: answer(port, "/healthz")) == (200, "ok\n")
         assert work_until(lambda: answer(port, "/readyz")) == (200, "ok\n")
 
 
-async def test_a_loop_that_is_stuck_is_not_healthy_until_it_runs_again() -> None:
+async def test_a_blocked_event_loop_is_unhealthy_until_it_runs_again() -> None:
     async with served(stuck_seconds=2) as port:
 
         def unhealthy() -> Answer:

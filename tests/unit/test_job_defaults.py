@@ -24,7 +24,7 @@ def spec(**fields: object) -> HorovodJobSpec:
     return HorovodJobSpec.model_validate({"image": "image", "command": ["true"], **fields})
 
 
-def test_a_job_that_sets_nothing_gets_all_of_them() -> None:
+def test_an_empty_job_gets_all_defaults() -> None:
     job = DEFAULTS.apply_to(spec(azureFiles=[SHARE]))
     assert job.node_selector == {"pool": "gpu", "zone": "1"}
     assert [toleration.key for toleration in job.tolerations or ()] == ["sku", "team"]
@@ -33,7 +33,7 @@ def test_a_job_that_sets_nothing_gets_all_of_them() -> None:
     assert [share.mount_options for share in job.azure_files or ()] == [("actimeo=1", "nobrl")]
 
 
-def test_what_a_job_sets_itself_wins() -> None:
+def test_fields_of_the_job_override_the_defaults() -> None:
     own = spec(
         nodeSelector={"zone": "2"},
         tolerations=[{"key": "sku", "value": "cpu", "effect": "NoSchedule"}],
@@ -56,7 +56,7 @@ def test_a_job_with_an_empty_image_gets_the_default_one(own: str, image: str) ->
     assert DEFAULTS.apply_to(spec(image=own)).image == image
 
 
-def test_without_defaults_a_job_stays_as_it_is() -> None:
+def test_without_defaults_a_job_is_unchanged() -> None:
     job = spec(azureFiles=[SHARE], nodeSelector={"zone": "2"})
     assert parse_job_defaults("").apply_to(job) == job
 
@@ -69,7 +69,7 @@ def test_without_defaults_a_job_stays_as_it_is() -> None:
         ("NAMESPACES", "a,B", "names 'B', which is not the name of a namespace"),
     ],
 )
-def test_a_wrong_setting_is_named(variable: str, value: str, sentence: str) -> None:
+def test_an_invalid_setting_is_reported_by_name(variable: str, value: str, sentence: str) -> None:
     with pytest.raises(ValueError, match="HOROVODJOB_OPERATOR_") as error:
         Settings.from_environment({f"HOROVODJOB_OPERATOR_{variable}": value})
     assert str(error.value).startswith(f"HOROVODJOB_OPERATOR_{variable}")

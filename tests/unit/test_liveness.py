@@ -10,10 +10,10 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from horovodjob_operator import __main__ as process
-from horovodjob_operator.cluster.connection import Connection
-from horovodjob_operator.cluster.job_watch import JobLists
-from horovodjob_operator.cluster.lease import lease_connection
+from horovodjob_operator import process
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.job_watch import UnfinishedJobList
+from horovodjob_operator.kube.lease import lease_client
 from horovodjob_operator.settings import Settings
 
 PATH = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"
@@ -37,15 +37,15 @@ async def server() -> AsyncIterator[TestServer]:
         yield started
 
 
-async def test_jobs_have_been_listed_when_the_last_chunk_of_each_namespace_is_taken_in(server: TestServer) -> None:
+async def test_jobs_are_listed_after_the_last_chunk_of_each_namespace(server: TestServer) -> None:
     seen: list[Mapping[str, Any]] = []
     complete: list[tuple[set[str], int, str]] = []
-    lists = JobLists(("a", "forbidden"), seen=seen.append, listed=lambda *found: complete.append(found))
+    lists = UnfinishedJobList(("a", "forbidden"), updated=seen.append, listed=lambda *found: complete.append(found))
     answered = []
     async with ClientSession(server.make_url("/"), middlewares=(lists,)) as session:
         for path in (PATH.format("a"), PATH.format("a") + "?continue=1", PATH.format("forbidden")):
             await (await session.get(path)).read()
-            answered.append((len(seen), lists.answered))
+            answered.append((len(seen), lists.has_listed))
     assert answered == [(1, False), (2, False), (2, True)]
     assert complete == [({"0", "1"}, 7, "a")]
 
@@ -53,12 +53,12 @@ async def test_jobs_have_been_listed_when_the_last_chunk_of_each_namespace_is_ta
 async def test_each_watch_is_part_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     info = kopf.ConnectionInfo(server="http://127.0.0.1:1")
     async with AsyncExitStack() as stack:
-        connection = await stack.enter_async_context(aclosing(Connection(info, limit=1)))
-        lease = await stack.enter_async_context(lease_connection(info))
+        connection = await stack.enter_async_context(aclosing(ApiClient(info, limit=1)))
+        lease = await stack.enter_async_context(lease_client(info))
         operator = process.Process(Settings(), connection, connection, *lease)
         assert operator.unhealthy() == ""
-        monkeypatch.setattr(process, "DEAD_WATCH_SECONDS", -1)
-        operator.job_signs.note_all()
+        monkeypatch.setattr(process, "MAX_WATCH_AGE_SECONDS", -1)
+        operator.job_watch_age.reset()
         assert operator.unhealthy() == "the watch of the pods has been silent for 0 s"
         operator.pod_watches[0].alive_at = math.inf
         assert operator.unhealthy() == "the watch of the HorovodJobs has been silent for 0 s"

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from horovodjob_operator.cluster.connection import Connection
-from horovodjob_operator.cluster.request_queue import Priority, RequestQueue
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.request_queue import Priority, RequestQueue
 
 LIMIT = 2
 
@@ -34,14 +34,14 @@ async def slow() -> Slow:
 
 
 @pytest.fixture
-async def connection(slow: Slow) -> AsyncIterator[Connection]:
+async def connection(slow: Slow) -> AsyncIterator[ApiClient]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", slow.answer)
     server = TestServer(application)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(server)
         info = kopf.ConnectionInfo(server=str(server.make_url("/")).rstrip("/"))
-        yield await stack.enter_async_context(aclosing(Connection(info, limit=LIMIT)))
+        yield await stack.enter_async_context(aclosing(ApiClient(info, limit=LIMIT)))
 
 
 async def until_asked(slow: Slow, number: int) -> None:
@@ -49,24 +49,24 @@ async def until_asked(slow: Slow, number: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: Slow, connection: Connection) -> None:
+async def test_what_tells_users_how_it_is_goes_before_creations_that_wait(slow: Slow, connection: ApiClient) -> None:
     creations = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(6)]
     await until_asked(slow, LIMIT)
     status = asyncio.create_task(connection.request("PATCH", "/status"))
-    while connection.waiting < 5:
+    while connection.queue_depth < 5:
         await asyncio.sleep(0)
     slow.may_answer.set()
     await asyncio.gather(status, *creations)
     assert slow.asked.index("PATCH /status") in (LIMIT, LIMIT + 1)
     creations_asked = [request for request in slow.asked if request != "PATCH /status"]
     assert creations_asked == [f"POST /namespaces/a/pod-{n}" for n in range(6)]
-    assert connection.waiting == 0
+    assert connection.queue_depth == 0
 
 
-async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, connection: Connection) -> None:
+async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, connection: ApiClient) -> None:
     tasks = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(5)]
     await until_asked(slow, LIMIT)
-    while connection.waiting < 3:
+    while connection.queue_depth < 3:
         await asyncio.sleep(0)
     for number in (0, 2, 4):  # one that was sent, and two that wait
         tasks[number].cancel()
@@ -84,7 +84,7 @@ async def test_a_request_that_is_given_up_takes_no_turn_from_others(slow: Slow, 
     await asyncio.gather(*more)
 
 
-async def test_a_request_may_be_given_up_in_the_moment_in_which_a_slot_is_free() -> None:
+async def test_a_request_can_be_cancelled_at_the_moment_a_slot_becomes_free() -> None:
     queue = RequestQueue(1)
 
     async def use_slot() -> None:
@@ -103,7 +103,7 @@ async def test_a_request_may_be_given_up_in_the_moment_in_which_a_slot_is_free()
     assert queue.depth == 0
 
 
-async def test_a_watch_takes_no_turn_from_requests(slow: Slow, connection: Connection) -> None:
+async def test_a_watch_takes_no_turn_from_requests(slow: Slow, connection: ApiClient) -> None:
     watches = [asyncio.create_task(watch(connection)) for _ in range(LIMIT)]
     await until_asked(slow, LIMIT)
     requests = [asyncio.create_task(connection.request("GET", f"/{number}")) for number in range(LIMIT)]
@@ -112,6 +112,6 @@ async def test_a_watch_takes_no_turn_from_requests(slow: Slow, connection: Conne
     await asyncio.gather(*watches, *requests)
 
 
-async def watch(connection: Connection) -> None:
+async def watch(connection: ApiClient) -> None:
     async with connection.session.get(f"{connection.server}/watch") as response:
         await response.read()

@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from horovodjob_operator.cluster.connection import LONGEST_PAUSE_SECONDS, TRIES, Connection, Pause
 from horovodjob_operator.errors import Unavailable
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.retry_after import LONGEST_PAUSE_SECONDS, TRIES, RetryAfter
 
 LONG = (429, str(10 * LONGEST_PAUSE_SECONDS))
 
@@ -42,30 +43,30 @@ def overloaded() -> Overloaded:
 
 
 @pytest.fixture
-async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[Connection, Connection, Connection, Pause]]:
+async def connections(overloaded: Overloaded) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient, RetryAfter]]:
     """Two that pause together, one that does not, and the pause."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", overloaded.answer)
-    server, pause = TestServer(application), Pause()
+    server, pause = TestServer(application), RetryAfter()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(server)
         info = kopf.ConnectionInfo(server=str(server.make_url("/")).rstrip("/"))
-        first, second = (Connection(info, limit=1, pause=pause) for _ in range(2))
-        other = Connection(info, limit=1)
+        first, second = (ApiClient(info, limit=1, retry_after=pause) for _ in range(2))
+        other = ApiClient(info, limit=1)
         for connection in (first, second, other):
             await stack.enter_async_context(aclosing(connection))
         yield first, second, other, pause
 
 
-Connections = tuple[Connection, Connection, Connection, Pause]
+Connections = tuple[ApiClient, ApiClient, ApiClient, RetryAfter]
 
 
-async def begun(pause: Pause) -> None:
+async def begun(pause: RetryAfter) -> None:
     while pause.seconds_left == -math.inf:
         await asyncio.sleep(0.01)
 
 
-async def test_all_wait_for_the_time_that_one_was_told_and_its_request_is_repeated(
+async def test_retry_after_delays_all_requests_and_the_rejected_one_is_repeated(
     connections: Connections, overloaded: Overloaded
 ) -> None:
     one, two, _, pause = connections
@@ -108,14 +109,14 @@ async def test_a_write_is_not_repeated_after_the_lease_was_lost(
     assert overloaded.paths == ["/pods"]
 
 
-async def test_a_request_is_repeated_so_often_and_no_more(connections: Connections, overloaded: Overloaded) -> None:
+async def test_the_number_of_retries_is_limited(connections: Connections, overloaded: Overloaded) -> None:
     overloaded.answers.extend([(429, "1")] * 10)
     with pytest.raises(Unavailable, match="429 too many requests, retry after 1 s"):
         await connections[0].request("POST", "/pods")
     assert overloaded.paths == ["/pods"] * TRIES
 
 
-async def test_what_may_have_had_an_effect_is_left_to_the_caller(
+async def test_a_request_that_may_have_had_an_effect_is_not_repeated(
     connections: Connections, overloaded: Overloaded
 ) -> None:
     one, *_, pause = connections

@@ -17,19 +17,23 @@ LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Rank of this process, number of ranks in the job and on the node, and attempt."""
+    """Rank of this process, number of ranks in the job and on the node, attempt, and identity of the HorovodJob."""
 
     rank: int = 0
     size: int = 1
     local_size: int = 1
     attempt: int = 1
     elastic: bool = False
+    job: str = ""
+    job_name: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Launch":
         """The values that horovodrun, Open MPI or MPICH has set; one rank without a launcher."""
         attempt = _number(environment.get("HOROVODJOB_ATTEMPT"), default=1)
         elastic = environment.get("HOROVOD_ELASTIC") == "1"
+        job = environment.get("HOROVODJOB_UID", "")
+        job_name = f"{environment.get('HOROVODJOB_NAMESPACE')}/{environment.get('HOROVODJOB_NAME')}" if job else ""
         for rank, size, local_size in LAUNCHERS:
             if rank in environment and size in environment:
                 return cls(
@@ -38,8 +42,10 @@ class Launch:
                     local_size=_number(environment.get(local_size), default=1),
                     attempt=attempt,
                     elastic=elastic,
+                    job=job,
+                    job_name=job_name,
                 )
-        return cls(attempt=attempt, elastic=elastic)
+        return cls(attempt=attempt, elastic=elastic, job=job, job_name=job_name)
 
 
 def hostname(environment: Mapping[str, str] = os.environ) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from horovodjob.api import frozen_spec
 from horovodjob.api.constants import FINISHED_FIELD, GROUP, KIND, PLURAL, VERSION
+from horovodjob.api.printer_columns import PRINTER_COLUMNS
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 
@@ -47,19 +48,6 @@ NAME_RULES: tuple[dict[str, Any], ...] = (
         "message": "metadata.name is too long for the pods that are named after it with elastic.maxReplicas, by "
         "default 10000: <name>-worker-<elastic.maxReplicas - 1> may have 63 characters",
     },
-)
-COLUMNS = (
-    ("Phase", "string", ".status.phase", 0, "Phase of the job."),
-    ("Workers", "string", ".status.workersReady", 0, "Ready workers and all workers."),
-    ("Progress", "string", ".status.training.percent", 0, "Completed percentage of the training."),
-    ("Restarts", "integer", ".status.restarts", 0, "Restarts after failures."),
-    ("Age", "date", ".metadata.creationTimestamp", 0, "Time since creation."),
-    ("Pool", "string", ".spec.pool", 1, "AKS node pool."),
-    ("GPUs", "integer", ".spec.worker.gpus", 1, "GPUs per worker."),
-    ("Exit code", "integer", ".status.exitCode", 1, "Exit code of mpirun."),
-    ("Start", "date", ".status.startTime", 1, "Time of admission."),
-    ("Finished", "date", ".status.completionTime", 1, "Time of completion."),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1, "Reason for the phase."),
 )
 
 
@@ -129,7 +117,7 @@ def custom_resource_definition() -> dict[str, Any]:
         # The API server does not store priority 0, so with it each `kubectl apply` would be a change.
         {"name": name, "type": type_, "jsonPath": path, "description": description}
         | ({"priority": priority} if priority else {})
-        for name, type_, path, priority, description in COLUMNS
+        for name, type_, path, priority, description in PRINTER_COLUMNS
     ]
     schema = {
         "type": "object",

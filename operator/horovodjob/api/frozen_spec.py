@@ -18,7 +18,7 @@ POLICY = f"frozen-spec.{GROUP}"
 NOT_FROZEN = ("suspend", "ttl_seconds_after_finished", "terminate", "managed_by")
 ONLY_WHILE_SUSPENDED = (
     " can change only while the job is suspended: set runPolicy.suspend to true first, or delete the job and create it "
-    "anew"
+    "again"
 )
 # In the schema, because `kubectl scale` writes a subresource, which the policy does not match.
 REPLICAS_RULE = {

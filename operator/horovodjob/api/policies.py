@@ -48,12 +48,12 @@ class RunPolicy(Model):
     model_config = validations(
         (
             "!has(oldSelf.terminate) || !oldSelf.terminate || has(self.terminate) && self.terminate",
-            "terminate cannot be taken back: a job that was told to end stays ended; create it anew",
+            "terminate cannot be reset to false: create the job again",
         ),
         (
             "has(self.managedBy) == has(oldSelf.managedBy) && "
             "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
-            "managedBy can never change: delete the job and create it anew",
+            "managedBy cannot change: delete the job and create it again",
         ),
     )
     suspend: bool = Field(

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND, ConditionType, EventReason, Phase, Reason
-from horovodjob.api.crd import COLUMNS, NAME_RULES, schema_of
+from horovodjob.api.crd import NAME_RULES, schema_of
 from horovodjob.api.frozen_spec import frozen_paths
+from horovodjob.api.printer_columns import PRINTER_COLUMNS
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 
@@ -112,7 +113,7 @@ annotations that begin with `kueue.x-k8s.io/` are copied to its pods. The annota
 ENVIRONMENT = """\
 | variable | value |
 |---|---|
-| `HOROVODJOB_NAME`, `HOROVODJOB_NAMESPACE` | name and namespace of the job |
+| `HOROVODJOB_NAME`, `HOROVODJOB_NAMESPACE`, `HOROVODJOB_UID` | name, namespace and UID of the job |
 | `HOROVODJOB_ATTEMPT` | number of the attempt, from 1; if it is above 1, continue from a checkpoint |
 | `HOROVODJOB_POD` | name of the pod |
 | `HOROVODJOB_SLOTS` | ranks per worker |
@@ -233,7 +234,8 @@ def reference() -> str:
         for path, field, _ in fields(schema_of(HorovodJobStatus))
     )
     columns = (
-        (f"`{name}`", f"`{path}`", "wide" if wide else "always", words) for name, _, path, wide, words in COLUMNS
+        (f"`{name}`", f"`{path}`", "wide" if wide else "always", words)
+        for name, _, path, wide, words in PRINTER_COLUMNS
     )
     rules = "".join(f"- {_cell(rule)}\n" for rule in _rule_messages())
     return f"""\

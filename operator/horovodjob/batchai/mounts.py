@@ -1,13 +1,13 @@
 """mountVolumes of Batch AI as azureFiles, volumes and Secrets of a HorovodJob."""
 
 import re
-import shlex
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from horovodjob.api.constants import MOUNT_ROOT
-from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, files_host, key_secret_name
+from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, key_secret_name
+from horovodjob.batchai.azure_file_shares import convert_share
+from horovodjob.batchai.mount_command import parse_mount_command
 from horovodjob.batchai.names import resource_name
 from horovodjob.batchai.storage_accounts import (
     Accounts,
@@ -69,7 +69,7 @@ def convert_mounts(volumes: Node | None, options: Options) -> Mounts:
 
 
 def _azure_files(node: Node, mounts: Mounts, options: Options) -> None:
-    path, entry = _mount_path(node, mounts), _share(node, options)
+    path, entry = _mount_path(node, mounts), convert_share(node, options)
     if entry is None or path is None:
         return
     note_key(node, mounts.accounts, options, entry["account"])
@@ -82,51 +82,6 @@ def _azure_files(node: Node, mounts: Mounts, options: Options) -> None:
             node.notes.refuse(node.at(key), "must be an octal mode such as 0777")
     given = [f"{'dir' if key == 'directoryMode' else 'file'}_mode={mode}" for key, mode in modes if mode]
     mounts.azure_files.append({"name": name, **entry} | ({"mountOptions": given} if given else {}))
-
-
-def _share(node: Node, options: Options) -> dict[str, Any] | None:
-    """Account, share and directory of a URL."""
-    where = node.at("azureFileUrl")
-    text = text_with_account(node, "azureFileUrl", options)
-    account = text_with_account(node, "accountName", options) if node.has("accountName") else None
-    if text is None:
-        return None
-    url = _split(text)
-    if url is None:
-        node.notes.refuse(where, "must be a URL such as https://account.file.core.windows.net/share/directory")
-        return None
-    host, (share, *directories), has_query = url
-    if has_query:
-        node.notes.refuse(where, "has a shared access signature, and a mount needs the account's key: remove it")
-    first = host.partition(".")[0]
-    if account and account != first and not host.startswith(f"{account}."):
-        node.notes.refuse(node.at("accountName"), "is not the account of azureFileUrl: correct one of them")
-    if not is_account(node, where, first):
-        return None
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", share) or not 3 <= len(share) <= 63:
-        node.notes.refuse(
-            where, "names a share that cannot exist: it has 3 to 63 lower-case letters, digits and single hyphens"
-        )
-        return None
-    if ".." in directories:
-        node.notes.refuse(where, "has .. in its path: name the directory itself")
-    entry = {"account": first, "share": share}
-    if directories:
-        entry["directory"] = "/".join(directories)
-    return entry | ({"server": host} if host != files_host(first) else {})
-
-
-def _split(text: str) -> tuple[str, list[str], bool] | None:
-    """Host, parts of the path and whether there is a query; None if the URL is not that of a share."""
-    try:
-        url = urlsplit(text.strip())
-        host = (url.hostname or "").lower()
-    except ValueError:
-        return None
-    parts = [unquote(part) for part in url.path.split("/") if part]
-    if url.scheme not in ("http", "https") or ".file." not in host or not parts:
-        return None
-    return host, parts, bool(url.query)
 
 
 def _blob(node: Node, mounts: Mounts, options: Options) -> None:
@@ -186,7 +141,7 @@ def _unmanaged(node: Node, mounts: Mounts, options: Options) -> None:
     path, text = _mount_path(node, mounts), node.required_text("mountCommand")
     if text is None:
         return
-    mount = _mount_command(text)
+    mount = parse_mount_command(text)
     where = node.at("mountCommand")
     if mount is None:
         node.notes.refuse(
@@ -233,32 +188,6 @@ def _cifs(node: Node, mounts: Mounts, path: str, source: str, given: list[str], 
     if rest := [f"{key}={value}" if value else key for key, value in pairs.items()]:
         attributes["mountOptions"] = ",".join(rest)
     _add_volume(mounts, "smb", path, {"csi": {"driver": "smb.csi.k8s.io", "volumeAttributes": attributes}})
-
-
-def _mount_command(text: str) -> tuple[str, str, list[str]] | None:
-    """Type, source and options of an NFS or SMB mount."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        return None
-    words = words[1:] if words[:1] == ["sudo"] else words
-    if not words or words.pop(0).rpartition("/")[2] != "mount":
-        return None
-    kind, options, rest = "", [], []
-    while words:
-        word = words.pop(0)
-        if word in ("-t", "--types", "-o", "--options") and words:
-            value = words.pop(0)
-            if word in ("-t", "--types"):
-                kind = value
-            else:
-                options += [option for option in value.split(",") if option]
-        else:
-            rest.append(word)
-    patterns = {"nfs": r"[^\s:/]+:/\S*", "nfs4": r"[^\s:/]+:/\S*", "cifs": r"//[^\s/]+/\S+"}
-    if len(rest) != 1 or kind not in patterns or not re.fullmatch(patterns[kind], rest[0]):
-        return None
-    return kind.removesuffix("4"), rest[0], options
 
 
 def _add_nfs(node: Node, mounts: Mounts, path: str, server: str, export: str, *, read_only: bool) -> None:

@@ -72,9 +72,7 @@ def delete(name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: N
     if not no_wait:
         for job in jobs:
             wait_for_deletion(job)
-    kube.core().delete_collection_namespaced_config_map(
-        namespace, label_selector=f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}={label}"
-    )
+    kube.core().delete_collection_namespaced_config_map(namespace, label_selector=f"{SELECTOR}={label}")
 
 
 def _experiment(name: str, namespace: str) -> kube.Object:

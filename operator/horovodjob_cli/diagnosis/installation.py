@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from horovodjob.api.constants import GROUP, KIND, PLURAL, VERSION
+from horovodjob.api.constants import GROUP, KIND, OPERATOR_APP_NAME, PLURAL, VERSION
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, Object, join_names
 
 INSTALL = "kubectl apply --server-side -k manifests/base"
-OPERATOR = "horovodjob-operator"
-OPERATOR_SELECTOR = f"app.kubernetes.io/name={OPERATOR}"
+OPERATOR_SELECTOR = f"app.kubernetes.io/name={OPERATOR_APP_NAME}"
 USUAL_NAMESPACE = "horovodjob-system"
 # The operator renews its Lease every 3 s and stops leading after 9 s without a renewal.
 LEASE_AGE = timedelta(seconds=30)
@@ -130,14 +129,14 @@ def operator_health(facts: Facts, deployment: Object) -> Iterator[CheckResult]:
 
 def lease_error(facts: Facts, namespace: str) -> str | None:
     """The problem that the Lease of the leader election shows, if any."""
-    lease = facts.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{OPERATOR}")
+    lease = facts.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{OPERATOR_APP_NAME}")
     renewed = (lease or {}).get("spec", {}).get("renewTime")
+    name = f"Lease {OPERATOR_APP_NAME} in namespace {namespace}"
     if renewed is None:
-        return f"no replica of the operator is the leader: Lease {OPERATOR} in namespace {namespace} has no holder"
+        return f"no replica of the operator is the leader: {name} has no holder"
     age = facts.now - datetime.fromisoformat(renewed)
     if age > LEASE_AGE:
-        where = f"Lease {OPERATOR} in namespace {namespace}"
-        return f"the operator does not respond: it renewed its {where} {seconds(age)} ago"
+        return f"the operator does not respond: it renewed its {name} {seconds(age)} ago"
     return None
 
 
@@ -145,7 +144,7 @@ def watch_error(facts: Facts, namespace: str) -> str | None:
     """The problem that the metrics of the leader's watches show, if any."""
     from kubernetes.client import ApiException
 
-    lease = facts.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{OPERATOR}") or {}
+    lease = facts.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{OPERATOR_APP_NAME}") or {}
     leader = lease.get("spec", {}).get("holderIdentity", "")
     pod = facts.get(f"/api/v1/namespaces/{namespace}/pods/{leader}") if leader else None
     if pod is None:

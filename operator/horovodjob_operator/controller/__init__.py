@@ -1,1 +1,1 @@
-"""From events to reconciliations: one job at a time, on its newest state."""
+"""The controller: events of jobs and pods enqueue jobs, and the reconciler handles one job at a time."""

@@ -1,8 +1,8 @@
-"""The only place that reads the clock: elsewhere the time is an argument."""
+"""The only module that reads the clock; elsewhere the time is an argument."""
 
 from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The present moment, UTC."""
+    """The current time in UTC."""
     return datetime.now(UTC)

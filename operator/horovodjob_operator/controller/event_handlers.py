@@ -1,126 +1,111 @@
-"""What the watches show is taken in, and the jobs that it concerns are enqueued."""
+"""Handlers of the events of jobs and pods: they update the state and the caches, and enqueue the jobs concerned."""
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import kopf
 
 from horovodjob.api.constants import GROUP, OPERATOR_NAME, PLURAL, VERSION
 from horovodjob.api.job import Metadata
-from horovodjob_operator.cluster.caches import Caches, FinishedJob, Key
-from horovodjob_operator.cluster.pod_watch import silence_seconds
-from horovodjob_operator.controller.stored_jobs import ended_job, new_record, parsed_job
+from horovodjob_operator.controller.finished_job import FinishedJob, finished_job_from_raw
+from horovodjob_operator.controller.job_parsing import new_job_state, parse_job
+from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
-
-# Between a watch that the API server refuses, as it no longer has the version, and the list of all jobs.
-RELIST_SECONDS = 1.0
+from horovodjob_operator.domain.pod_facts import OwnedPod
+from horovodjob_operator.kube.cache import Key, PodCache
 
 
 class EventHandlers:
-    """Takes in what the watches show, and enqueues the jobs that it concerns."""
+    """Handles the events and the lists of the watches."""
 
-    def __init__(self, caches: Caches, work_queue: WorkQueue, defaults: JobDefaults) -> None:
-        self._caches, self._work_queue, self._defaults = caches, work_queue, defaults
+    def __init__(self, store: JobStore, pods: PodCache, work_queue: WorkQueue, defaults: JobDefaults) -> None:
+        self._store, self._pods, self._work_queue, self._defaults = store, pods, work_queue, defaults
 
-    def job_seen(self, raw: Mapping[str, Any]) -> None:
-        """A job is there, or has changed."""
+    def job_updated(self, raw: Mapping[str, Any]) -> None:
+        """A job exists, or has changed."""
         metadata = Metadata.model_validate(raw["metadata"])
         key, version = (metadata.namespace, metadata.name), int(metadata.resource_version)
-        known, finished = self._caches.jobs.get(key), self._caches.finished.get(key)
-        same = known is not None and known.job.metadata.uid == metadata.uid
-        if known and same and version <= known.version:
+        state, finished = self._store.states.get(key), self._store.finished.get(key)
+        is_known = state is not None and state.job.metadata.uid == metadata.uid
+        if state and is_known and version <= state.version:
             return
         if finished and finished.uid == metadata.uid and version <= finished.version:
             return
-        if metadata.uid in self._caches.deleted_uids:
-            return  # in a list that was read before its deletion
+        if metadata.uid in self._store.deleted_uids:
+            return  # The list was read before the deletion.
         policy = (raw.get("spec") or {}).get("runPolicy") or {}
         if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
-            return  # another controller's job; that can never change
-        if not (same and self._work_queue.is_open) and (ended := ended_job(raw, metadata)):
-            self._finished_job_seen(key, ended)
+            return  # Another controller manages the job; the field is immutable.
+        if not (is_known and self._work_queue.is_open) and (job := finished_job_from_raw(raw, metadata)):
+            self._finished_job_updated(key, job)
             return
-        if known and same:
-            job, refusal = parsed_job(raw, metadata, self._defaults)
-            changed = job.metadata.generation != known.job.metadata.generation
-            known.job, known.version = job, version
-            if changed:
-                known.refusal, known.refusals = refusal, 0
+        if state and is_known:
+            parsed, refusal = parse_job(raw, metadata, self._defaults)
+            state.update(parsed, version, refusal)
         else:
-            self._caches.keep_job(new_record(raw, metadata, self._defaults))
+            self._store.keep(new_job_state(raw, metadata, self._defaults))
         self._work_queue.enqueue(key)
 
-    def _finished_job_seen(self, key: Key, job: FinishedJob) -> None:
-        first = self._caches.uid(key) != job.uid
+    def _finished_job_updated(self, key: Key, job: FinishedJob) -> None:
+        is_new = self._store.uid(key) != job.uid
         self._work_queue.forget(key)
-        self._caches.keep_finished(key, job)
-        if first:
-            self._work_queue.finished(key)
+        self._store.keep_finished(key, job)
+        if is_new:
+            self._work_queue.enqueue_finished(key)
         elif not job.is_observed:
             self._work_queue.enqueue(key)
         elif job.delete_at:
-            self._work_queue.look_at(key, job.delete_at)
+            self._work_queue.enqueue_at(key, job.delete_at)
 
-    def job_gone(self, raw: Mapping[str, Any]) -> None:
-        """A job is deleted; Kubernetes deletes what it owns."""
+    def job_deleted(self, raw: Mapping[str, Any]) -> None:
+        """A job is deleted; Kubernetes deletes the objects that it owns."""
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
-        if self._caches.job_gone(key, raw["metadata"]["uid"]):
+        if self._store.delete(key, raw["metadata"]["uid"]):
             self._work_queue.forget(key)
 
     def finished_jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:
-        """These are all jobs of a namespace, or of the cluster, that have ended; unknown ones are deleted."""
-        for key in self._caches.finished_jobs_listed(uids, version, namespace):
+        """The finished jobs of a namespace, or of all, are listed: jobs in no list are deleted."""
+        for key in self._store.finished_jobs_listed(uids, version, namespace):
             self._work_queue.forget(key)
 
-    def pod_seen(self, raw: Mapping[str, Any]) -> None:
-        """A pod is there, or has changed."""
-        if (key := self._caches.pod_seen(raw)) in self._caches.jobs:
-            self._work_queue.enqueue(key)
+    def pod_updated(self, raw: Mapping[str, Any]) -> None:
+        """A pod exists, or has changed."""
+        if owned := self._pods.update(raw):
+            self._enqueue(owned.key)
 
-    def pod_gone(self, raw: Mapping[str, Any]) -> None:
+    def pod_deleted(self, raw: Mapping[str, Any]) -> None:
         """A pod is deleted."""
-        if (key := self._caches.pod_gone(raw)) in self._caches.jobs:
+        if owned := self._pods.delete(raw):
+            self._owned_pod_deleted(owned)
+
+    def pods_listed(self, uids: set[str], version: int, namespace: str) -> None:
+        """The pods of a namespace, or of all, are listed: pods that are not in the list are deleted."""
+        is_first = not self._pods.has_listed(namespace)
+        for owned in self._pods.delete_unlisted(uids, version, namespace):
+            self._owned_pod_deleted(owned)
+        if is_first:
+            for key in tuple(self._store.states):
+                if namespace in ("", key[0]):
+                    self._work_queue.enqueue(key)
+
+    def _owned_pod_deleted(self, owned: OwnedPod) -> None:
+        if state := self._store.states.get(owned.key):
+            state.add_deleted_pod(owned.pod)
+        self._enqueue(owned.key)
+
+    def _enqueue(self, key: Key) -> None:
+        if key in self._store.states:
             self._work_queue.enqueue(key)
 
 
 def register(registry: kopf.OperatorRegistry, events: EventHandlers) -> None:
-    """Registers the one handler: events of HorovodJobs. It returns nothing, or kopf would write it into the status."""
+    """Registers the only handler of kopf: events of HorovodJobs."""
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def job_event(event: Mapping[str, Any], **_: Any) -> None:
+    async def job_event(event: Mapping[str, Any], **_: Any) -> None:  # Kopf would write a result into the status.
         raw = event["object"]
         if event["type"] == "DELETED":
-            events.job_gone(raw)
+            events.job_deleted(raw)
         else:
-            events.job_seen(raw)
-
-
-class EndlessBackoffs:
-    """Delays between the tries of one of kopf's requests, in seconds.
-
-    Kopf ends the process after the last one: a namespace without rights would take all others with it.
-    """
-
-    def __iter__(self) -> Iterator[float]:
-        return itertools.chain((1, 2, 5, 10), itertools.repeat(20))
-
-
-def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
-    """Kopf for watching only: no annotations, no finalizers, no scanning of all resources, no events of its own."""
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False
-    settings.scanning.disabled = True
-    settings.watching.chunk_size = 500
-    settings.watching.server_timeout = timeout_seconds
-    settings.watching.client_timeout = timeout_seconds + 30
-    settings.watching.connect_timeout = 10
-    settings.watching.reconnect_backoff = RELIST_SECONDS
-    settings.watching.inactivity_timeout = silence_seconds(timeout_seconds)
-    settings.networking.request_timeout = 60
-    settings.networking.error_backoffs = EndlessBackoffs()
-    settings.queueing.idle_timeout = 1
-    settings.persistence.progress_storage = kopf.MultiProgressStorage([])
-    settings.persistence.diffbase_storage = kopf.MultiDiffBaseStorage([])
-    return settings
+            events.job_updated(raw)

@@ -37,6 +37,7 @@ PRIVATE_KEY = "id_ed25519"
 AUTHORIZED_KEYS = "authorized_keys"
 HOST_KEY = "ssh_host_ed25519_key"
 KNOWN_HOSTS = "known_hosts"
+HOST_KEY_ALIAS = "horovodjob"
 SECRET_VOLUME = "horovodjob-mpi"
 DEFAULT_EXPERIMENT = "default"
 _LAUNCHER_SUFFIX = f"-{Role.LAUNCHER}"
@@ -134,7 +135,7 @@ def object_labels(job: HorovodJob) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "horovodjob",
         "app.kubernetes.io/instance": job.metadata.name,
-        "app.kubernetes.io/managed-by": "horovodjob-operator",
+        "app.kubernetes.io/managed-by": constants.OPERATOR_APP_NAME,
         LABEL_JOB: job.metadata.name,
     }
 

@@ -59,13 +59,13 @@ class Plan:
         return self.create_launcher or bool(self.create_workers)
 
 
-def plan_for(job: HorovodJob, observed: Observed, outcome: Outcome | None, *, now: datetime) -> Plan:
-    """What to do, given the status that was just written and the outcome that it was derived from."""
+def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
+    """What to do, given the facts and the outcome of the checks that the status of the job was derived from."""
+    job, observed, now = context.job, context.observed, context.now
     if observed.refusal and observed.refusal.is_unreadable:
         return Plan()
     if job.status.is_finished or outcome is None:
         return _plan_for_finished_job(job, observed, now)
-    context = JobContext(job, observed, now)
     # A time that has passed since the outcome counts too: it causes another pass at once.
     times = (outcome.requeue_at, context.deadline, context.scheduling_deadline)
     requeue_at = min((at for at in times if at), default=None)

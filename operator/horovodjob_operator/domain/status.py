@@ -54,18 +54,18 @@ TRUE_IN_PHASE = {
 }
 
 
-def next_status(job: HorovodJob, observed: Observed, *, now: datetime) -> tuple[HorovodJobStatus, Outcome | None]:
+def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
     """Status to report after this pass, and the outcome of the checks.
 
     A finished job keeps its status: its pods can be deleted already, and their absence has no meaning. Only the
     observed generation follows the spec. Otherwise kstatus would wait after a change such as of
     ttlSecondsAfterFinished. Without news the result equals `job.status`, so writing on inequality is enough.
     """
+    job, observed, now = context.job, context.observed, context.now
     if job.status.is_finished:
         return job.status.model_copy(update={"observed_generation": job.metadata.generation}), None
     if observed.refusal and observed.refusal.is_unreadable and job.status.phase:
         return _stalled_status(job, observed.refusal, now.replace(microsecond=0)), None
-    context = JobContext(job, observed, now)
     outcome = compute_outcome(context)
     return _status(context, outcome, now.replace(microsecond=0)), outcome
 

@@ -1,4 +1,4 @@
-"""The scripts that launcher and workers start with; each job's Secret carries them into its pods."""
+"""The start scripts of launcher and workers; the Secret of each job contains them."""
 
 import hashlib
 import json
@@ -10,5 +10,5 @@ SCRIPTS = {
     if script.name.endswith(".sh") or script.name == "elastic.py"
 }
 
-# Pods of one attempt have scripts of one version, which their commands and arguments are made for.
+# All pods of an attempt use scripts of one version, which their commands and arguments match.
 VERSION = hashlib.sha256(json.dumps(SCRIPTS, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,32 +1,32 @@
 # shellcheck shell=sh
-# Sourced by launcher.sh and worker.sh: where things are, and a home and working directory that can be written.
+# Sourced by launcher.sh and worker.sh: paths, logs, and a writable home and working directory.
 
 # shellcheck disable=SC2034 # for the scripts that source this
 etc=/etc/horovodjob/mpi
 run=/run/horovodjob
-# Keys are nobody else's business; what the user's programs write is as readable as the image has it.
+# Only the user can read the keys. Files of the user's programs have the umask of the image.
 HOROVODJOB_UMASK=$(umask)
 export HOROVODJOB_UMASK
 umask 077
-# The shell is the container's first process, and the kernel gives those no default action for TERM.
+# The shell is the first process of the container, for which the kernel has no default action for TERM.
 trap 'exit 143' TERM INT
 
-# say TEXT...: one line with the time, for the container's log and, with spec.logs, for execution-<pod>.log.
+# say TEXT...: writes one line with the time to the log of the container and, with spec.logs, to execution-<pod>.log.
 say() {
     line="$(date -u +%Y-%m-%dT%H:%M:%SZ) horovodjob: $*"
     printf '%s\n' "$line" >&2
     if [ -n "${execution_log:-}" ] && ! printf '%s\n' "$line" 2>/dev/null >>"$execution_log"; then lose_logs; fi
 }
 
-# lose_logs: says, once, that there are no log files from here on; a share that cannot be written never stops a job.
+# lose_logs: reports once that the log files end here. A share that is not writable does not stop a job.
 lose_logs() {
     execution_log=
-    say "cannot write to $HOROVODJOB_LOGS: what follows is only in the logs of the containers"
+    say "cannot write to $HOROVODJOB_LOGS: only the logs of the containers continue"
     HOROVODJOB_LOGS=
 }
 
-# give_up REASON TEXT...: ends the container; the operator reads reason and sentence from the termination message.
-# Quotes, backslashes and control characters of the sentence are replaced: it has to fit into a JSON string.
+# give_up REASON TEXT...: ends the container with a termination message, from which the operator reads both.
+# It replaces quotes, backslashes and control characters, which a JSON string cannot contain.
 give_up() {
     reason=$1
     shift
@@ -42,21 +42,21 @@ prepare_home() {
         mkdir -p "$HOME"
         export HOME
     fi
-    # The image's WORKDIR where it can be written, so that relative paths in the image work.
+    # The WORKDIR of the image if it is writable, so that relative paths in the image work.
     if [ ! -w . ]; then cd "$AZ_BATCHAI_JOB_TEMP" || exit 1; fi
     HOROVODJOB_WORKDIR=$(pwd)
     export HOROVODJOB_WORKDIR
 }
 
-# Directories for logs and outputs are the user's and the group's of the pod, 0770, where the mount does not decide.
+# Directories for logs and outputs have mode 0770, unless the mount determines it.
 directories_umask=007
 
-# Output goes where spec.logs says.
+# prepare_logs: creates the directory of spec.logs.
 prepare_logs() {
     execution_log=
     if [ -n "${HOROVODJOB_LOGS:-}" ]; then
         file=$HOROVODJOB_LOGS/execution-$HOROVODJOB_POD.log
-        # A subshell, as some shells end where they cannot open a file.
+        # A subshell, because some shells end if they cannot open a file.
         if (umask "$directories_umask" && mkdir -p "$HOROVODJOB_LOGS") && (umask 022 && : >>"$file"); then
             execution_log=$file
         else
@@ -67,7 +67,7 @@ prepare_logs() {
     fi
 }
 
-# begin_files FILE...: adds the line with which the output of an attempt begins.
+# begin_files FILE...: appends the first line of the output of an attempt.
 begin_files() (
     umask 022
     for file; do
@@ -75,16 +75,16 @@ begin_files() (
     done
 )
 
-# Directories of spec.outputs; one that cannot be made is said, and the program will say the rest.
+# prepare_outputs: creates the directories of spec.outputs. A failure is only logged: the program may not need it.
 prepare_outputs() {
     for id in ${HOROVODJOB_OUTPUTS:-}; do
         eval "output=\$AZ_BATCHAI_OUTPUT_$id"
         # shellcheck disable=SC2154 # set by eval
-        (umask "$directories_umask" && mkdir -p "$output") || say "cannot make the directory of output $id: $output"
+        (umask "$directories_umask" && mkdir -p "$output") || say "cannot create the directory of output $id: $output"
     done
 }
 
-# default_route: sets `interface` to that of the default route, the pod's own; others may be bridges that lead nowhere.
+# default_route: sets `interface` to that of the default route. Others can be bridges without a route to other pods.
 default_route() {
     interface=eth0
     while read -r name destination _; do
@@ -95,16 +95,16 @@ default_route() {
     done </proc/net/route
 }
 
-# What NCCL needs to know on a node without InfiniBand; whatever the user, a ConfigMap or the image says comes first.
+# prepare_nccl: variables for nodes without InfiniBand. Values of the user, a ConfigMap or the image take precedence.
 prepare_nccl() {
     if [ "${AZ_BATCHAI_NUM_GPUS:-0}" = 0 ]; then return 0; fi
     default_route
     export NCCL_DEBUG="${NCCL_DEBUG-WARN}" NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-=$interface}"
-    # A pod that asked for an rdma/ resource has its devices.
+    # A pod that requests an rdma/ resource has its devices.
     if [ ! -e /dev/infiniband ]; then export NCCL_IB_DISABLE="${NCCL_IB_DISABLE-1}"; fi
 }
 
-# The whole environment in a form that the shell reads back byte for byte; ssh sessions would not have it otherwise.
+# save_environment: writes the whole environment to a file for ssh sessions, which do not inherit it.
 save_environment() {
     export -p >"$run/environment"
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
-# What Hydra starts in the place of ssh. It does not notice that a connection has ended, and would wait for that worker
-# for ever; without Hydra, its proxies on the other workers end their ranks.
+# Hydra starts this instead of ssh. Hydra does not notice that a connection has ended, and would wait for that worker
+# without limit. When Hydra itself ends, its proxies on the other workers end their ranks.
 code=0
 ssh -F /run/horovodjob/ssh_config "$@" || code=$?
-# 255 is not the proxy's code but ssh's own.
+# ssh returns 255 for its own errors; other codes are those of the proxy.
 if [ "$code" = 255 ]; then
     for host; do
         case $host in -*) ;; *) break ;; esac

@@ -1,5 +1,5 @@
 #!/bin/sh
-# First process of the launcher: waits for its hosts, runs mpirun with the arguments given, ends with its exit code.
+# First process of the launcher: waits for its hosts, runs mpirun with the arguments, and ends with its exit code.
 set -eu
 # shellcheck source=SCRIPTDIR/environment.sh
 . /etc/horovodjob/mpi/environment.sh
@@ -8,7 +8,7 @@ prepare_home
 prepare_logs
 prepare_outputs
 require_user LauncherFailed
-# MPI must not try other interfaces, such as a bridge that leads nowhere.
+# MPI must not try other interfaces, such as a bridge without a route to other pods.
 default_route
 case $HOROVODJOB_MPI in
 OpenMPI)
@@ -21,9 +21,9 @@ OpenMPI)
     ;;
 esac
 
-# installed_mpi: whose MPI the image has, as far as it says so.
+# installed_mpi: the MPI implementation of the image, if its version shows it.
 installed_mpi() {
-    # shellcheck disable=SC2154 # set by what is sourced
+    # shellcheck disable=SC2154 # set by the sourced script
     for program in "$mpirun" mpirun; do
         case $("$program" --version 2>&1 || :) in
         *"Open MPI"*) echo OpenMPI ;;
@@ -45,12 +45,12 @@ else
     fi
 fi
 for program in ssh "$starter"; do
-    # shellcheck disable=SC2154 # set by what is sourced
+    # shellcheck disable=SC2154 # set by the sourced script
     command -v "$program" >/dev/null ||
         give_up LauncherFailed "the image has no $program: it needs an OpenSSH client and MPI (Debian: openssh-client, $package), for elastic jobs Python and Horovod"
 done
 
-# With launcher.asWorker ranks run here too: what is a worker's to do before and after them is done here.
+# With launcher.asWorker ranks run here too, so the launcher prepares and ends them as a worker does.
 if [ -n "${HOROVODJOB_AS_WORKER:-}" ]; then
     prepare_nccl
     # shellcheck source=SCRIPTDIR/ranks.sh
@@ -63,40 +63,21 @@ if [ -n "${HOROVODJOB_PREPARATION_TIMEOUT:-}" ]; then
     shift
 fi
 
-cp "$etc/id_ed25519" "$etc/known_hosts" "$run/"
-chmod 600 "$run/id_ed25519"
-# One host key for the job whatever the address is, so a worker that comes back elsewhere is still known.
-cat >"$run/ssh_config" <<CONFIG
-Host *
-    Port ${HOROVODJOB_SSH_PORT}
-    IdentityFile $run/id_ed25519
-    IdentitiesOnly yes
-    BatchMode yes
-    UserKnownHostsFile $run/known_hosts
-    GlobalKnownHostsFile /dev/null
-    StrictHostKeyChecking yes
-    HostKeyAlias horovodjob
-    HostKeyAlgorithms ssh-ed25519
-    CheckHostIP no
-    ConnectTimeout 15
-    ServerAliveInterval 5
-    ServerAliveCountMax 3
-    SendEnv HOROVODJOB_ATTEMPT
-    LogLevel ERROR
-CONFIG
+# shellcheck source=SCRIPTDIR/ssh_config.sh
+. "$etc/ssh_config.sh"
 
 if [ -n "$execution_log" ]; then
     begin_files "$HOROVODJOB_LOGS/stdout.txt" "$HOROVODJOB_LOGS/stderr.txt" 2>/dev/null || :
 fi
 
-# The hosts as they are now; those of an elastic job come and go.
+# The current hosts; those of an elastic job change.
 hosts=/etc/horovodjob/hosts/hosts
-say "launcher starts: attempt $HOROVODJOB_ATTEMPT, waits for the addresses of its workers"
+say "launcher starts: attempt $HOROVODJOB_ATTEMPT, waiting for the addresses of its workers"
 until [ -s "$hosts" ]; do sleep 0.1; done
 cp "$hosts" "$run/hosts"
 (umask 022 && hostfile <"$run/hosts" >"$HOROVODJOB_HOSTFILE")
 
-# join HOST: until the worker answers over ssh, or not within the limit; its last words are kept in a file.
+# join HOST: tries until the worker answers over ssh or the time limit is reached, and keeps its last output in a file.
 join() {
     tries=0
     while :; do
@@ -142,14 +123,14 @@ done
 # shellcheck disable=SC2153 # set in the pod
 ranks=$((workers * HOROVODJOB_SLOTS))
 
-# The arguments are mpirun's own options and what it starts, or a command that starts the ranks itself.
+# The arguments are options of mpirun and the program, or a command that starts the ranks itself.
 if [ -n "${HOROVODJOB_ELASTIC:-}" ]; then
     what="Horovod's elastic driver"
     export HOROVODJOB_INTERFACE="$interface"
     say "$what starts, with $ranks ranks on $workers workers"
 elif [ -z "${HOROVODJOB_LAUNCHER_COMMAND:-}" ]; then
     what=mpirun
-    # Every mpirun takes a lone colon for the end of a program, so the words of this one travel with a mark.
+    # mpirun reads a single colon as the end of a program, so the arguments of this program get a prefix.
     mark='' marked='' number=0
     for word; do
         number=$((number + 1))
@@ -165,7 +146,7 @@ fi
 : >"$run/started"
 umask "$HOROVODJOB_UMASK"
 
-# A file that cannot be written any more costs its lines, never the job: tee goes on with the container's log.
+# If a file becomes read-only, only its lines are lost: tee continues to write the log of the container.
 if [ -n "$execution_log" ]; then
     mkfifo "$run/stdout" "$run/stderr"
     tee -a "$HOROVODJOB_LOGS/stdout.txt" <"$run/stdout" &
@@ -179,14 +160,14 @@ else
 fi
 mpirun_pid=$!
 
-# mpirun would kill the ranks a second after it told them. So each worker tells its own, which have the pod's grace
-# period to save what they have; when none is left that listens, mpirun ends the others.
-told=
+# mpirun would kill the ranks a second after TERM. So each worker sends TERM to its ranks, which have the grace period
+# of the pod to save their state. When no rank handles TERM any more, mpirun ends the others.
+is_ending=
 # shellcheck disable=SC2317,SC2329 # called by the trap
 end_job() {
     trap '' TERM INT
-    told=1
-    say "the launcher is told to end: ranks that handle TERM have until the end of the grace period"
+    is_ending=1
+    say "the launcher receives TERM: ranks that handle TERM can run until the end of the grace period"
     mkfifo "$run/hold"
     exec 9<>"$run/hold"
     ending=
@@ -215,34 +196,34 @@ unreachable_workers() {
         calls="$calls $!"
     done <"$hosts"
     for pid in $calls; do wait "$pid" || :; done
-    # In the words of glibc and of musl.
+    # The messages of glibc and of musl.
     grep -lE 'timed out|No route to host|unreachable' "$run"/answer-* 2>/dev/null | sed 's/.*answer-//'
 }
 
 code=0
 wait "$mpirun_pid" || code=$?
-# A trapped signal ends the first wait early; mpirun's own code comes with a second one.
+# A trapped signal interrupts the first wait; a second one returns the exit code of mpirun.
 while kill -0 "$mpirun_pid" 2>/dev/null; do
     code=0
     wait "$mpirun_pid" || code=$?
 done
-# One that could not write has said so.
+# tee has reported its own error.
 for pid in $copies; do wait "$pid" || execution_log=; done
 say "$what ended with exit code $code (attempt $HOROVODJOB_ATTEMPT)"
-if [ "$code" = 0 ] && [ -z "$told" ] && [ "$what" = mpirun ] && ! workers_answer; then
+if [ "$code" = 0 ] && [ -z "$is_ending" ] && [ "$what" = mpirun ] && ! workers_answer; then
     code=1
-    say "a worker does not answer: mpirun has lost ranks that had not ended, so the exit code is $code"
+    say "a worker does not answer: mpirun has lost unfinished ranks, so the exit code is $code"
 fi
-# A worker that ssh cannot connect to is on a node that is off, or the network does not lead there: that is no failure of
-# the program. The operator reads the addresses, as many as a termination message can hold.
-if [ "$code" != 0 ] && [ -z "$told" ]; then
+# If ssh cannot connect to a worker, its node or the network has failed, and not the program. The operator reads the
+# addresses, as many as a termination message can contain.
+if [ "$code" != 0 ] && [ -z "$is_ending" ]; then
     unreachable=$(unreachable_workers | head -n 64 | tr '\n' ' ')
     if [ -n "$unreachable" ]; then
         say "workers that cannot be reached: $unreachable"
         printf '{"unreachable":"%s"}' "$unreachable" >/dev/termination-log || :
     fi
 fi
-# Ranks that were told to end have not done all of their work, even where they end with 0.
-if [ -n "$told" ] && [ "$code" = 0 ]; then code=143; fi
+# Ranks that end after TERM have not completed their work, even if their exit code is 0.
+if [ -n "$is_ending" ] && [ "$code" = 0 ]; then code=143; fi
 if [ "$code" = 0 ]; then printf '%s ended with exit code 0' "$what" >/dev/termination-log || :; fi
 exit "$code"

@@ -1,7 +1,7 @@
-# shellcheck shell=sh disable=SC2154 # names are shared with what sources this
-# Sourced by worker.sh, and by launcher.sh where the launcher hosts ranks: what runs on a node before any rank.
+# shellcheck shell=sh disable=SC2154 # names are shared with the sourcing script
+# Sourced by worker.sh, and by launcher.sh if the launcher hosts ranks: runs spec.preparation.
 
-# any_runs PIDS: whether one of the processes runs. One kill for all of them fails where one has ended.
+# any_runs PIDS: whether one of the processes runs. A single kill for all of them fails if one has ended.
 any_runs() {
     for pid in $1; do
         if kill -0 "$pid" 2>/dev/null; then return 0; fi
@@ -9,7 +9,7 @@ any_runs() {
     return 1
 }
 
-# prepare COMMAND: runs spec.preparation; its output goes to the container's log and to files of its own.
+# prepare COMMAND: runs spec.preparation, and copies its output to the log of the container and to files.
 prepare() {
     logs=${HOROVODJOB_LOGS:-$AZ_BATCHAI_JOB_TEMP}
     out=$logs/stdout-job_prep-$HOROVODJOB_POD.txt
@@ -28,8 +28,8 @@ prepare() {
     code=0
     wait "$prepare_pid" || code=$?
     kill "$watchdog" 2>/dev/null || :
-    # What the preparation left running in the background may hold its output open for ever. The last words of one that
-    # failed are worth a longer wait: on a busy node they may take seconds to be copied.
+    # Background processes of the preparation can keep its output open without limit. After a failure the last lines
+    # justify a longer wait: on a busy node their copy can take seconds.
     turns=0
     most=10
     [ "$code" = 0 ] || most=100

@@ -1,13 +1,13 @@
 # shellcheck shell=sh
-# Sourced by worker.sh and session.sh: how the ranks of this worker hear that they are to end.
+# Sourced by worker.sh, session.sh and launcher.sh: sends TERM to the ranks of this pod.
 #
-# TERM goes to those processes of ranks that have a handler for it, each once. The others have nothing to save: they go
-# on, because others may wait for them, until mpirun is ended.
+# Only processes of ranks with a handler for TERM receive it, each once. The others have no state to save and continue
+# until mpirun is ended, because other ranks can wait for them.
 
 # find_listening: sets `listening` to the processes of ranks that have a handler for TERM.
 find_listening() {
     listening=
-    # Open MPI numbers its ranks in the first variable, Hydra in the second, Horovod's elastic driver in the third.
+    # The variables of Open MPI, of Hydra, and of the elastic driver of Horovod.
     # shellcheck disable=SC2013 # these names have no spaces
     for environ in $(grep -lzE '^(OMPI_COMM_WORLD_RANK|PMI_RANK|HOROVOD_RANK)=' /proc/[0-9]*/environ 2>/dev/null); do
         pid=${environ#/proc/}
@@ -21,13 +21,13 @@ find_listening() {
     done
 }
 
-# let_ranks_save: tells the ranks, and returns when none is left that listens. There is no limit: the kubelet has one.
+# let_ranks_save: sends TERM to the ranks, and returns when none with a handler is left. The kubelet limits the time.
 let_ranks_save() {
-    # shellcheck disable=SC2154 # set where this is sourced
-    mkdir -p "$run/told"
+    # shellcheck disable=SC2154 # set by the sourcing script
+    mkdir -p "$run/signaled"
     while find_listening && [ -n "$listening" ]; do
         for pid in $listening; do
-            if [ ! -e "$run/told/$pid" ] && mkdir "$run/told/$pid" 2>/dev/null; then kill -TERM "$pid" || :; fi
+            if [ ! -e "$run/signaled/$pid" ] && mkdir "$run/signaled/$pid" 2>/dev/null; then kill -TERM "$pid" || :; fi
         done 2>/dev/null
         sleep 0.2
     done

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# Sourced by session.sh and launcher.sh: whether spec.script is there.
+# Sourced by session.sh and launcher.sh: checks that spec.script exists.
 
-# require_script: fails where the script does not exist, with a sentence that lists the nearest directory that does.
+# require_script: fails if the script does not exist, with a sentence that lists the nearest existing directory.
 require_script() {
     if [ -z "${HOROVODJOB_SCRIPT:-}" ] || [ -e "$HOROVODJOB_SCRIPT" ]; then return 0; fi
     directory=$(dirname "$HOROVODJOB_SCRIPT") missing=

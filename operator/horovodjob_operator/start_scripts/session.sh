@@ -1,5 +1,5 @@
 #!/bin/sh
-# What every ssh session of a worker runs (ForceCommand): the container's environment, then what the launcher asked for.
+# ForceCommand of sshd on a worker: sets the environment of the container, then runs the request of the launcher.
 attempt=${HOROVODJOB_ATTEMPT:-}
 request=${SSH_ORIGINAL_COMMAND:-}
 run=/run/horovodjob
@@ -10,7 +10,7 @@ HOROVODJOB_SESSION=1
 export HOROVODJOB_ATTEMPT HOROVODJOB_SESSION
 cd "$HOROVODJOB_WORKDIR" || exit 1
 
-# Processes that an ssh session of an earlier attempt left behind carry HOROVODJOB_SESSION and another attempt.
+# Remaining processes of earlier ssh sessions have HOROVODJOB_SESSION and another attempt in their environment.
 end_earlier_attempts() {
     for environ in /proc/[0-9]*/environ; do
         if grep -qz '^HOROVODJOB_SESSION=1$' "$environ" && ! grep -qzx "HOROVODJOB_ATTEMPT=$attempt" "$environ"; then
@@ -22,9 +22,9 @@ end_earlier_attempts() {
 
 case $request in
 horovodjob-join)
-    # The launcher calls: a clean worker answers, with the hostfile of this attempt on its disk.
+    # The launcher connects first with this request: the worker ends old ranks and stores the hostfile of the attempt.
     end_earlier_attempts
-    rm -rf "$run/told" "$run/ending"
+    rm -rf "$run/signaled" "$run/ending"
     umask 022
     cat >"$run/hostfile.new" && mv "$run/hostfile.new" "$run/hostfile" || exit 1
     # shellcheck source=SCRIPTDIR/script.sh
@@ -32,19 +32,19 @@ horovodjob-join)
     require_script || exit 66
     ;;
 horovodjob-end)
-    # The launcher is to go and calls: it ends mpirun when every worker has said that its ranks have saved what they had.
+    # The launcher is being deleted. It ends mpirun when the ranks of every worker have saved their state.
     : >"$run/ending"
     # shellcheck source=SCRIPTDIR/ranks.sh
     . /etc/horovodjob/mpi/ranks.sh
     let_ranks_save
     echo saved
-    # Until the launcher is gone, the end of mpirun is its business.
+    # The launcher ends mpirun, so this session stays open until the launcher has ended.
     cat >/dev/null
     rm "$run/ending"
     ;;
 "horovodjob-rank "*)
-    # A rank of an elastic job. Its driver closes the connection when the rank is to go, or is gone itself.
-    # One that leaves is aborted by Horovod; that is no reason for a core, though a program can ask for one.
+    # A rank of an elastic job. The driver closes the connection to end the rank, and also when the driver itself ends.
+    # Horovod aborts a rank that leaves, which must not cause a core dump; a program can still enable core dumps.
     # shellcheck disable=SC3045 # every shell has it, POSIX or not
     ulimit -S -c 0
     umask "$HOROVODJOB_UMASK"

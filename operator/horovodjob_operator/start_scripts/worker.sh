@@ -1,5 +1,5 @@
 #!/bin/sh
-# First process of a worker: an ssh server that knows the job's keys only, in the foreground, until the pod is deleted.
+# First process of a worker: runs an ssh server that accepts only the keys of the job, until the pod is deleted.
 set -eu
 # shellcheck source=SCRIPTDIR/environment.sh
 . /etc/horovodjob/mpi/environment.sh
@@ -15,36 +15,8 @@ require_user WorkerLost
 sshd=$(command -v sshd || command -v /usr/sbin/sshd) ||
     give_up WorkerLost "the image has no sshd: it needs an OpenSSH server (Debian: openssh-server)"
 
-# Files of a Secret are root's; ssh wants its keys to be the user's own and nobody else's.
-cp "$etc/ssh_host_ed25519_key" "$etc/authorized_keys" "$run/"
-chmod 600 "$run/ssh_host_ed25519_key" "$run/authorized_keys"
-if [ "$(id -u)" = 0 ]; then mkdir -p /run/sshd && chmod 755 "$run" && chmod 644 "$run/authorized_keys"; fi
-
-cat >"$run/sshd_config" <<CONFIG
-Port ${HOROVODJOB_SSH_PORT}
-HostKey $run/ssh_host_ed25519_key
-AuthorizedKeysFile $run/authorized_keys
-AuthenticationMethods publickey
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin prohibit-password
-AcceptEnv HOROVODJOB_ATTEMPT
-ForceCommand /bin/sh $etc/session.sh
-AllowTcpForwarding no
-AllowAgentForwarding no
-X11Forwarding no
-PermitTTY no
-PrintMotd no
-UsePAM no
-UseDNS no
-StrictModes no
-PidFile none
-LogLevel ERROR
-MaxStartups 1024
-MaxSessions 64
-ClientAliveInterval 15
-ClientAliveCountMax 4
-CONFIG
+# shellcheck source=SCRIPTDIR/sshd_config.sh
+. "$etc/sshd_config.sh"
 
 if [ $# -gt 0 ]; then
     # shellcheck source=SCRIPTDIR/prepare.sh
@@ -56,7 +28,7 @@ say "worker starts: sshd on port ${HOROVODJOB_SSH_PORT} as $(id -un)"
 "$sshd" -D -e -f "$run/sshd_config" &
 sshd_pid=$!
 
-# find_sessions: sets `sessions` to all processes of ssh sessions: ranks, and what mpirun has started to look after them.
+# find_sessions: sets `sessions` to all processes of ssh sessions: ranks and the daemons of mpirun.
 find_sessions() {
     sessions=
     # shellcheck disable=SC2013 # these names have no spaces
@@ -66,19 +38,19 @@ find_sessions() {
     done
 }
 
-# The pod is to go: ranks have its whole grace period to save what they have. The launcher, which is told as well, ends
-# mpirun when no rank of the job listens any more. One that is not told leaves it to the worker to end its own ranks.
+# The pod is being deleted: its ranks have the grace period to save their state. If the launcher is deleted too, it ends
+# mpirun when no rank of the job handles TERM any more. Otherwise the worker ends its own ranks.
 end_sessions() {
     trap '' TERM INT
-    say "the worker is told to end"
-    # Ranks of an elastic job leave when Horovod lets them go, and the others go on; the launcher tells them if all end.
+    say "the worker receives TERM"
+    # Horovod ends ranks of an elastic job that leave, and the others continue; to end all, the launcher sends TERM.
     if [ -n "${HOROVODJOB_ELASTIC:-}" ]; then
         while find_sessions && [ -n "$sessions" ]; do sleep 0.2; done
         exit 0
     fi
     let_ranks_save
-    # The launcher calls within seconds, or within many on a busy machine. Until then mpirun must not miss its own part
-    # here, or it kills ranks that still save on other workers.
+    # The launcher connects within seconds, or later on a busy node. Until then the daemon of mpirun must run here, or
+    # mpirun kills ranks on other workers that are still saving.
     turns=0
     while find_sessions && [ -n "$sessions" ] && [ "$turns" -lt 90 ]; do
         if [ ! -e "$run/ending" ]; then turns=$((turns + 1)); fi
@@ -101,8 +73,8 @@ oom_kills() {
     done
 }
 
-# The kernel may kill a rank and leave the container alone. A worker without its rank is lost all the same,
-# and when the container ends now, Kubernetes reports it as OOMKilled.
+# The kernel can kill a rank without ending the container. The worker is lost without its rank, so the container ends,
+# and Kubernetes reports it as OOMKilled.
 while kill -0 "$sshd_pid" 2>/dev/null; do
     oom_kills
     if [ "$kills" -gt 0 ]; then

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trainer.waiting import TIMEOUT_SECONDS
 
+EXAMPLE = Path(__file__).parents[1] / "hvd" / "examples" / "keras_mnist.py"
 # Without these capabilities, root cannot read any file.
 CAPABILITIES = "-dac_override,-dac_read_search"
 WITHOUT_CAPABILITIES = ("setpriv", f"--bounding-set={CAPABILITIES}") if os.geteuid() == 0 else ()
@@ -124,3 +126,13 @@ def test_missing_data_ends_the_script_with_one_sentence(
     sentence = "gone.tar.gz does not exist; give another --archive"
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, f"horovodjob_trainer.compat: {sentence}")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_script_with_the_shape_of_an_example_of_horovod_runs_and_synchronizes(
+    run: Callable[..., Any], compat: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    ended = run(2, compat("--threads", "1", EXAMPLE, tmp_path))
+    assert ended.code == 0, ended.stderr
+    ranks = [np.load(tmp_path / f"weights-{rank}.npz") for rank in range(2)]
+    assert all(np.array_equal(*(rank[name] for rank in ranks)) for name in ranks[0])
+    assert (tmp_path / "checkpoint-1.h5").exists()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
+EXAMPLES = Path(__file__).parent / "examples"
 TRAINER = Path(__file__).parents[3] / "trainer"
 
 
@@ -78,6 +79,20 @@ def test_the_learning_rate_is_warmed_up_and_decays_as_documented(ended: Callable
     np.testing.assert_allclose(rates, [0.0015, 0.002, 0.002], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("example", "file"),
+    [("tensorflow2_keras_mnist", "checkpoint-2.h5"), ("tensorflow2_mnist", "checkpoints-1.index")],
+)
+def test_scripts_with_the_shape_of_the_examples_of_horovod_run_and_synchronize(
+    run: Callable[..., Any], hooked: list[str], tmp_path: Path, example: str, file: str
+) -> None:
+    done = run(2, [*hooked, str(EXAMPLES / f"{example}.py"), str(tmp_path)])
+    assert done.code == 0, done.stderr
+    ranks = [np.load(tmp_path / f"weights-{rank}.npz") for rank in range(2)]
+    assert are_equal(*([rank[key] for key in sorted(rank)] for rank in ranks))
+    assert (tmp_path / file).exists()
+
+
 def output_of(interpreter: Path, code: str, **environment: str) -> str:
     done = subprocess.run(
         [str(interpreter), "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
@@ -107,7 +122,8 @@ def test_the_hook_is_inactive_with_keras_2_and_when_it_is_disabled(interpreter: 
 
 def test_the_hook_can_be_enabled_twice_and_disabled(interpreter: Path) -> None:
     for action, count in (("enable", 1), ("disable", 0), ("disable", 0), ("enable", 1)):
-        subprocess.run([str(interpreter), "-m", "horovodjob_trainer.import_hook", action], check=True)
+        command = [str(interpreter), "-m", "horovodjob_trainer.import_hook", action]
+        assert not subprocess.run(command, check=True, capture_output=True).stderr
         assert len(list(interpreter.parents[1].rglob("horovodjob_stock_imports.pth"))) == count
     without_action = "import runpy; runpy.run_module('horovodjob_trainer.import_hook', run_name='__main__')"
     assert "usage" in output_of(interpreter, without_action)

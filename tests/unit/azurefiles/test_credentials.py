@@ -33,7 +33,7 @@ def chosen(options: Options, environment: Mapping[str, str], **settings: Any) ->
         (Options(), {}, "secret"),
     ],
 )
-def test_options_go_before_the_environment_and_that_before_the_secret(
+def test_options_take_precedence_over_the_environment_and_that_over_the_secret(
     options: Options, environment: dict[str, str], key: str
 ) -> None:
     account = chosen(options, environment)
@@ -48,7 +48,7 @@ def test_options_go_before_the_environment_and_that_before_the_secret(
         {"AZURE_STORAGE_CONNECTION_STRING": STRING.replace("acc", "other")},
     ],
 )
-def test_a_key_of_another_account_is_left_out(environment: dict[str, str]) -> None:
+def test_a_key_of_another_account_is_ignored(environment: dict[str, str]) -> None:
     assert chosen(Options(), environment).source == "the key in Secret s"
 
 
@@ -57,18 +57,18 @@ def test_the_secret_is_not_read_without_need() -> None:
     assert account.key == "given"
 
 
-def test_a_secret_of_another_account_is_left_out() -> None:
+def test_a_secret_of_another_account_is_ignored() -> None:
     secret = SECRET | {"azurestorageaccountname": "other"}
     account = choose_account("acc", Options(), {}, read_secret=lambda: secret)
     assert (account.key, account.sas) == (None, None)
 
 
-def test_without_a_key_it_is_the_sign_in_with_entra() -> None:
+def test_without_a_key_entra_authentication_is_used() -> None:
     account = choose_account("acc", Options(), {})
     assert (account.key, account.sas, account.source) == (None, None, "your sign-in with Microsoft Entra ID")
 
 
-def test_a_sign_in_with_entra_needs_https() -> None:
+def test_entra_authentication_requires_https() -> None:
     environment = {"AZURE_STORAGE_SERVICE_ENDPOINT": "http://127.0.0.1:10004/acc"}
     with pytest.raises(CredentialsMissing, match="HTTPS"):
         choose_account("acc", Options(), environment).credential()
@@ -84,13 +84,11 @@ def test_a_sign_in_with_entra_needs_https() -> None:
         (Options(), {"AZURE_STORAGE_CONNECTION_STRING": STRING}),
     ],
 )
-def test_the_account_is_that_of_the_options_or_of_the_environment(
-    options: Options, environment: dict[str, str]
-) -> None:
+def test_the_account_comes_from_the_options_or_the_environment(options: Options, environment: dict[str, str]) -> None:
     assert choose_account(None, options, environment).name == "acc"
 
 
-def test_without_an_account_the_error_says_how_to_name_one() -> None:
+def test_without_an_account_the_error_describes_how_to_set_one() -> None:
     with pytest.raises(CredentialsMissing, match="--account-name"):
         choose_account(None, Options(), {})
 
@@ -116,13 +114,13 @@ def test_the_endpoint_can_be_that_of_another_cloud_or_of_an_emulator(
     "text",
     ["c3RyaW5nLXNlY3JldA", "AccountName=acc", "AccountKey=c3RyaW5nLXNlY3JldA", "a;AccountKey=c3RyaW5nLXNlY3JldA"],
 )
-def test_a_bad_connection_string_is_refused_and_not_shown(text: str) -> None:
+def test_an_invalid_connection_string_is_rejected_and_not_shown(text: str) -> None:
     with pytest.raises(FilesError, match="--connection-string") as raised:
         choose_account(None, Options(connection_string=text), {})
     assert "c3RyaW5nLXNlY3JldA" not in str(raised.value)
 
 
-def test_given_credentials_of_another_account_are_refused() -> None:
+def test_explicit_credentials_of_another_account_are_rejected() -> None:
     for options in (Options(account="other", key="k"), Options(connection_string=STRING.replace("acc", "other"))):
         with pytest.raises(FilesError, match="for other"):
             chosen(options, {})

@@ -38,7 +38,7 @@ def test_a_url_has_endpoint_account_share_and_path(url: str, parts: ShareUrl) ->
         "https://example.com/acc/myshare",
     ],
 )
-def test_a_url_that_is_not_that_of_a_share_is_refused(url: str) -> None:
+def test_a_url_that_is_not_of_a_share_is_rejected(url: str) -> None:
     with pytest.raises(InvalidLocation, match="share"):
         parse_share_url(url)
 
@@ -51,6 +51,6 @@ def test_a_path_has_no_slashes_at_its_ends(text: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["..", "a/../../b", "a:b", "a?", 'a"b', "a\nb", "a" * 256])
-def test_a_path_that_azure_files_cannot_have_is_refused(path: str) -> None:
+def test_a_path_that_azure_files_does_not_support_is_rejected(path: str) -> None:
     with pytest.raises(InvalidLocation, match="path"):
         share_path(path)

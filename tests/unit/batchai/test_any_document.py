@@ -54,7 +54,7 @@ def with_value(document: Object, path: Path, value: Any) -> Any:
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(list(paths(EVERYTHING))), VALUES)
-def test_any_document_is_converted_or_refused(path: Path, value: Any) -> None:
+def test_any_document_is_converted_or_rejected(path: Path, value: Any) -> None:
     outcome = conversion(with_value(EVERYTHING, path, value))
     if isinstance(outcome, ConversionError):
         seen = f"{outcome} {outcome.warnings}"

@@ -63,7 +63,7 @@ def same_as_a_shell(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_program_gets_the_words_that_a_shell_gives_it(line: str) -> None:
+def test_a_program_gets_the_arguments_that_a_shell_would_pass(line: str) -> None:
     same_as_a_shell(line)
 
 
@@ -74,7 +74,7 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=30)
 @given(st.lists(PIECES, max_size=8).map("".join))
-def test_any_line_is_read_as_a_shell_reads_it_or_refused(line: str) -> None:
+def test_any_command_line_is_parsed_like_a_shell_or_rejected(line: str) -> None:
     try:
         program(f"{PRINT} {line}", KNOWN)
     except ValueError:
@@ -96,25 +96,25 @@ def test_any_line_is_read_as_a_shell_reads_it_or_refused(line: str) -> None:
         ("ls *.py", "exec ls *.py"),
     ],
 )
-def test_a_shell_becomes_the_program_where_it_is_the_only_one(line: str, text: str) -> None:
+def test_a_single_shell_becomes_the_program(line: str, text: str) -> None:
     document = small(horovodSettings=None, customMpiSettings={"commandLine": line})
     assert spec_of(document)["command"] == ["/bin/sh", "-c", text]
 
 
-def test_a_script_whose_arguments_need_a_shell_runs_in_one() -> None:
+def test_a_script_with_arguments_that_need_a_shell_runs_in_one() -> None:
     settings = HOROVOD | {"commandLineArgs": "--rank $OMPI_COMM_WORLD_RANK > log"}
     spec = spec_of(small(horovodSettings=settings))
     assert spec["command"] == ["/bin/sh", "-c", f"exec python {ROOT}/share/train.py --rank $OMPI_COMM_WORLD_RANK > log"]
     assert "script" not in spec
 
 
-def test_what_only_bash_understands_runs_in_bash() -> None:
+def test_bash_syntax_runs_in_bash() -> None:
     document = small(horovodSettings=None, customMpiSettings={"commandLine": "source /opt/env && ./train"})
     assert spec_of(document)["command"] == ["/bin/bash", "-c", "source /opt/env && ./train"]
 
 
 @pytest.mark.parametrize("args", ["'open", '"open', "end\\"])
-def test_a_quote_without_its_end_is_refused(args: str) -> None:
+def test_an_unterminated_quote_is_rejected(args: str) -> None:
     found = problems(small(horovodSettings=HOROVOD | {"commandLineArgs": args}))
     assert list(found) == ["properties.horovodSettings.commandLineArgs"]
 
@@ -122,7 +122,7 @@ def test_a_quote_without_its_end_is_refused(args: str) -> None:
 @pytest.mark.parametrize(
     ("value", "is_split"), [("one", False), ("/a/b,c=d", False), ("--a --b", True), ("*", True), ("", True)]
 )
-def test_a_value_that_a_shell_would_split_is_given_to_a_shell(value: str, is_split: bool) -> None:
+def test_a_value_that_a_shell_would_split_is_passed_to_a_shell(value: str, is_split: bool) -> None:
     variable = [{"name": "MORE", "value": value}]
     document = small(horovodSettings=HOROVOD | {"commandLineArgs": "$MORE"}, environmentVariables=variable)
     assert ("command" in spec_of(document)) is is_split

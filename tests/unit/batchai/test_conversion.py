@@ -21,7 +21,7 @@ from unit.batchai.documents import (
 )
 
 
-def test_a_small_job_has_nothing_but_what_was_asked_for() -> None:
+def test_a_small_job_has_only_the_requested_fields() -> None:
     assert spec_of(small()) == {
         "image": "example/training:1",
         "worker": {"replicas": 2},
@@ -32,19 +32,19 @@ def test_a_small_job_has_nothing_but_what_was_asked_for() -> None:
     }
 
 
-def test_the_properties_can_be_at_the_top_as_the_old_command_line_took_them() -> None:
+def test_the_properties_can_be_at_the_top_level() -> None:
     assert converted(SMALL) == converted(json.loads(json.dumps(SMALL)))
     assert spec_of(SMALL) == spec_of(small())
 
 
-def test_the_names_of_job_experiment_and_workspace_are_the_resources() -> None:
+def test_names_of_job_experiment_and_workspace_become_name_label_and_namespace() -> None:
     metadata = converted(small(), name="CIFAR_distributed", namespace="lab", experiment="Cifar_10").job["metadata"]
     assert (metadata["name"], metadata["namespace"]) == ("cifar-distributed", "lab")
     assert metadata["annotations"] == {"horovodjob.dev/batchai-name": "CIFAR_distributed"}
     assert metadata["labels"] == {"horovodjob.dev/experiment": "Cifar_10"}
 
 
-def test_a_name_without_letters_and_an_impossible_experiment_are_refused() -> None:
+def test_a_name_without_letters_and_an_invalid_experiment_are_rejected() -> None:
     assert set(problems(small(), name="___", experiment="__")) == {"--name", "--experiment"}
 
 
@@ -54,7 +54,7 @@ def test_numbers_can_be_strings() -> None:
 
 
 @pytest.mark.parametrize("count", [True, "four", 0, 1.5, [2], "", 10**9, float("inf"), float("nan"), "9" * 5000])
-def test_a_number_of_nodes_that_is_none_is_refused(count: object) -> None:
+def test_an_invalid_number_of_nodes_is_rejected(count: object) -> None:
     assert list(problems(small(nodeCount=count))) == ["properties.nodeCount"]
 
 
@@ -72,29 +72,29 @@ def test_a_number_of_nodes_that_is_none_is_refused(count: object) -> None:
         ("2 days", 172800),
     ],
 )
-def test_a_duration_has_any_of_its_three_forms(text: str, seconds: int) -> None:
+def test_a_duration_is_accepted_in_three_formats(text: str, seconds: int) -> None:
     assert spec_of(small(constraints={"maxWallClockTime": text}))["runPolicy"]["activeDeadlineSeconds"] == seconds
 
 
 @pytest.mark.parametrize("text", ["P", "PT", "P1M", "P1Y", "soon", "12", "-P1D", "PT0S", "P99999D", "1:2", "٣:00:00"])
-def test_another_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     assert list(problems(small(constraints={"maxWallClockTime": text}))) == ["properties.constraints.maxWallClockTime"]
 
 
-def test_the_pool_is_the_last_part_of_the_clusters_id_and_the_option_comes_first() -> None:
+def test_the_pool_is_the_last_part_of_the_cluster_id_unless_an_option_overrides_it() -> None:
     assert spec_of(small(cluster={"id": CLUSTER}))["pool"] == "gpunp"
     assert spec_of(small(cluster={"id": CLUSTER}), pool="other")["pool"] == "other"
     assert spec_of(small(), pool=CLUSTER)["pool"] == "gpunp"
 
 
-def test_a_cluster_with_a_name_that_no_pool_of_aks_has_is_refused() -> None:
+def test_a_cluster_name_that_is_no_aks_pool_name_is_rejected() -> None:
     sentence = problems(small(cluster={"id": "/clusters/My_Cluster"}))["properties.cluster.id"]
     assert "12 lower-case letters and digits" in sentence
     assert "--cluster" in sentence
     assert "--cluster" in problems(small(cluster={"id": CLUSTER}), pool="My_Cluster")
 
 
-def test_priorities_are_classes_that_the_cluster_needs() -> None:
+def test_priorities_become_priority_classes_with_a_warning() -> None:
     document = small(schedulingPriority="low")
     assert spec_of(document)["priorityClassName"] == "horovodjob-low"
     assert "kubectl create priorityclass horovodjob-low" in warnings(document)
@@ -116,7 +116,7 @@ def test_processes_are_spread_evenly_over_the_nodes() -> None:
     ("gpus", "worker"),
     [(0, {"replicas": 2, "gpus": 0}), (4, {"replicas": 2, "gpus": 4, "slots": 1}), (None, {"replicas": 2})],
 )
-def test_the_number_of_gpus_changes_no_number_of_processes(gpus: int | None, worker: object) -> None:
+def test_the_number_of_gpus_does_not_change_the_number_of_processes(gpus: int | None, worker: object) -> None:
     assert spec_of(small(), gpus=gpus)["worker"] == worker
 
 
@@ -138,7 +138,7 @@ def test_inputs_and_outputs_keep_their_ids() -> None:
         ({"id": "DATA", "path": "$AZ_BATCHAI_SHARED_JOB_TEMP"}, "properties.inputDirectories[0].path"),
     ],
 )
-def test_an_input_that_no_rank_would_find_is_refused(directory: object, path: str) -> None:
+def test_an_invalid_input_is_rejected(directory: object, path: str) -> None:
     assert list(problems(small(inputDirectories=[directory]))) == [path]
 
 
@@ -150,14 +150,14 @@ def test_the_log_directory_must_be_on_a_share() -> None:
     assert "properties.stdOutErrPathPrefix" in problems(small(stdOutErrPathPrefix=None))
 
 
-def test_a_path_on_a_mount_of_the_cluster_is_below_the_jobs_mounts_now() -> None:
+def test_a_path_on_a_cluster_mount_is_moved_below_the_mounts_of_the_job() -> None:
     document = small(stdOutErrPathPrefix="$AZ_BATCHAI_MOUNT_ROOT/external/logs")
     assert spec_of(document)["logs"]["pathPrefix"] == "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/external/logs"
     assert "properties.stdOutErrPathPrefix: no entry of mountVolumes is mounted at external" in warnings(document)
     assert "no entry of mountVolumes" not in warnings(small(stdOutErrPathPrefix="${AZ_BATCHAI_MOUNT_ROOT}/share"))
 
 
-def test_a_variable_is_one_of_the_ranks() -> None:
+def test_a_variable_becomes_a_variable_of_the_ranks() -> None:
     variables = [{"name": "DATA", "value": f"{ROOT}/share"}, {"name": "PRICE", "value": "$5 or $HOME"}]
     env = spec_of(small(environmentVariables=variables))["env"]
     assert env[0] == {"name": "DATA", "value": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share"}
@@ -165,17 +165,17 @@ def test_a_variable_is_one_of_the_ranks() -> None:
 
 
 @pytest.mark.parametrize("name", ["AZ_BATCHAI_X", "HOROVODJOB_X", "MY-NAME", "2ND", "", None])
-def test_a_variable_that_cannot_be_set_is_refused(name: object) -> None:
+def test_a_variable_that_cannot_be_set_is_rejected(name: object) -> None:
     document = small(environmentVariables=[{"name": name, "value": "x"}])
     assert list(problems(document)) == ["properties.environmentVariables[0].name"]
 
 
-def test_a_variable_can_be_given_once_only() -> None:
+def test_a_duplicate_variable_is_rejected() -> None:
     document = small(environmentVariables=[{"name": "A", "value": "x"}], secrets=[{"name": "A", "value": "y"}])
     assert list(problems(document)) == ["properties.secrets[0].name"]
 
 
-def test_values_of_secrets_are_in_secrets_and_nowhere_else() -> None:
+def test_secret_values_are_only_in_secrets() -> None:
     result = converted(everything(), namespace="lab")
     assert not any(value in json.dumps([result.job, result.warnings]) for value in SECRET_VALUES)
     assert all(value in json.dumps(result.secrets) for value in SECRET_VALUES)
@@ -185,7 +185,7 @@ def test_values_of_secrets_are_in_secrets_and_nowhere_else() -> None:
     ]["env"]
 
 
-def test_a_secret_of_a_key_vault_is_one_that_the_user_creates() -> None:
+def test_a_secret_in_a_key_vault_must_be_created_by_the_user() -> None:
     result = converted(everything())
     reference = {"secretKeyRef": {"name": "job-keyvault", "key": "LICENSE"}}
     assert {"name": "LICENSE", "valueFrom": reference} in result.job["spec"]["env"]
@@ -195,7 +195,7 @@ def test_a_secret_of_a_key_vault_is_one_that_the_user_creates() -> None:
     assert "job-keyvault" not in [secret["metadata"]["name"] for secret in result.secrets]
 
 
-def test_no_error_has_the_value_of_a_secret() -> None:
+def test_no_error_contains_a_secret_value() -> None:
     document = everything()
     properties = document["properties"]
     properties["secrets"][0] |= {"name": "no name", "valueSecretReference": {"secretUrl": 5}}
@@ -226,7 +226,7 @@ def test_all_problems_are_reported_at_once() -> None:
     }
 
 
-def test_unknown_keys_are_warned_about_by_their_path() -> None:
+def test_unknown_keys_cause_warnings_with_their_path() -> None:
     document = everything() | {"extra": 1, "location": "eastus", "tags": {"a": "b"}, "type": "x"}
     document["properties"]["nodeCounts"] = 2
     document["properties"]["mountVolumes"]["azureFileShares"][1]["relativeMountpath"] = "x"
@@ -241,17 +241,17 @@ def test_unknown_keys_are_warned_about_by_their_path() -> None:
     assert "is nodeCount meant?" in unknown[2]
 
 
-def test_a_null_is_absent_as_in_what_job_show_printed() -> None:
+def test_a_null_equals_an_absent_field() -> None:
     absent = {"caffeSettings": None, "secrets": None, "cluster": None, "provisioningState": None}
     assert converted({"properties": SMALL | absent}) == converted(small())
 
 
 @pytest.mark.parametrize("document", [None, [], "text", 5, {}, {"properties": 5}, {"properties": []}])
-def test_what_is_no_job_is_refused(document: object) -> None:
+def test_a_document_that_is_no_job_is_rejected(document: object) -> None:
     assert problems(document)
 
 
-def test_a_document_with_endless_levels_is_refused() -> None:
+def test_a_deeply_nested_document_is_rejected() -> None:
     nested: object = []
     for _ in range(100_000):
         nested = [nested]

@@ -79,7 +79,7 @@ def changed(value: Any, path: str) -> Iterator[Any]:
     "path",
     [path for path, (outcome, _) in FIELDS.items() if outcome is not Outcome.REFUSED and "sourceVault" not in path],
 )
-def test_a_user_sees_that_a_field_is_read(path: str) -> None:
+def test_every_field_affects_the_output(path: str) -> None:
     document = document_with(path)
     others = list(changed(document["properties"], path))
     assert others, "the document has no such field"
@@ -88,12 +88,12 @@ def test_a_user_sees_that_a_field_is_read(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path, (outcome, _) in FIELDS.items() if outcome is Outcome.REFUSED])
-def test_a_field_that_is_refused_is_refused_by_its_toolkits_path(path: str) -> None:
+def test_an_unsupported_field_is_rejected_with_the_path_of_its_toolkit(path: str) -> None:
     with pytest.raises(ConversionError) as error:
         convert(document_with(path), name="job")
     assert f"properties.{path}".startswith(error.value.problems[0].path)
 
 
-def test_no_known_field_is_warned_about_as_unknown() -> None:
+def test_no_known_field_causes_a_warning_as_unknown() -> None:
     for path in FIELDS:
         assert "is not a field" not in str(conversion(document_with(path))), path

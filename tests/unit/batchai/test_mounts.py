@@ -35,7 +35,7 @@ def image(name: str, **registry: Any) -> Object:
         ("https://account.file.core.chinacloudapi.cn/share", {"server": "account.file.core.chinacloudapi.cn"}),
     ],
 )
-def test_a_url_names_account_share_directory_and_cloud(url: str, entry: Object) -> None:
+def test_a_url_is_parsed_into_account_share_directory_and_cloud(url: str, entry: Object) -> None:
     base = {"name": "share", "account": "account", "share": "share"}
     assert spec_of(files(url=url))["azureFiles"] == [base | entry]
 
@@ -53,18 +53,18 @@ def test_a_url_names_account_share_directory_and_cloud(url: str, entry: Object) 
         "https://account.file.core.windows.net/share?sv=2018&sig=s3cret",
     ],
 )
-def test_a_url_that_names_no_share_is_refused_without_its_signature(url: str) -> None:
+def test_a_url_without_a_share_is_rejected_without_showing_its_signature(url: str) -> None:
     (found,) = problems(files(url=url)).items()
     assert found[0] == f"{SHARES}.azureFileUrl"
     assert "s3cret" not in found[1]
 
 
-def test_the_account_of_the_file_must_be_that_of_the_url() -> None:
+def test_the_account_of_the_file_must_match_the_url() -> None:
     assert f"{SHARES}.accountName" in problems(files(accountName="other"))
     assert spec_of(files(accountName="account"))["azureFiles"][0]["account"] == "account"
 
 
-def test_placeholders_are_what_the_options_say() -> None:
+def test_placeholders_are_replaced_by_options() -> None:
     document = files(
         url=f"https://{ACCOUNT}.file.core.windows.net/share", accountName=ACCOUNT, credentials={"accountKey": KEY}
     )
@@ -78,7 +78,7 @@ def test_placeholders_are_what_the_options_say() -> None:
     }
 
 
-def test_a_placeholder_without_a_value_names_option_and_variable() -> None:
+def test_a_placeholder_without_a_value_is_reported_with_option_and_variable() -> None:
     document = files(url=f"https://{ACCOUNT}.file.core.windows.net/share")
     sentence = problems(document)[f"{SHARES}.azureFileUrl"]
     assert "--storage-account-name" in sentence
@@ -88,37 +88,37 @@ def test_a_placeholder_without_a_value_names_option_and_variable() -> None:
     assert "AZURE_BATCHAI_STORAGE_KEY" in sentence
 
 
-def test_a_share_without_a_key_needs_a_secret_of_the_user() -> None:
+def test_a_share_without_a_key_requires_a_secret_of_the_user() -> None:
     assert converted(files()).secrets == ()
     assert SECRET in warnings(files())
 
 
-def test_a_given_key_is_that_of_the_account_without_one() -> None:
+def test_an_account_key_option_applies_to_the_account_without_a_key() -> None:
     assert converted(files(), storage_key="k").secrets[0]["stringData"]["azurestorageaccountkey"] == "k"
     assert converted(files(), storage_key="k", storage_account="another").secrets == ()
     own = files(credentials={"accountKey": "own"})
     assert converted(own, storage_key="k").secrets[0]["stringData"]["azurestorageaccountkey"] == "own"
 
 
-def test_a_key_in_a_key_vault_is_a_secret_of_the_user() -> None:
+def test_a_key_in_a_key_vault_requires_a_secret_of_the_user() -> None:
     document = files(credentials={"accountKeySecretReference": {"secretUrl": "https://v/k"}})
     assert converted(document, storage_key="k").secrets == ()
     assert f"create the Secret {SECRET}" in warnings(document)
 
 
-def test_two_keys_of_one_account_are_refused() -> None:
+def test_two_keys_of_one_account_are_rejected() -> None:
     other = share(relativeMountPath="other", credentials={"accountKey": "b"})
     document = mounts("azureFileShares", share(credentials={"accountKey": "a"}), other)
     assert list(problems(document)) == ["properties.mountVolumes.azureFileShares[1].credentials"]
 
 
-def test_modes_are_mount_options() -> None:
+def test_modes_become_mount_options() -> None:
     entry = spec_of(files(fileMode="0644", directoryMode="0755"))["azureFiles"][0]
     assert entry["mountOptions"] == ["dir_mode=0755", "file_mode=0644"]
     assert f"{SHARES}.fileMode" in problems(files(fileMode="rw"))
 
 
-def test_mount_paths_become_names_and_stay_where_they_are() -> None:
+def test_mount_paths_become_names_and_keep_their_location() -> None:
     shares = [share(relativeMountPath=path) for path in ("data", "My_Data", "my/data", "my-data")]
     entries = spec_of(mounts("azureFileShares", *shares))["azureFiles"]
     assert [entry["name"] for entry in entries] == ["data", "my-data", "my-data-2", "my-data-3"]
@@ -126,16 +126,16 @@ def test_mount_paths_become_names_and_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("path", ["..", "a/../b", "/", "", "a:b", "$HOME", None])
-def test_a_mount_path_outside_the_mount_root_is_refused(path: object) -> None:
+def test_a_mount_path_outside_the_mount_root_is_rejected(path: object) -> None:
     assert list(problems(files(relativeMountPath=path))) == [f"{SHARES}.relativeMountPath"]
 
 
-def test_two_mounts_at_one_path_are_refused() -> None:
+def test_two_mounts_at_one_path_are_rejected() -> None:
     document = mounts("azureFileShares", share(), share(relativeMountPath="share/"))
     assert list(problems(document)) == ["properties.mountVolumes.azureFileShares[1].relativeMountPath"]
 
 
-def test_a_container_is_mounted_by_the_driver_for_blobs() -> None:
+def test_a_blob_container_is_mounted_by_the_blob_csi_driver() -> None:
     blob = {"accountName": "account", "containerName": "pictures", "relativeMountPath": "in/pictures"}
     spec = spec_of(mounts("azureBlobFileSystems", blob))
     (volume,) = spec["volumes"]
@@ -149,7 +149,7 @@ def test_a_container_is_mounted_by_the_driver_for_blobs() -> None:
     assert f"{BLOBS}.containerName" in problems(mounts("azureBlobFileSystems", blob | {"containerName": None}))
 
 
-def test_a_file_server_is_where_the_option_says() -> None:
+def test_an_option_sets_the_address_of_a_file_server() -> None:
     server = {"fileServer": {"id": "/x/fileServers/nfs"}, "sourceDirectory": "sets", "relativeMountPath": "data"}
     document = mounts("fileServers", server)
     nfs = {"server": "10.0.0.9", "path": "/export/sets"}
@@ -182,7 +182,7 @@ def test_a_file_server_is_where_the_option_says() -> None:
         ),
     ],
 )
-def test_a_mount_command_of_nfs_or_smb_is_a_volume(command: str, source: Object) -> None:
+def test_an_nfs_or_smb_mount_command_becomes_a_volume(command: str, source: Object) -> None:
     document = mounts("unmanagedFileSystems", {"mountCommand": command, "relativeMountPath": "m"})
     (volume,) = spec_of(document)["volumes"]
     assert {key: value for key, value in volume.items() if key != "name"} == source
@@ -199,7 +199,7 @@ def test_a_mount_command_of_nfs_or_smb_is_a_volume(command: str, source: Object)
         "mount -t cifs h",
     ],
 )
-def test_another_mount_command_is_refused(command: str) -> None:
+def test_an_unsupported_mount_command_is_rejected(command: str) -> None:
     document = mounts("unmanagedFileSystems", {"mountCommand": command, "relativeMountPath": "m"})
     assert list(problems(document)) == ["properties.mountVolumes.unmanagedFileSystems[0].mountCommand"]
 
@@ -213,11 +213,11 @@ def test_another_mount_command_is_refused(command: str) -> None:
         ("https://index.docker.io/v1/", "example/training:1", "example/training:1"),
     ],
 )
-def test_an_image_is_named_with_its_registry(server: str | None, name: str, full: str) -> None:
+def test_an_image_reference_includes_its_registry(server: str | None, name: str, full: str) -> None:
     assert spec_of(image(name, serverUrl=server))["image"] == full
 
 
-def test_credentials_of_a_registry_are_a_secret_that_the_pods_pull_with() -> None:
+def test_registry_credentials_become_a_pull_secret() -> None:
     document = image("r.example.com/a:1", credentials={"username": "u", "password": "s3cret"})
     result = converted(document)
     (secret,) = result.secrets
@@ -229,7 +229,7 @@ def test_credentials_of_a_registry_are_a_secret_that_the_pods_pull_with() -> Non
     assert "https://index.docker.io/v1/" in public["stringData"][".dockerconfigjson"]
 
 
-def test_a_registrys_password_in_a_key_vault_is_a_secret_of_the_user() -> None:
+def test_a_registry_password_in_a_key_vault_requires_a_secret_of_the_user() -> None:
     reference = {"username": "u", "passwordSecretReference": {"secretUrl": "https://v/p"}}
     document = image("r.example.com/a:1", credentials=reference)
     assert converted(document).secrets == ()
@@ -237,7 +237,7 @@ def test_a_registrys_password_in_a_key_vault_is_a_secret_of_the_user() -> None:
     assert "kubectl create secret docker-registry job-registry --docker-server=r.example.com" in warnings(document)
 
 
-def test_a_job_without_an_image_needs_the_option() -> None:
+def test_a_job_without_an_image_requires_the_option() -> None:
     assert "--image" in problems(small(containerSettings=None))["properties.containerSettings"]
     empty = problems(small(containerSettings={"shmSize": "1g"}))
     assert "--image" in empty["properties.containerSettings.imageSourceRegistry.image"]
@@ -245,7 +245,7 @@ def test_a_job_without_an_image_needs_the_option() -> None:
 
 
 @pytest.mark.parametrize("name", ["tensorflow/tensorflow:1.8.0-gpu", "example/a:cuda9.0-cudnn7", "microsoft/cntk:2.5"])
-def test_an_image_without_kernels_for_todays_gpus_is_warned_about(name: str) -> None:
+def test_an_image_without_kernels_for_current_gpus_causes_a_warning(name: str) -> None:
     assert "no kernels for today's GPUs" in warnings(image(name))
     assert "no kernels" not in warnings(image(name), image="example/other:2")
     assert "no kernels" not in warnings(image("tensorflow/tensorflow:2.18.0-gpu"))
@@ -260,6 +260,6 @@ def test_dockers_units_are_binary(size: object, quantity: str) -> None:
     assert spec_of(small(containerSettings=settings))["shmSize"] == quantity
 
 
-def test_another_size_is_refused() -> None:
+def test_an_invalid_size_is_rejected() -> None:
     settings = {"shmSize": "much", "imageSourceRegistry": {"image": "a"}}
     assert list(problems(small(containerSettings=settings))) == ["properties.containerSettings.shmSize"]

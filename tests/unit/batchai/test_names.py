@@ -32,16 +32,16 @@ def test_the_longest_name_leaves_room_for_the_index_of_the_last_worker() -> None
     assert len(f"{resource_name('x' * 64)}-worker-9999") == 63
 
 
-def test_two_long_names_stay_different() -> None:
+def test_two_long_names_remain_different() -> None:
     names = ["experiment_" * 6 + end for end in ("a", "b")]
     assert len({resource_name(name) for name in names}) == 2
 
 
-def test_a_name_without_letter_and_digit_is_refused() -> None:
+def test_a_name_without_letters_and_digits_is_rejected() -> None:
     with pytest.raises(ValueError, match="no letter and no digit"):
         resource_name("__--")
 
 
-def test_an_experiment_keeps_its_name_where_a_label_can_have_it() -> None:
+def test_an_experiment_keeps_its_name_if_it_is_a_valid_label_value() -> None:
     assert label_value("Cifar_10") == "Cifar_10"
     assert label_value("_Cifar_") == "cifar"

@@ -20,23 +20,23 @@ def test_a_horovod_script_keeps_its_interpreter_and_arguments() -> None:
 
 
 @pytest.mark.parametrize("key", ["chainerSettings", "cntkSettings"])
-def test_a_python_script_of_chainer_and_cntk_is_a_command_of_each_rank(key: str) -> None:
+def test_a_python_script_of_chainer_and_cntk_becomes_the_command_of_each_rank(key: str) -> None:
     spec = spec_of(toolkit(key, **SCRIPT, commandLineArgs="-g 'a b'", processCount=4))
     assert spec["command"] == ["python", PATH, "-g", "a b"]
     assert spec["worker"]["slots"] == 2
 
 
-def test_pytorch_with_mpi_is_a_command_of_each_rank() -> None:
+def test_pytorch_with_mpi_becomes_the_command_of_each_rank() -> None:
     document = toolkit("pyTorchSettings", **SCRIPT, communicationBackend="MPI")
     assert spec_of(document)["command"] == ["python", PATH]
 
 
-def test_a_command_for_mpi_is_that_of_each_rank() -> None:
+def test_an_mpi_command_becomes_the_command_of_each_rank() -> None:
     spec = spec_of(toolkit("customMpiSettings", commandLine=f"python -u {ROOT}/share/train.py --all", processCount=2))
     assert spec["command"] == ["python", "-u", PATH, "--all"]
 
 
-def test_a_toolkit_of_its_own_runs_in_a_launcher_that_hosts_ranks() -> None:
+def test_a_custom_toolkit_runs_in_a_launcher_that_hosts_ranks() -> None:
     line = f"mpirun --hostfile $AZ_BATCHAI_MPI_HOST_FILE --allow-run-as-root python {ROOT}/share/train.py"
     spec = spec_of(toolkit("customToolkitSettings", commandLine=line))
     assert spec["launcherCommand"][:3] == ["mpirun", "--hostfile", "$(AZ_BATCHAI_MPI_HOST_FILE)"]
@@ -44,7 +44,7 @@ def test_a_toolkit_of_its_own_runs_in_a_launcher_that_hosts_ranks() -> None:
     assert spec["worker"] == {"replicas": 2}
 
 
-def test_interfaces_that_mpirun_leaves_out_are_not_named_twice() -> None:
+def test_excluded_network_interfaces_are_not_repeated() -> None:
     document = toolkit("customToolkitSettings", commandLine="mpirun -mca btl_tcp_if_exclude docker0,lo -np 2 ./a")
     assert spec_of(document)["launcherCommand"] == ["mpirun", "-np", "2", "./a"]
     assert "if_exclude is omitted" in warnings(document)
@@ -55,7 +55,7 @@ def test_mpirun_is_not_started_by_each_rank() -> None:
     assert "remove mpirun" in problems(document)["properties.customMpiSettings.commandLine"]
 
 
-def test_tensorflow_on_one_node_without_parameter_servers_is_a_script() -> None:
+def test_tensorflow_on_one_node_without_parameter_servers_becomes_a_script() -> None:
     document = toolkit("tensorFlowSettings", nodes=1, **SCRIPT, masterCommandLineArgs="--steps 5")
     assert spec_of(document)["script"] == {"path": PATH, "interpreter": "python", "args": ["--steps", "5"]}
     counts = {"workerCount": 1, "parameterServerCount": 0}
@@ -74,7 +74,9 @@ def test_tensorflow_on_one_node_without_parameter_servers_is_a_script() -> None:
         (2, {}, ""),
     ],
 )
-def test_distributed_tensorflow_is_refused_where_it_is_asked_for(nodes: int, settings: Object, field: str) -> None:
+def test_distributed_tensorflow_is_rejected_at_the_field_that_requests_it(
+    nodes: int, settings: Object, field: str
+) -> None:
     document = toolkit("tensorFlowSettings", nodes=nodes, **SCRIPT, **settings)
     found = problems(document)
     assert f"properties.tensorFlowSettings{field}" in found
@@ -93,7 +95,9 @@ def test_distributed_tensorflow_is_refused_where_it_is_asked_for(nodes: int, set
         ("pyTorchSettings", SCRIPT, ".communicationBackend", "MPI"),
     ],
 )
-def test_what_is_no_mpi_is_refused_with_what_serves_it_today(key: str, settings: Object, field: str, word: str) -> None:
+def test_a_toolkit_without_mpi_is_rejected_with_an_alternative(
+    key: str, settings: Object, field: str, word: str
+) -> None:
     assert word in problems(toolkit(key, **settings))[f"properties.{key}{field}"]
 
 
@@ -105,14 +109,14 @@ def test_a_job_has_exactly_one_toolkit() -> None:
 @pytest.mark.parametrize(
     "name", ["AZ_BATCHAI_TASK_INDEX", "AZ_BATCHAI_SHARED_JOB_TEMP", "AZ_BATCHAI_INPUT_NONE", "AZ_BATCH_HOST_LIST"]
 )
-def test_variables_that_no_rank_has_are_refused(name: str) -> None:
+def test_variables_that_no_rank_has_are_rejected(name: str) -> None:
     settings = HOROVOD | {"commandLineArgs": f"--x ${{{name}}}"}
     (found,) = problems(small(horovodSettings=settings)).items()
     assert found[0] == "properties.horovodSettings.commandLineArgs"
     assert name in found[1]
 
 
-def test_intel_mpi_is_recognized_by_the_images_name() -> None:
+def test_intel_mpi_is_recognized_by_the_image_name() -> None:
     settings = {"imageSourceRegistry": {"image": "example/chainermn:IntelMPI"}}
     document = small(containerSettings=settings)
     assert spec_of(document)["mpi"] == {"implementation": "IntelMPI"}
@@ -120,7 +124,7 @@ def test_intel_mpi_is_recognized_by_the_images_name() -> None:
 
 
 @pytest.mark.parametrize("command", ["apt update; apt install -y git", "sudo true", "cd /x && pip install keras"])
-def test_a_preparation_that_needs_root_has_the_level_for_it(command: str) -> None:
+def test_a_preparation_that_needs_root_gets_pod_security_baseline(command: str) -> None:
     document = small(jobPreparation={"commandLine": command})
     spec = spec_of(document)
     assert spec["preparation"] == {"command": command}
@@ -128,13 +132,13 @@ def test_a_preparation_that_needs_root_has_the_level_for_it(command: str) -> Non
     assert "properties.jobPreparation.commandLine: needs root" in warnings(document)
 
 
-def test_a_preparation_without_root_keeps_the_strict_level() -> None:
+def test_a_preparation_without_root_keeps_pod_security_restricted() -> None:
     spec = spec_of(small(jobPreparation={"commandLine": "pip install --user keras && echo $(date) $$"}))
     assert spec["preparation"]["command"] == "pip install --user keras && echo $$(date) $$$"
     assert "podSecurity" not in spec
 
 
-def test_a_preparation_in_the_words_of_bash_runs_in_bash() -> None:
+def test_a_preparation_with_bash_syntax_runs_in_bash() -> None:
     spec = spec_of(small(jobPreparation={"commandLine": "source /opt/env && echo 'a b'"}))
     assert shlex.split(spec["preparation"]["command"]) == ["/bin/bash", "-c", "source /opt/env && echo 'a b'"]
 
@@ -149,7 +153,7 @@ def test_a_preparation_in_the_words_of_bash_runs_in_bash() -> None:
         ("pip install 'keras", True),
     ],
 )
-def test_the_trainer_image_needs_no_preparation_that_installs_what_it_has(command: str, is_kept: bool) -> None:
+def test_a_preparation_that_installs_packages_of_the_trainer_image_is_removed(command: str, is_kept: bool) -> None:
     document = small(jobPreparation={"commandLine": command})
     trainer = converted(document, image="example.azurecr.io/horovodjob-trainer:1.0")
     assert ("preparation" in trainer.job["spec"]) is is_kept
@@ -158,7 +162,7 @@ def test_the_trainer_image_needs_no_preparation_that_installs_what_it_has(comman
     assert "preparation" in spec_of(document, image="example/other:1")
 
 
-def test_a_script_for_tensorflow_1_runs_in_the_trainer_image_as_it_is() -> None:
+def test_a_script_for_tensorflow_1_runs_unchanged_in_the_trainer_image() -> None:
     old = {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.8.0-gpu"}}
     trainer = "registry.example.com/horovodjob/trainer-gpu@sha256:0"
     document = small(containerSettings=old)

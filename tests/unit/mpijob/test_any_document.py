@@ -14,6 +14,6 @@ from unit.mpijob.test_conversion import MPIJOB
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(list(paths(MPIJOB))), VALUES)
-def test_any_document_is_converted_or_refused(path: Path, value: Any) -> None:
+def test_any_document_is_converted_or_rejected(path: Path, value: Any) -> None:
     with contextlib.suppress(ConversionError):
         require_complete(convert(with_value(MPIJOB, path, value)).job["spec"])

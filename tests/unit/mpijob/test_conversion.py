@@ -79,7 +79,7 @@ def problems(document: Any, **options: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])
-def test_a_job_with_mpirun_has_the_ranks_command(version: str) -> None:
+def test_the_command_after_mpirun_is_that_of_the_ranks(version: str) -> None:
     result = converted(mpijob() | {"apiVersion": f"kubeflow.org/{version}"})
     assert result.job["metadata"] == {
         "name": "train",
@@ -111,7 +111,7 @@ def test_a_job_with_mpirun_has_the_ranks_command(version: str) -> None:
         ["horovodrun", "-np", "4", "-H", "a:2,b:2", "--verbose", "python", "a.py", "-n", "x"],
     ],
 )
-def test_the_program_is_what_mpirun_starts_however_it_is_written(command: list[str]) -> None:
+def test_the_program_is_found_in_every_form_of_the_mpirun_command_line(command: list[str]) -> None:
     spec = spec_of(mpijob(command))
     assert spec["command"] == ["python", "a.py", "-n", "x"]
     assert "mpi" not in spec
@@ -127,19 +127,19 @@ def test_the_program_is_what_mpirun_starts_however_it_is_written(command: list[s
         (["--oversubscribe", "-v"], ["--oversubscribe", "-v"]),
     ],
 )
-def test_options_that_matter_stay_options_of_mpirun(option: list[str], args: list[str] | None) -> None:
+def test_relevant_options_stay_options_of_mpirun(option: list[str], args: list[str] | None) -> None:
     spec = spec_of(mpijob(["mpirun", *option, "python", "a.py"]))
     assert spec.get("mpi", {}).get("args") == args
 
 
 @pytest.mark.parametrize("option", [["--bind-to", "core"], ["-mca", "btl_tcp_if_exclude", "lo"], ["-H", "a,b"]])
-def test_an_option_that_cannot_stay_is_warned_about(option: list[str]) -> None:
+def test_an_unsupported_option_causes_a_warning(option: list[str]) -> None:
     document = mpijob(["mpirun", *option, "python", "a.py"])
     assert "mpi" not in spec_of(document)
     assert f"{COMMAND}: the option {' '.join(option[:2])}" in warnings(document)
 
 
-def test_variables_of_hydra_are_those_of_the_job() -> None:
+def test_variables_in_hydra_options_become_variables_of_the_job() -> None:
     spec = spec_of(mpijob(["mpirun", "-n", "4", "-genv", "A", "1", "./a"], mpiImplementation="Intel"))
     assert spec["env"] == [{"name": "A", "value": "1"}]
     assert spec["mpi"] == {"implementation": "IntelMPI"}
@@ -155,27 +155,27 @@ def test_variables_of_hydra_are_those_of_the_job() -> None:
         ["sh", "-c", "sleep 5; mpirun python a.py"],
     ],
 )
-def test_another_command_runs_in_the_launcher_where_mpirun_finds_the_hosts(command: list[str]) -> None:
+def test_another_command_becomes_the_launcher_command(command: list[str]) -> None:
     spec = spec_of(mpijob(command))
     assert spec["launcherCommand"] == command
     assert {"name": "OMPI_MCA_orte_default_hostfile", "value": "$(HOROVODJOB_HOSTFILE)"} in spec["env"]
     assert COMMAND in warnings(mpijob(command))
 
 
-def test_the_hostfile_of_kubeflow_is_that_of_the_job() -> None:
+def test_the_path_of_the_kubeflow_hostfile_is_replaced() -> None:
     command = ["sh", "-c", "mpirun --hostfile /etc/mpi/hostfile a; mpirun --hostfile $OMPI_MCA_orte_default_hostfile b"]
     text = spec_of(mpijob(command))["launcherCommand"][2]
     assert text == "mpirun --hostfile $(HOROVODJOB_HOSTFILE) a; mpirun --hostfile $(HOROVODJOB_HOSTFILE) b"
 
 
-def test_the_number_of_processes_decides_about_slots() -> None:
+def test_the_number_of_processes_determines_the_slots() -> None:
     document = mpijob(["mpirun", "-np", "8", "a"])
     assert spec_of(document)["worker"]["slots"] == 4
     assert "mpirun starts 8 processes: 4 on each of 2 workers" in warnings(document)
     assert "mpirun starts 3 processes, and the job has 4" in warnings(mpijob(["mpirun", "-np", "3", "a"]))
 
 
-def test_elastic_horovod_is_an_elastic_job() -> None:
+def test_elastic_horovod_becomes_an_elastic_job() -> None:
     options = ["--host-discovery-script", "/etc/mpi/discover_hosts.sh", "--min-np", "2", "--max-np", "8"]
     spec = spec_of(mpijob(["horovodrun", "-np", "4", *options, "--reset-limit", "5", "python", "a.py"]))
     assert spec["elastic"] == {"minReplicas": 1, "maxReplicas": 4, "resetLimit": 5}
@@ -183,7 +183,7 @@ def test_elastic_horovod_is_an_elastic_job() -> None:
     assert spec["worker"]["replicas"] == 2
 
 
-def test_the_launcher_that_is_a_worker_is_one_of_the_replicas() -> None:
+def test_a_launcher_as_worker_is_one_of_the_replicas() -> None:
     spec = spec_of(mpijob(["mpirun", "a"], runLauncherAsWorker=True))
     assert spec["launcher"]["asWorker"] is True
     assert spec["worker"]["replicas"] == 3
@@ -198,7 +198,7 @@ def test_a_job_without_workers_runs_in_its_launcher() -> None:
     assert spec["launcher"] == {"asWorker": True}
 
 
-def test_workers_without_gpus_have_none() -> None:
+def test_workers_without_gpus_request_none() -> None:
     document = mpijob(["mpirun", "a"], slotsPerWorker=1)
     container(document, "Worker")["resources"] = {"limits": {"cpu": 0.5, "amd.com/gpu": 1}}
     worker = spec_of(document)["worker"]
@@ -206,7 +206,7 @@ def test_workers_without_gpus_have_none() -> None:
     assert spec_of(document, gpus=4)["worker"]["gpus"] == 4
 
 
-def test_the_run_policy_is_the_jobs() -> None:
+def test_the_run_policy_is_kept() -> None:
     policy = {
         "cleanPodPolicy": "All",
         "suspend": True,
@@ -220,7 +220,7 @@ def test_the_run_policy_is_the_jobs() -> None:
     assert spec_of(mpijob(cleanPodPolicy="None"))["runPolicy"] == {"cleanPodPolicy": "None"}
 
 
-def test_a_scheduling_policy_is_a_gang_of_volcano() -> None:
+def test_a_scheduling_policy_becomes_a_volcano_gang() -> None:
     policy = {"queue": "q", "priorityClass": "high", "scheduleTimeoutSeconds": 90, "minAvailable": 3}
     document = mpijob(runPolicy={"schedulingPolicy": policy})
     result = converted(document)
@@ -230,7 +230,7 @@ def test_a_scheduling_policy_is_a_gang_of_volcano() -> None:
     assert "spec.runPolicy.schedulingPolicy.minAvailable: is omitted" in "\n".join(result.warnings)
 
 
-def test_what_both_roles_have_is_said_once() -> None:
+def test_fields_of_both_roles_become_fields_of_the_job() -> None:
     document = mpijob()
     for role in ("Launcher", "Worker"):
         pod(document, role).update(
@@ -250,7 +250,7 @@ def test_what_both_roles_have_is_said_once() -> None:
     assert "template" not in spec["worker"] | spec["launcher"]
 
 
-def test_what_one_role_has_is_in_its_template() -> None:
+def test_fields_of_one_role_stay_in_its_template() -> None:
     document = mpijob()
     toleration = {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
     pod(document, "Worker").update(
@@ -282,7 +282,7 @@ def test_what_one_role_has_is_in_its_template() -> None:
     assert side == {"name": "side", "image": "example/side:1"}
 
 
-def test_a_variable_of_the_launcher_that_mpirun_exports_is_one_of_every_rank() -> None:
+def test_an_exported_variable_of_the_launcher_becomes_a_variable_of_every_rank() -> None:
     document = mpijob(["mpirun", "-x", "TOKEN", "a"])
     reference = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "a"}}}
     container(document, "Launcher")["env"] = [reference]
@@ -306,7 +306,7 @@ def test_pods_run_as_root_where_those_of_the_mpijob_did(fields: Object, level: s
     assert spec_of(document)["podSecurity"] == "Baseline"
 
 
-def test_what_is_not_carried_over_is_warned_about_by_its_path() -> None:
+def test_a_field_that_is_not_converted_causes_a_warning_with_its_path() -> None:
     document = mpijob(sshAuthMountPath="/root/.ssh", launcherCreationPolicy="WaitForWorkersReady", hosts=2)
     document["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
     pod(document, "Worker")["hostname"] = "w"
@@ -332,7 +332,7 @@ def test_the_main_container_of_version_1_can_be_named() -> None:
     assert spec["launcher"]["template"]["spec"]["containers"] == [{"name": "side", "image": "example/side:1"}]
 
 
-def test_options_come_before_what_the_file_says() -> None:
+def test_options_override_the_file() -> None:
     job = converted(mpijob(), name="Other_1", namespace="n", experiment="e", pool="gpunp", image="b:2").job
     assert job["metadata"]["name"] == "other-1"
     assert job["metadata"]["namespace"] == "n"
@@ -357,12 +357,12 @@ def test_all_problems_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"kind": "MPIJob"}, {"spec": 5}, {"spec": {"mpiReplicaSpecs": {}}}])
-def test_what_is_no_mpijob_is_refused(document: object) -> None:
+def test_a_document_that_is_no_mpijob_is_rejected(document: object) -> None:
     assert problems(document)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800", datetime(2018, 7, 18, tzinfo=UTC)])
-def test_a_value_that_json_does_not_have_is_refused(value: object) -> None:
+def test_a_value_outside_json_is_rejected(value: object) -> None:
     document = mpijob()
     pod(document, "Worker")["affinity"] = {"value": value}
     assert "JSON" in problems(document)[""]

@@ -3,8 +3,10 @@
 import hashlib
 import io
 import json
+import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from horovodjob_trainer.atomic_file import check_free_space
 from horovodjob_trainer.checkpoint.run_state import RunState
 
 ATTRIBUTE = "horovodjob"
@@ -24,9 +27,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLayout:
-    """The layout of the variables in a file: the bytes of a file by Keras, and the HDF5 data sets of the variables.
+    """The layout of the variables in a file: a file by Keras without the values, and the data sets of the variables.
 
-    Keras writes the file once. Each checkpoint is a copy of it with new values, which any thread can write during
+    Keras writes the file once. Each checkpoint is a copy of it with the values, which any thread can write during
     training. For a model that Keras cannot save as .h5, the file contains only the values.
     """
 
@@ -38,26 +41,27 @@ class CheckpointLayout:
         """The layout for a compiled model with a built optimizer."""
         variables = training_variables(model)
         try:
-            base = _keras_file(model)
-            datasets = tuple(_datasets(base, model, variables))
+            base, datasets = _keras_layout(model, variables)
         except (*READ_ERRORS, NotImplementedError):
             base, datasets = b"", ()
         if {index for _, index in datasets} != set(range(len(variables))):
             base, datasets = b"", tuple((f"variables/{index}", index) for index in range(len(variables)))
         return cls(base, datasets)
 
-    def serialize(self, values: Sequence[Array], run: str, state: RunState) -> memoryview:
-        """The content of a checkpoint with these values, in the order of `training_variables`."""
-        file = io.BytesIO(self.base)
+    def write(self, path: Path, values: Sequence[Array], run: str, state: RunState) -> None:
+        """Write a checkpoint with these values, in the order of `training_variables`, without another copy of them."""
         description = {"run": run, "state": state.to_json(), "datasets": self.datasets}
-        with h5py.File(file, "r+" if self.base else "w") as h5:
-            for path, index in self.datasets:
-                if path in h5:
-                    h5[path][...] = values[index]
-                else:
-                    h5[path] = values[index]
-            h5.attrs[ATTRIBUTE] = json.dumps({"sha256": _checksum(values, description), **description})
-        return file.getbuffer()
+        metadata = json.dumps({"sha256": _checksum(values, description), **description})
+        with _DiskFile(path, "w+") as file:
+            file.write(self.base)
+            try:
+                with h5py.File(file, "r+" if self.base else "w") as h5:
+                    for name, index in self.datasets:
+                        h5[name] = values[index]
+                    h5.attrs[ATTRIBUTE] = metadata
+            finally:
+                if file.error is not None:  # the cause of an error of HDF5
+                    raise file.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,16 @@ class CheckpointDescription:
     run: str
     state: RunState
     datasets: tuple[tuple[str, int], ...]
-    sha256: str
 
 
 def training_variables(model: Any) -> list[Any]:
     """The variables that training changes: the weights, then the variables of the optimizer."""
     return [*model.weights, *model.optimizer.variables]
+
+
+def size_bytes(variables: Sequence[Any]) -> int:
+    """The approximate size of a file with the values of the variables."""
+    return sum(4 * math.prod(variable.shape) for variable in variables)
 
 
 def snapshot(variables: Sequence[Any]) -> list[Array]:
@@ -90,14 +98,15 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
     """Assign the values in the checkpoint to the variables. Raises one of READ_ERRORS and then changes no variable."""
     with h5py.File(path) as h5:
         description = _description(h5)
+        metadata = json.loads(h5.attrs[ATTRIBUTE])
         values: dict[int, Array] = {index: h5[name][()] for name, index in description.datasets}
     if sorted(values) != list(range(len(variables))):
         raise ValueError("it belongs to a different network or optimizer")
     arrays = [np.asarray(values[index]) for index in range(len(variables))]
     if [array.shape for array in arrays] != [tuple(variable.shape) for variable in variables]:
         raise ValueError("it belongs to a different network or optimizer")
-    metadata = {"run": description.run, "state": description.state.to_json(), "datasets": description.datasets}
-    if _checksum(arrays, metadata) != description.sha256:
+    checksum = metadata.pop("sha256")
+    if _checksum(arrays, metadata) != checksum:
         raise ValueError("its content does not match its checksum")
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
@@ -108,7 +117,7 @@ def _description(h5: Any) -> CheckpointDescription:
     metadata = json.loads(h5.attrs[ATTRIBUTE])
     datasets = tuple((str(path), int(index)) for path, index in metadata["datasets"])
     state = RunState.from_json(metadata["state"])
-    return CheckpointDescription(metadata["run"], state, datasets, metadata["sha256"])
+    return CheckpointDescription(metadata["run"], state, datasets)
 
 
 def _checksum(values: Sequence[Array], description: dict[str, Any]) -> str:
@@ -118,25 +127,78 @@ def _checksum(values: Sequence[Array], description: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _keras_file(model: Any) -> bytes:
+class _DiskFile(io.FileIO):
+    """A file for HDF5, which keeps the first error of the disk in `error` and ignores what is written afterwards.
+
+    HDF5 cannot close a file that raises an exception. It then uses the file after it has been freed. With a driver of
+    HDF5 itself, a full disk also leaves the file open, and shares without locks refuse it.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        with self._record_error():
+            while rest and self.error is None:
+                rest = rest[super().write(rest) :]
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        with self._record_error():
+            return super().readinto(buffer) or 0
+        return 0
+
+    def truncate(self, size: int | None = None) -> int:
+        with self._record_error():
+            return super().truncate(size)
+        return 0
+
+    @contextmanager
+    def _record_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+
+
+def _keras_layout(model: Any, variables: Sequence[Any]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
+    """A file by Keras without the values of the variables, and their data sets."""
     with tempfile.TemporaryDirectory() as directory:
+        check_free_space(Path(directory), size_bytes(variables))
         path = Path(directory) / "layout.h5"
         model.save(path)
-        return path.read_bytes()
+        with h5py.File(path) as complete:
+            datasets = tuple(_datasets(complete, model, variables))
+            return _without_values(complete, {name for name, _ in datasets}), datasets
 
 
-def _datasets(base: bytes, model: Any, variables: Sequence[Any]) -> Iterator[tuple[str, int]]:
+def _without_values(complete: Any, omitted: Collection[str]) -> bytes:
+    file = io.BytesIO()
+    with h5py.File(file, "w") as base:
+        base.attrs.update(complete.attrs)
+
+        def copy(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Group):
+                base.require_group(name).attrs.update(item.attrs)
+            elif name not in omitted:
+                complete.copy(item, base, name)
+
+        complete.visititems(copy)
+    return file.getvalue()
+
+
+def _datasets(h5: Any, model: Any, variables: Sequence[Any]) -> Iterator[tuple[str, int]]:
     """The data set of each variable in the file by Keras. Raises KeyError or ValueError if one is not found."""
     index = {id(variable): number for number, variable in enumerate(variables)}
-    with h5py.File(io.BytesIO(base)) as h5:
-        groups = [(f"model_weights/{layer.name}", [*layer.trainable_weights, *layer.non_trainable_weights])
-                  for layer in model.layers]  # fmt: skip
-        for group, weights in [*groups, ("optimizer_weights", list(model.optimizer.variables))]:
-            names = _weight_names(h5[group]) if weights else []
-            for name, variable in zip(names, weights, strict=True):
-                if h5[group][name].shape != tuple(variable.shape):
-                    raise ValueError(f"{group}/{name} has a different shape")
-                yield f"{group}/{name}", index[id(variable)]
+    groups = [(f"model_weights/{layer.name}", [*layer.trainable_weights, *layer.non_trainable_weights])
+              for layer in model.layers]  # fmt: skip
+    for group, weights in [*groups, ("optimizer_weights", list(model.optimizer.variables))]:
+        names = _weight_names(h5[group]) if weights else []
+        for name, variable in zip(names, weights, strict=True):
+            if h5[group][name].shape != tuple(variable.shape):
+                raise ValueError(f"{group}/{name} has a different shape")
+            yield f"{group}/{name}", index[id(variable)]
 
 
 def _weight_names(group: Any) -> list[str]:

@@ -3,18 +3,29 @@
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.atomic_file import PARTIAL_PREFIX, atomic_write
-from horovodjob_trainer.checkpoint.layout import READ_ERRORS, read_description, restore_variables
+from horovodjob_trainer.atomic_file import PARTIAL_PREFIX, atomic_write, check_free_space
+from horovodjob_trainer.checkpoint.layout import (
+    READ_ERRORS,
+    read_description,
+    restore_variables,
+    size_bytes,
+    training_variables,
+)
+from horovodjob_trainer.checkpoint.ownership import check_owner, claim_directory, release_directory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError
+from horovodjob_trainer.launch import Launch
 
 MODEL_DIRECTORY = "saved_models"
 RUN_FILE = ".horovodjob-run.json"
+# A live run does not pause a write for so long, and an SMB server updates the time of a file during a long write.
+ABANDONED_SECONDS = 600.0
 CHECKPOINT_NAME = re.compile(r"checkpoint-(0|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?\.h5")
 
 
@@ -23,19 +34,44 @@ class OutputDirectory:
     """The output directory of a run with the identity `run`.
 
     Each checkpoint contains the identity. A run therefore never resumes from files of an earlier run in the directory.
+    Each start of the run has a new `token`. Before each write, the run checks that no later start owns the directory.
     """
 
     directory: Path
     run: str
     model_name: str
+    token: str
+
+    def check_owner(self) -> None:
+        """Raise OutputError if a run that started later owns the directory."""
+        check_owner(self.directory, self.token)
+
+    @contextmanager
+    def write(self, target: Path) -> Iterator[Path]:
+        """A temporary path that replaces `target` at the end. Raises OutputError if a later run owns the directory."""
+        self.check_owner()
+        with atomic_write(target, writer=self.token, check=self.check_owner) as path:  # the write can take minutes
+            yield path
 
     def save_models(self, model: Any, log: Callable[[str], None]) -> None:
-        """Write the trained model as .h5 and .keras. If Keras can rebuild neither, write the weights."""
+        """Write the trained model as .h5 and .keras. If Keras can rebuild neither, write the weights.
+
+        Raises OutputError.
+        """
+        try:
+            self._save_models(model, log)
+        except (OSError, RuntimeError) as error:  # HDF5 raises RuntimeError for some errors of the disk
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+            raise OutputError(f"cannot save the trained model in {self.directory / MODEL_DIRECTORY}: {reason}; the "
+                              "next attempt tries again") from error  # fmt: skip
+
+    def _save_models(self, model: Any, log: Callable[[str], None]) -> None:
         stem = self.directory / MODEL_DIRECTORY / self.model_name
         saved = 0
         for suffix in (".h5", ".keras"):
+            check_free_space(stem.parent, size_bytes(training_variables(model)))
             try:
-                with atomic_write(stem.with_name(stem.name + suffix)) as path:
+                with self.write(stem.with_name(stem.name + suffix)) as path:
                     model.save(path)
             except NotImplementedError as error:
                 log(f"Not saved as {stem}{suffix}: {' '.join(str(error).split())[:200]}")
@@ -43,7 +79,7 @@ class OutputDirectory:
             saved += 1
             log(f"Saved trained model at {stem}{suffix}")
         if not saved:
-            with atomic_write(stem.with_name(f"{stem.name}.weights.h5")) as path:
+            with self.write(stem.with_name(f"{stem.name}.weights.h5")) as path:
                 model.save_weights(path)
             log(f"Saved its weights at {stem}.weights.h5")
 
@@ -51,50 +87,84 @@ class OutputDirectory:
         """The file of the checkpoint after this epoch and this number of steps in the next one."""
         return self.directory / (f"checkpoint-{epoch}-{step}.h5" if step else f"checkpoint-{epoch}.h5")
 
-    def checkpoints(self) -> list[Path]:
-        """All checkpoints in the directory, of this run and of others, from the newest to the oldest by name."""
-        names = [(match, path) for path in self.directory.iterdir() if (match := CHECKPOINT_NAME.fullmatch(path.name))]
-        names.sort(key=lambda entry: (int(entry[0][1]), int(entry[0][2] or 0)), reverse=True)
-        return [path for _, path in names]
+    def own_checkpoints(self, log: Callable[[str], None] = lambda _: None) -> list[tuple[RunState, Path]]:
+        """The checkpoints of this run and their states, from the oldest to the newest. Logs files that are damaged.
+
+        The order is that of the positions in the data: the number of steps in a name depends on the number of ranks.
+        """
+        own = []
+        for path in self.directory.iterdir():
+            if not CHECKPOINT_NAME.fullmatch(path.name):
+                continue
+            try:
+                description = read_description(path)
+            except READ_ERRORS as error:
+                log(_skip_message(path, error))
+                continue
+            if description.run == self.run:
+                own.append((description.state, path))
+        return sorted(own, key=lambda entry: entry[0].position)
 
     def restore(self, variables: Sequence[Any], log: Callable[[str], None]) -> RunState | None:
         """Restore the variables from the newest intact checkpoint of this run. Returns its state, None without one."""
-        for path in self.checkpoints():
+        for _, path in reversed(self.own_checkpoints(log)):
             try:
-                if read_description(path).run == self.run:
-                    return restore_variables(path, variables)
+                return restore_variables(path, variables)
             except READ_ERRORS as error:
-                log(f"Skipping the checkpoint {path}, which cannot be read: {' '.join(str(error).split())[:200]}")
+                log(_skip_message(path, error))
         return None
 
     def finish(self) -> None:
         """End the run. A later run in this directory has a new identity."""
+        try:
+            self.check_owner()
+        except OutputError:  # the models are complete, and the files are those of the later run
+            return
         (self.directory / RUN_FILE).unlink(missing_ok=True)
+        release_directory(self.directory)
 
 
 def open_output_directory(
-    directory: Path, model_name: str, settings: Mapping[str, Any], *, resume: bool, log: Callable[[str], None]
+    directory: Path,
+    model_name: str,
+    settings: Mapping[str, Any],
+    *,
+    launch: Launch,
+    resume: bool,
+    log: Callable[[str], None],
 ) -> OutputDirectory:
-    """Create the directory if necessary, check that it is writable, and store the identity of the run in it.
+    """Create the directory if necessary, make this run its owner, and store the identity of the run in it.
 
     `resume` keeps the identity of an unfinished run that has the same settings. Raises OutputError.
     """
     try:
         (directory / MODEL_DIRECTORY).mkdir(parents=True, exist_ok=True)
+        token = claim_directory(directory, launch)
         for folder in (directory, directory / MODEL_DIRECTORY):
-            for partial in folder.glob(f"{PARTIAL_PREFIX}*"):
-                partial.unlink(missing_ok=True)
-            with atomic_write(folder / ".writable") as probe:  # the first checkpoint may be hours away
-                probe.write_bytes(b"")
-            (folder / ".writable").unlink(missing_ok=True)
+            _delete_abandoned_files(folder, token)
         run = _unfinished_run(directory, settings, log) if resume else None
         if run is None:
             run = secrets.token_hex(8)
-            with atomic_write(directory / RUN_FILE) as path:
+            with atomic_write(directory / RUN_FILE, writer=token) as path:
                 path.write_text(json.dumps({"run": run, "settings": settings}) + "\n")
     except OSError as error:
         raise OutputError(f"cannot write to {directory}: {error.strerror or error}; use another --dir") from error
-    return OutputDirectory(directory, run, model_name)
+    return OutputDirectory(directory, run, model_name, token)
+
+
+def _skip_message(path: Path, error: Exception) -> str:
+    return f"Skipping the checkpoint {path}, which cannot be read: {' '.join(str(error).split())[:200]}"
+
+
+def _delete_abandoned_files(folder: Path, token: str) -> None:
+    """Delete partial files of writes that were interrupted. Also checks that the folder is writable."""
+    probe = folder / f"{PARTIAL_PREFIX}{token}"  # the first checkpoint may be hours away
+    probe.write_bytes(b"")
+    now = probe.stat().st_mtime  # by the clock of the file server
+    for partial in folder.glob(f"{PARTIAL_PREFIX}*"):
+        with suppress(FileNotFoundError):
+            if partial == probe or now - partial.lstat().st_mtime > ABANDONED_SECONDS:
+                partial.unlink()
 
 
 def _unfinished_run(directory: Path, settings: Mapping[str, Any], log: Callable[[str], None]) -> str | None:

@@ -10,7 +10,8 @@ class RunState:
 
     The run has consumed `position` examples of the infinite sequence. An epoch has `epoch_examples` examples, one
     pass over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of
-    the seed generators of the model.
+    the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
+    for its validation.
     """
 
     epochs: int
@@ -22,6 +23,7 @@ class RunState:
     best_epoch: int = 0
     stopped: bool = False
     draws: list[int] = field(default_factory=list)
+    unvalidated: dict[str, float] | None = None
 
     @property
     def epoch(self) -> int:
@@ -41,6 +43,11 @@ class RunState:
         remaining_examples = (self.epoch + 1) * self.epoch_examples - self.position
         return self.step_in_epoch(job_batch) + -(-remaining_examples // job_batch)
 
+    def steps_in_last_epoch(self, job_batch: int) -> int:
+        """Number of steps in the last completed epoch."""
+        end = -(-self.epoch * self.epoch_examples // job_batch)
+        return max(end - -(-(self.epoch - 1) * self.epoch_examples // job_batch), 1)
+
     def step_in_epoch(self, job_batch: int) -> int:
         """Number of completed steps of the current epoch."""
         return (self.position - self.epoch * self.epoch_examples) // job_batch
@@ -50,8 +57,8 @@ class RunState:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "RunState":
-        """The state in a JSON object. Raises ValueError or TypeError for other content."""
+        """The state in a JSON object, also of an earlier release. Raises ValueError or TypeError for other content."""
         names = {entry.name for entry in fields(cls)}
-        if set(value) != names:
+        if set(value) | {"unvalidated"} != names:
             raise ValueError("it does not contain the state of a run")
         return cls(**value)

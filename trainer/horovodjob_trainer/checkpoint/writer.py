@@ -1,62 +1,128 @@
-"""Writes checkpoints in a separate thread and deletes old ones."""
+"""Writes checkpoints in a separate thread, again after an error, and deletes old ones."""
 
 import copy
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from horovodjob_trainer.atomic_file import atomic_write
-from horovodjob_trainer.checkpoint.layout import READ_ERRORS, Array, CheckpointLayout, read_description
+from horovodjob_trainer.checkpoint.layout import Array, CheckpointLayout, snapshot
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.errors import OutputError
+
+RETRY_SECONDS, LAST_RETRY_SECONDS = 30.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WritePolicy:
+    """When to write and to delete checkpoints, and how long to continue while no write succeeds.
+
+    `keep` is the number of newest checkpoints to keep. A checkpoint is due `interval_seconds` after the last one.
+    """
+
+    keep: int
+    interval_seconds: float
+    failure_seconds: float
 
 
 class CheckpointWriter:
     """Writes one checkpoint at a time in a separate thread. Keeps the newest and the best checkpoints of its run."""
 
     def __init__(
-        self, output: OutputDirectory, layout: CheckpointLayout, *, keep: int, log: Callable[[str], None]
+        self, output: OutputDirectory, layout: CheckpointLayout, policy: WritePolicy, log: Callable[[str], None]
     ) -> None:
-        self.output, self.layout, self.keep, self.log = output, layout, keep, log
-        self.thread: threading.Thread | None = None
-        self.own_paths = [path for path in reversed(output.checkpoints()) if _belongs_to(path, output.run)]
+        self.output, self.layout, self.policy, self.log = output, layout, policy, log
+        self.problem: str | None = None  # the reason why the run cannot continue
+        own = output.own_checkpoints()
+        self._own_paths = [path for _, path in own]
+        self._newest_step = own[-1][0].step if own else 0
+        self._last_success = time.monotonic()
+        self._failing_since: float | None = None
+        self._next_try = 0.0
+        self._thread: threading.Thread | None = None
 
-    def write(self, values: list[Array], state: RunState, name: tuple[int, int]) -> None:
+    @property
+    def is_due(self) -> bool:
+        """Whether to write a checkpoint now: after the interval, or again after an error."""
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        if self._failing_since is not None:
+            return time.monotonic() >= self._next_try
+        return time.monotonic() >= self._last_success + self.policy.interval_seconds
+
+    def write(self, variables: Sequence[Any], state: RunState, name: tuple[int, int]) -> None:
         """Start to write the checkpoint `name`, an epoch and a step in it, while training continues."""
-        self.wait()
+        self.wait()  # before the snapshot, so that there is only one
         path = self.output.checkpoint_path(*name)
-        state = copy.deepcopy(state)  # training changes the original
-        self.thread = threading.Thread(target=self._write, args=(path, values, state), name="checkpoint")
-        self.thread.start()
+        arguments = (path, snapshot(variables), copy.deepcopy(state))  # training changes the original
+        self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
+        self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the current checkpoint is on the disk."""
-        if self.thread is not None:
-            self.thread.join()
-            self.thread = None
+        """Wait until the current checkpoint is on the disk or has failed."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def finish(self, variables: Sequence[Any], state: RunState, name: tuple[int, int], *, deadline: float) -> None:
+        """Write the checkpoint of the last step unless it exists, with new attempts until the deadline."""
+        self.wait()
+        while self._newest_step != state.step and self.problem is None:
+            self.write(variables, state, name)
+            self.wait()
+            if self._failing_since is None or time.monotonic() > deadline - LAST_RETRY_SECONDS:
+                break
+            time.sleep(LAST_RETRY_SECONDS)
+
+    def resume_point(self, step: int) -> str:
+        """Where the next attempt continues if this one ends after this step, for a message."""
+        if self._newest_step == step:
+            return f"stopped after step {step}, from which the next attempt continues"
+        newest = f"continues after step {self._newest_step}" if self._newest_step else "starts from the beginning"
+        problem = f" ({self.problem})" if self.problem else ""
+        return f"stopped after step {step}, of which there is no checkpoint: the next attempt {newest}{problem}"
 
     def _write(self, path: Path, values: list[Array], state: RunState) -> None:
         try:
-            with atomic_write(path) as partial:
-                partial.write_bytes(self.layout.serialize(values, self.output.run, state))
-            self.own_paths = [*(own for own in self.own_paths if own != path), path]
+            with self.output.write(path) as partial:
+                self.layout.write(partial, values, self.output.run, state)
+            self._record_success(path, state)
             self._delete_old_checkpoints(state)
-        except OSError as error:
-            # There may be space for the next checkpoint. Earlier checkpoints stay intact.
-            self.log(f"Training continues without the checkpoint {path}: {error.strerror or error}")
+        except OutputError as error:
+            self.problem = str(error)
+        except Exception as error:  # HDF5 raises RuntimeError for some errors of the disk
+            self._record_failure(path, error)
+
+    def _record_success(self, path: Path, state: RunState) -> None:
+        if self._failing_since is not None:
+            self.log(f"Wrote the checkpoint {path}")
+        self._last_success, self._failing_since, self._newest_step = time.monotonic(), None, state.step
+        self._own_paths = [*(own for own in self._own_paths if own != path), path]
+
+    def _record_failure(self, path: Path, error: Exception) -> None:
+        now, limit = time.monotonic(), self.policy.failure_seconds
+        reason = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
+        problem = f"cannot write the checkpoint {path}: {' '.join(reason.split())[:200]}"
+        self._failing_since = self._failing_since or now
+        delay = min(RETRY_SECONDS, limit / 3)
+        self._next_try = now + delay
+        if now - self._failing_since < limit:
+            self.log(f"Training continues, but the trainer {problem}; it tries again in {delay:.0f} s")
+        else:
+            self.problem = (f"{problem}; no write has succeeded for {now - self._failing_since:.0f} s, so the run ends "
+                            "(--checkpoint-failure-seconds); free space or repair the volume of --dir")  # fmt: skip
 
     def _delete_old_checkpoints(self, state: RunState) -> None:
-        kept = set(self.own_paths[-self.keep :])
+        kept = set(self._own_paths[-self.policy.keep :])
         if state.best_epoch:
             kept.add(self.output.checkpoint_path(state.best_epoch))
-        for path in self.own_paths:
-            if path not in kept:
-                path.unlink(missing_ok=True)
-        self.own_paths = [path for path in self.own_paths if path in kept]
-
-
-def _belongs_to(path: Path, run: str) -> bool:
-    try:
-        return read_description(path).run == run
-    except READ_ERRORS:
-        return False
+        try:
+            for path in self._own_paths:
+                if path not in kept:
+                    path.unlink(missing_ok=True)
+        except OSError as error:
+            self.log(f"Cannot delete the old checkpoint {path}: {error.strerror or error}")
+        self._own_paths = [path for path in self._own_paths if path in kept]

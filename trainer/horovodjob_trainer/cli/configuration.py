@@ -30,6 +30,8 @@ from horovodjob_trainer.cli.settings import (
 from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
 
+CHECKPOINT_SECONDS = 600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -74,6 +76,9 @@ class Configuration:
     early_stopping: int | None
     monitor: str
     checkpoint_steps: int | None
+    checkpoint_seconds: float | None
+    checkpoint_failure_seconds: float
+    grace_seconds: float
     keep_checkpoints: int
     resume: str
     commit_steps: int
@@ -149,6 +154,8 @@ def _with_derived_defaults(values: dict[str, Any], environment: Mapping[str, str
     values.setdefault("validation_batch_size", min(values["batch_size"], VALIDATION_BATCH_SIZE))
     values.setdefault("learning_rate", defaults.learning_rate)
     values["flip"] = values["augment"] and values.get("flip", defaults.flip)
+    if values.get("checkpoint_steps") is None:
+        values.setdefault("checkpoint_seconds", CHECKPOINT_SECONDS)
     values.setdefault("logs", Path(environment.get("AZ_BATCHAI_STDOUTERR_DIR") or values["dir"]))
     values.setdefault("tensorboard", values["logs"] / "tensorboard")
     complete: dict[str, Any] = {

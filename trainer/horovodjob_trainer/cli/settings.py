@@ -151,6 +151,12 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "checkpoints": (
         Setting("checkpoint-steps", parsing.integer(1, COUNT), "write a checkpoint every N steps in addition to that "
                 "of each epoch", metavar="N"),
+        Setting("checkpoint-seconds", parsing.number(0, exclusive=True), "write a checkpoint when the last one is this "
+                "old (default: 600 without --checkpoint-steps)", metavar="S"),
+        Setting("checkpoint-failure-seconds", parsing.number(0, exclusive=True), "end the run when no write of a "
+                "checkpoint has succeeded for so long; until then, the trainer repeats it", "1800", "S"),
+        Setting("grace-seconds", parsing.number(0, exclusive=True), "time for the last checkpoint after SIGTERM; "
+                "choose it shorter than the terminationGracePeriodSeconds of the pod", "25", "S"),
         Setting("keep-checkpoints", parsing.integer(1, COUNT), "number of newest checkpoints to keep in addition to "
                 "the best", "10", "N"),
         Setting("resume", parsing.choice("auto", "never"), "resume the unfinished run in --dir if it has the same "

@@ -30,7 +30,6 @@ from horovod.tensorflow import (
     init,
     is_homogeneous,
     is_initialized,
-    join,
     local_rank,
     local_rank_op,
     local_size,
@@ -57,6 +56,7 @@ from horovodjob_trainer.hvd.collectives import (
     broadcast,
     broadcast_variables,
     grouped_allreduce,
+    join,
     reducescatter,
 )
 from horovodjob_trainer.hvd.compression import Compression

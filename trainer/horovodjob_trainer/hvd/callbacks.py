@@ -4,11 +4,12 @@ from typing import Any
 
 import horovod.tensorflow as horovod
 import keras
+import numpy as np
 import tensorflow as tf
 
-from horovodjob_trainer.hvd.collectives import broadcast_variables
-from horovodjob_trainer.hvd.gradient_reducer import variable_key
+from horovodjob_trainer.hvd.broadcast_callback import BroadcastGlobalVariablesCallback
 from horovodjob_trainer.hvd.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
+from horovodjob_trainer.hvd.uneven_steps import report_wait
 
 __all__ = [
     "BestModelCheckpoint",
@@ -19,51 +20,45 @@ __all__ = [
 ]
 
 
-class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Broadcasts the weights and the optimizer state of `root_rank` to all ranks when training begins.
-
-    The seeds of dropout layers are not weights. They stay different on each rank, as `local_variables` do.
-    """
-
-    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
-        super().__init__()
-        self.root_rank = root_rank
-        self.device = device
-        self._local: set[int] = set()
-        is_single = isinstance(local_variables, tf.Variable | keras.Variable)
-        for variable in [local_variables] if is_single else local_variables or []:
-            self.register_local_var(variable)
-
-    def register_local_var(self, var: Any) -> None:
-        """Exclude a variable from the broadcast."""
-        if not isinstance(var, tf.Variable | keras.Variable):
-            raise ValueError(f"local_variables must be Keras or TensorFlow variables, not {type(var).__name__}")
-        self._local.add(variable_key(var))
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        optimizer = self.model.optimizer
-        if not optimizer.built:
-            optimizer.build(self.model.trainable_variables)
-        variables = [*self.model.weights, *optimizer.variables]
-        with tf.device(self.device):
-            broadcast_variables([each for each in variables if variable_key(each) not in self._local], self.root_rank)
-
-
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Replaces each metric of an epoch by its average over the ranks. List it before callbacks that read metrics."""
+    """Replaces each metric of an epoch by its average over the ranks. List it before callbacks that read metrics.
+
+    Raises ValueError if the ranks have different metrics.
+    """
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
         self.device = device
+        self.first_step = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.first_step = self._completed_steps()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if not logs:
-            return
-        names = sorted(logs)
-        with tf.device(self.device):
-            values = tf.constant([float(logs[name]) for name in names], tf.float64)
-            averages = horovod.allreduce(values, op=horovod.Average, name="MetricAverage").numpy()
-        logs.update((name, float(average)) for name, average in zip(names, averages, strict=True))
+        own = {name: np.asarray(value, np.float64) for name, value in sorted((logs or {}).items())}
+        steps = self._completed_steps() - self.first_step
+        waits = f"has ended epoch {epoch + 1} after {steps} steps and waits for the metrics of the other ranks"
+        with tf.device(self.device), report_wait(waits):
+            metrics = horovod.allgather_object(own, name="MetricAverage")
+        shapes = [{name: value.shape for name, value in each.items()} for each in metrics]
+        for rank, other in enumerate(shapes):
+            if other != shapes[0]:
+                raise ValueError(
+                    f"MetricAverageCallback: epoch {epoch + 1} has the metrics {_listed(shapes[0])} on rank 0 and "
+                    f"{_listed(other)} on rank {rank}; give all ranks the same metrics and validation"
+                )
+        for name, value in own.items():
+            average = np.mean([each[name] for each in metrics], axis=0)
+            assert logs is not None
+            logs[name] = average if value.shape else float(average)
+
+    def _completed_steps(self) -> int:
+        # Keras also begins a step for which a generator has no batch.
+        return int(getattr(self.model.optimizer, "_iterations", 0))
+
+
+def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" if shape else name for name, shape in shapes.items()) or "(none)"
 
 
 class BestModelCheckpoint:

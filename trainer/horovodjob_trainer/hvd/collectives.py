@@ -9,12 +9,19 @@ import keras
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.usage import USAGE
 
 MAX_BROADCAST_BYTES = 64 << 20
 
 # Horovod matches the operations of the ranks by name. Name scopes contain counters of functions and graphs: a rank that
 # has traced one more function than the others would wait indefinitely.
 UNSCOPED = {"ignore_name_scope": True}
+
+# All other types are sent as bytes.
+HOROVOD_TYPES = frozenset(
+    [tf.bool, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64]
+)
+SEED_STATE_NAME = "seed_generator_state"
 
 
 def is_elastic() -> bool:
@@ -72,6 +79,7 @@ def reduce_tensors(
     """Reduce dense tensors of one type over the ranks as one group."""
     if not tensors:
         return []
+    USAGE.allreduces += 1
     if compression is Compression.bf16 or tensors[0].dtype == tf.bfloat16:
         return _reduce_as_bfloat16(tensors, name, op, process_set, **scale)
     result = horovod.grouped_allreduce(
@@ -111,14 +119,45 @@ def _reduce_as_bfloat16(
 
 def allgather(value: Any, name: str | None = None, process_set: Any = horovod.global_process_set) -> Any:
     """The values of all ranks, concatenated along the first axis."""
-    return horovod.allgather(tf.convert_to_tensor(value), name=name, process_set=process_set)
+    return allgather_any_type(tf.convert_to_tensor(value), name, process_set, ignore_name_scope=False)
+
+
+def allgather_any_type(tensor: Any, name: str | None, process_set: Any, ignore_name_scope: bool = True) -> Any:
+    """The tensors of all ranks, concatenated along the first axis, also of a type that Horovod does not support."""
+    gathered = horovod.allgather(
+        _supported(tensor), name=name, process_set=process_set, ignore_name_scope=ignore_name_scope
+    )
+    return _original(gathered, tensor.dtype)
 
 
 def broadcast(
     value: Any, root_rank: int, name: str | None = None, process_set: Any = horovod.global_process_set
 ) -> Any:
     """The value of `root_rank`."""
-    return horovod.broadcast(tf.convert_to_tensor(value), root_rank, name=name, process_set=process_set)
+    tensor = tf.convert_to_tensor(value)
+    return _original(horovod.broadcast(_supported(tensor), root_rank, name=name, process_set=process_set), tensor.dtype)
+
+
+def _supported(tensor: Any) -> Any:
+    return tensor if tensor.dtype in HOROVOD_TYPES else tf.bitcast(tensor, tf.uint8)
+
+
+def _original(tensor: Any, dtype: Any) -> Any:
+    return tensor if dtype in HOROVOD_TYPES else tf.bitcast(tensor, dtype)
+
+
+def join() -> Any:
+    """Wait until all ranks have joined, and return the last one. Raises RuntimeError after an allreduce.
+
+    In Horovod 0.28.1, a rank that has joined adds old values instead of zeros to grouped operations, waits indefinitely
+    for an allgather, and ends with a segmentation fault in an alltoall.
+    """
+    if USAGE.allreduces:
+        raise RuntimeError(
+            f"rank {horovod.rank()}: hvd.join() does not support the grouped operations of this package: run the same "
+            "number of steps on all ranks, for example with steps_per_epoch, and remove hvd.join()"
+        )
+    return horovod.join()
 
 
 def reducescatter(
@@ -136,12 +175,12 @@ def broadcast_variables(
 ) -> None:
     """Assign the values of `root_rank` to Keras or TensorFlow variables, with few large messages.
 
-    The seeds of random layers are not broadcast, so that each rank has its own dropout. `inplace` has no effect.
+    The states of seed generators are not broadcast, so that each rank has its own dropout. `inplace` has no effect.
     """
     by_type: dict[Any, list[Any]] = {}
     for variable in variables:
-        native = variable.value if isinstance(variable, keras.Variable) else variable
-        if native.dtype != tf.uint32:  # the state of keras.random.SeedGenerator
+        if variable.name.partition(":")[0].rpartition("/")[2] != SEED_STATE_NAME:
+            native = variable.value if isinstance(variable, keras.Variable) else variable
             by_type.setdefault(native.dtype, []).append(native)
     for dtype in sorted(by_type, key=str):
         for number, chunk in enumerate(_chunks(by_type[dtype])):
@@ -163,11 +202,9 @@ def _chunks(variables: list[Any]) -> list[list[Any]]:
 
 def _broadcast_chunk(variables: list[Any], root_rank: int, name: str, process_set: Any) -> None:
     flat = tf.concat([tf.reshape(variable, [-1]) for variable in variables], 0)
-    if flat.dtype == tf.bfloat16:  # not supported by Horovod
-        bits = horovod.broadcast(tf.bitcast(flat, tf.uint16), root_rank, name=name, process_set=process_set, **UNSCOPED)
-        flat = tf.bitcast(bits, tf.bfloat16)
-    else:
-        flat = horovod.broadcast(flat, root_rank, name=name, process_set=process_set, **UNSCOPED)
+    flat = _original(
+        horovod.broadcast(_supported(flat), root_rank, name=name, process_set=process_set, **UNSCOPED), flat.dtype
+    )
     pieces = tf.split(flat, [variable.shape.num_elements() for variable in variables])
     for variable, piece in zip(variables, pieces, strict=True):
         variable.assign(tf.reshape(piece, variable.shape))

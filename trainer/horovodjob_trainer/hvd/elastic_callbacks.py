@@ -23,9 +23,13 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.batches_remaining = self.batches_per_commit
             # Not after the last batch of an epoch: on_epoch_end commits.
             if not 0 < (self.params.get("steps") or 0) <= getattr(self.state, "batch", 0):
-                self.state.commit()
+                self.commit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit the state. A subclass can override it."""
         self.state.commit()
 
 

@@ -9,10 +9,18 @@ from typing import Any
 import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util
 
-from horovodjob_trainer.hvd.collectives import UNSCOPED, is_elastic, process_set_size, reduce_tensors
+from horovodjob_trainer.hvd.collectives import (
+    UNSCOPED,
+    allgather_any_type,
+    is_elastic,
+    process_set_size,
+    reduce_tensors,
+)
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.usage import USAGE
 
 Gradients = list[Any]
 
@@ -32,7 +40,8 @@ class GradientReducer:
     process_set: Any = horovod.global_process_set
     scale_local_gradients: bool = True
     factor: float = 1.0
-    local: set[int] = field(default_factory=set)
+    local: dict[int, Any] = field(default_factory=dict)
+    """The variables with local gradients, by their keys. The references prevent the reuse of a key."""
 
     def __post_init__(self) -> None:
         if self.op not in (horovod.Average, horovod.Sum):
@@ -57,6 +66,7 @@ class GradientReducer:
         if not self.is_active():
             return [_scale_gradient(gradient, self.factor) for gradient in result]
         check_not_xla()
+        USAGE.gradient_reductions += 1
         if self.sparse_as_dense:
             result = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in result]
         shared_indices = []
@@ -65,7 +75,7 @@ class GradientReducer:
                 result[index] = self._scale_local_gradient(gradient)
             elif gradient is not None:
                 shared_indices.append(index)
-        name = f"{self.name}_{_digest(result)}"
+        name = _unique_name(f"{self.name}_{_digest([result[index] for index in shared_indices])}")
         for number, group in enumerate(self._groups(shared_indices, variables)):
             for index, gradient in self._reduce_group(group, result, f"{name}_{number}"):
                 result[index] = gradient
@@ -109,9 +119,9 @@ class GradientReducer:
     def _reduce_group(self, group: list[int], gradients: Gradients, name: str) -> list[tuple[int, Any]]:
         results: list[tuple[int, Any]] = []
         by_type: dict[Any, list[int]] = {}
-        for index in group:
+        for position, index in enumerate(group):
             if isinstance(gradients[index], tf.IndexedSlices):
-                results.append((index, self._reduce_slices(gradients[index], f"{name}_{index}")))
+                results.append((index, self._reduce_slices(gradients[index], f"{name}_{position}")))
             else:
                 by_type.setdefault(gradients[index].dtype, []).append(index)
         scale = {
@@ -131,11 +141,10 @@ class GradientReducer:
         # The concatenated slices of all ranks are those that one process would have with the whole batch.
         if self.gradient_predivide_factor != 1.0:
             raise ValueError("gradient_predivide_factor needs sparse_as_dense=True, because a gradient is sparse")
+        USAGE.allreduces += 1
         with tf.device(self.device_sparse):
-            values = horovod.allgather(slices.values, name=f"{name}_values", process_set=self.process_set, **UNSCOPED)
-            indices = horovod.allgather(
-                slices.indices, name=f"{name}_indices", process_set=self.process_set, **UNSCOPED
-            )
+            values = allgather_any_type(slices.values, f"{name}_values", self.process_set)
+            indices = allgather_any_type(slices.indices, f"{name}_indices", self.process_set)
             divisor = tf.cast(process_set_size(self.process_set) if self.op == horovod.Average else 1, values.dtype)
             return tf.IndexedSlices(values * (self.factor / divisor), indices, slices.dense_shape)
 
@@ -161,9 +170,21 @@ def check_not_xla() -> None:
 
 
 def _digest(gradients: Gradients) -> str:
-    # Distinguishes two optimizers of one class, as in a GAN. Names of layers differ between ranks, shapes do not.
+    # Distinguishes two optimizers of one class, as in a GAN. Names of layers differ between ranks; the shapes of shared
+    # gradients do not.
     shapes = [None if each is None else (each.shape.as_list(), each.dtype.name) for each in gradients]
     return f"{zlib.crc32(repr(shapes).encode()):08x}"
+
+
+def _unique_name(name: str) -> str:
+    # Two operations of one name must not run at the same time, and those of one function can.
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or not isinstance(graph, FuncGraph):
+        return name
+    used = graph.get_collection_ref("horovodjob_gradient_reductions")
+    used.append(name)
+    count = used.count(name)
+    return f"{name}_{count}" if count > 1 else name
 
 
 def _is_positive_integer(value: Any) -> bool:

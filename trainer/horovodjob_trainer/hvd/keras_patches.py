@@ -5,17 +5,21 @@ from typing import Any
 import keras
 
 from horovodjob_trainer.hvd.optimizer import gradient_reduction, gradient_variables, is_distributed
+from horovodjob_trainer.hvd.optimizer_copies import patch_copies
+from horovodjob_trainer.hvd.training_checks import patch_fit
 
 LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
 
 def patch_keras() -> None:
-    """Patch `apply` and `check_finite` of LossScaleOptimizer and the meaning of jit_compile="auto"."""
+    """Patch loss scaling, the meaning of jit_compile="auto" the creation of copies, and `fit`."""
     if getattr(LossScaleOptimizer, "_is_patched_for_horovod", False):
         return
     LossScaleOptimizer._is_patched_for_horovod = True
     _patch_loss_scaling()
     _patch_automatic_xla()
+    patch_copies()
+    patch_fit()
 
 
 def _patch_loss_scaling() -> None:

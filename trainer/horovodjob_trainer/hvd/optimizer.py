@@ -15,6 +15,24 @@ Optimizer = keras.optimizers.Optimizer
 LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
 
+class DistributedName(str):
+    """The name in the config of a distributed optimizer. Saved files contain only the text."""
+
+    __slots__ = ("reducer",)
+    reducer: GradientReducer
+
+    def __new__(cls, name: str, reducer: GradientReducer) -> "DistributedName":
+        self = super().__new__(cls, name)
+        self.reducer = reducer
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "DistributedName":
+        return self
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)
+
+
 @dataclass(slots=True)
 class GradientReduction:
     """The gradient reduction of a distributed optimizer."""
@@ -63,11 +81,10 @@ def DistributedOptimizer(  # the name in Horovod
     """
     inner = optimizer.inner_optimizer if isinstance(optimizer, LossScaleOptimizer) else optimizer
     _check_arguments(inner, backward_passes_per_step)
-    base = type(inner)
     if backward_passes_per_step > 1:
         inner.gradient_accumulation_steps = backward_passes_per_step
     reducer = build_gradient_reducer(
-        name or f"Distributed{base.__name__}",
+        name or f"Distributed{type(inner).__name__}",
         device_dense=device_dense,
         device_sparse=device_sparse,
         compression=compression,
@@ -81,14 +98,24 @@ def DistributedOptimizer(  # the name in Horovod
         # Keras divides the accumulated gradients by the number of batches.
         factor=1.0 if average_aggregated_gradients else float(backward_passes_per_step),
     )
+    distribute(inner, reducer)
+    return optimizer
+
+
+def distribute(optimizer: Any, reducer: GradientReducer) -> None:
+    """Let an optimizer reduce its gradients with this reducer."""
+    base = next(kind for kind in type(optimizer).__mro__ if "_horovodjob" not in vars(kind))
     # If an optimizer overrides one of these methods, the gradients of each batch are reduced: correct, but slower.
-    is_at_update = bool(inner.gradient_accumulation_steps) and all(
+    is_at_update = bool(optimizer.gradient_accumulation_steps) and all(
         getattr(base, method) is getattr(Optimizer, method)
         for method in ("apply", "_backend_apply_gradients", "_clip_gradients")
     )
     # The object stays the same, with its slots and the variables that weight decay excludes, which no config contains.
-    object.__setattr__(inner, "__class__", _distributed_class(base, GradientReduction(reducer, is_at_update)))
-    return optimizer
+    _set_class(optimizer, _distributed_class(base, GradientReduction(reducer, is_at_update)))
+
+
+def _set_class(optimizer: Any, new: type) -> None:
+    vars(object)["__class__"].__set__(optimizer, new)  # a distributed class overrides the attribute
 
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
@@ -103,13 +130,27 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
     return optimizer
 
 
-def local_variables(layers: Any) -> set[int]:
-    """The keys of the trainable variables of one or several layers."""
+def local_variables(layers: Any) -> dict[int, Any]:
+    """The trainable variables of one or several layers, by their keys."""
     layers = [layers] if isinstance(layers, keras.Layer) else layers or []
     for layer in layers:
         if not isinstance(layer, keras.Layer) or not layer.built:
             raise ValueError(f"local_layers must be built Keras layers, not {layer!r}")
-    return {variable_key(variable) for layer in layers for variable in layer.trainable_variables}
+    return {variable_key(variable): variable for layer in layers for variable in layer.trainable_variables}
+
+
+def local_slots(optimizer: Any, local: set[int]) -> set[int]:
+    """The keys of the variables in which an optimizer keeps the state of local variables."""
+    keys: set[int] = set()
+    for inner in [optimizer, getattr(optimizer, "inner_optimizer", None), *getattr(optimizer, "optimizers", ())]:
+        trained = getattr(inner, "_trainable_variables", [])
+        indices = [index for index, variable in enumerate(trained) if variable_key(variable) in local]
+        # Keras keeps the slots of each kind in a list in the order of the variables.
+        slots = [value for name, value in vars(inner).items() if name != "_variables"] if indices else []
+        for each in slots:
+            if isinstance(each, list) and len(each) == len(trained):
+                keys.update(variable_key(each[index]) for index in indices if isinstance(each[index], keras.Variable))
+    return keys
 
 
 def gradient_reduction(optimizer: Any) -> GradientReduction | None:
@@ -153,7 +194,12 @@ def _distributed_class(base: type, reduction: GradientReduction) -> type:
 
         def register_local_var(self, var: Any) -> None:
             """Exclude the gradient of a variable from the reduction."""
-            reduction.reducer.local.add(variable_key(var))
+            reduction.reducer.local[variable_key(var)] = var
+
+        def get_config(self) -> dict[str, Any]:
+            """The config of the optimizer. An optimizer that is created from it in this process is distributed, too."""
+            config = dict(super().get_config())
+            return config | {"name": DistributedName(config["name"], reduction.reducer)} if "name" in config else config
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
             grads = list(grads)

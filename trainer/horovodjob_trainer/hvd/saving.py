@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from horovodjob_trainer.hvd.compression import Compression
-from horovodjob_trainer.hvd.optimizer import DistributedOptimizer
+from horovodjob_trainer.hvd.optimizer import DistributedOptimizer, is_distributed
 
 
 def load_model(
@@ -27,6 +27,7 @@ def load_model(
     model = keras.saving.load_model(filepath, custom_objects={**optimizers, **(custom_objects or {})})
     if getattr(model, "optimizer", None) is None:
         raise ValueError(f"{filepath} was saved without an optimizer: load it with Keras and compile it")
-    DistributedOptimizer(model.optimizer, compression=compression)
+    if not is_distributed(model.optimizer):  # custom_objects can distribute it
+        DistributedOptimizer(model.optimizer, compression=compression)
     model.jit_compile = False  # the file may enable XLA, which cannot compile the allreduce
     return model

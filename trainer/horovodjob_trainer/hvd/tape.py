@@ -61,12 +61,23 @@ def _distributed_class(base: type) -> type:
 
         def register_local_source(self, source: Any) -> None:
             """Exclude the gradient of a variable from the reduction."""
-            self._gradient_reducer.local.add(variable_key(source))
+            self._gradient_reducer.local[variable_key(source)] = source
 
         def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             gradients = super().gradient(target, sources, *args, **kwargs)
             reduced = self._gradient_reducer(_leaves(gradients), _leaves(sources))
             return tf.nest.pack_sequence_as(gradients, reduced)
+
+        def get_local_and_global_gradients(
+            self, target: Any, sources: Any, *args: Any, **kwargs: Any
+        ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+            """Pairs of source and gradient: those of local sources, and the reduced ones of all other sources."""
+            gradients = self.gradient(target, sources, *args, **kwargs)
+            pairs: tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]] = ([], [])
+            for source, gradient in zip(_leaves(sources), _leaves(gradients), strict=True):
+                is_local = variable_key(source) in self._gradient_reducer.local
+                pairs[0 if is_local else 1].append((source, gradient))
+            return pairs
 
     Distributed.__name__, Distributed.__qualname__ = base.__name__, base.__qualname__
     return Distributed

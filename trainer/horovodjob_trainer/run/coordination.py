@@ -1,4 +1,4 @@
-"""Messages between the ranks, about once a second: termination, invalid losses and slow ranks."""
+"""Messages between the ranks, about once a second: termination, checkpoints, invalid losses and slow ranks."""
 
 import hashlib
 import math
@@ -28,6 +28,8 @@ class RoundResult:
     """The result of a round, the same on all ranks. Steps are those of the run."""
 
     terminate: bool
+    checkpoint_is_due: bool
+    output_failed: bool
     nonfinite_step: int | None
     nonfinite_ranks: tuple[int, ...]
 
@@ -55,22 +57,24 @@ class Coordination:
         self.losses.append((number, loss))
         return self.steps >= self.interval
 
-    def round(self, *, terminate: bool) -> RoundResult:
+    def round(self, *, terminate: bool, checkpoint_is_due: bool, output_failed: bool) -> RoundResult:
         """Exchange messages with all ranks. Every rank must call it after the same step."""
         step_seconds = (time.monotonic() - self.start) / max(self.steps, 1)
         own_seconds = step_seconds - float(self.reduction_seconds.numpy()) / max(self.steps, 1)
         nonfinite = next((step for step, loss in self.losses if not math.isfinite(float(loss))), -1)
-        message = tf.constant([[float(terminate), float(nonfinite), step_seconds, own_seconds]], tf.float64)
+        requests = [float(terminate), float(checkpoint_is_due), float(output_failed)]
+        message = tf.constant([[*requests, float(nonfinite), step_seconds, own_seconds]], tf.float64)
         messages = hvd.allgather(message, name="coordination").numpy()
         if self.steps:
-            self.interval = int(min(max(ROUND_SECONDS / max(messages[0, 2], 1e-6), 1), MAX_STEPS_PER_ROUND))
-            self._report_slow_ranks(messages[:, 3])
+            self.interval = _steps_per_round(float(messages[0, 4]))
+            self._report_slow_ranks(messages[:, 5])
         self.losses.clear()
         self.restart_clock()
-        steps = [int(step) for step in messages[:, 1]]
+        steps = [int(step) for step in messages[:, 3]]
         first = min((step for step in steps if step >= 0), default=None)
         ranks = tuple(rank for rank, step in enumerate(steps) if first is not None and step == first)
-        return RoundResult(bool(messages[:, 0].any()), first, ranks)
+        terminates, is_due, has_failed = (bool(column.any()) for column in messages[:, :3].T)
+        return RoundResult(terminates, is_due, has_failed, first, ranks)
 
     def different_ranks(self, variables: Sequence[Any]) -> list[int]:
         """Ranks with other values than most ranks; without a majority, ranks with other values than rank 0."""
@@ -97,6 +101,17 @@ class Coordination:
                 self.last_slow_report = time.monotonic()
                 name = self.rank_names([rank])
                 self.log(f"All ranks wait for {name}: {seconds:.3f} s a step, {median:.3f} s on the others")
+
+
+def termination_is_requested(requested: bool, batch_seconds: float) -> tuple[bool, int]:
+    """Whether a rank requests the end of an evaluation, and after how many batches the ranks exchange this again."""
+    message = tf.constant([[float(requested), batch_seconds]], tf.float64)
+    messages = hvd.allgather(message, name="evaluation").numpy()
+    return bool(messages[:, 0].any()), _steps_per_round(float(messages[0, 1]))
+
+
+def _steps_per_round(step_seconds: float) -> int:
+    return int(min(max(ROUND_SECONDS / max(step_seconds, 1e-6), 1), MAX_STEPS_PER_ROUND))
 
 
 def average_over_ranks(values: Mapping[str, float], weight: float) -> dict[str, float]:

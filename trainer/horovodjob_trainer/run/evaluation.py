@@ -1,5 +1,6 @@
 """Evaluation of the model on the test examples during and after training."""
 
+import time
 from typing import Any
 
 import keras
@@ -8,42 +9,60 @@ import tensorflow as tf
 from horovodjob_trainer import hvd
 from horovodjob_trainer.data import Source
 from horovodjob_trainer.data.example_reader import data_error
-from horovodjob_trainer.run.coordination import average_over_ranks
+from horovodjob_trainer.run.coordination import average_over_ranks, termination_is_requested
 from horovodjob_trainer.run.termination import Termination
 
 
 class Evaluation:
     """Loss and metrics over the test examples of all ranks, in which each example has the same weight."""
 
-    def __init__(self, model: Any, source: Source, batches: Any, termination: Termination) -> None:
-        self.model, self.source, self.batches, self.termination = model, source, batches, termination
-        self._metrics: dict[str, float] = {}
+    def __init__(self, model: Any, source: Source, batches: Any, *, batch: int, termination: Termination) -> None:
+        self.model, self.source, self.batches = model, source, batches
+        self.batch, self.termination = batch, termination
+        self._metrics: dict[str, float] | None = None
         self._metrics_position = -1
 
-    def metrics(self, position: int) -> dict[str, float]:
-        """The metrics after `position` examples; computed once for each position."""
+    def metrics(self, position: int) -> dict[str, float] | None:
+        """The metrics after `position` examples; computed once for each position. None if SIGTERM interrupts it."""
         if self._metrics_position != position:
             self._metrics, self._metrics_position = self._evaluate(), position
         return self._metrics
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self) -> dict[str, float] | None:
         samples = len(range(hvd.rank(), self.source.samples, hvd.size()))
-        callbacks = [_HeartbeatCallback(self.termination)]
+        most_batches = -(-len(range(0, self.source.samples, hvd.size())) // self.batch)
+        rounds = _TerminationRounds(self.termination)
+        self.termination.expect_pause()
         try:
             values = (
-                self.model.evaluate(self.batches, verbose=0, return_dict=True, callbacks=callbacks) if samples else {}
+                self.model.evaluate(self.batches, verbose=0, return_dict=True, callbacks=[rounds]) if samples else {}
             )
+            if rounds.is_terminated_by(most_batches):
+                return None
         except tf.errors.OpError as error:
             raise data_error(error, self.source) or error from error
         return average_over_ranks({name: float(value) for name, value in values.items()}, samples)
 
 
-class _HeartbeatCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Sends a heartbeat after each batch of an evaluation."""
+class _TerminationRounds(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends an evaluation on all ranks about a second after one of them has received SIGTERM.
+
+    All ranks exchange messages after the same numbers of batches, also a rank that has fewer batches than the others.
+    """
 
     def __init__(self, termination: Termination) -> None:
         super().__init__()
-        self.termination = termination
+        self.termination, self.start = termination, time.monotonic()
+        self.is_terminated, self.next_round = False, 1
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.termination.heartbeat()
+        self.model.stop_evaluating = self.is_terminated_by(batch + 1)
+
+    def is_terminated_by(self, batches: int) -> bool:
+        """Whether a round up to this number of batches ends the evaluation."""
+        while not self.is_terminated and self.next_round <= batches:
+            seconds = (time.monotonic() - self.start) / self.next_round
+            self.is_terminated, interval = termination_is_requested(self.termination.requested, seconds)
+            self.next_round += interval
+        return self.is_terminated

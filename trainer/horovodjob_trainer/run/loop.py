@@ -2,48 +2,26 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout, snapshot, training_variables
+from horovodjob_trainer.checkpoint.layout import CheckpointLayout, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.checkpoint.writer import CheckpointWriter
-from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.data.example_reader import data_error
-from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.errors import NonFiniteLoss, RanksDiffer, Terminated
+from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Terminated
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
-from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
 from horovodjob_trainer.run.learning_rate import LearningRate, innermost
 from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
-from horovodjob_trainer.run.loss import label_encoding
-from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function, time_gradient_reduction
-from horovodjob_trainer.run.termination import Termination
-
-SHIFT = 0.1  # share of the height and width of an image, in each direction
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """The parts of a run that do not depend on the number of ranks."""
-
-    configuration: Configuration
-    dataset: Dataset
-    model: Any
-    base_rate: float | None
-    scaling: str
-    threads: int
-    termination: Termination
-    log: Callable[[str], None]
 
 
 class Loop:
@@ -79,43 +57,48 @@ class Loop:
             self.reduction_seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
         self.coordination = Coordination(self.reduction_seconds, setup.log)
         self.checkpoints = None
+        setup.termination.last_message = None if output is None else self._termination_message
         if output is not None:
-            layout = CheckpointLayout.of_model(self.model)
-            keep = self.configuration.keep_checkpoints
-            self.checkpoints = CheckpointWriter(output, layout, keep=keep, log=setup.log)
-        test = setup.dataset.test
-        batches = evaluation_batches(
-            test,
+            policy = WritePolicy(
+                keep=self.configuration.keep_checkpoints,
+                interval_seconds=self.configuration.checkpoint_seconds or math.inf,
+                failure_seconds=self.configuration.checkpoint_failure_seconds,
+            )
+            self.checkpoints = CheckpointWriter(output, CheckpointLayout.of_model(self.model), policy, setup.log)
+        self.evaluation = Evaluation(
+            self.model,
+            setup.dataset.test,
+            setup.test_batches(),
             batch=self.configuration.validation_batch_size,
-            rank=hvd.rank(),
-            size=self.size,
-            threads=setup.threads,
+            termination=setup.termination,
         )
-        self.evaluation = Evaluation(self.model, test, self._with_encoded_labels(batches), setup.termination)
         self.run_step = build_step_function(self.model, self.learning_rate.velocity_factor)
         if not self.configuration.deterministic:  # TensorFlow then refuses to read the clock
             time_gradient_reduction(self.model.optimizer, self.reduction_seconds)
 
-    def train(self) -> None:
-        """Run all remaining steps. If the run cannot continue, all ranks raise the same JobError."""
+    def train(self) -> dict[str, float]:
+        """Run all remaining steps. Returns loss and metrics of the trained model.
+
+        If the run cannot continue, all ranks raise the same JobError.
+        """
         state, termination = self.state, self.setup.termination
         for seed_state, count in zip(self.seed_states, state.draws, strict=False):
             seed_state.assign(np.array([int(seed_state.value[0]), count]))
-        batches = iter(self._training_batches())
+        batches = iter(self.setup.training_batches(state.position))
         termination.set_training(True)
         try:
+            if state.unvalidated is not None:
+                self._steps_in_epoch = state.steps_in_last_epoch(self.job_batch)
+                self._validate(state.unvalidated)
             while not self._is_finished():
                 self._epoch(batches)
+            return self._metrics()
         except tf.errors.OpError as error:
             raise data_error(error, self.setup.dataset.train) or error from error
         finally:
             if self.checkpoints:
                 self.checkpoints.wait()
             termination.set_training(False)
-
-    def result(self) -> dict[str, float]:
-        """Loss and metrics of the model in its current state."""
-        return self.evaluation.metrics(self.state.position)
 
     def _epoch(self, batches: Iterator[Any]) -> None:
         state = self.state
@@ -159,7 +142,6 @@ class Loop:
     def _end_step(self) -> None:
         """Terminate, write a checkpoint or commit after a step within an epoch."""
         if self._stop_is_requested:
-            self._write_checkpoint()
             self._terminate()
         if self._checkpoint_is_due:
             self._write_checkpoint()
@@ -168,24 +150,42 @@ class Loop:
 
     def _end_epoch(self, logs: dict[str, Any]) -> None:
         state = self.state
-        rate = float(self.model.optimizer.learning_rate)
-        metrics = average_over_ranks(_floats(logs), 1.0)
+        state.unvalidated = average_over_ranks(_floats(logs), 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
-        metrics |= {f"val_{name}": value for name, value in self.evaluation.metrics(state.position).items()}
+        for gradient in self.accumulated_gradients:
+            gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
+        self._write_checkpoint()  # before the validation, which can be longer than the grace period of the pod
+        if self._stop_is_requested:
+            self._terminate()
+        self._validate(state.unvalidated)
+        self._commit()
+
+    def _validate(self, metrics: dict[str, float]) -> None:
+        state = self.state
+        metrics = metrics | {f"val_{name}": value for name, value in self._metrics().items()}
+        state.unvalidated = None
         update_best_epoch(state, metrics, self.configuration, self.setup.log)
         if self.reporter:
             position = self._training_position(state.epoch, self._steps_in_epoch)
-            self.reporter.report(position, metrics, rate)
-        for gradient in self.accumulated_gradients:
-            gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
-        self._write_checkpoint()
-        if self._stop_is_requested and not self._is_finished():
+            self.reporter.report(position, metrics, float(self.model.optimizer.learning_rate))
+
+    def _metrics(self) -> dict[str, float]:
+        """Loss and metrics of the model in its current state."""
+        metrics = self.evaluation.metrics(self.state.position)
+        if metrics is None:
             self._terminate()
-        self._commit()
+        return metrics
 
     def _coordinate(self) -> None:
-        result = self.coordination.round(terminate=self.setup.termination.requested)
+        checkpoints = self.checkpoints
+        result = self.coordination.round(
+            terminate=self.setup.termination.requested,
+            checkpoint_is_due=checkpoints is not None and checkpoints.is_due,
+            output_failed=checkpoints is not None and checkpoints.problem is not None,
+        )
+        if result.output_failed:
+            raise JobError((checkpoints and checkpoints.problem) or "rank 0 cannot write checkpoints")
         if result.nonfinite_step is not None:
             ranks = self.coordination.rank_names(result.nonfinite_ranks)
             problem = f"the loss is not a number since step {result.nonfinite_step}, first on {ranks}"
@@ -196,13 +196,21 @@ class Loop:
                 self._nonfinite_is_logged = True
                 self.setup.log(f"Training continues although {problem}")
         self._stop_is_requested |= result.terminate
+        self._checkpoint_is_due |= result.checkpoint_is_due
 
-    def _terminate(self) -> None:
+    def _terminate(self) -> NoReturn:
+        """End the run with a checkpoint of the current step."""
+        deadline = self.setup.termination.begin_last_write()
         if self.checkpoints:
-            self.checkpoints.wait()
-        self.setup.log(f"SIGTERM: stopped after step {self.state.step}, from which the next attempt continues")
+            self._record_seed_states()
+            self.checkpoints.finish(self.variables, self.state, self._checkpoint_name(), deadline=deadline)
+            self.setup.log(self._termination_message())
         hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
         raise Terminated("ended by SIGTERM")
+
+    def _termination_message(self) -> str:
+        assert self.checkpoints is not None
+        return f"SIGTERM: {self.checkpoints.resume_point(self.state.step)}"
 
     def _check_sync(self) -> None:
         different_ranks = self.coordination.different_ranks(self.model.weights)
@@ -213,11 +221,13 @@ class Loop:
             )
 
     def _write_checkpoint(self) -> None:
-        state, self._checkpoint_is_due = self.state, False
+        self._checkpoint_is_due = False
         self._record_seed_states()
         if self.checkpoints is not None:
-            name = (state.epoch, state.step_in_epoch(self.job_batch))
-            self.checkpoints.write(snapshot(self.variables), state, name)
+            self.checkpoints.write(self.variables, self.state, self._checkpoint_name())
+
+    def _checkpoint_name(self) -> tuple[int, int]:
+        return self.state.epoch, self.state.step_in_epoch(self.job_batch)
 
     def _commit(self) -> None:
         if self.commit:
@@ -251,24 +261,6 @@ class Loop:
             total_examples=state.total,
             global_step=state.step,
         )
-
-    def _training_batches(self) -> Any:
-        configuration = self.configuration
-        batches = training_batches(
-            self.setup.dataset.train,
-            batch=configuration.batch_size,
-            rank=hvd.rank(),
-            size=self.size,
-            seed=configuration.seed,
-            position=self.state.position,
-            augment=Augmentation(shift=SHIFT if configuration.augment else 0.0, flip=configuration.flip),
-            threads=self.setup.threads,
-        )
-        return self._with_encoded_labels(batches)
-
-    def _with_encoded_labels(self, batches: Any) -> Any:
-        encode = label_encoding(self.model, self.setup.dataset.train.classes)
-        return batches.map(encode) if encode else batches
 
     _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
     _steps_in_epoch = 0

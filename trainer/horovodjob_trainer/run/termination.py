@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -15,11 +16,17 @@ STALLED_STEPS, STALLED_SECONDS = 10, 5.0
 
 
 class Termination:
-    """Handles SIGTERM in a separate thread, even while the main thread is blocked."""
+    """Handles SIGTERM in a separate thread, even while the main thread is blocked.
+
+    `last_message` returns what to print if the run ends before the main thread has ended it.
+    """
 
     def __init__(self) -> None:
         self.requested = False
+        self.grace_seconds = GRACE_SECONDS
+        self.last_message: Callable[[], str] | None = None
         self._is_training = False
+        self._expects_pause = False
         self._last_heartbeat = time.monotonic()
         self._step_seconds = 0.0
 
@@ -33,24 +40,41 @@ class Termination:
 
     def set_training(self, active: bool) -> None:
         """While training is active, SIGTERM only requests its end."""
-        self._is_training, self._last_heartbeat = active, time.monotonic()
+        self._is_training = active
+        self.expect_pause()
+
+    def expect_pause(self) -> None:
+        """Use the whole grace period until the next heartbeat: the next step or batch traces and compiles a graph."""
+        self._expects_pause, self._last_heartbeat = True, time.monotonic()
+
+    def begin_last_write(self) -> float:
+        """Use the whole grace period for the last checkpoint. Returns its end, in the time of `time.monotonic`."""
+        self.expect_pause()
+        return time.monotonic() + self.grace_seconds
 
     def heartbeat(self) -> None:
         """Record that the training makes progress: call it after each step and each batch of an evaluation."""
         now = time.monotonic()
-        self._step_seconds = 0.9 * self._step_seconds + 0.1 * (now - self._last_heartbeat)
-        self._last_heartbeat = now
+        seconds = now - self._last_heartbeat
+        if not self._expects_pause:
+            self._step_seconds = 0.9 * self._step_seconds + 0.1 * seconds if self._step_seconds else seconds
+        self._expects_pause, self._last_heartbeat = False, now
 
     def _listen(self) -> None:
         signal.sigwait({signal.SIGTERM})
         self.requested = True
         start = time.monotonic()
-        while self._is_training and time.monotonic() - start < GRACE_SECONDS:
-            allowed = STALLED_SECONDS + STALLED_STEPS * self._step_seconds
-            if time.monotonic() - max(self._last_heartbeat, start) > allowed:
-                break
+        while self._is_training and time.monotonic() - start < self.grace_seconds and not self._is_stalled(start):
             time.sleep(0.05)
+        if self._is_training and self.last_message is not None:
+            print(self.last_message(), flush=True)
         exit_process(TERMINATED)
+
+    def _is_stalled(self, start: float) -> bool:
+        if self._expects_pause or not self._step_seconds:
+            return False
+        allowed = STALLED_SECONDS + STALLED_STEPS * self._step_seconds
+        return time.monotonic() - max(self._last_heartbeat, start) > allowed
 
 
 def exit_process(code: int) -> NoReturn:

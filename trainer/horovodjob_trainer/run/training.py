@@ -20,8 +20,9 @@ from horovodjob_trainer.run.compilation import base_learning_rate, compile_model
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
 from horovodjob_trainer.run.learning_rate import innermost, scaling_rule
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
-from horovodjob_trainer.run.loop import Loop, Setup
+from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, wait_for_all_ranks
+from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.termination import Termination
 
 # An unfinished run is resumed only if these settings are unchanged, because they define what is trained.
@@ -40,35 +41,32 @@ def train(configuration: Configuration, launch: Launch, termination: Termination
     setup = _setup(configuration, launch, termination)
     output, state = _initial_state(setup, launch)
     if launch.elastic:
-        holder = hvd.elastic.KerasState(setup.model, state=state, run=output.run if output else None)
+        identity = {"run": output.run, "token": output.token} if output else {"run": None, "token": None}
+        holder = hvd.elastic.KerasState(setup.model, state=state, **identity)
         hvd.elastic.run(lambda shared: _train_elastic(setup, launch, shared))(holder)
     else:
         hvd.broadcast_variables(training_variables(setup.model), root_rank=0)
         reporter = _reporter(setup, launch)
-        _train_to_end(setup, Loop(setup, state, output=output, reporter=reporter), output)
+        _train_to_end(setup, Loop(setup, state, output=output, reporter=reporter), output, launch)
 
 
 def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     """Train with the current ranks from their shared state. Horovod calls it again when the ranks change."""
     directory, model_name = setup.configuration.dir, setup.configuration.model_name
-    output = OutputDirectory(directory, shared.run, model_name) if hvd.rank() == 0 else None
+    output = OutputDirectory(directory, shared.run, model_name, shared.token) if hvd.rank() == 0 else None
     setup.log(f"Training with {_count(hvd.size(), 'rank')} after step {shared.state.step}")
     _log_learning_rate(setup)
     reporter = _reporter(setup, launch)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
-    _train_to_end(setup, loop, output)
+    _train_to_end(setup, loop, output, launch)
 
 
-def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None) -> None:
+def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, launch: Launch) -> None:
     """Run the loop to its end, save the model and print the test metrics."""
     is_done = False
     try:
-        loop.train()
-        result = loop.result()
-        if output is not None:
-            output.save_models(setup.model, setup.log)
-            monitor = setup.configuration.monitor
-            save_best_model(setup.model, loop.state, output, monitor=monitor, log=setup.log)
+        result = loop.train()
+        call_on_all_ranks(lambda: _save_models(setup, loop.state, output) if output is not None else None, launch)
         for name, value in sorted(result.items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True
@@ -80,9 +78,15 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None) -> N
         output.finish()
 
 
+def _save_models(setup: Setup, state: RunState, output: OutputDirectory) -> None:
+    output.save_models(setup.model, setup.log)
+    save_best_model(setup.model, state, output, monitor=setup.configuration.monitor, log=setup.log)
+
+
 def _setup(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
     threads = configuration.threads or threads_per_rank(launch, usable_cores())
     configure_devices(threads)
+    termination.grace_seconds = configuration.grace_seconds
     ranks = _count(hvd.size(), "rank")
     _log(f"Training {configuration.dataset} on {ranks} with {_count(threads, 'thread')} each")
     dataset = call_on_all_ranks(lambda: data.load_dataset(configuration.request(threads)), launch)
@@ -157,7 +161,9 @@ def _initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None
     resume = configuration.resume == "auto"
     output = call_on_all_ranks(
         lambda: (
-            open_output_directory(configuration.dir, configuration.model_name, settings, resume=resume, log=log)
+            open_output_directory(
+                configuration.dir, configuration.model_name, settings, launch=launch, resume=resume, log=log
+            )
             if is_first
             else None
         ),

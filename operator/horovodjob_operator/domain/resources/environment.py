@@ -22,6 +22,7 @@ def environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
         "AZ_BATCHAI_NUM_GPUS": str(job.spec.worker.gpus),
         "HOROVODJOB_NAME": job.metadata.name,
         "HOROVODJOB_NAMESPACE": job.metadata.namespace,
+        "HOROVODJOB_UID": job.metadata.uid,
         "HOROVODJOB_HOSTFILE": names.HOSTFILE,
         "HOROVODJOB_SLOTS": str(job.spec.slots),
         "HOROVODJOB_SSH_PORT": str(names.SSH_PORT),

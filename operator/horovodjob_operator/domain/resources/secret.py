@@ -9,7 +9,16 @@ from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources.metadata import object_metadata
 
-WORKER_SCRIPTS = ("environment.sh", "prepare.sh", "rank.sh", "ranks.sh", "script.sh", "session.sh", "worker.sh")
+WORKER_SCRIPTS = (
+    "environment.sh",
+    "prepare.sh",
+    "rank.sh",
+    "ranks.sh",
+    "script.sh",
+    "session.sh",
+    "sshd_config.sh",
+    "worker.sh",
+)
 
 
 def job_secret(job: HorovodJob, contents: Mapping[str, str]) -> dict[str, Any]:

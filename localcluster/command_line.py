@@ -1,0 +1,206 @@
+"""The commands of `python3 localcluster`."""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from localcluster.apiserver import ControlPlane
+from localcluster.binaries import CLUSTER, Binaries
+from localcluster.errors import ClusterError
+from localcluster.health import problems
+from localcluster.lifecycle import LocalCluster
+from localcluster.machine import check_machine
+from localcluster.nodes import DEFAULT_PREFIX, Pool, components, nodes
+from localcluster.processes import Processes
+from localcluster.progress import Progress
+from localcluster.settings import DEFAULT_NAME, Cluster
+
+
+def main() -> int:
+    """Run one command; the exit code is 0 only if it did what it says."""
+    arguments = parser().parse_args()
+    progress = Progress()
+    try:
+        cluster = Cluster(arguments.name)
+        return run(arguments, cluster, progress)
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; `up` and `down` continue from here", file=sys.stderr)
+        return 130
+
+
+def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> int:
+    match arguments.command:
+        case "check":
+            check_machine(cluster, progress)
+            progress.step("this machine has all that is needed")
+        case "build":
+            check_machine(cluster, progress)
+            Binaries(cluster.cache).ensure(progress, tuple(arguments.names))
+            progress.step(f"{', '.join(arguments.names) or 'all binaries'}: in {cluster.cache}/bin")
+        case "download":
+            Binaries(cluster.cache).download(progress, tuple(arguments.names))
+        case "up":
+            check_machine(cluster, progress)
+            Binaries(cluster.cache).ensure(progress, CLUSTER)
+            LocalCluster(cluster, progress).up()
+            print(f"KUBECONFIG={cluster.kubeconfig}")
+        case "down":
+            LocalCluster(cluster, progress).down(purge=arguments.purge)
+        case "status":
+            return status(cluster)
+        case "load-image":
+            LocalCluster(cluster, progress).load(arguments.archives)
+        case "logs":
+            return logs(cluster, arguments.component, follow=arguments.follow)
+        case "apiserver":
+            serve_api(progress, with_controllers=arguments.controllers)
+        case "gpus":
+            LocalCluster(cluster, progress).advertise_gpus(arguments.count)
+        case "storage":
+            storage(arguments, LocalCluster(cluster, progress))
+        case "nodes":
+            LocalCluster(cluster, progress).resize(pool_of(arguments))
+    return 0
+
+
+def pool_of(arguments: argparse.Namespace) -> Pool | None:
+    """The nodes that are asked for; nothing where all are to go."""
+    if arguments.count == 0 and arguments.prefix is None:
+        return None
+    labels, taints = (tuple(sorted(set(given))) for given in (arguments.label, arguments.taint))
+    return Pool(arguments.count, arguments.prefix or DEFAULT_PREFIX, labels, taints, arguments.gpus)
+
+
+def status(cluster: Cluster) -> int:
+    """Print what runs and what is missing; 0 if nothing is."""
+    processes = Processes(cluster)
+    for name in components(cluster):
+        pid = processes.pid(name)
+        print(f"{name:<26}{f'runs (process {pid})' if pid else 'does not run'}")
+    if found := problems(cluster):
+        print(f"cluster {cluster.name!r} is not healthy:", *found, sep="\n- ")
+        return 1
+    ready = ", ".join(node.name for node in nodes(cluster))
+    print(f"cluster {cluster.name!r} is healthy: Ready is {ready}; the DNS answers")
+    print(f"KUBECONFIG={cluster.kubeconfig}")
+    return 0
+
+
+def logs(cluster: Cluster, component: str | None, *, follow: bool) -> int:
+    """Show the end of the logs of one component, or of all."""
+    known = components(cluster)
+    if component and component not in known:
+        raise ClusterError(f"{component!r} is no component; there are {', '.join(known)}")
+    files = [cluster.log / f"{name}.log" for name in ([component] if component else known)]
+    present = [str(file) for file in files if file.exists()]
+    if not present:
+        raise ClusterError(f"there are no logs in {cluster.log}")
+    command = ["tail", "-n100" if component else "-n10", *(["-F"] if follow else []), *present]
+    return subprocess.run(command, check=False).returncode
+
+
+def storage(arguments: argparse.Namespace, cluster: LocalCluster) -> None:
+    """Do with storage accounts what is asked; standard output has nothing but the answer."""
+    name, share = getattr(arguments, "account", ""), getattr(arguments, "share", None)
+    with cluster.storage() as accounts:
+        match arguments.action:
+            case "create":
+                print(accounts.create_account(name).key)
+                for one in arguments.shares:
+                    accounts.create_share(name, one)
+            case "list":
+                for account in accounts.accounts():
+                    state = "blocked" if account.blocked else "runs" if account.runs else "stopped"
+                    print(account.name, state, *accounts.shares(account.name))
+            case "rotate-key":
+                print(accounts.rotate_key(name))
+            case "allow":
+                accounts.allow(name, arguments.client_id)
+            case "remove" if share:
+                accounts.remove_share(name, share)
+            case "remove":
+                accounts.remove_account(name)
+            case "start" | "stop" | "block" | "unblock":
+                getattr(accounts, arguments.action)(name)
+
+
+def serve_api(progress: Progress, *, with_controllers: bool) -> None:
+    """Run an API server without a node until Ctrl-C."""
+    with ControlPlane(controllers=with_controllers) as control_plane:
+        print(f"KUBECONFIG={control_plane.kubeconfig}", flush=True)
+        progress.step("serving until Ctrl-C")
+        control_plane.wait()
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 localcluster", description="A real Kubernetes on this machine.")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="which cluster; several can run side by side")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help="say what this machine lacks, and install missing Debian packages")
+    build = commands.add_parser("build", help="build the binaries that the cache does not have yet")
+    download = commands.add_parser("download", help="fetch the Go modules that `build` compiles; needs no root")
+    for command in (build, download):
+        command.add_argument("names", nargs="*", metavar="NAME", help="a group of binaries, or a binary (default: all)")
+    commands.add_parser("up", help="start the cluster, or heal it")
+    down = commands.add_parser("down", help="end the cluster; images and logs stay in the cache")
+    down.add_argument("--purge", action="store_true", help="remove images and logs as well")
+    commands.add_parser("status", help="say what runs; exit code 0 if the cluster is healthy")
+    load = commands.add_parser("load-image", help="import docker-archives or OCI archives")
+    load.add_argument("archives", nargs="+", type=Path, metavar="TAR")
+    shown = commands.add_parser("logs", help="show the end of the components' logs")
+    shown.add_argument("component", nargs="?")
+    shown.add_argument("-f", "--follow", action="store_true")
+    gpus = commands.add_parser("gpus", help="let the node advertise N GPUs that it does not have")
+    gpus.add_argument("count", type=int, metavar="N")
+    further = commands.add_parser("nodes", help="let the cluster have N nodes beside the first; 0 removes them all")
+    further.add_argument("count", type=int, metavar="N")
+    further.add_argument("--prefix", help=f"of their names; N is for nodes of this prefix then ({DEFAULT_PREFIX})")
+    further.add_argument("--label", action="append", default=[], type=label, metavar="KEY=VALUE")
+    further.add_argument("--taint", action="append", default=[], type=taint, metavar="KEY=VALUE:EFFECT")
+    further.add_argument("--gpus", type=int, default=0, metavar="N", help="that each of them advertises")
+    add_storage(commands.add_parser("storage", help="storage accounts of Azure Files, each a real SMB server"))
+    api = commands.add_parser("apiserver", help="run etcd and an API server alone, in the foreground")
+    api.add_argument("--controllers", action="store_true", help="with the controller manager")
+    return parser
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="print each account with its state and shares")
+    for action, text in {
+        "create": "make an account and shares where they are missing; prints the account's key",
+        "remove": "remove a share, or an account with all its shares",
+        "rotate-key": "give an account a new key, and print it",
+        "allow": "let pods mount an account's shares as an identity, without its key",
+        "stop": "end an account's server at once: connections are refused",
+        "start": "start an account's server",
+        "block": "drop packets to an account's server, as a firewall that closes port 445 does",
+        "unblock": "let packets to an account's server through",
+    }.items():
+        command = actions.add_parser(action, help=text)
+        command.add_argument("account", metavar="ACCOUNT")
+        if action == "create":
+            command.add_argument("shares", nargs="*", metavar="SHARE")
+        elif action == "remove":
+            command.add_argument("share", nargs="?", metavar="SHARE")
+        elif action == "allow":
+            command.add_argument("client_id", metavar="CLIENT_ID", help="a client ID, or `kubelet` for the node's own")
+
+
+def label(text: str) -> str:
+    """A label as it is given."""
+    if not re.fullmatch("[^=]+=[^=]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return text
+
+
+def taint(text: str) -> str:
+    """A taint as it is given; the value may be missing."""
+    if not re.fullmatch("[^=:]+(=[^=:]*)?:(NoSchedule|PreferNoSchedule|NoExecute)", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE:NoSchedule, :PreferNoSchedule or :NoExecute")
+    return text

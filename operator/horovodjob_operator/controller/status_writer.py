@@ -1,0 +1,79 @@
+"""Writes the status of a job."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from horovodjob.api.constants import ConditionType, Phase
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob_operator.controller.job_log import log_effect
+from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.events import events_between
+from horovodjob_operator.domain.status import is_significant, next_status
+from horovodjob_operator.errors import Unavailable
+from horovodjob_operator.kube.cache import PodCache
+from horovodjob_operator.kube.writer import Writer
+from horovodjob_operator.metrics import count_transition
+
+# Changes of counts and messages alone are written at most this often, and only if no other request waits: so the start
+# of a job has four status writes, whatever its size and the number of other jobs.
+INSIGNIFICANT_SECONDS = 10
+
+
+class StatusWriter:
+    """Computes the status of a job, and writes it if it has changed."""
+
+    def __init__(self, pods: PodCache, writer: Writer, clock: Callable[[], datetime]) -> None:
+        self._pods, self._writer, self._clock = pods, writer, clock
+
+    async def write(self, state: JobState) -> tuple[JobContext, Outcome | None, datetime | None]:
+        """Writes the status until it is stable.
+
+        Returns the facts and the outcome of the checks that it is derived from, and when a deferred write is due.
+        """
+        while True:
+            job = state.job
+            context = JobContext(job, state.observed(self._pods.of_job(job.key).values()), self._clock())
+            status, outcome = next_status(context)
+            if status == job.status:
+                return context, outcome, None
+            if due := self._deferred_until(state, status, context.now):
+                return context, outcome, due
+            await self._write(state, [status, *_later_startup(context, status)], context.now)
+
+    def _deferred_until(self, state: JobState, status: HorovodJobStatus, now: datetime) -> datetime | None:
+        if state.status_written_at is None or is_significant(state.job.status, status):
+            return None
+        due = state.status_written_at + timedelta(seconds=INSIGNIFICANT_SECONDS)
+        if now >= due and self._writer.is_busy:
+            due = now + timedelta(seconds=INSIGNIFICANT_SECONDS)
+        return due if now < due else None
+
+    async def _write(self, state: JobState, statuses: Sequence[HorovodJobStatus], now: datetime) -> None:
+        """Writes the last of consecutive statuses, and records the transitions to all of them."""
+        job = state.job
+        try:
+            version = await self._writer.write_status(job, statuses[-1])
+        except Unavailable:
+            state.status_unconfirmed()
+            raise
+        state.status_written(statuses[-1], version, now)
+        for old, new in pairwise((job.status, *statuses)):
+            count_transition(job, old, new)
+            if new.phase is not old.phase:
+                ready = new.condition(ConditionType.READY)
+                log_effect(job, f"phase {old.phase or 'new'} -> {new.phase}: {ready.message if ready else ''}")
+            state.add_events(dict.fromkeys(events_between(job, old, new), now))
+
+
+def _later_startup(context: JobContext, status: HorovodJobStatus) -> Iterator[HorovodJobStatus]:
+    """The statuses up to Running that follow at once, because the phases before them are already past."""
+    while status.phase in (Phase.QUEUED, Phase.STARTING):
+        job = context.job.model_copy(update={"status": status})
+        later, _ = next_status(JobContext(job, context.observed, context.now))
+        if later.phase is status.phase or later.phase not in (Phase.STARTING, Phase.RUNNING):
+            return
+        status = later
+        yield status

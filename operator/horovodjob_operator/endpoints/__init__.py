@@ -1,1 +1,0 @@
-"""What the process answers over HTTP."""

@@ -1,0 +1,102 @@
+"""The client of the API server: one connector, plain dicts, the errors of `errors.py`."""
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import aiohttp
+import kopf
+from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
+
+from horovodjob.api.constants import OPERATOR_APP_NAME
+from horovodjob_operator.errors import Unavailable
+from horovodjob_operator.kube.api_errors import error_from_response
+from horovodjob_operator.kube.authentication import Authentication
+from horovodjob_operator.kube.request_metrics import count_request
+from horovodjob_operator.kube.request_queue import Priority, RequestQueue
+from horovodjob_operator.kube.retry_after import RetryAfter
+
+# Only the metadata of objects in responses to writes are used.
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+# The response to a deletecollection is a list of all deleted objects.
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+class ApiClient:
+    """Sends requests to the API server, at most `limit` at a time."""
+
+    def __init__(self, info: kopf.ConnectionInfo, *, limit: int, retry_after: RetryAfter | None = None) -> None:
+        context = info.as_ssl_context()
+        self.server = info.server
+        # Watches do not count: they last for minutes, and must not wait for other requests.
+        self._queue = RequestQueue(limit)
+        self._connector = aiohttp.TCPConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
+        # The outermost is first: a write can become forbidden while it waits, and each try is counted.
+        self._middlewares: tuple[ClientMiddlewareType, ...] = (
+            *([retry_after] if retry_after else []),
+            self._refuse_writes,
+            count_request,
+            Authentication(info.scheme or "Bearer", info.token),
+        )
+        self.may_write: Callable[[], bool] = lambda: True
+        self.session = self.new_session()
+
+    def new_session(self, *middlewares: ClientMiddlewareType) -> aiohttp.ClientSession:
+        """A session on the shared connector. Kopf gets its own, because it closes a session after some errors."""
+        return aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            middlewares=(*middlewares, *self._middlewares),
+            headers={"User-Agent": OPERATOR_APP_NAME},
+            timeout=aiohttp.ClientTimeout(total=60),
+            read_bufsize=2**20,
+        )
+
+    @property
+    def queue_depth(self) -> int:
+        """How many requests wait until others are complete."""
+        return self._queue.depth
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        await self.session.close()
+        await self._connector.close()
+
+    async def _refuse_writes(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Client middleware: sends the request unless it is a write without a current Lease. Raises Unavailable."""
+        if request.method != "GET" and not self.may_write():
+            raise Unavailable(f"{request.method} {request.url.path} was not sent: the Lease was not renewed in time")
+        return await handler(request)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> dict[str, Any]:
+        """The object in the response. Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable.
+
+        A write that `may_write` does not permit raises Unavailable.
+        """
+        headers = {"Accept": accept, "Content-Type": content_type}
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        # Reviews are POST requests too, but they have no namespace, and a client waits for their result.
+        priority = Priority.LOW if method == "POST" and "/namespaces/" in path else Priority.HIGH
+        try:
+            async with (
+                self._queue.slot(priority),
+                self.session.request(method, self.server + path, data=data, params=params, headers=headers) as response,
+            ):
+                text = await response.text()
+                status, retry_after = response.status, response.headers.get("Retry-After")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
+        if status < 400:
+            answer: dict[str, Any] = json.loads(text)
+            return answer
+        raise error_from_response(status, text, retry_after, method=method, path=path)

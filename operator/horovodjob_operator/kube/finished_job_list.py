@@ -1,0 +1,60 @@
+"""Lists of finished jobs. They are many and seldom need work, so nothing waits for these lists."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from horovodjob.api.constants import FINISHED_FIELD
+from horovodjob_operator.errors import ClusterError
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.object_paths import jobs_path
+from horovodjob_operator.kube.watch_timing import watch_retry_seconds
+
+# A larger chunk would determine the maximum memory of the process.
+CHUNK = "100"
+log = logging.getLogger("horovodjob.watch")
+
+
+class FinishedJobList:
+    """Calls `updated` for each finished job, and `listed` after a complete list."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        updated: Callable[[Mapping[str, Any]], None],
+        listed: Callable[[set[str], int, str], None],
+    ) -> None:
+        self._client, self._updated, self._listed = client, updated, listed
+        self._namespaces: asyncio.Queue[str] = asyncio.Queue()
+
+    def request(self, namespace: str) -> None:
+        """Requests a list of one namespace, or of all."""
+        self._namespaces.put_nowait(namespace)
+
+    async def run(self) -> None:
+        """Reads the requested lists until cancelled."""
+        failures = 0
+        while True:
+            namespace = await self._namespaces.get()
+            try:
+                await self._list(namespace)
+                failures = 0
+            except (ClusterError, ValueError) as error:
+                failures += 1
+                delay = watch_retry_seconds(failures)
+                log.warning("the finished jobs cannot be listed: %s; trying again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+                self.request(namespace)
+
+    async def _list(self, namespace: str) -> None:
+        params, uids = {"fieldSelector": f"{FINISHED_FIELD}!=", "limit": CHUNK}, set[str]()
+        while True:
+            answer = await self._client.request("GET", jobs_path(namespace), params=params)
+            for job in answer["items"]:
+                uids.add(job["metadata"]["uid"])
+                self._updated(job)
+            if not (following := answer["metadata"].get("continue")):
+                return self._listed(uids, int(answer["metadata"]["resourceVersion"]), namespace)
+            params["continue"] = following

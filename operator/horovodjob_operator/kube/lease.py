@@ -1,0 +1,145 @@
+"""Leader election by a Lease (coordination.k8s.io): one replica reconciles, the others keep their caches warm."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Any
+
+import kopf
+
+from horovodjob_operator.errors import ClusterError, Gone
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.loop_thread import LoopThread
+
+LEASE_SECONDS = 12
+# A leader that cannot renew the Lease for this time ends, before another replica can become the leader.
+RENEW_DEADLINE_SECONDS = 9
+RENEW_SECONDS = 3
+RETRY_SECONDS = 1
+log = logging.getLogger("horovodjob.lease")
+
+
+class Lease:
+    """Acquires and renews the Lease, on an event loop that nothing else uses.
+
+    It calls `on_acquired` once, on that loop, when this process becomes the leader.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Callable[[], datetime],
+        on_acquired: Callable[[], object],
+    ) -> None:
+        self._client, self._identity, self._clock, self._on_acquired = client, identity, clock, on_acquired
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._lease: dict[str, Any] = {}
+        self._observed: tuple[Any, float] = (None, 0.0)
+        """Holder and time of renewal in the Lease, and since when they are unchanged, on the monotonic clock."""
+        self._renewed_at = 0.0
+        self.is_held = False
+        """Whether this process is the leader."""
+
+    async def run(self) -> None:
+        """Acquires the Lease and renews it; returns when it is lost, because another replica may be the leader."""
+        while True:
+            pause = RETRY_SECONDS
+            try:
+                async with asyncio.timeout(RENEW_SECONDS):
+                    await self._acquire_or_renew()
+                if self.is_held:
+                    pause = RENEW_SECONDS
+            except (ClusterError, TimeoutError) as error:
+                log.warning("lease: %s", error or "the API server did not answer in time")
+                # Another replica may have written the Lease, so it is read again before the next try.
+                self._lease = {}
+            if self.is_held and time.monotonic() - self._renewed_at > RENEW_DEADLINE_SECONDS:
+                self.is_held = False
+                log.error("lease: lost, because it could not be renewed for %d s", RENEW_DEADLINE_SECONDS)
+                return
+            await asyncio.sleep(pause)
+
+    async def _acquire_or_renew(self) -> None:
+        started = time.monotonic()
+        if not self.is_held or not self._lease:
+            try:
+                self._lease = await self._client.request("GET", f"{self._collection}/{self._name}")
+            except Gone:
+                body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
+                self._lease = await self._client.request("POST", self._collection, {**body, "spec": self._spec()})
+                self._renewed_at = started
+                self._become_leader()
+                return
+            if not self._is_free():
+                return
+        body = {**self._lease, "spec": {**self._lease.get("spec", {}), **self._spec()}}
+        self._lease = await self._client.request("PUT", f"{self._collection}/{self._name}", body)
+        self._renewed_at = started
+        if not self.is_held:
+            self._become_leader()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this process is the leader, and has renewed the Lease so recently that no other replica can be.
+
+        Time also passes while the process is stopped, so each write requires this.
+        """
+        return self.is_held and time.monotonic() - self._renewed_at <= RENEW_DEADLINE_SECONDS
+
+    def _is_free(self) -> bool:
+        """Whether nobody renews the Lease: the holder released it, is this process, or has not renewed it in time."""
+        spec = self._lease.get("spec", {})
+        if spec.get("holderIdentity") in (None, "", self._identity):
+            return True
+        renewal = (spec.get("holderIdentity"), spec.get("renewTime"))
+        if renewal != self._observed[0]:
+            self._observed = (renewal, time.monotonic())
+        return time.monotonic() - self._observed[1] > float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+
+    def _spec(self) -> dict[str, Any]:
+        now = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        acquired = {} if self.is_held else {"acquireTime": now}
+        return {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now, **acquired}
+
+    def _become_leader(self) -> None:
+        self.is_held = True
+        log.info("lease: %s is the leader", self._identity)
+        self._on_acquired()
+
+    async def release(self) -> None:
+        """Releases the Lease, so that another replica takes over at once."""
+        if not self.is_held or not self._lease:
+            return
+        self.is_held = False
+        body = {**self._lease, "spec": {**self._lease.get("spec", {}), "holderIdentity": "", "leaseDurationSeconds": 1}}
+        try:
+            await self._client.request("PUT", f"{self._collection}/{self._name}", body)
+        except ClusterError as error:
+            log.warning("lease: could not be released: %s", error)
+
+
+@contextlib.asynccontextmanager
+async def lease_client(info: kopf.ConnectionInfo) -> AsyncIterator[tuple[LoopThread, ApiClient]]:
+    """A thread for the Lease with its own client, so that the Lease is renewed whatever the load.
+
+    The client ignores Retry-After: a small request every three seconds is no load, and a leader that misses its
+    deadline causes new lists by the next one.
+    """
+
+    async def connect() -> ApiClient:
+        return ApiClient(info, limit=1)  # belongs to the event loop that creates it
+
+    thread = LoopThread("lease")
+    client = await thread.run(connect())
+    try:
+        yield thread, client
+    finally:
+        await thread.run(client.aclose())
+        await thread.stop()

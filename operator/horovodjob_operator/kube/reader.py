@@ -1,0 +1,48 @@
+"""Reads from the API server that the watches do not replace; none is sent in steady state."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from horovodjob_operator.domain.observed import KubeletEventReason
+from horovodjob_operator.kube.api_client import METADATA_ONLY, ApiClient
+from horovodjob_operator.kube.object_paths import jobs_path, object_path, pods_path
+
+
+class Reader:
+    """Reads jobs and their objects: each method sends one request."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def job(self, namespace: str, name: str) -> dict[str, Any]:
+        """The HorovodJob with this name. Raises Gone."""
+        return await self._client.request("GET", f"{jobs_path(namespace)}/{name}")
+
+    async def pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """The pod with this name, of any owner. Raises Gone."""
+        return await self._client.request("GET", f"{pods_path(namespace)}/{name}")
+
+    async def partial_object(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The object with this kind and name, of any owner, with its metadata only. Raises Gone."""
+        return await self._client.request("GET", object_path(body), accept=METADATA_ONLY)
+
+    async def kubelet_message(self, namespace: str, pod_uid: str, reason: KubeletEventReason, since: datetime) -> str:
+        """Message of the newest kubelet event of the pod with this reason; empty if there is none since."""
+        params = {"fieldSelector": f"involvedObject.uid={pod_uid},reason={reason}", "limit": "20"}
+        answer = await self._client.request("GET", f"/api/v1/namespaces/{namespace}/events", params=params)
+        earliest = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+        recent = (event for event in answer["items"] if (_time(event) or earliest) >= earliest)
+        # The newest cause, because it changes when a user corrects the first of two causes.
+        newest: dict[str, Any] = max(recent, key=_has_cause_and_time, default={})
+        return str(newest.get("message") or "")
+
+
+def _has_cause_and_time(event: Mapping[str, Any]) -> tuple[bool, str]:
+    """Sort key of kubelet events: summaries, which name no cause, first; then by time."""
+    is_summary = str(event.get("message") or "").startswith("Unable to attach or mount volumes")
+    return not is_summary, _time(event)
+
+
+def _time(event: Mapping[str, Any]) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")

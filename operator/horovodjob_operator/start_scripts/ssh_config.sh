@@ -1,0 +1,24 @@
+# shellcheck shell=sh disable=SC2154 # names are shared with launcher.sh
+# Sourced by launcher.sh: the keys and the options of the ssh client.
+
+cp "$etc/id_ed25519" "$etc/known_hosts" "$run/"
+chmod 600 "$run/id_ed25519"
+# All workers have the same host key, so a worker that is recreated with another address is known.
+cat >"$run/ssh_config" <<CONFIG
+Host *
+    Port ${HOROVODJOB_SSH_PORT}
+    IdentityFile $run/id_ed25519
+    IdentitiesOnly yes
+    BatchMode yes
+    UserKnownHostsFile $run/known_hosts
+    GlobalKnownHostsFile /dev/null
+    StrictHostKeyChecking yes
+    HostKeyAlias horovodjob
+    HostKeyAlgorithms ssh-ed25519
+    CheckHostIP no
+    ConnectTimeout 15
+    ServerAliveInterval 5
+    ServerAliveCountMax 3
+    SendEnv HOROVODJOB_ATTEMPT
+    LogLevel ERROR
+CONFIG

@@ -1,5 +1,0 @@
-"""A real single-node Kubernetes on this machine, without Docker and without an image registry.
-
-`python3 tests/cluster up` starts it; `cluster.apiserver.ControlPlane` starts the API server alone.
-Standard library only: it runs before anything of the project is installed.
-"""

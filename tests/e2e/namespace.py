@@ -1,0 +1,298 @@
+"""A namespace of one test, and what a user does in it: apply jobs, look at them, read logs, delete."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Api, ApiError, Kubectl, Object, wait_for
+from e2e.invariants import FINISHED, violations
+from e2e.recorder import Recorder
+from localcluster.settings import Cluster
+
+PREFIX = "e2e-"
+# What Pod Security restricted asks of a container that does not come from the operator.
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+# Ranks ask each other a thousand times a second by default, which takes a processor where they wait.
+RARELY = {"name": "HOROVOD_CYCLE_TIME", "value": "20"}
+
+
+class Namespace:
+    """A namespace with a Pod Security level."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        kubectl: Kubectl,
+        jobs: Recorder,
+        pods: Recorder,
+        image: str,
+        name: str,
+        local: Cluster | None = None,
+    ) -> None:
+        self.api, self.kubectl, self.recorded_jobs, self.recorded_pods = api, kubectl, jobs, pods
+        self.image, self.local = image, local
+        self.name = f"{PREFIX}{name[:30].strip('-')}-{secrets.token_hex(3)}"
+        self._applied: set[str] = set()
+        self._known_gaps = [(recorder, len(recorder.gaps)) for recorder in (jobs, pods)]
+
+    # ---- making things
+
+    def create(self, level: str) -> None:
+        """Makes the namespace."""
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name, "labels": labels}}
+        self.api.request("POST", "/api/v1/namespaces", body)
+        # Pods are refused until the controller manager has made this one.
+        path = f"{self.core}/serviceaccounts/default"
+        wait_for("the default service account", lambda: self.api.get(path))
+
+    def remove(self) -> None:
+        """Checks what the jobs went through, and deletes the namespace without waiting for the end of it.
+
+        Raises AssertionError for a history that must not be, or that is not complete.
+        """
+        try:
+            self._check_complete_histories()
+            self.check_invariants()
+        finally:
+            with contextlib.suppress(ApiError):
+                self.api.request("DELETE", f"/api/v1/namespaces/{self.name}")
+
+    def _check_complete_histories(self) -> None:
+        for job in self.api.items(f"{JOBS}/namespaces/{self.name}/horovodjobs"):
+            self.recorded_jobs.catch_up(job)
+        for recorder, gaps in self._known_gaps:
+            recorder.check(gaps)
+        histories = self.recorded_jobs.histories(self.name)
+        missing = self._applied - {versions[0]["metadata"]["name"] for versions in histories}
+        assert not missing, f"no version of {missing} was recorded"
+        reported = any("phase" in version.get("status", {}) for versions in histories for version in versions)
+        assert reported or not self._applied, f"no job in {self.name} ever had a phase"
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError if some job went through what no job may."""
+        found = violations(self.recorded_jobs.histories(self.name))
+        assert not found, "\n".join(found)
+
+    @property
+    def core(self) -> str:
+        """Where the core objects of the namespace are."""
+        return f"/api/v1/namespaces/{self.name}"
+
+    def job(self, name: str, command: list[str] | str | None = None, **spec: Any) -> Object:
+        """A job on CPUs; a command that is one string is a shell script."""
+        argv = ["sh", "-c", command] if isinstance(command, str) else command
+        worker = {"gpus": 0, "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}, **spec.pop("worker", {})}
+        launcher = {"resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}, **spec.pop("launcher", {})}
+        return {
+            "apiVersion": "horovodjob.dev/v1beta1",
+            "kind": "HorovodJob",
+            "metadata": {"name": name, "namespace": self.name},
+            "spec": {
+                "image": self.image,
+                **({"command": argv} if argv else {}),
+                "worker": worker,
+                "launcher": launcher,
+                **spec,
+            },
+        }
+
+    def apply(self, *objects: Object) -> None:
+        """What `kubectl apply -f` does, with the command line itself."""
+        given = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        self.kubectl("apply", "-n", self.name, "-f", "-", given=given)
+        self._applied |= {one["metadata"]["name"] for one in objects if one["kind"] == "HorovodJob"}
+
+    def change(self, name: str, spec: Object) -> None:
+        """Changes fields of a job's spec."""
+        path = f"{JOBS}/namespaces/{self.name}/horovodjobs/{name}"
+        self.api.request("PATCH", path, {"spec": spec}, MERGE_PATCH)
+
+    def delete(self, name: str) -> None:
+        """Deletes a job."""
+        self.api.request("DELETE", f"{JOBS}/namespaces/{self.name}/horovodjobs/{name}")
+
+    def delete_pod(self, name: str, seconds: int | None = None) -> None:
+        """Deletes a pod; with a grace period where one is given."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions"} | (
+            {} if seconds is None else {"gracePeriodSeconds": seconds}
+        )
+        self.api.request("DELETE", f"{self.core}/pods/{name}", body)
+
+    # ---- looking
+
+    def find(self, name: str) -> Object:
+        """The job as the watch shows it; without anything where it is not there."""
+        return self.recorded_jobs.now.get((self.name, name), {})
+
+    def status(self, name: str) -> Object:
+        """The job's status."""
+        status: Object = self.find(name).get("status", {})
+        return status
+
+    def condition(self, name: str, type_: str) -> Object:
+        """One of the job's conditions."""
+        conditions = self.status(name).get("conditions", ())
+        return next((one for one in conditions if one["type"] == type_), {})
+
+    def phases(self, name: str) -> list[str]:
+        """The phases that the job went through, each once per stay."""
+        versions = self.recorded_jobs.history.get(self.find(name).get("metadata", {}).get("uid", ""), [])
+        phases = [version.get("status", {}).get("phase") for version in versions]
+        return [phase for i, phase in enumerate(phases) if phase and (i == 0 or phases[i - 1] != phase)]
+
+    def wait(
+        self, name: str, what: str, condition: Callable[[Object], Any], seconds: float = DEADLINE_SECONDS
+    ) -> Object:
+        """The job's status when it first fulfils the condition; a job that has ended otherwise is a failure at once."""
+
+        def poll() -> Object | None:
+            status = self.status(name)
+            if status.get("phase") and condition(status):
+                return status
+            assert status.get("phase") not in FINISHED, f"{name} ended {status['phase']} before: {what}"
+            return None
+
+        return wait_for(f"{self.name}/{name}: {what}", poll, seconds)
+
+    def wait_phase(self, name: str, *phases: str, seconds: float = DEADLINE_SECONDS) -> Object:
+        """The job's status in one of the phases."""
+        return self.wait(name, f"phase {' or '.join(phases)}", lambda s: s.get("phase") in phases, seconds)
+
+    def wait_reason(self, name: str, reason: str, seconds: float = DEADLINE_SECONDS) -> Object:
+        """The condition Ready with this reason."""
+
+        def poll(_: Object) -> bool:
+            return self.condition(name, "Ready").get("reason") == reason
+
+        self.wait(name, f"reason {reason}", poll, seconds)
+        return self.condition(name, "Ready")
+
+    def pod(self, name: str) -> Object | None:
+        """A pod as the watch shows it."""
+        return self.recorded_pods.now.get((self.name, name))
+
+    def pods(self, job: str = "") -> dict[str, Object]:
+        """The pods of a job, or of all, by name."""
+        pods = {pod["metadata"]["name"]: pod for pod in self.recorded_pods.of(self.name)}
+        return {name: pod for name, pod in pods.items() if not job or _job_of(pod) == job}
+
+    def pods_ever(self, job: str) -> list[Object]:
+        """Every pod that a job ever had."""
+        return [pod for pod in self.recorded_pods.ever(self.name) if _job_of(pod) == job]
+
+    def log(self, pod: str, container: str = "") -> str:
+        """The log of a pod."""
+        query = f"?container={container}" if container else ""
+        return self.api.text(f"{self.core}/pods/{pod}/log{query}")
+
+    def output(self, job: str) -> list[str]:
+        """What the ranks printed: the launcher's log without what the start scripts say."""
+        lines = self.log(f"{job}-launcher", "launcher").splitlines()
+        # On a busy machine mpirun warns that ssh was quicker than it; nothing follows from that.
+        others = (" horovodjob: ", "plm:rsh: Warning: setpgid")
+        return [line for line in lines if not any(words in line for words in others)]
+
+    def exec(self, pod: str, *command: str, container: str = "") -> str:
+        """What a command prints in a container of a pod."""
+        chosen = ["-c", container] if container else []
+        return self.kubectl("exec", "-n", self.name, pod, *chosen, "--", *command)
+
+    def release(self, *pods: str, container: str = "", file: str = "/tmp/go") -> None:
+        """Lets go what waits for a file in a pod."""
+        for pod in pods:
+            self.exec(pod, "touch", file, container=container)
+
+    def processes(self, pod: str) -> list[tuple[str, str]]:
+        """Attempt and command line of each process in a pod's container that a rank or an ssh session is."""
+        script = (
+            "for p in /proc/[0-9]*; do "
+            "a=$(tr '\\0' '\\n' <$p/environ 2>/dev/null | sed -n 's/^HOROVODJOB_ATTEMPT=//p'); "
+            "s=$(tr '\\0' '\\n' <$p/environ 2>/dev/null | sed -n 's/^HOROVODJOB_SESSION=//p'); "
+            '[ -n "$s" ] && echo "$a $(tr "\\0" " " <$p/cmdline)"; done; true'
+        )
+        lines = self.exec(pod, "sh", "-c", script).splitlines()
+        return [(line.split(" ", 1)[0], line.partition(" ")[2]) for line in lines]
+
+    def events(self, job: str) -> list[str]:
+        """The reasons of a job's events, in order of time."""
+        uid = self.find(job)["metadata"]["uid"]
+        events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.name}/events")
+        own = [event for event in events if event.get("regarding", {}).get("uid") == uid]
+        return [event["reason"] for event in sorted(own, key=lambda event: event["eventTime"])]
+
+    def nodes_of(self, pod: str) -> set[str]:
+        """The nodes that pods of this name ever had."""
+        ever = [one["spec"] for one in self.recorded_pods.ever(self.name) if one["metadata"]["name"] == pod]
+        return {spec["nodeName"] for spec in ever if "nodeName" in spec}
+
+    def secrets(self) -> list[str]:
+        """The names of the Secrets in the namespace."""
+        return [secret["metadata"]["name"] for secret in self.api.items(f"{self.core}/secrets")]
+
+    def diagnostics(self) -> Iterator[tuple[str, str]]:
+        """All that helps to understand what went wrong."""
+        for job in self.recorded_jobs.of(self.name):
+            name = job["metadata"]["name"]
+            job = job | {"metadata": {**job["metadata"], "managedFields": None}}
+            yield f"job {name}", f"phases {self.phases(name)}\n{json.dumps(job, indent=1)}"
+        pods = self.pods()
+        yield "pods", "\n".join(f"{name}: {json.dumps(pod.get('status', {}))}" for name, pod in pods.items())
+        for name in pods:
+            yield f"log of {name}", self.log(name)[-3000:]
+
+
+def _job_of(pod: Object) -> str:
+    return str(pod["metadata"].get("labels", {}).get("horovodjob.dev/job", ""))
+
+
+def volume(namespace: Namespace, directory: Path) -> tuple[list[Object], list[Object]]:
+    """spec.volumes and spec.volumeMounts of /data: a directory of the node, which an administrator made a volume.
+
+    Pod Security restricted forbids pods to name a directory of the node themselves. The directories of a given
+    cluster's nodes are out of reach, so there /data is empty and each pod has its own.
+    """
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    if not namespace.local:
+        return [{"name": "data", "emptyDir": {}}], mounts
+    name = f"{namespace.name}-data"
+    modes = ["ReadWriteMany"]
+    namespace.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": modes,
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "",
+                "hostPath": {"path": str(directory)},
+                "claimRef": {"namespace": namespace.name, "name": "data"},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": namespace.name},
+            "spec": {
+                "accessModes": modes,
+                "storageClassName": "",
+                "volumeName": name,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    )
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    return volumes, mounts

@@ -1,0 +1,106 @@
+"""The checks of every job's history find what they are for. No cluster is needed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from e2e.access import Api, ApiError, Object
+from e2e.invariants import CHECKS
+from e2e.recorder import Recorder
+
+NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09Z"
+ERROR = {"reason": "WorkerLost", "time": NOON}
+
+
+def _version(phase: str, *true: str, **status: Any) -> Object:
+    """A version of a job, with these conditions True."""
+    common = {"reason": "Any", "observedGeneration": 1, "lastTransitionTime": NOON}
+    conditions = [{"type": one, "status": "True", **common} for one in true]
+    counters = {"attempt": 1, "restarts": 0, "preemptions": 0}
+    return {
+        "metadata": {"namespace": "team", "name": "train", "generation": 1, "resourceVersion": "7"},
+        "spec": {},
+        "status": {"phase": phase, "observedGeneration": 1, "conditions": conditions, **counters, **status},
+    }
+
+
+STARTING = _version("Starting", "Reconciling", startTime=NOON)
+RUNNING = _version("Running", "Running", "Prepared", "Ready", startTime=NOON, runningTime=LATER, errors=[ERROR])
+FAILED = _version("Failed", "Failed", "Stalled", startTime=NOON, errors=[ERROR])
+
+
+def _found(old: Object, new: Object) -> list[str]:
+    return [check.__name__ for check in CHECKS if list(check(old, new))]
+
+
+def _with(version: Object, **status: Any) -> Object:
+    changed = copy.deepcopy(version)
+    changed["status"] |= status
+    return changed
+
+
+def _since(version: Object, **fields: Any) -> Object:
+    """The version with fields of its conditions changed."""
+    conditions = [{**one, **fields} for one in version["status"]["conditions"]]
+    return _with(version, conditions=conditions)
+
+
+@pytest.mark.parametrize(("old", "new"), [(STARTING, RUNNING), (RUNNING, FAILED)])
+def test_a_valid_history_has_no_violations(old: Object, new: Object) -> None:
+    assert _found(old, new) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check"),
+    [
+        (RUNNING, _version("Starting", "Reconciling", errors=[ERROR]), "a_phase_follows_only_the_phases_it_may"),
+        (FAILED, _with(FAILED, exitCode=4), "a_terminal_status_never_changes"),
+        (STARTING, _version("Running", "Running", "Prepared"), "conditions_agree_with_the_phase"),
+        (_version("Queued", "Queued", "Reconciling"), _version("Starting"), "conditions_agree_with_the_phase"),
+        (STARTING, _since(RUNNING, reason=""), "conditions_agree_with_the_phase"),
+        (STARTING, _since(RUNNING, observedGeneration=0), "conditions_agree_with_the_phase"),
+        (STARTING, _with(RUNNING, attempt=3), "counters_never_fall_and_attempts_are_counted_once"),
+        (STARTING, _with(RUNNING, restarts=1), "counters_never_fall_and_attempts_are_counted_once"),
+        (_with(STARTING, preemptions=1), RUNNING, "counters_never_fall_and_attempts_are_counted_once"),
+        (STARTING, _with(RUNNING, startTime=LATER, runningTime=NOON), "times_are_in_order"),
+        (_since(RUNNING, lastTransitionTime=LATER), _with(RUNNING, exitCode=1), "times_are_in_order"),
+        (_with(STARTING, observedGeneration=2), RUNNING, "times_are_in_order"),
+        (RUNNING, _with(FAILED, errors=[]), "errors_are_kept"),
+        (STARTING, _with(RUNNING, errors=[{**ERROR, "time": LATER}, ERROR]), "errors_are_kept"),
+        (RUNNING, RUNNING, "no_write_leaves_a_job_as_it_was"),
+    ],
+)
+def test_each_violation_is_detected_by_its_own_check(old: Object, new: Object, check: str) -> None:
+    assert _found(old, new) == [check]
+
+
+class FailingApi(Api):
+    """An API server with nothing in it, whose watches end in an error."""
+
+    def __init__(self, watched: Any) -> None:
+        self._watched = watched
+
+    def request(self, *_: Any, **__: Any) -> Any:
+        return {"items": [], "metadata": {"resourceVersion": "1"}}
+
+    def lines(self, *_: Any, **__: Any) -> Any:
+        raise self._watched
+
+
+def test_reading_a_recorder_with_a_dead_thread_fails() -> None:
+    recorder = Recorder(FailingApi(KeyError("resourceVersion")), "/api/v1/pods")
+    recorder.start()
+    recorder.join()
+    with pytest.raises(AssertionError, match="died: KeyError"):
+        recorder.of("team")
+
+
+def test_a_recorder_that_lists_again_has_a_gap() -> None:
+    recorder = Recorder(FailingApi(ApiError(410, "too old resource version")), "/api/v1/pods").begin()
+    while not recorder.gaps:
+        recorder.check()
+    with pytest.raises(AssertionError, match=r"may have missed versions.*too old resource version"):
+        recorder.check(known_gaps=0)

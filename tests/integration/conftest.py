@@ -1,0 +1,163 @@
+"""A control plane and the operator's process for all tests of this folder; each test has its own namespace."""
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.client import JOBS, Api, Object, job, wait_for
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.authentication import login
+from integration.control_plane import OperatorControlPlane, install, make_namespace, operator_kubeconfig, served
+from integration.job_driver import Job, restricted_pod, submit
+from integration.operator_process import STARTED, Operator
+from integration.reason_coverage import ReasonCoverage
+from integration.status_invariants import violations
+from integration.watch_threads import EventRecorder, Kubelet, Recorder, Watch
+
+NUMBERS = itertools.count(1)
+Watches = tuple[Kubelet, Recorder, EventRecorder]
+REASON_COVERAGE = ReasonCoverage(Path(__file__).parent)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Every reason and event must occur in a run of the whole folder."""
+    config.pluginmanager.register(REASON_COVERAGE)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[OperatorControlPlane]:
+    """etcd, API server and controller manager."""
+    with OperatorControlPlane() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
+    """A kubelet that removes deleted pods, and what records the jobs and their events."""
+    connection = Api(control_plane)
+    install(connection)
+    started = (Kubelet(connection), Recorder(connection), EventRecorder(connection))
+    for watch in started:
+        watch.start()
+    yield started
+    REASON_COVERAGE.add(reasons=started[1].reasons(), events=started[2].reasons)
+    for watch in started:
+        watch.end()
+
+
+@pytest.fixture(scope="session")
+def api(control_plane: OperatorControlPlane, watch_threads: Watches) -> Api:
+    """The administrator's connection, with the resource installed and the kubelet at work."""
+    return Api(control_plane)
+
+
+@pytest.fixture(scope="session")
+def recorder(watch_threads: Watches) -> Recorder:
+    """Every version of every job."""
+    return watch_threads[1]
+
+
+@pytest.fixture(autouse=True)
+def check_watches_and_operators(watch_threads: Watches) -> Iterator[None]:
+    """Fails a test in which a watch died or missed something, or an operator logged an error or ended by itself."""
+    yield
+    assert [sentence for watch in watch_threads for sentence in watch.errors()] == []
+    assert [line for operator in STARTED for line in operator.errors()] == []
+
+
+@pytest.fixture(scope="session")
+def operator_access(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kubeconfig of the operator's service account."""
+    return operator_kubeconfig(api, tmp_path_factory.mktemp("operator") / "kubeconfig")
+
+
+@pytest.fixture(scope="session")
+def operator_process(operator_access: Path) -> Iterator[Operator]:
+    """The operator that all tests share; one that ended it starts it again, or the next test does."""
+    shared = Operator(operator_access, operator_access.with_name("log"))
+    yield shared
+    shared.kill()
+
+
+@pytest.fixture
+def operator(operator_process: Operator) -> Operator:
+    """A running operator."""
+    if not operator_process.is_running:
+        operator_process.start()
+    operator_process.new_log_lines()
+    return operator_process
+
+
+@pytest.fixture
+def namespace(api: Api, recorder: Recorder) -> Iterator[str]:
+    """A namespace of the test's own; at its end no job in it may ever have contradicted itself."""
+    name = f"test-{next(NUMBERS)}"
+    make_namespace(api, name)
+    yield name
+    recorder.catch_up(name)
+    histories = [one for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
+    assert [words for history in histories for words in violations(history)] == []
+    api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def submit_job(api: Api, namespace: str, operator: Operator) -> Callable[..., Job]:
+    """Creates a job in the test's namespace, with the operator running."""
+
+    def make(name: str = "train", **spec: Any) -> Job:
+        return submit(api, namespace, name, **spec)
+
+    return make
+
+
+@pytest.fixture
+async def connection(operator_access: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ApiClient]:
+    """A connection of the test with the operator's rights, for parts of the operator."""
+    monkeypatch.setenv("KUBECONFIG", str(operator_access))
+    async with contextlib.aclosing(ApiClient(login(), limit=4)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def restart_apiserver(
+    control_plane: OperatorControlPlane,
+    api: Api,
+    watch_threads: Watches,
+    check_watches_and_operators: None,
+    namespace: str,
+) -> Iterator[Callable[..., None]]:
+    """Restarts the API server; at the end of the test the watches have caught up and are forgiven what they missed."""
+
+    def restart(*, without: tuple[str, ...] = ()) -> None:
+        control_plane.restart_apiserver(without=without)
+        wait_for("the API server", lambda: served(api))
+
+    yield restart
+    reset_gaps(api, watch_threads, namespace)
+
+
+def reset_gaps(api: Api, watch_threads: tuple[Watch, ...], namespace: str) -> None:
+    """Drops the gaps of watches when all of them see again what happens."""
+    pods, events = f"/api/v1/namespaces/{namespace}/pods", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    made = (
+        api.create(pods, restricted_pod("marker")),
+        api.create(JOBS.format(namespace), job("marker", runPolicy={"managedBy": "example.com/nobody"})),
+        api.create(events, marker_event(namespace)),
+    )
+    for watch, marker in zip(watch_threads, made, strict=True):
+        wait_for(f"{type(watch).__name__} to be back", lambda: marker["metadata"]["uid"] in watch.uids)  # noqa: B023
+        watch.gaps.clear()
+
+
+def marker_event(namespace: str) -> Object:
+    """An event of nobody."""
+    about = {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
+    body = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "marker"}, "regarding": about}
+    words = {"type": "Normal", "reason": "Marker", "action": "Test", "reportingController": "example.com/tests"}
+    words |= {"reportingInstance": "tests", "eventTime": datetime.now(UTC).isoformat(timespec="microseconds")}
+    return {**body, **words}

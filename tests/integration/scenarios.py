@@ -1,0 +1,128 @@
+"""Lives of jobs, played by a test, and their outcomes."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from api.client import Api, ApiError, Object, wait_for
+from integration.job_driver import Job, submit
+
+Scenario = Callable[[Job], None]
+# Fields of the spec in addition to those of a job with two workers.
+SPECS: dict[str, Object] = {
+    "elastic-scaled": {"elastic": {"minReplicas": 1, "maxReplicas": 4}},
+    "gang": {"scheduling": {"gang": "Native"}},
+}
+OWNED_KINDS = {
+    "pods": "/api/v1",
+    "secrets": "/api/v1",
+    "services": "/api/v1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "podgroups": "/apis/scheduling.k8s.io/v1alpha2",
+}
+
+
+def succeeds(job: Job) -> None:
+    job.advance_to("Succeeded")
+
+
+def fails_once(job: Job) -> None:
+    job.advance_to("Restarting")
+    finish_next_attempt(job)
+
+
+def loses_worker(job: Job) -> None:
+    job.advance_to("Running")
+    job.evict("worker-1")
+    job.wait("Restarting")
+    finish_next_attempt(job)
+
+
+def suspended_and_resumed(job: Job) -> None:
+    job.advance_to("Running")
+    job.suspend()
+    job.wait("Suspended")
+    wait_for("its pods to be deleted", lambda: not job.pods())
+    job.suspend(False)
+    job.wait("Queued")
+    job.advance_to("Succeeded", since="Queued")
+
+
+def elastic_scaled(job: Job) -> None:
+    job.advance_to("Running")
+    _scale(job, 3)
+    job.schedule(["worker-2"])
+    job.start("worker-2")
+    wait_for("the third host", lambda: job.hosts.count("\n") == 3)
+    _scale(job, 1)
+    wait_for("the other workers to be deleted", lambda: set(job.pods()) == {"launcher", "worker-0"})
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+
+
+def _scale(job: Job, replicas: int) -> None:
+    job.api.patch(job.path, {"spec": {"worker": {"replicas": replicas}}})
+
+
+def finish_next_attempt(job: Job) -> None:
+    """The next attempt succeeds: its launcher is a new pod, its workers may be those of the attempt before."""
+    job.skip_backoff()
+
+    def recreated() -> bool:
+        launcher = job.pods().get("launcher")
+        attempt = str(job.status["attempt"])
+        return launcher is not None and launcher["metadata"]["labels"]["horovodjob.dev/attempt"] == attempt
+
+    wait_for("the next launcher", recreated)
+    job.schedule()
+    job.run()
+    job.wait("Running")
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "succeeds": succeeds,
+    "fails-once": fails_once,
+    "loses-worker": loses_worker,
+    "suspended-and-resumed": suspended_and_resumed,
+    "elastic-scaled": elastic_scaled,
+    "gang": succeeds,
+}
+
+
+def submit_for(api: Api, namespace: str, scenario: str, name: str = "train") -> Job:
+    """Creates the job of a scenario."""
+    return submit(api, namespace, name, **SPECS.get(scenario, {}))
+
+
+def outcome(job: Job) -> dict[str, Any]:
+    """What users can see of a finished job, without the names and times that differ from job to job."""
+    wait_for("the workers to be deleted", lambda: set(job.pods()) == {"launcher"})
+    wait_for("the last event", lambda: job.events()[job.phase])
+    status = job.status
+    return {
+        "status": {key: status.get(key) for key in ("phase", "attempt", "restarts", "preemptions", "exitCode")},
+        "conditions": {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]},
+        "errors": [
+            (error["reason"], error["attempt"], error["pod"].removeprefix(job.name))
+            for error in status.get("errors", ())
+        ],
+        "events": dict(job.events()),
+        "objects": dict(owned_objects(job)),
+    }
+
+
+def owned_objects(job: Job) -> Counter[str]:
+    """How many objects of each kind the job owns."""
+    found: Counter[str] = Counter()
+    for plural, root in OWNED_KINDS.items():
+        try:
+            items = job.api.get(f"{root}/namespaces/{job.namespace}/{plural}")["items"]
+        except ApiError as error:
+            if error.status != 404:  # this API server does not serve pod groups
+                raise
+            continue
+        owners = (item["metadata"].get("ownerReferences", ()) for item in items)
+        found[plural] = sum(any(owner["uid"] == job.uid for owner in each) for each in owners)
+    return found

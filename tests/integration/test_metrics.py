@@ -1,0 +1,175 @@
+"""What the operator's endpoints say, by value: counters, durations, series that come and go."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from api.client import JOBS, Api, ApiError, Object, wait_for
+from integration.job_driver import Job
+from integration.operator_process import Operator
+
+Submit = Callable[..., Job]
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"}}
+
+
+@pytest.fixture
+def restarted_operator(api: Api, operator: Operator) -> Operator:
+    """An operator that has just started, in a cluster without jobs: whatever it counts is the test's."""
+    operator.kill()
+
+    def others() -> list[Object]:
+        found: list[Object] = api.get("/apis/horovodjob.dev/v1beta1/horovodjobs")["items"]
+        for one in found:  # of the tests before: their namespaces are being deleted, which takes longer
+            with contextlib.suppress(ApiError):
+                api.delete(f"{JOBS.format(one['metadata']['namespace'])}/{one['metadata']['name']}")
+        return found
+
+    wait_for("no jobs", lambda: not others())
+    return operator.start()
+
+
+def durations(operator: Operator) -> dict[str, float]:
+    """How many durations were observed."""
+    names = ("queue", "start", "run")
+    return {name: operator.metrics()[f"horovodjob_{name}_duration_seconds_count"] for name in names}
+
+
+def ends(operator: Operator) -> dict[str, object]:
+    """How many jobs and attempts began and ended, by reason where that is counted."""
+    metrics = operator.metrics()
+
+    def counted(metric: str) -> dict[str, float]:
+        return {reason: count for reason, count in operator.samples(metric, "reason").items() if count}
+
+    return {
+        "created": metrics["horovodjob_jobs_created_total"],
+        "succeeded": metrics["horovodjob_jobs_succeeded_total"],
+        "failed": counted("horovodjob_jobs_failed_total"),
+        "restarts": counted("horovodjob_restarts_total"),
+    }
+
+
+def test_starts_ends_and_restarts_of_jobs_are_counted(restarted_operator: Operator, submit_job: Submit) -> None:
+    assert ends(restarted_operator) == {"created": 0, "succeeded": 0, "failed": {}, "restarts": {}}
+    assert durations(restarted_operator) == {"queue": 0, "start": 0, "run": 0}
+    good, bad = submit_job("good"), submit_job("bad", runPolicy={"backoffLimit": 1})
+    good.advance_to("Succeeded")
+    assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {}}
+    assert durations(restarted_operator) == {"queue": 1, "start": 1, "run": 1}
+    bad.advance_to("Restarting")
+    assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {"RankFailed": 1}}
+    bad.skip_backoff()
+    bad.advance_to("Running", since="Queued")
+    bad.end("launcher", 1)
+    bad.wait("Failed")
+    failed = {"BackoffLimitExceeded": 1}
+    assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": failed, "restarts": {"RankFailed": 1}}
+    # The second attempt says nothing about how long a new job waits.
+    assert durations(restarted_operator) == {"queue": 2, "start": 2, "run": 2}
+
+
+def test_durations_equal_the_elapsed_time(restarted_operator: Operator, submit_job: Submit) -> None:
+    begin = time.monotonic()
+    job = submit_job()
+    job.wait("Queued")
+    wait_for("two seconds of the queue", lambda: time.monotonic() - begin > 2)
+    job.advance_to("Succeeded", since="Queued")
+    passed = time.monotonic() - begin
+    metrics = restarted_operator.metrics()
+    queued = metrics["horovodjob_queue_duration_seconds_sum"]
+    started = metrics["horovodjob_start_duration_seconds_sum"]
+    # Kubernetes writes whole seconds.
+    assert 1 <= queued <= started <= passed + 1
+    assert started + metrics["horovodjob_run_duration_seconds_sum"] <= passed + 1
+    assert metrics['horovodjob_queue_duration_seconds_bucket{le="0.5"}'] == 0
+    assert metrics['horovodjob_queue_duration_seconds_bucket{le="+Inf"}'] == 1
+
+
+def test_a_job_is_in_the_series_of_its_phase_until_it_is_deleted(submit_job: Submit, operator: Operator) -> None:
+    jobs = [submit_job("one"), submit_job("two")]
+    for phase, since in (("Queued", ""), ("Starting", "Queued"), ("Running", "Starting"), ("Succeeded", "Running")):
+        for job in jobs:
+            job.advance_to(phase, since=since)
+        wait_for(f"both in {phase}", lambda phase=phase: operator.jobs(jobs[0].namespace) == {phase: 2})  # type: ignore[misc]
+    jobs[0].delete()
+    wait_for("one to be forgotten", lambda: operator.jobs(jobs[0].namespace) == {"Succeeded": 1})
+
+
+def test_the_oldest_queued_job_sets_the_age_of_the_queue(submit_job: Submit, operator: Operator) -> None:
+    def oldest(job: Job) -> float | None:
+        return operator.samples("horovodjob_oldest_queued_timestamp_seconds", "namespace").get(job.namespace)
+
+    first = submit_job("first").advance_to("Queued")
+    since = datetime.fromisoformat(first.condition("Queued")["lastTransitionTime"]).timestamp()
+    wait_for("the next second", lambda: time.time() > since + 1)
+    second = submit_job("second").advance_to("Queued")
+    wait_for("the first", lambda: oldest(first) == since)
+    first.advance_to("Starting", since="Queued")
+    wait_for("the second", lambda: since < (oldest(first) or 0))
+    second.advance_to("Starting", since="Queued")
+    wait_for("nobody", lambda: oldest(first) is None)
+
+
+def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
+    restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
+) -> None:
+    other = submit_job("other", runPolicy={"managedBy": "example.com/nobody"})
+    owner = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "name": "other", "uid": other.uid}
+    reference = {**owner, "controller": True}
+    body = {"metadata": {"name": "train", "ownerReferences": [reference]}, "spec": {"podSelector": {}}}
+    policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+    api.create(policies, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
+    job = submit_job()  # with each try the delay grows, until the NetworkPolicy of the other job is deleted
+    wait_for("a long delay", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 4)
+    api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
+    wait_for("the change", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 1)
+    api.delete(f"{policies}/train")
+    job.advance_to("Succeeded")
+    wait_for("an empty queue", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 0)
+    assert restarted_operator.metrics()["horovodjob_operator_workqueue_queue_duration_seconds_sum"] > 1
+
+
+def test_every_request_and_every_reconciliation_is_counted(restarted_operator: Operator, submit_job: Submit) -> None:
+    looks = restarted_operator.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
+    before = restarted_operator.requests()
+    job = submit_job(worker={"replicas": 3, "gpus": 0}).advance_to("Succeeded")
+    wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
+    grown = {call: count - before.get(call, 0) for call, count in restarted_operator.requests().items()}
+    assert (grown["create pods"], grown["create secrets"], grown["deletecollection pods"]) == (4, 1, 1)
+    metrics = restarted_operator.metrics()
+    assert metrics["horovodjob_operator_reconcile_duration_seconds_count"] >= looks + 4
+    assert metrics["horovodjob_operator_workqueue_queue_duration_seconds_count"] >= 4
+
+
+def test_a_reconciliation_that_must_be_repeated_is_counted_as_an_error(
+    restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
+) -> None:
+    assert restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] == 0
+    secrets = f"/api/v1/namespaces/{namespace}/secrets"
+    api.create(secrets, SECRET)
+    job = submit_job()  # the Secret may be that of an earlier job of this name, and go in a moment
+    wait_for("an error", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 1)
+    api.delete(f"{secrets}/train-mpi")
+    job.advance_to("Succeeded")
+
+
+@pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
+def test_each_event_resets_the_age_of_a_watch(submit_job: Submit, operator: Operator, resource: str) -> None:
+    def age() -> float:
+        return operator.samples("horovodjob_operator_watch_age_seconds", "resource")[resource]
+
+    job = submit_job().advance_to("Running")
+    wait_for("silence", lambda: age() > 1)
+    begin = time.monotonic()
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+    wait_for("the event", lambda: age() <= time.monotonic() - begin)
+
+
+def test_the_operator_reports_that_it_is_healthy_ready_and_the_leader(operator: Operator) -> None:
+    assert operator.get("/healthz") == (200, "ok\n")
+    assert operator.get("/readyz") == (200, "ok\n")
+    assert operator.metrics()["horovodjob_operator_leader"] == 1

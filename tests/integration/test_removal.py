@@ -1,0 +1,93 @@
+"""Whatever is deleted, in whatever order: no namespace is stuck, and what was installed can be installed again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.client import BASE, Api, wait_for
+from integration.conftest import Watches, reset_gaps
+from integration.control_plane import OPERATOR_NAMESPACE, install, make_namespace, operator_kubeconfig
+from integration.job_driver import Job, submit
+from integration.operator_process import Operator
+
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+
+
+@pytest.fixture
+def jobs_to_delete(api: Api, namespace: str) -> tuple[Job, Job]:
+    """A running job and one that waits for nodes, in a namespace that the test deletes."""
+    name = f"{namespace}-doomed"
+    make_namespace(api, name)
+    return submit(api, name, "running").advance_to("Running"), submit(api, name, "queued")
+
+
+def is_gone(api: Api, job: Job) -> bool:
+    """Whether the job has gone with everything that belonged to it."""
+    core = f"/api/v1/namespaces/{job.namespace}"
+    policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/{job.name}"
+    paths = (f"{core}/secrets/{job.name}-mpi", policy)
+    return job.pods() == {} and not any(api.find(path) for path in paths)
+
+
+def delete_namespace(api: Api, name: str) -> None:
+    api.delete(f"/api/v1/namespaces/{name}")
+    wait_for(f"namespace {name} to go", lambda: api.find(f"/api/v1/namespaces/{name}") is None)
+
+
+@pytest.mark.parametrize("operator_runs", [True, False], ids=["the operator runs", "the operator is gone"])
+def test_a_namespace_with_jobs_can_be_deleted(
+    operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_runs: bool
+) -> None:
+    if not operator_runs:
+        assert operator.stop() == 0
+    delete_namespace(api, jobs_to_delete[0].namespace)
+    if operator_runs:
+        wait_for("the operator to forget the jobs", lambda: operator.jobs(jobs_to_delete[0].namespace) == {})
+
+
+@pytest.fixture
+def reinstalled(
+    api: Api,
+    watch_threads: Watches,
+    check_watches_and_operators: None,
+    namespace: str,
+    operator_access: Path,
+    operator_process: Operator,
+) -> Iterator[None]:
+    """Installs again, after the test, what it has deleted."""
+    yield
+    install(api)
+    operator_kubeconfig(api, operator_access)
+    reset_gaps(api, watch_threads, namespace)
+
+
+def test_jobs_are_deleted_with_the_crd_and_the_operator_waits_for_a_new_one(
+    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api
+) -> None:
+    jobs_to_delete[1].wait_for_pods()
+    api.delete(DEFINITION)
+    wait_for("the definition to go", lambda: api.find(DEFINITION) is None)
+    for job in jobs_to_delete:
+        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+    delete_namespace(api, jobs_to_delete[0].namespace)
+    install(api)
+    make_namespace(api, jobs_to_delete[0].namespace)
+    assert submit(api, jobs_to_delete[0].namespace).advance_to("Succeeded").status["exitCode"] == 0
+    delete_namespace(api, jobs_to_delete[0].namespace)
+
+
+def test_deleting_the_manifests_deletes_everything(
+    reinstalled: None, operator: Operator, jobs_to_delete: tuple[Job, Job], api: Api, operator_process: Operator
+) -> None:
+    jobs_to_delete[1].wait_for_pods()
+    # Nothing runs the Deployment here, so its end is this.
+    operator_process.kill()
+    done = api.kubectl("delete", "--ignore-not-found", "-k", str(BASE))
+    assert done.returncode == 0, done.stderr
+    left = api.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").stdout.split()
+    assert [name for name in left if "horovodjob" in name] == []
+    assert api.find(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}") is None
+    for job in jobs_to_delete:
+        wait_for(f"what {job.name} owned", lambda: is_gone(api, job))  # noqa: B023
+    delete_namespace(api, jobs_to_delete[0].namespace)

@@ -1,0 +1,111 @@
+"""Building the cluster's binaries, with a Go that compiles nothing."""
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from localcluster.binaries import CONTROL_PLANE, Binaries
+from localcluster.errors import ClusterError
+from localcluster.progress import Progress
+from localcluster.versions import SOURCE, Component, check_pins, versions
+
+GO = """#!/bin/sh -e
+case $1 in
+env) echo go1.99.0 ;;
+build)
+    echo build >> "$GO_LOG"
+    test ! -e "$GO_LOG.fails" || { echo no space left >&2; exit 1; }
+    until [ "$1" = -o ]; do shift; done
+    directory=$2
+    shift 2
+    test -d "$directory" || { echo binary > "$directory"; exit; }
+    for package; do echo binary > "$directory/${package##*/}"; done ;;
+esac
+"""
+OTHERS = ["node", "containerd", "azure-files", "helm4", "helm3", "actionlint"]
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One line for each build by the Go that is on PATH."""
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text(GO)
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("GO_LOG", str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def binaries(tmp_path: Path, log: Path) -> Binaries:
+    return Binaries(tmp_path / "cache")
+
+
+def test_the_control_plane_is_built_without_the_rest(binaries: Binaries) -> None:
+    binaries.ensure(Progress(), (CONTROL_PLANE,))
+    assert [group.name for group in binaries.missing()] == OTHERS
+    assert (binaries.cache / "bin" / "kubectl").read_text() == "binary\n"
+
+
+def test_a_binary_is_built_with_its_group(binaries: Binaries) -> None:
+    binaries.ensure(Progress(), ("kstatus",))
+    assert [group.name for group in binaries.missing()] == OTHERS
+
+
+def test_another_version_of_helm_builds_nothing_else(binaries: Binaries) -> None:
+    groups = {group.name: group for group in binaries.versions.groups}
+    assert [component.name for component in groups["helm4"].components] == ["helm4"]
+    assert not {component.name for component in groups["control-plane"].components} & {"helm3", "helm4"}
+
+
+def test_two_builds_at_once_build_each_group_once(binaries: Binaries, log: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        for names in ((CONTROL_PLANE,), (), (), (CONTROL_PLANE,)):
+            pool.submit(binaries.ensure, Progress(), names)
+    assert not binaries.missing()
+    assert log.read_text().split() == ["build"] * len(binaries.versions.select())
+
+
+def test_what_no_test_needs_is_built_only_when_it_is_named(binaries: Binaries) -> None:
+    binaries.ensure(Progress())
+    assert not binaries.path("kwok").exists()
+    binaries.ensure(Progress(), ("kwok",))
+    assert binaries.path("kwok").exists()
+
+
+def test_a_build_that_fails_is_made_again_by_the_next(binaries: Binaries, log: Path) -> None:
+    fails = Path(f"{log}.fails")
+    fails.touch()
+    with pytest.raises(ClusterError, match="building control-plane ended with: no space left"):
+        binaries.ensure(Progress())
+    assert len(binaries.missing()) == len(binaries.versions.select())
+    fails.unlink()
+    binaries.ensure(Progress())
+    assert not binaries.missing()
+
+
+@pytest.mark.parametrize("file", ["go.mod", "go.sum", "etcd/main.go"])
+def test_what_binaries_are_made_of_is_in_their_key(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = versions().groups[0]
+    before = group.key
+    shutil.copytree(SOURCE, tmp_path / "go")
+    monkeypatch.setattr("cluster.versions.SOURCE", tmp_path / "go")
+    assert group.key == before
+    with (tmp_path / "go" / file).open("a") as changed:
+        changed.write("\n")
+    assert group.key != before
+
+
+def test_a_version_that_the_checksums_do_not_cover_is_refused() -> None:
+    check_pins(versions().components)
+    with pytest.raises(ClusterError, match=r"k8s\.io/kubernetes v1\.36\.0, but no go\.mod does"):
+        check_pins((Component("kubernetes", "v1.36.0", "k8s.io/kubernetes"),))
+
+
+def test_a_name_that_no_group_has_is_refused(binaries: Binaries) -> None:
+    with pytest.raises(ClusterError, match="kubctl cannot be built"):
+        binaries.ensure(Progress(), ("kubctl",))

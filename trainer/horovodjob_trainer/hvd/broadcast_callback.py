@@ -1,0 +1,83 @@
+"""The callback that gives all ranks the same variables when training begins."""
+
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+import tensorflow as tf
+
+from horovodjob_trainer.hvd.collectives import UNSCOPED, broadcast_variables
+from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
+from horovodjob_trainer.hvd.gradient_reducer import variable_key
+from horovodjob_trainer.hvd.optimizer import gradient_reduction, local_slots
+from horovodjob_trainer.hvd.statistics import average_statistics, finalize_normalization
+
+
+class BroadcastGlobalVariablesCallback(FirstBatchCallback):
+    """Broadcasts the weights and the optimizer state of `root_rank` to all ranks when training begins.
+
+    If the first batch builds layers of the model, it broadcasts after this batch. The states of seed generators are not
+    weights and stay different on each rank, as do `local_variables` and the local layers of the optimizer. With
+    `average_statistics`, the statistics of BatchNormalization and Normalization layers are averaged over the ranks when
+    training begins and at the end of each epoch.
+    """
+
+    def __init__(
+        self, root_rank: int, device: str = "", local_variables: Any = None, *, average_statistics: bool = False
+    ) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.average_statistics = average_statistics
+        self._local: dict[int, Any] = {}
+        is_single = isinstance(local_variables, tf.Variable | keras.Variable)
+        for variable in [local_variables] if is_single else local_variables or []:
+            self.register_local_var(variable)
+
+    def register_local_var(self, var: Any) -> None:
+        """Exclude a variable from the broadcast."""
+        if not isinstance(var, tf.Variable | keras.Variable):
+            raise ValueError(f"local_variables must be Keras or TensorFlow variables, not {type(var).__name__}")
+        self._local[variable_key(var)] = var
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
+        has_variables = self.model.built and bool(self.model.weights)
+        is_built = all(part.built for part in [*self.model._flatten_layers(), *self._other_optimizers()])
+        with tf.device(self.device):
+            states = tf.constant([has_variables, has_variables and is_built], tf.int32)
+            # A rank that has loaded a model can be ahead of the others.
+            states = horovod.allreduce(states, op=horovod.Min, name="HorovodBroadcast_is_built", **UNSCOPED).numpy()
+        if states[0]:
+            self._broadcast()
+        self.waits_for_first_batch = not states[1]
+
+    def after_first_batch(self) -> None:
+        self._broadcast()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if self.average_statistics:
+            average_statistics(self.model)
+
+    def _other_optimizers(self) -> list[Any]:
+        """The optimizers of a model with several, except the one of `compile`."""
+        values = [value for value in vars(self.model).values() if isinstance(value, keras.optimizers.Optimizer)]
+        return [value for value in dict.fromkeys(values) if value is not self.model.optimizer]
+
+    def _broadcast(self) -> None:
+        optimizer = self.model.optimizer
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        optimizers = [each for each in [optimizer, *self._other_optimizers()] if each is not None and each.built]
+        local = set(self._local)
+        for each in optimizers:
+            local |= set(reduction.reducer.local if (reduction := gradient_reduction(each)) else ())
+        for each in optimizers:
+            local |= local_slots(each, local)
+        variables = [*self.model.weights, *(variable for each in optimizers for variable in each.variables)]
+        with tf.device(self.device):
+            if self.average_statistics:
+                average_statistics(self.model)
+            broadcast_variables([each for each in variables if variable_key(each) not in local], self.root_rank)
+            finalize_normalization(self.model)

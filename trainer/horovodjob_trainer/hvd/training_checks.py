@@ -1,0 +1,167 @@
+"""Checks of `fit` on several ranks: the number of steps, the gradient reduction and the weights of the ranks."""
+
+import functools
+import inspect
+import warnings
+import weakref
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+import numpy as np
+
+from horovodjob_trainer.hvd.broadcast_callback import BroadcastGlobalVariablesCallback
+from horovodjob_trainer.hvd.collectives import is_elastic
+from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
+from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, variable_key
+from horovodjob_trainer.hvd.optimizer import gradient_reduction
+from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
+from horovodjob_trainer.hvd.usage import USAGE
+
+CallbackList = keras.callbacks.CallbackList
+_warnings: set[str] = set()
+_checked_models: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+class TrainingChecks(FirstBatchCallback):
+    """Compares the ranks after the first batch, and warns once on rank 0. It is the first callback."""
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        super().__init__()
+        self.others = [each for each in callbacks if isinstance(each, FirstBatchCallback)]
+        broadcasts = [each for each in callbacks if isinstance(each, BroadcastGlobalVariablesCallback)]
+        self.averages_statistics = any(each.average_statistics for each in broadcasts)
+        self.epoch = self.reductions = 0
+        self.has_ended_epoch = False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
+        self.reductions = USAGE.gradient_reductions
+        if (reducer := self._active_reducer()) is None:
+            return
+        steps = horovod.allgather_object(self.params.get("steps"), name="HorovodSteps", process_set=reducer.process_set)
+        if difference := step_difference(steps):
+            raise ValueError(f"{difference}; {REMEDY}")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch, self.steps, self.has_ended_epoch = epoch, 0, False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        self.has_ended_epoch = True
+
+    def after_first_batch(self) -> None:
+        if self.model in _checked_models:
+            return
+        _checked_models.add(self.model)
+        if reducer := self._active_reducer():
+            self._compare_ranks(reducer)
+        elif (
+            gradient_reduction(self.model.optimizer) is None
+            and self.reductions == USAGE.gradient_reductions
+            and horovod.rank() == 0
+        ):
+            _warn_once(
+                f"fit trains on {horovod.size()} ranks, and each rank trains alone: the gradients are not averaged. "
+                "Wrap the optimizer with hvd.DistributedOptimizer"
+            )
+
+    def _end_first_batch(self) -> None:
+        # Ranks reach this point in different methods if only one of them has validation data.
+        for each in self.others:
+            each._end_first_batch()
+        super()._end_first_batch()
+
+    def _active_reducer(self) -> GradientReducer | None:
+        """The reducer of the optimizer, if it needs other ranks and their number cannot change."""
+        reduction = gradient_reduction(self.model.optimizer)
+        return reduction.reducer if reduction and reduction.reducer.is_active() and not is_elastic() else None
+
+    def _compare_ranks(self, reducer: GradientReducer) -> None:
+        own = _checksums(self.model, reducer.local)
+        ranks = horovod.allgather_object(own, name="HorovodChecksums", process_set=reducer.process_set)
+        if reducer.process_set.rank() != 0:
+            return
+        weights, statistics = (_differences([each[kind] for each in ranks]) for kind in (0, 1))
+        if weights:
+            _warn_once(
+                f"the weights differ between the ranks ({weights}): pass "
+                "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to fit"
+            )
+        elif statistics and not self.averages_statistics:
+            _warn_once(
+                f"each rank has its own statistics of the data ({statistics}), and rank 0 would save only its own: "
+                "hvd.callbacks.BroadcastGlobalVariablesCallback(0, average_statistics=True) averages them"
+            )
+
+    def failure(self) -> str:
+        """Where this rank was when another rank ended."""
+        place = f"had completed epoch {self.epoch + 1}"
+        if not self.has_ended_epoch:
+            place = f"was in step {self.steps} of epoch {self.epoch + 1}"
+        return (
+            f"rank {horovod.rank()} {place} when another rank ended, because it failed or because it had fewer steps. "
+            f"In the second case: {REMEDY}"
+        )
+
+
+def patch_fit() -> None:
+    """Let `fit` of Keras models check the ranks, and name rank and step when another rank ends during the training."""
+    trainer = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
+    original: Callable[..., Any] = trainer.fit
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        if not (horovod.is_initialized() and horovod.size() > 1):
+            return original(*args, **kwargs)
+        call = signature.bind(*args, **kwargs)
+        given = call.arguments.get("callbacks")
+        callbacks = given.callbacks if isinstance(given, CallbackList) else keras.tree.flatten(given or [])
+        checks = TrainingChecks(callbacks)
+        if isinstance(given, CallbackList):
+            checks.set_model(call.arguments["self"])
+            checks.set_params(given.params)
+            given.callbacks.insert(0, checks)
+        else:
+            call.arguments["callbacks"] = [checks, *callbacks]
+        try:
+            return original(*call.args, **call.kwargs)
+        except Exception as error:
+            if "Horovod has been shut down" not in str(error) or is_elastic():
+                raise
+            raise RuntimeError(checks.failure()) from error
+
+    trainer.fit = fit
+
+
+def _checksums(model: Any, local: dict[int, Any]) -> tuple[dict[str, int], dict[str, int]]:
+    """Checksums of the trainable weights and of the statistics, both without local variables."""
+    weights: dict[str, int] = {}
+    statistics: dict[str, int] = {}
+    for number, variable in enumerate(each for each in model.weights if variable_key(each) not in local):
+        kind = weights if variable.trainable else statistics
+        kind[f"{number}: {variable.path}"] = zlib.crc32(np.ascontiguousarray(variable.numpy()).tobytes())
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Normalization) and layer.built:
+            values = np.stack([np.asarray(layer.mean), np.asarray(layer.variance)])
+            statistics[f"{len(statistics)}: {layer.path}"] = zlib.crc32(values.astype(np.float64).tobytes())
+    return weights, statistics
+
+
+def _differences(ranks: list[dict[str, int]]) -> str:
+    """The first variable whose checksum differs, with the number of others; empty if there is none."""
+    rows = [list(each.values()) for each in ranks]
+    names = [name.partition(": ")[2] for name, *sums in zip(ranks[0], *rows, strict=False) if len(set(sums)) > 1]
+    if not names:
+        return ""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _warn_once(text: str) -> None:
+    kind = text.partition(" (")[0]
+    if kind not in _warnings:
+        _warnings.add(kind)
+        warnings.warn(f"Horovod: {text}", stacklevel=2)

@@ -1,0 +1,59 @@
+"""The parts of a run that do not depend on the number of ranks, and the input pipelines from them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.data.source import Dataset
+from horovodjob_trainer.run.augmentation import Augmentation
+from horovodjob_trainer.run.loss import label_encoding
+from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.run.termination import Termination
+
+SHIFT = 0.1  # share of the height and width of an image, in each direction
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The parts of a run that do not depend on the number of ranks."""
+
+    configuration: Configuration
+    dataset: Dataset
+    model: Any
+    base_rate: float | None
+    scaling: str
+    threads: int
+    termination: Termination
+    log: Callable[[str], None]
+
+    def training_batches(self, position: int) -> Any:
+        """The batches of this rank after the job has consumed `position` examples."""
+        configuration = self.configuration
+        batches = training_batches(
+            self.dataset.train,
+            batch=configuration.batch_size,
+            rank=hvd.rank(),
+            size=hvd.size(),
+            seed=configuration.seed,
+            position=position,
+            augment=Augmentation(shift=SHIFT if configuration.augment else 0.0, flip=configuration.flip),
+            threads=self.threads,
+        )
+        return self._with_encoded_labels(batches)
+
+    def test_batches(self) -> Any:
+        """The batches of this rank for an evaluation."""
+        batches = evaluation_batches(
+            self.dataset.test,
+            batch=self.configuration.validation_batch_size,
+            rank=hvd.rank(),
+            size=hvd.size(),
+            threads=self.threads,
+        )
+        return self._with_encoded_labels(batches)
+
+    def _with_encoded_labels(self, batches: Any) -> Any:
+        encode = label_encoding(self.model, self.dataset.train.classes)
+        return batches.map(encode) if encode else batches
