@@ -57,7 +57,8 @@ def under_mpirun(ranks: int, command: Sequence[str], *more: str) -> list[str]:
 
 def speed(output: str) -> float:
     """Images per second of all ranks: the median of the epochs after the first."""
-    rates = [float(rate) for rate in re.findall(r"^Epoch \d+/\d+ 45/45 .* (\d+) images/s$", output, re.MULTILINE)]
+    epochs = re.findall(r"^Epoch \d+/\d+ (\d+)/\1 .* (\d+) images/s$", output, re.MULTILINE)
+    rates = [float(rate) for _, rate in epochs]
     if len(rates) < 2:
         sys.exit(f"a run did not train:\n{output}")
     return statistics.median(rates[1:])
@@ -97,16 +98,16 @@ def listener() -> Iterator[dict[str, str]]:
 def ways(epochs: int, reporting: dict[str, str]) -> dict[str, Callable[[], float]]:
     """Every way to train, by its name."""
 
-    def fresh(*more: str) -> list[str]:
-        return trainer(temporary(), epochs, *more)
+    def fresh(*more: str, ranks: int = 1) -> list[str]:
+        return trainer(temporary(), ranks * epochs, *more)  # the same number of steps
 
     saving = ("--checkpoint-steps", str(CHECKPOINT_STEPS), "--keep-checkpoints", "1")
     return {
         "one": lambda: measured([fresh(*SILENT)]),
         "apart": lambda: measured([fresh(*SILENT), fresh(*SILENT)]),
-        "together": lambda: measured([under_mpirun(2, fresh(*SILENT))]),
-        "checkpoints": lambda: measured([under_mpirun(2, fresh(*SILENT, *saving))]),
-        "progress": lambda: measured([under_mpirun(2, fresh("--log-seconds", "1"))], reporting),
+        "together": lambda: measured([under_mpirun(2, fresh(*SILENT, ranks=2))]),
+        "checkpoints": lambda: measured([under_mpirun(2, fresh(*SILENT, *saving, ranks=2))]),
+        "progress": lambda: measured([under_mpirun(2, fresh("--log-seconds", "1", ranks=2))], reporting),
     }
 
 
@@ -123,7 +124,7 @@ def as_job(epochs: int, workers: int, cpu_request: int = CPU_REQUEST) -> float:
             "gpus": 0,
             "resources": {"requests": {"cpu": f"{cpu_request * slots}m"} if cpu_request else {}},
         },
-        "command": ["python3", *trainer("/tmp/out", epochs, *SILENT)[1:]],
+        "command": ["python3", *trainer("/tmp/out", 2 * epochs, *SILENT)[1:]],
         "runPolicy": {"backoffLimit": 0},
     }
     metadata = {"name": "job", "namespace": NAMESPACE}
@@ -201,7 +202,9 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=6, help="of each run, the first not counted")
+    parser.add_argument(
+        "--epochs", type=int, default=6, help="of one rank, the first not counted; two ranks train twice as many"
+    )
     parser.add_argument("--job", action="store_true", help="also as a HorovodJob, on a warm cluster")
     parser.add_argument("--gpu", action="store_true", help="train CIFAR-10 on this machine's GPUs instead")
     parser.add_argument("--archive", help="of CIFAR-10, for --gpu; downloaded if not given")
@@ -217,7 +220,7 @@ def main() -> None:
             from cluster_client import fresh_namespace
 
             fresh_namespace(NAMESPACE)
-            turns["tcp"] = lambda: measured([under_mpirun(2, trainer(temporary(), given.epochs, *SILENT), *TCP)])
+            turns["tcp"] = lambda: measured([under_mpirun(2, trainer(temporary(), 2 * given.epochs, *SILENT), *TCP)])
             turns["job"] = lambda: as_job(given.epochs, 1)
             turns["job of two"] = lambda: as_job(given.epochs, 2)
             turns["no request"] = lambda: as_job(given.epochs, 2, cpu_request=0)

@@ -13,7 +13,7 @@ from e2e.access import Object, wait_for
 from e2e.namespace import RARELY, Namespace, volume
 
 EPOCHS = 2
-STEPS_PER_EPOCH = 45
+EPOCH_EXAMPLES, JOB_BATCH = 1437, 2 * 32
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--log-seconds", "1"]
 # Prints to both streams, waits, and fails the first time.
 SCRIPT = """
@@ -43,7 +43,7 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
 
     module_namespace.apply(
         # It would train for an hour, so it never ends before a test interrupts it.
-        train("steady", "--epochs", "5000", "--checkpoint-steps", "10", "--keep-checkpoints", "3"),
+        train("steady", "--epochs", "10000", "--checkpoint-steps", "10", "--keep-checkpoints", "3"),
         train("short", "--epochs", str(EPOCHS)),
         module_namespace.job("logged", script=script, **shared),
     )
@@ -53,7 +53,7 @@ def namespace(module_namespace: Namespace, directory: Path) -> Namespace:
 def _position(numbers: list[str]) -> int:
     """The number of completed steps after these epochs and steps."""
     epoch, *steps = (int(number) for number in numbers)
-    return epoch * STEPS_PER_EPOCH + sum(steps)
+    return -(-epoch * EPOCH_EXAMPLES // JOB_BATCH) + sum(steps)
 
 
 def test_a_training_survives_a_suspension_and_the_loss_of_a_worker(namespace: Namespace, directory: Path) -> None:

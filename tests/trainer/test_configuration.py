@@ -17,13 +17,13 @@ from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
 SHA256 = "0" * 64
 
 
-def configuration(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> Configuration:
-    return load_configuration(arguments, world_size=world_size, environment=environment or {})
+def configuration(*arguments: str, environment: Mapping[str, str] | None = None) -> Configuration:
+    return load_configuration(arguments, environment=environment or {})
 
 
-def error(*arguments: str, world_size: int = 1, environment: Mapping[str, str] | None = None) -> str:
+def error(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
     with pytest.raises(UsageError) as raised:
-        configuration(*arguments, world_size=world_size, environment=environment)
+        configuration(*arguments, environment=environment)
     return str(raised.value)
 
 
@@ -40,14 +40,8 @@ def settings_file(tmp_path: Path) -> Callable[[str], str]:
 def test_the_defaults_are_those_of_the_tutorial() -> None:
     run = configuration()
     assert (run.dataset, run.epochs, run.batch_size, run.optimizer) == ("cifar10", 100, 32, "rmsprop")
-    assert (run.learning_rate, run.scale_learning_rate, run.decay) == (1e-4, True, 1e-6)
+    assert (run.learning_rate, run.learning_rate_scaling, run.decay) == (1e-4, "auto", 1e-6)
     assert (run.augment, run.flip, run.dir, run.model_name) == (True, True, Path("."), "keras_cifar10_trained_model")
-
-
-@pytest.mark.parametrize(("ranks", "epochs"), [(1, 100), (2, 50), (3, 34), (4, 25), (100, 1), (1000, 1)])
-def test_the_hundred_epochs_of_the_tutorial_are_divided_by_the_ranks(ranks: Any, epochs: int) -> None:
-    assert configuration(world_size=ranks).epochs == epochs
-    assert configuration("--epochs", "7", world_size=ranks).epochs == 7
 
 
 def test_flags_override_environment_file_and_defaults_in_this_order(
@@ -76,6 +70,12 @@ def test_the_printed_configuration_is_a_file_for_the_same_run(
         *flags, environment={"TRAINER_BATCH_SIZE": "16"}
     )
     assert len(yaml.safe_load(shown)) + shown.count(": not set") == len(SETTINGS)
+
+
+def test_the_validation_batch_is_the_training_batch_up_to_a_limit() -> None:
+    assert configuration().validation_batch_size == 32
+    assert configuration("--batch-size", "8192").validation_batch_size == 250
+    assert configuration("--batch-size", "8192", "--validation-batch-size", "4096").validation_batch_size == 4096
 
 
 def test_checkpoints_are_written_every_ten_minutes_unless_steps_are_given() -> None:
@@ -113,6 +113,10 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
         (["--lr-steps", "30,20", "--schedule", "step"], "--lr-steps: '30,20'"),
         (["--lr-steps", "3"], "--lr-steps belongs to --schedule step"),
         (["--decay", "1e-4", "--schedule", "cosine"], "--decay belongs to --schedule decay"),
+        (["--momentum", "0.9", "--optimizer", "adam"], "--momentum belongs to --optimizer sgd, momentum and rmsprop"),
+        (["--momentum", "1"], "--momentum: '1'"),
+        (["--freeze", "a,,b"], "--freeze: 'a,,b'"),
+        (["--learning-rate-scaling", "cubic"], "'cubic' is none of auto, linear, sqrt, none"),
         (["--label-smoothing", "1"], "--label-smoothing: '1'"),
         (["--precision", "float16"], "--precision: 'float16' is none of float32, mixed_float16"),
         (["--seed", "2147483648"], "--seed: '2147483648'"),
@@ -170,11 +174,6 @@ def test_an_invalid_file_of_settings_is_rejected_with_its_path_and_setting(
 def test_an_unknown_variable_is_rejected_with_a_suggestion() -> None:
     assert "TRAINER_EPOCH is not a setting; did you mean TRAINER_EPOCHS?" in error(environment={"TRAINER_EPOCH": "3"})
     assert "environment variable TRAINER_EPOCHS: 'x'" in error(environment={"TRAINER_EPOCHS": "x"})
-
-
-def test_the_warm_up_is_limited_by_the_epochs_for_the_number_of_ranks() -> None:
-    configuration("--warmup-epochs", "26")
-    assert "more than the 25 epochs" in error("--warmup-epochs", "26", world_size=4)
 
 
 def test_every_setting_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from horovodjob_trainer.data.sampling import rows_at_positions
 from trainer.background_job import Job
 
-TRAINING, BATCH, LEARNING_RATE = 2400, 8, 1e-3
+TRAINING, BATCH, LEARNING_RATE, EPOCHS = 2400, 8, 1e-3, 2
 GRACE_SECONDS = 25
 OWN = """
 import os, pathlib, resource, time
@@ -96,7 +96,8 @@ def examples(tmp_path: Path) -> Path:
 @pytest.fixture
 def flags(trainer: Callable[..., list[str]], examples: Path, tmp_path: Path) -> Callable[..., list[str]]:
     data = ("--dataset", "npz", "--data", examples)
-    own = ("--threads", 1, "--tensorboard", "none", "--batch-size", BATCH, "--dir", tmp_path)
+    own = ("--threads", 1, "--tensorboard", "none", "--batch-size", BATCH, "--validation-batch-size", 250,
+           "--dir", tmp_path)  # fmt: skip
     return lambda *others: trainer(*data, *own, *others)
 
 
@@ -139,14 +140,14 @@ def test_sigterm_during_tracing_validation_and_a_slow_write_ends_in_a_checkpoint
     seconds, code, output = seconds_until_end(job, 1)
     assert code == 143, output
     assert seconds < GRACE_SECONDS
-    assert stopped_step(output) == 300
+    assert stopped_step(output) == 150
     assert (tmp_path / "checkpoint-1.h5").exists()
     assert "val_loss" not in output
 
     ended = run(2, command, environment_of())
     assert ended.code == 0, ended.stderr
     assert "resuming after epoch 1\n" in ended.stdout
-    epochs = re.findall(r"^Epoch ([12])/2 300/300 loss .* val_loss ", ended.stdout, re.MULTILINE)
+    epochs = re.findall(r"^Epoch ([12])/2 150/150 loss .* val_loss ", ended.stdout, re.MULTILINE)
     assert epochs == ["1", "2"]
 
 
@@ -154,10 +155,10 @@ def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_
     start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
 ) -> None:
     job_variables = {"HOROVODJOB_UID": "1-2-3", "HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": "mnist"}
-    command = flags("--model", "own:slow", "--checkpoint-seconds", 0.2, "--epochs", 1)
+    command = flags("--model", "own:slow", "--checkpoint-seconds", 0.2, "--epochs", 2)
     job = start(command, 2, environment_of(STEP_SECONDS=0.1, **job_variables))
     job.wait_for("checkpoint-0-*.h5")
-    later = run(2, flags("--model", "own:slow", "--epochs", 1), environment_of(HOROVODJOB_ATTEMPT=2, **job_variables))
+    later = run(2, flags("--model", "own:slow", "--epochs", 2), environment_of(HOROVODJOB_ATTEMPT=2, **job_variables))
     code, output = job.ended()
     assert later.code == 0, later.stderr
     assert re.search(r"^Attempt 2: resuming after epoch 0 and [0-9]+ steps?$", later.stdout, re.MULTILINE)
@@ -171,7 +172,7 @@ def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_
 def test_a_run_that_cannot_write_checkpoints_ends_and_promises_nothing(
     start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
 ) -> None:
-    command = flags("--model", "own:slow", "--epochs", 1, "--checkpoint-seconds", 0.2, "--grace-seconds", 4)
+    command = flags("--model", "own:slow", "--epochs", 2, "--checkpoint-seconds", 0.2, "--grace-seconds", 4)
     variables = environment_of(STEP_SECONDS=0.1, MAX_FILE_BYTES=4000)
     ended = run(2, [*command, "--checkpoint-failure-seconds", "2"], variables)
     assert ended.code == 1
@@ -196,7 +197,7 @@ def uninterrupted(examples: Path, sizes: list[int]) -> tuple[float, Any]:
     with np.load(examples) as data:
         inputs, labels = np.hstack([data["x_train"], np.ones((TRAINING, 1))]), np.eye(3)[data["y_train"]]
     weights, mean, variance = (np.zeros((inputs.shape[1], 3)) for _ in range(3))
-    total = TRAINING * 2  # an epoch of the first start, on two ranks
+    total = TRAINING * EPOCHS
     position, step, rate = 0, 0, 0.0
     while position < total:
         size = sizes[step] if step < len(sizes) else 1
@@ -204,7 +205,7 @@ def uninterrupted(examples: Path, sizes: list[int]) -> tuple[float, Any]:
         rows = rows_at_positions(positions, samples=TRAINING, seed=1)
         outputs = np.exp(inputs[rows] @ weights)
         gradient = inputs[rows].T @ (outputs / outputs.sum(axis=1, keepdims=True) - labels[rows]) / len(rows)
-        rate = LEARNING_RATE * size * 0.5 * (1 + math.cos(math.pi * position / total))
+        rate = LEARNING_RATE * math.sqrt(size) * 0.5 * (1 + math.cos(math.pi * position / total))
         position, step = position + len(rows), step + 1
         mean, variance = 0.9 * mean + 0.1 * gradient, 0.999 * variance + 0.001 * gradient**2
         scale = rate * math.sqrt(1 - 0.999**step) / (1 - 0.9**step)
@@ -224,7 +225,7 @@ def test_a_run_resumes_on_three_ranks_and_then_on_one_as_if_nothing_had_changed(
     start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, examples: Path, tmp_path: Path
 ) -> None:
     command = flags("--model", "own:slow", "--optimizer", "adam", "--schedule", "cosine", "--learning-rate",
-                    LEARNING_RATE, "--epochs", 1, "--checkpoint-steps", 3)  # fmt: skip
+                    LEARNING_RATE, "--epochs", EPOCHS, "--checkpoint-steps", 3)  # fmt: skip
     sizes, steps = (2, 3, 1), [0]
     for size in sizes[:-1]:
         job = start(command, size, environment_of(STEP_SECONDS=0.03))

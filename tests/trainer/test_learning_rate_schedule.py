@@ -10,15 +10,24 @@ from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 STEPS = 10
 
 
-def schedule(*flags: str, epochs: int = 100, base: float = 0.1) -> LearningRateSchedule:
-    configuration = load_configuration([*flags, "--epochs", str(epochs)], world_size=1, environment={})
-    return LearningRateSchedule.from_configuration(configuration, base=base, epochs=epochs, steps_per_epoch=STEPS)
+def schedule(*flags: str, epochs: int = 100, base: float | None = 0.1, scaling: str = "linear") -> LearningRateSchedule:
+    configuration = load_configuration([*flags, "--epochs", str(epochs)], environment={})
+    return LearningRateSchedule.from_configuration(
+        configuration, base=base, scaling=scaling, epochs=epochs, steps_per_epoch=STEPS
+    )
 
 
-@pytest.mark.parametrize(("size", "rate"), [(1, 0.1), (4, 0.4)])
-def test_the_rate_is_proportional_to_the_ranks(size: int, rate: float) -> None:
-    assert schedule("--schedule", "constant").rate(3.7, size) == pytest.approx(rate)
-    assert schedule("--schedule", "constant", "--no-scale-learning-rate").rate(3.7, size) == pytest.approx(0.1)
+@pytest.mark.parametrize(
+    ("scaling", "size", "rate"), [("linear", 1, 0.1), ("linear", 4, 0.4), ("sqrt", 4, 0.2), ("none", 4, 0.1)]
+)
+def test_the_rate_grows_with_the_ranks_as_its_scaling_requires(scaling: str, size: int, rate: float) -> None:
+    assert schedule("--schedule", "constant", scaling=scaling).rate(3.7, size) == pytest.approx(rate)
+
+
+def test_a_schedule_of_the_optimizer_is_scaled_and_warmed_up_and_nothing_else() -> None:
+    factor = schedule("--warmup-epochs", "5", base=None)
+    assert factor.rate(0, 8) == pytest.approx(1 + 7 / 50)
+    assert factor.rate(90, 8) == 8
 
 
 def test_the_decay_of_the_tutorial_is_per_step() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 
 OWN = """
@@ -57,6 +59,26 @@ def drifting(shape, classes):
     return Drifting(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(inputs)))
 
 
+class Announcing(keras.Model):
+    def test_step(self, data):
+        import tensorflow as tf
+        tf.print("validated a batch of", tf.shape(data[0])[0])
+        return super().test_step(data)
+
+
+def announcing(shape, classes):
+    inputs = keras.Input(shape)
+    return Announcing(inputs, keras.layers.Dense(classes, "softmax")(keras.layers.Flatten()(inputs)))
+
+
+def with_schedule(shape, classes):
+    layers = [keras.layers.Flatten(), keras.layers.Dense(8, name="hidden"), keras.layers.Dense(classes, "softmax")]
+    model = keras.Sequential([keras.Input(shape), *layers])
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 45, 0.5)
+    model.compile(keras.optimizers.SGD(schedule, momentum=0.9), "categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
 def normalised(shape, classes):
     inputs = keras.Input(shape)
     x = keras.layers.BatchNormalization()(keras.layers.Flatten()(inputs))
@@ -86,6 +108,12 @@ def digits(
     return ended
 
 
+def steps_before_saving(path: Path) -> int:
+    with h5py.File(path) as file:
+        (optimizer,) = file["optimizer_weights"].values()
+        return int(optimizer["iteration"][()])
+
+
 def test_an_invalid_loss_ends_the_run_with_code_3_before_a_checkpoint(digits: Any, tmp_path: Path) -> None:
     ended = digits(2, "--model", "own:diverging", "--optimizer", "sgd", "--learning-rate", 1e30, "--epochs", 2)
     assert ended.code == 3
@@ -110,7 +138,7 @@ def test_different_weights_of_a_rank_end_the_run_with_code_4(digits: Any) -> Non
 
 
 def test_a_slow_rank_is_logged_once(digits: Any) -> None:
-    ended = digits(2, "--model", "own:slow_on_rank_1", "--epochs", 1)
+    ended = digits(2, "--model", "own:slow_on_rank_1", "--epochs", 2)
     assert ended.code == 0, ended.stderr
     assert (
         len(re.findall(r"^All ranks wait for rank 1 on \S+: 0\.[0-9]{3} s a step, ", ended.stdout, re.MULTILINE)) == 1
@@ -120,11 +148,11 @@ def test_a_slow_rank_is_logged_once(digits: Any) -> None:
 def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp_path: Path) -> None:
     ended = digits(
         2, "--model", "own:normalised", "--precision", "mixed_float16", "--compression", "fp16", "--schedule", "cosine",
-        "--warmup-epochs", 1, "--check-sync-every", 1, "--epochs", 4, "--xla",
+        "--warmup-epochs", 2, "--check-sync-every", 1, "--epochs", 8, "--xla",
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     accuracies = [float(value) for value in re.findall(r"val_accuracy ([0-9.]+)", ended.stdout)]
-    assert len(accuracies) == 4
+    assert len(accuracies) == 8
     assert accuracies[-1] > 0.6
     records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     # The model is already compiled: its own rate, times two after the warm-up, which decreases almost to 0.
@@ -132,7 +160,9 @@ def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp
     assert records[-1]["learningRate"] < 1e-3
 
 
-def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(digits: Any) -> None:
+def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(
+    digits: Any, tmp_path: Path
+) -> None:
     ended = digits(
         2, "--model", "own:small", "--optimizer", "momentum", "--learning-rate", 1e-9, "--label-smoothing", 0.1,
         "--accumulate", 3, "--clip-norm", 1, "--compression", "bf16", "--check-sync-every", 1, "--epochs", 50,
@@ -140,14 +170,58 @@ def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_ea
     )  # fmt: skip
     assert ended.code == 0, ended.stderr
     assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout
-    assert len(re.findall(r"^Epoch [0-9]+/50 45/45 ", ended.stdout, re.MULTILINE)) == 2
+    assert re.findall(r"^Epoch ([0-9]+)/50 (\d+)/\2 ", ended.stdout, re.MULTILINE) == [("1", "23"), ("2", "22")]
+    assert steps_before_saving(tmp_path / "saved_models/keras_cifar10_trained_model.h5") == 45
+    assert steps_before_saving(tmp_path / "saved_models/keras_cifar10_trained_model-best.h5") == 23
 
 
-def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any) -> None:
-    ended = digits(1, "--model", "own:small", "--monitor", "val_auc", "--max-steps", 45, "--epochs", 3)
+def test_a_compiled_model_keeps_its_schedule_and_trains_from_initial_weights_with_frozen_layers(
+    digits: Any, tmp_path: Path
+) -> None:
+    import keras
+
+    shape = [keras.Input((32, 32, 3)), keras.layers.Flatten()]
+    source = keras.Sequential([*shape, keras.layers.Dense(8), keras.layers.Dense(3)])
+    source.save(tmp_path / "source.keras")
+    ended = digits(
+        2, "--model", "own:with_schedule", "--warmup-epochs", 1, "--epochs", 2, "--check-sync-every", 1,
+        "--init-from", tmp_path / "source.keras", "--freeze", "hidden",
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert "Frozen layers: hidden" in lines
+    rule = "(linear scaling, the default for SGD)"
+    assert f"Learning rate: the schedule of the optimizer times 2 for 2 ranks {rule}" in lines
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    # After 23 and 45 steps of two ranks, the rate of the next step is twice that of the schedule.
+    decayed = [2 * 0.01 * 0.5 ** (steps / 45) for steps in (23, 45)]
+    assert [record["learningRate"] for record in records[-2:]] == pytest.approx(decayed, rel=1e-3)
+    model = keras.saving.load_model(tmp_path / "saved_models/keras_cifar10_trained_model.keras")
+    assert type(model.optimizer._learning_rate) is keras.optimizers.schedules.ExponentialDecay
+    assert float(model.optimizer.learning_rate) == pytest.approx(decayed[-1] / 2, rel=1e-3)
+    np.testing.assert_array_equal(model.layers[1].kernel, source.layers[1].kernel)
+
+
+def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any, tmp_path: Path) -> None:
+    flags = (
+        "--model",
+        "own:announcing",
+        "--validation-batch-size",
+        100,
+        "--max-steps",
+        45,
+        "--epochs",
+        3,
+        "--warmup-epochs",
+        1,
+    )
+    ended = digits(1, *flags, "--monitor", "val_auc")
     assert ended.code == 0, ended.stderr
     assert "The metric val_auc, which selects the best epoch, does not exist" in ended.stdout
     assert "val_accuracy" in ended.stdout
+    assert re.findall(r"validated a batch of (\d+)", ended.stderr) == ["100", "100", "100", "60"]
+    assert "--warmup-epochs 1 has no effect: the learning rate of one rank is not scaled" in ended.stdout
+    assert not list(tmp_path.glob("saved_models/*-best*")), "without the metric, no epoch is the best"
 
 
 def test_a_rank_with_different_files_is_rejected_before_training(

@@ -17,8 +17,10 @@ from trainer.waiting import TIMEOUT_SECONDS
 PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
 DIGITS = package_files("horovodjob_trainer.data") / FILE
 NUMBER = r"[0-9]+\.[0-9]{4}"
-# The default of six, and its accuracy, are those of the job that tests/e2e/test_install_page.py runs.
-EPOCHS, STEPS = 2, 45
+# The default of twelve, and its accuracy, are those of the job that tests/e2e/test_install_page.py runs.
+EPOCHS = 4
+# An epoch has 1437 / (32 * 2) = 22.45 steps, and a step that contains the end of an epoch belongs to that epoch.
+STEPS = [23, 22, 23, 22]
 
 
 def files(directory: Path) -> set[str]:
@@ -47,7 +49,7 @@ def test_two_ranks_compute_the_metrics_of_one_process(digits_run: Any, run: Any,
     alone = run(1, trainer("evaluate", "--model", model, "--dataset", "digits", "--json"))
     assert alone.code == 0, alone.stderr
     measured = json.loads(alone.stdout.splitlines()[-1])
-    for name in ("loss", "accuracy"):
+    for name in ("loss", "accuracy", "top_5_accuracy"):
         (printed,) = re.findall(rf"^Test {name}: ({NUMBER})$", ended.stdout, re.MULTILINE)
         assert measured[name] == pytest.approx(float(printed), abs=1e-4)
 
@@ -62,10 +64,13 @@ def test_only_rank_0_prints_and_prints_complete_lines(digits_run: Any) -> None:
         "360 test samples",
         "Using real-time data augmentation.",
     ]
-    epochs = [line for line in lines if f" {STEPS}/{STEPS} " in line]
+    scaling = "(sqrt scaling, the default for RMSprop)"
+    assert lines[5] == f"Learning rate: 0.0005 of one rank times 1.414 for 2 ranks {scaling}"
+    epochs = [line for line in lines if re.match(r"Epoch ./. (\d+)/\1 ", line)]
     metrics = " ".join(f"{name} {NUMBER}" for name in ("loss", "accuracy", "val_loss", "val_accuracy"))
     assert [line.split()[1] for line in epochs] == [f"{epoch}/{EPOCHS}" for epoch in range(1, EPOCHS + 1)]
-    assert all(re.fullmatch(rf"Epoch ./{EPOCHS} {STEPS}/{STEPS} {metrics} [0-9]+ images/s", line) for line in epochs)
+    for line, steps in zip(epochs, STEPS, strict=True):
+        assert re.fullmatch(rf"Epoch ./{EPOCHS} {steps}/{steps} {metrics} [0-9]+ images/s", line)
     assert f"Saved trained model at {directory}/saved_models/keras_cifar10_trained_model.h5" in lines
     assert len(lines) == len(set(lines))
     assert "\r" not in ended.stdout
@@ -77,7 +82,8 @@ def test_libraries_print_nothing(digits_run: Any) -> None:
 
 def test_rank_0_writes_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
     checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)}
-    models = {f"saved_models/keras_cifar10_trained_model.{suffix}" for suffix in ("h5", "keras")}
+    names = ("keras_cifar10_trained_model", "keras_cifar10_trained_model-best")
+    models = {f"saved_models/{name}.{suffix}" for name in names for suffix in ("h5", "keras")}
     events = {name for name in files(digits_run[1]) if name.startswith("tensorboard/events.out.tfevents.")}
     assert len(events) == 1
     assert files(digits_run[1]) == checkpoints | models | events | {"progress.jsonl"}
@@ -86,15 +92,16 @@ def test_rank_0_writes_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> 
 def test_models_and_checkpoints_load_and_continue_training_without_horovod(
     digits_run: Any, run: Callable[..., Any], preloaded_python: list[str]
 ) -> None:
-    directory = digits_run[1]
+    ended, directory = digits_run
+    (best,) = re.findall(rf"^The best epoch is ([1-4]) with val_loss {NUMBER}$", ended.stdout, re.MULTILINE)
     paths = [*sorted((directory / "saved_models").iterdir()), directory / f"checkpoint-{EPOCHS}.h5"]
     loaded = run(1, [*preloaded_python, str(PLAIN_KERAS), str(DIGITS), *map(str, paths)])
     assert loaded.code == 0, loaded.stderr
-    for line in loaded.stdout.splitlines():
+    for path, line in zip(paths, loaded.stdout.splitlines(), strict=True):
         module, name, iterations, accuracy = line.split()
-        assert (module.partition(".")[0], name, iterations) == ("keras", "RMSprop", str(EPOCHS * STEPS))
+        steps = sum(STEPS[: int(best)] if "-best" in path.name else STEPS)
+        assert (module.partition(".")[0], name, int(iterations)) == ("keras", "RMSprop", steps)
         assert float(accuracy) >= 0.9
-    assert len(loaded.stdout.splitlines()) == 3
 
 
 @pytest.mark.parametrize("flag", ["--epochs=0", "--no-such-flag"])

@@ -8,9 +8,9 @@ from typing import Any
 class RunState:
     """The state of a run, counted in examples and therefore independent of the number of ranks.
 
-    The run has consumed `position` examples of the infinite sequence. An epoch has `epoch_examples` examples. The
-    first start of the run, with `first_size` ranks, sets `epoch_examples` and `epochs`. `draws` contains the counters
-    of the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
+    The run has consumed `position` examples of the infinite sequence. An epoch has `epoch_examples` examples, one
+    pass over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of
+    the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
     for its validation.
     """
 
@@ -28,17 +28,28 @@ class RunState:
     @property
     def epoch(self) -> int:
         """Number of completed epochs."""
-        return self.position // self.epoch_examples
+        # A step of many ranks can have more examples than an epoch, so the last step can pass the last epoch.
+        return min(self.position // self.epoch_examples, self.epochs)
 
     @property
     def total(self) -> int:
         return self.epochs * self.epoch_examples
 
     def steps_in_epoch(self, job_batch: int) -> int:
-        """Number of steps in an epoch if each step takes `job_batch` examples."""
-        return -(-self.epoch_examples // job_batch)
+        """Number of steps in the current epoch if each step takes `job_batch` examples.
+
+        A step that contains the end of an epoch belongs to this epoch, so the next epoch can have a step less.
+        """
+        remaining_examples = (self.epoch + 1) * self.epoch_examples - self.position
+        return self.step_in_epoch(job_batch) + -(-remaining_examples // job_batch)
+
+    def steps_in_last_epoch(self, job_batch: int) -> int:
+        """Number of steps in the last completed epoch."""
+        end = -(-self.epoch * self.epoch_examples // job_batch)
+        return max(end - -(-(self.epoch - 1) * self.epoch_examples // job_batch), 1)
 
     def step_in_epoch(self, job_batch: int) -> int:
+        """Number of completed steps of the current epoch."""
         return (self.position - self.epoch * self.epoch_examples) // job_batch
 
     def to_json(self) -> dict[str, Any]:

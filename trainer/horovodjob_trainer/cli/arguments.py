@@ -16,9 +16,8 @@ def build_parser() -> argparse.ArgumentParser:
         "HorovodJob. Without a launcher it trains with one rank.",
         epilog="The value of a setting is that of its flag, else that of its environment variable "
         "(TRAINER_BATCH_SIZE for --batch-size), else that in the file of --config, else its default. "
-        "On every rank, an epoch has samples / batch size steps, so N ranks read the whole data set N times in an "
-        "epoch. The default number of epochs is therefore divided by the number of ranks, and the learning rate is "
-        "multiplied by it. Rank 0 writes checkpoint-EPOCH.h5 after each epoch. At the end it writes the trained "
+        "An epoch is one pass of all ranks together over the training data: samples / (batch size * ranks) steps. "
+        "Rank 0 writes checkpoint-EPOCH.h5 after each epoch. At the end it writes the trained "
         "model below saved_models as .h5 and .keras. "
         "Exit codes: 0 trained, 1 failed, 2 invalid setting, 3 the loss is not a number, 4 the weights of the ranks "
         "differ, 143 ended by SIGTERM.",

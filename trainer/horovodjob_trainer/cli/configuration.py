@@ -1,9 +1,8 @@
 """The configuration of a training run, with all settings parsed and checked against each other."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,14 @@ from horovodjob_trainer.cli.setting_sources import (
     flag_texts,
     parse_setting,
 )
-from horovodjob_trainer.cli.settings import PREFIX, SETTINGS, dataset_defaults
+from horovodjob_trainer.cli.settings import (
+    MOMENTUM_OPTIMIZERS,
+    PREFIX,
+    SETTINGS,
+    VALIDATION_BATCH_SIZE,
+    Setting,
+    dataset_defaults,
+)
 from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
 
@@ -43,16 +49,21 @@ class Configuration:
     augment: bool
     flip: bool
     model: str
+    init_from: Path | None
+    freeze: tuple[str, ...] | None
     precision: str
     dir: Path
     model_name: str
     epochs: int
     max_steps: int | None
     batch_size: int
+    validation_batch_size: int
     accumulate: int
     optimizer: str
     learning_rate: float
-    scale_learning_rate: bool
+    momentum: float | None
+    weight_decay: float | None
+    learning_rate_scaling: str
     schedule: str
     warmup_epochs: float
     decay: float
@@ -79,6 +90,8 @@ class Configuration:
     log_seconds: float
     tensorboard: Path | None
     logs: Path
+    explicit: frozenset[str] = field(default=frozenset(), compare=False)
+    """Names of the settings on the command line and in the environment, and of those that differ from the default."""
 
     def request(self, threads: int) -> Request:
         """The request for the data set of this run."""
@@ -97,10 +110,8 @@ class Configuration:
         )
 
 
-def load_configuration(
-    arguments: Sequence[str], *, world_size: int, environment: Mapping[str, str] | None = None
-) -> Configuration:
-    """The configuration of a run with `world_size` ranks. Flags override the environment, which overrides --config.
+def load_configuration(arguments: Sequence[str], *, environment: Mapping[str, str] | None = None) -> Configuration:
+    """The configuration of a run. Flags override the environment, which overrides --config.
 
     Raises UsageError with one sentence; `--help` and `--print-config` print and raise SystemExit.
     """
@@ -114,8 +125,9 @@ def load_configuration(
     prints_configuration = flags.pop("print_config")
     texts |= flag_texts(flags)
     values = {SETTINGS[name].field: parse_setting(SETTINGS[name], text) for name, text in texts.items()}
-    configuration = _with_derived_defaults(values, world_size, environment)
+    configuration = _with_derived_defaults(values, environment)
     _check_consistency(configuration, texts)
+    configuration = replace(configuration, explicit=_explicit_names(configuration, texts))
     if prints_configuration:
         print(configuration_file(configuration, texts))
         raise SystemExit(0)
@@ -136,17 +148,37 @@ def configuration_file(configuration: Configuration, texts: Mapping[str, Setting
     return "\n".join(lines)
 
 
-def _with_derived_defaults(values: dict[str, Any], world_size: int, environment: Mapping[str, str]) -> Configuration:
+def _with_derived_defaults(values: dict[str, Any], environment: Mapping[str, str]) -> Configuration:
     defaults = dataset_defaults(values["dataset"])
-    values.setdefault("epochs", math.ceil(defaults.epochs / world_size))
+    values.setdefault("epochs", defaults.epochs)
+    values.setdefault("validation_batch_size", min(values["batch_size"], VALIDATION_BATCH_SIZE))
     values.setdefault("learning_rate", defaults.learning_rate)
     values["flip"] = values["augment"] and values.get("flip", defaults.flip)
     if values.get("checkpoint_steps") is None:
         values.setdefault("checkpoint_seconds", CHECKPOINT_SECONDS)
     values.setdefault("logs", Path(environment.get("AZ_BATCHAI_STDOUTERR_DIR") or values["dir"]))
     values.setdefault("tensorboard", values["logs"] / "tensorboard")
-    complete: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Configuration)}
+    complete: dict[str, Any] = {
+        each.name: values.get(each.name) for each in fields(Configuration) if each.name != "explicit"
+    }
     return Configuration(**complete)
+
+
+def _explicit_names(configuration: Configuration, texts: Mapping[str, SettingText]) -> frozenset[str]:
+    # A file of --print-config contains every setting, so a default value in a file is no decision of the user.
+    rate = dataset_defaults(configuration.dataset).learning_rate
+    return frozenset(
+        name
+        for name, text in texts.items()
+        if text.source.startswith(("--", "environment variable"))
+        or (name == "learning-rate" and configuration.learning_rate != rate)
+        or (name != "learning-rate" and _is_changed(SETTINGS[name], configuration))
+    )
+
+
+def _is_changed(setting: Setting, configuration: Configuration) -> bool:
+    value = getattr(configuration, setting.field)
+    return value is not None if setting.default is None else bool(value != setting.parse(setting.default))
 
 
 def _check_consistency(configuration: Configuration, texts: Mapping[str, SettingText]) -> None:
@@ -154,6 +186,8 @@ def _check_consistency(configuration: Configuration, texts: Mapping[str, Setting
     _check_applies("lr-steps", schedule == "step", "--schedule step", configuration, texts)
     _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, texts)
     _check_applies("decay", schedule == "decay", "--schedule decay", configuration, texts)
+    has_momentum = configuration.optimizer in MOMENTUM_OPTIMIZERS
+    _check_applies("momentum", has_momentum, "--optimizer sgd, momentum and rmsprop", configuration, texts)
     warmup, epochs = configuration.warmup_epochs, configuration.epochs
     if warmup > epochs:
         raise UsageError(f"--warmup-epochs {warmup:g} is more than the {epochs} epochs of this run")
@@ -164,8 +198,5 @@ def _check_consistency(configuration: Configuration, texts: Mapping[str, Setting
 def _check_applies(
     name: str, applies: bool, condition: str, configuration: Configuration, texts: Mapping[str, SettingText]
 ) -> None:
-    setting = SETTINGS[name]
-    value = getattr(configuration, setting.field)
-    is_changed = name in texts and (setting.default is None or value != setting.parse(setting.default))
-    if is_changed and not applies:
+    if name in texts and not applies and _is_changed(SETTINGS[name], configuration):
         raise UsageError(f"{texts[name].source} belongs to {condition}")

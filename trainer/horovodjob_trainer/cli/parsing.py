@@ -71,6 +71,14 @@ def increasing_numbers(text: str) -> tuple[float, ...]:
     return numbers
 
 
+def patterns(text: str) -> tuple[str, ...]:
+    """Patterns of names, separated by commas."""
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise ValueError(f"'{text}' is not a list of names such as conv1,block2_*")
+    return parts
+
+
 def choice(*names: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in names:

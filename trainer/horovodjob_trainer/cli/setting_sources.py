@@ -12,6 +12,8 @@ from horovodjob_trainer.cli import parsing
 from horovodjob_trainer.cli.settings import PREFIX, SETTINGS, Setting
 from horovodjob_trainer.errors import UsageError
 
+LISTS = ("lr-steps", "freeze")
+
 
 @dataclass(frozen=True, slots=True)
 class SettingText:
@@ -65,7 +67,7 @@ def file_texts(file: str) -> dict[str, SettingText]:
         name = str(key).replace("_", "-")
         if name not in SETTINGS:
             raise UsageError(f"{file}: '{key}' is not a setting{_suggestion(name, SETTINGS)}")
-        if isinstance(value, dict) or (isinstance(value, list) and name != "lr-steps"):
+        if isinstance(value, dict) or (isinstance(value, list) and name not in LISTS):
             raise UsageError(f"{file}: {name} must be a single value")
         if value is not None:
             texts[name] = SettingText(parsing.command_line_text(value), f"{file}: {name}")

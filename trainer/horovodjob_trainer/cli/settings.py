@@ -12,7 +12,11 @@ from horovodjob_trainer.cli import parsing
 from horovodjob_trainer.errors import UsageError
 
 PREFIX = "TRAINER_"
+ALL_BUT_LAST = "all-but-last"
 COUNT = 1_000_000_000
+SCALINGS = ("auto", "linear", "sqrt", "none")
+MOMENTUM_OPTIMIZERS = ("sgd", "momentum", "rmsprop")
+VALIDATION_BATCH_SIZE = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Defaults for a data set. `epochs` are those of one rank; more ranks need fewer."""
+    """Defaults for a data set. The learning rate is that of one rank."""
 
     epochs: int
     learning_rate: float
@@ -93,6 +97,10 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "model": (
         Setting("model", parsing.choice_or_function(*models.MODELS), "the network: that of the tutorial, a ResNet, "
                 "or your own function as package.module:function", "tutorial", "NAME"),
+        Setting("init-from", parsing.path, "initial weights: the .keras, .h5 or .weights.h5 file of a model whose last "
+                "layer can have another shape", metavar="FILE"),
+        Setting("freeze", parsing.patterns, f"layers that are not trained: names, with wildcards, or {ALL_BUT_LAST}",
+                metavar="NAME,NAME"),
         Setting("precision", parsing.choice("float32", "mixed_float16", "mixed_bfloat16"), "Keras' dtype policy",
                 "float32", "POLICY"),
         Setting("dir", parsing.path, "directory for the model and the checkpoints", ".", "DIR"),
@@ -100,18 +108,26 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "keras_cifar10_trained_model", "NAME"),
     ),
     "training": (
-        Setting("epochs", parsing.integer(1, COUNT), f"default: {TUTORIAL.epochs} / ranks, for digits "
-                f"{DIGITS.epochs} / ranks", metavar="N"),
+        Setting("epochs", parsing.integer(1, COUNT), "number of passes of all ranks together over the training data "
+                f"(default: {TUTORIAL.epochs}, for digits {DIGITS.epochs})", metavar="N"),
         Setting("max-steps", parsing.integer(1, COUNT), "end after this number of steps, even within an epoch",
                 metavar="N"),
         Setting("batch-size", parsing.integer(1, COUNT), "examples per step and rank", "32", "N"),
+        Setting("validation-batch-size", parsing.integer(1, COUNT), "examples per batch and rank in the validation "
+                f"(default: --batch-size, at most {VALIDATION_BATCH_SIZE})", metavar="N"),
         Setting("accumulate", parsing.integer(1, 100_000), "number of steps with averaged gradients per update of "
                 "the weights", "1", "N"),
         Setting("optimizer", parsing.choice("rmsprop", "sgd", "momentum", "adam", "adamw", "lamb"), "momentum is sgd "
                 "with Nesterov momentum 0.9", "rmsprop", "NAME"),
         Setting("learning-rate", parsing.number(0, exclusive=True), "learning rate of one rank (default: "
                 f"{TUTORIAL.learning_rate:g}, for digits {DIGITS.learning_rate:g})", metavar="X"),
-        Setting("scale-learning-rate", parsing.boolean, "multiply the learning rate by the number of ranks", "true"),
+        Setting("momentum", parsing.number(0, 0.9999), "momentum of --optimizer sgd, momentum and rmsprop (default: "
+                "that of the optimizer)", metavar="X"),
+        Setting("weight-decay", parsing.number(0), "decoupled weight decay, multiplied by the learning rate; biases "
+                "and normalization layers are excluded (default: 0, for adamw 0.004)", metavar="X"),
+        Setting("learning-rate-scaling", parsing.choice(*SCALINGS), "factor of the learning rate: the number of ranks, "
+                "its square root, or 1; auto is linear for sgd and momentum, and sqrt for the other optimizers", "auto",
+                "HOW"),
         Setting("schedule", parsing.choice("decay", "constant", "cosine", "step"), "how the learning rate decreases: "
                 "divided by 1 + DECAY * steps, never, along half a cosine to 0, or at --lr-steps", "decay",
                 "NAME"),

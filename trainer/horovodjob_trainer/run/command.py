@@ -29,7 +29,7 @@ def run(arguments: Sequence[str], termination: Termination) -> NoReturn:
     launch = Launch.from_environment(os.environ)
     try:
         with nullcontext() if launch.rank == 0 else redirect_stdout(io.StringIO()):  # only rank 0 prints --help
-            configuration = load_configuration(arguments, world_size=launch.size)
+            configuration = load_configuration(arguments)
     except UsageError as error:
         if launch.rank == 0:
             _print_error(error)

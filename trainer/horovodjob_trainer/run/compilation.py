@@ -1,12 +1,15 @@
 """Compilation of the model with optimizer, loss and metrics."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.errors import ModelError
+from horovodjob_trainer.run.learning_rate import innermost, own_schedule
+from horovodjob_trainer.run.loss import CATEGORICAL, loss_and_metrics, loss_name
 
 OPTIMIZERS = {
     "rmsprop": (keras.optimizers.RMSprop, {}),
@@ -16,47 +19,99 @@ OPTIMIZERS = {
     "adamw": (keras.optimizers.AdamW, {}),
     "lamb": (keras.optimizers.Lamb, {}),
 }
+# A compiled model brings these itself. The second group applies to a model that brings a rate without a schedule.
+OF_COMPILED_MODEL = (
+    "optimizer", "momentum", "weight-decay", "learning-rate", "clip-norm", "accumulate", "label-smoothing",
+)  # fmt: skip
+OF_SCHEDULE = ("schedule", "decay", "lr-steps", "lr-factor")
 
 
-def compile_model(model: Any, configuration: Configuration, shape: tuple[int, ...], classes: int | None) -> Any:
-    """The model, compiled with an optimizer that averages the gradients over all ranks.
+@dataclass(frozen=True, slots=True)
+class CompileConfig:
+    """The arguments of `compile` that Keras saves with a model.
 
-    A model that is already compiled keeps its loss, its metrics and the settings of its optimizer.
+    Keras removes the optimizer from `config` when it saves an .h5 file, so a .keras file that it saves later would have
+    no optimizer. Here, `config` is a copy.
     """
-    if not model.built:  # a subclass of Model determines its shapes in the first call
-        model(tf.zeros((1, *shape)))
+
+    arguments: dict[str, Any]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self.arguments)
+
+    def serialize(self) -> Any:
+        return keras.saving.serialize_keras_object(self.config)
+
+
+def compile_model(model: Any, configuration: Configuration, classes: int | None) -> None:
+    """Compile the built model with an optimizer that averages the gradients over all ranks.
+
+    A model that is already compiled keeps its loss, its metrics and its optimizer. Raises ModelError if a setting
+    contradicts them.
+    """
     compression = getattr(hvd.Compression, configuration.compression)
     if model.compiled:
+        _check_compiled_model(model, configuration)
         if not hvd.is_distributed(model.optimizer):
             model.optimizer = hvd.DistributedOptimizer(model.optimizer, compression=compression)
     else:
-        optimizer = hvd.DistributedOptimizer(_build_optimizer(configuration), compression=compression)
-        loss, metrics = _loss_and_metrics(configuration, classes)
+        if configuration.label_smoothing and classes is None:
+            raise ModelError("--label-smoothing needs classes, and the labels are not classes; remove it")
+        optimizer = _build_optimizer(configuration)
+        # Decay of biases and of scales reduces the accuracy and regularizes nothing (Goyal et al. 2017, section 5.1).
+        optimizer.exclude_from_weight_decay([v for v in model.trainable_variables if len(v.shape) <= 1])
+        optimizer = hvd.DistributedOptimizer(optimizer, compression=compression)
+        loss, metrics = loss_and_metrics(classes, configuration.label_smoothing)
         model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
+    if hasattr(model, "_compile_config"):
+        model._compile_config = CompileConfig(model._compile_config.config)
     model.optimizer.build(model.trainable_variables)
-    return model
 
 
-def label_encoding(configuration: Configuration, classes: int | None) -> Any:
-    """The function that encodes the labels of a batch as one-hot vectors for label smoothing; otherwise None."""
-    if configuration.label_smoothing and classes is not None:
-        return lambda examples, labels: (examples, tf.one_hot(labels, classes))
-    return None
+def base_learning_rate(model: Any, configuration: Configuration, *, was_compiled: bool) -> float | None:
+    """The learning rate of one rank; None if the optimizer has a schedule of its own."""
+    if own_schedule(model.optimizer) is not None:
+        return None
+    return float(model.optimizer.learning_rate) if was_compiled else configuration.learning_rate
+
+
+def _check_compiled_model(model: Any, configuration: Configuration) -> None:
+    name = configuration.model
+    explicit = [setting for setting in OF_COMPILED_MODEL if setting in configuration.explicit]
+    if "label-smoothing" in explicit and loss_name(model) != CATEGORICAL:
+        raise ModelError(
+            f"--label-smoothing does not apply to the loss {loss_name(model)} of {name}: remove it, or compile the "
+            "model with keras.losses.CategoricalCrossentropy(label_smoothing=...)"
+        )
+    if explicit:
+        raise ModelError(
+            f"{name} returns a compiled model, which keeps its optimizer and its loss, so --{explicit[0]} would have "
+            "no effect: remove the setting, or return the model without compile()"
+        )
+    schedule = own_schedule(model.optimizer)
+    explicit = [setting for setting in OF_SCHEDULE if setting in configuration.explicit]
+    if schedule is not None and explicit:
+        raise ModelError(
+            f"the optimizer of {name} has the learning rate schedule {type(schedule).__name__}, which --{explicit[0]} "
+            "contradicts: remove the setting, or create the optimizer with a number as learning rate"
+        )
+    if callable(innermost(model.optimizer)._learning_rate) and schedule is None:
+        raise ModelError(
+            f"the optimizer of {name} has a function as learning rate, which cannot be scaled: use a number or a "
+            "keras.optimizers.schedules.LearningRateSchedule"
+        )
 
 
 def _build_optimizer(configuration: Configuration) -> Any:
     optimizer_class, settings = OPTIMIZERS[configuration.optimizer]
     arguments: dict[str, Any] = dict(settings)
+    if configuration.momentum is not None:
+        arguments["momentum"] = configuration.momentum
+    if configuration.weight_decay is not None:
+        arguments["weight_decay"] = configuration.weight_decay
     if configuration.clip_norm is not None:
         arguments["global_clipnorm"] = configuration.clip_norm
     if configuration.accumulate > 1:
         arguments["gradient_accumulation_steps"] = configuration.accumulate
     return optimizer_class(configuration.learning_rate, **arguments)
-
-
-def _loss_and_metrics(configuration: Configuration, classes: int | None) -> tuple[Any, list[str]]:
-    if classes is None:
-        return "mean_squared_error", ["mean_absolute_error"]
-    if configuration.label_smoothing:
-        return keras.losses.CategoricalCrossentropy(label_smoothing=configuration.label_smoothing), ["accuracy"]
-    return "sparse_categorical_crossentropy", ["accuracy"]

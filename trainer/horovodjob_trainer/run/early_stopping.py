@@ -10,12 +10,11 @@ from horovodjob_trainer.cli.configuration import Configuration
 def update_best_epoch(
     state: RunState,
     metrics: Mapping[str, float],
-    epoch: int,
     configuration: Configuration,
     log: Callable[[str], None],
 ) -> None:
-    """Record the epoch in the state if it is the best, and stop the run when --early-stopping requires it."""
-    monitor, patience = configuration.monitor, configuration.early_stopping
+    """Record the completed epoch if it is the best, and stop the run when --early-stopping requires it."""
+    monitor, patience, epoch = configuration.monitor, configuration.early_stopping, state.epoch
     value = metrics.get(monitor)
     if value is None:
         if state.best_epoch == 0 and epoch == 1:

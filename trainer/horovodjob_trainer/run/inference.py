@@ -121,16 +121,19 @@ def _compile(model: Any, classes: int | None) -> None:
     """Compile the model with a loss for integer labels unless its own loss accepts them."""
     import keras
 
+    from horovodjob_trainer.run.loss import CATEGORICAL, loss_and_metrics, loss_name, sparse_metrics
+
     has_logits = False
     if model.compiled:
-        if classes is None or _loss_name(model) != "categorical_crossentropy":
+        if classes is None or loss_name(model) != CATEGORICAL:
             return
         has_logits = bool(getattr(model.loss, "from_logits", False))
     if classes is None:
-        model.compile(loss="mean_squared_error", metrics=["mean_absolute_error"])
+        loss, metrics = loss_and_metrics(None, 0.0)
+        model.compile(loss=loss, metrics=metrics)
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=has_logits)
-        model.compile(loss=loss, metrics=["accuracy"])
+        model.compile(loss=loss, metrics=sparse_metrics(classes))
 
 
 def _predicts_classes(model: Any) -> bool:
@@ -138,14 +141,10 @@ def _predicts_classes(model: Any) -> bool:
     if len(model.output_shape) != 2 or model.output_shape[1] == 1:
         return False
     if model.compiled:
-        return "crossentropy" in _loss_name(model)
+        from horovodjob_trainer.run.loss import loss_name
+
+        return "crossentropy" in loss_name(model)
     return "softmax" in str(getattr(getattr(model.layers[-1], "activation", None), "__name__", ""))
-
-
-def _loss_name(model: Any) -> str:
-    """Name of the loss of a model, which is a name, a function or an object."""
-    loss = model.loss
-    return loss if isinstance(loss, str) else str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))
 
 
 def _predict(model: Any, source: data.Source, batch: int, threads: int) -> Any:

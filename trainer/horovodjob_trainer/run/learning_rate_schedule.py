@@ -8,30 +8,41 @@ from horovodjob_trainer.cli.configuration import Configuration
 
 @dataclass(frozen=True, slots=True)
 class LearningRateSchedule:
-    """Learning rate over the epochs, with warm-up and linear scaling (Goyal et al. 2017, arXiv:1706.02677).
+    """Learning rate over the epochs, with warm-up and scaling.
 
-    `base` is the rate of one rank. `steps_per_epoch` is that of the first start of the run.
+    `base` is the rate of one rank. `steps_per_epoch` is that of the first start of the run. Linear scaling is that of
+    Goyal et al. 2017 (arXiv:1706.02677) for SGD. Scaling with the square root is that of Malladi et al. 2022
+    (arXiv:2205.10286) for adaptive optimizers.
     """
 
     base: float
-    is_scaled: bool
+    scaling: str
     kind: str
     warmup_epochs: float
     epochs: int
-    steps_per_epoch: int
+    steps_per_epoch: float
     decay: float
     lr_steps: tuple[float, ...]
     lr_factor: float
 
     @classmethod
     def from_configuration(
-        cls, configuration: Configuration, *, base: float, epochs: int, steps_per_epoch: int
+        cls,
+        configuration: Configuration,
+        *,
+        base: float | None,
+        scaling: str,
+        epochs: int,
+        steps_per_epoch: float,
     ) -> "LearningRateSchedule":
-        """The schedule that the configuration selects."""
+        """The schedule that the configuration selects.
+
+        Without `base`, the optimizer has its own schedule, and the result is the factor of its rate.
+        """
         return cls(
-            base=base,
-            is_scaled=configuration.scale_learning_rate,
-            kind=configuration.schedule,
+            base=1.0 if base is None else base,
+            scaling=scaling,
+            kind="constant" if base is None else configuration.schedule,
             warmup_epochs=configuration.warmup_epochs,
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
@@ -42,14 +53,14 @@ class LearningRateSchedule:
 
     def rate(self, epoch: float, size: int) -> float:
         """The rate of the step that begins after `epoch` epochs, with `size` ranks."""
-        return self.base * self._warmup_factor(epoch, size if self.is_scaled else 1) * self._decay_factor(epoch)
+        return self.base * self._warmup_factor(epoch, scaling_factor(self.scaling, size)) * self._decay_factor(epoch)
 
-    def _warmup_factor(self, epoch: float, size: int) -> float:
+    def _warmup_factor(self, epoch: float, full: float) -> float:
         # The last step of the warm-up has the full rate.
         done = epoch + 1 / self.steps_per_epoch
         if done >= self.warmup_epochs:
-            return size
-        return 1 + (size - 1) * done / self.warmup_epochs
+            return full
+        return 1 + (full - 1) * done / self.warmup_epochs
 
     def _decay_factor(self, epoch: float) -> float:
         if self.kind == "decay":
@@ -61,3 +72,8 @@ class LearningRateSchedule:
             done = min(max((epoch - self.warmup_epochs) / remaining, 0), 1)
             return 0.5 * (1 + math.cos(math.pi * done))
         return 1.0
+
+
+def scaling_factor(scaling: str, size: int) -> float:
+    """Factor of the learning rate of one rank for `size` ranks."""
+    return {"linear": float(size), "sqrt": math.sqrt(size), "none": 1.0}[scaling]

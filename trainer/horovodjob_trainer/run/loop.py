@@ -18,9 +18,9 @@ from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
-from horovodjob_trainer.run.learning_rate import LearningRate
+from horovodjob_trainer.run.learning_rate import LearningRate, innermost
 from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
-from horovodjob_trainer.run.setup import EVALUATION_BATCH, Setup
+from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function, time_gradient_reduction
 
 
@@ -43,13 +43,15 @@ class Loop:
         self.schedule = LearningRateSchedule.from_configuration(
             self.configuration,
             base=setup.base_rate,
+            scaling=setup.scaling,
             epochs=state.epochs,
-            steps_per_epoch=state.epoch_examples // first_batch,
+            steps_per_epoch=state.epoch_examples / first_batch,
         )
         self.learning_rate = LearningRate(self.model.optimizer, self._previous_rate())
         self.variables = training_variables(self.model)
         self.seed_states = [v for v in self.model.variables if v.name == "seed_generator_state"]
-        inner = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        inner = innermost(self.model.optimizer)
+        self.accumulate = int(inner.gradient_accumulation_steps or 1)
         self.accumulated_gradients = list(getattr(inner, "_accumulated_gradients", None) or [])
         with tf.device("CPU"):  # the host reads and writes it
             self.reduction_seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
@@ -67,7 +69,7 @@ class Loop:
             self.model,
             setup.dataset.test,
             setup.test_batches(),
-            batch=EVALUATION_BATCH,
+            batch=self.configuration.validation_batch_size,
             termination=setup.termination,
         )
         self.run_step = build_step_function(self.model, self.learning_rate.velocity_factor)
@@ -86,7 +88,8 @@ class Loop:
         termination.set_training(True)
         try:
             if state.unvalidated is not None:
-                self._validate(state.epoch - 1, state.unvalidated)
+                self._steps_in_epoch = state.steps_in_last_epoch(self.job_batch)
+                self._validate(state.unvalidated)
             while not self._is_finished():
                 self._epoch(batches)
             return self._metrics()
@@ -99,8 +102,8 @@ class Loop:
 
     def _epoch(self, batches: Iterator[Any]) -> None:
         state = self.state
-        epoch = state.epoch
-        end = (epoch + 1) * state.epoch_examples
+        end = (state.epoch + 1) * state.epoch_examples
+        self._steps_in_epoch = state.steps_in_epoch(self.job_batch)
         self.model.reset_metrics()
         self.coordination.restart_clock()
         if self.reporter:
@@ -109,19 +112,18 @@ class Loop:
         while state.position < end and not self._is_finished():
             logs = self._step(batches, end)
         if state.position >= end:
-            self._end_epoch(epoch, logs)
+            self._end_epoch(logs)
 
     def _step(self, batches: Iterator[Any], epoch_end: int) -> dict[str, Any]:
         state, configuration = self.state, self.configuration
-        rate = self._rate_at(state.position)
-        self.learning_rate.set(rate)
+        self.learning_rate.set(self._rate_at(state.position))
         logs: dict[str, Any] = self.run_step(batches)
         state.position += self.job_batch
         state.step += 1
         self.setup.termination.heartbeat()
         ends_epoch = state.position >= epoch_end
         # Between two updates the optimizer of each rank holds different gradients, which a checkpoint cannot contain.
-        updates_weights = state.step % configuration.accumulate == 0
+        updates_weights = state.step % self.accumulate == 0
         self._checkpoint_is_due |= bool(
             configuration.checkpoint_steps and state.step % configuration.checkpoint_steps == 0
         )
@@ -131,8 +133,8 @@ class Loop:
         if configuration.check_sync_every and state.step % configuration.check_sync_every == 0:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
-            position = self._training_position(state.epoch, state.step_in_epoch(self.job_batch))
-            self.reporter.report(position, _floats(logs), rate)
+            position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
+            self.reporter.report(position, _floats(logs), float(self.model.optimizer.learning_rate))
         if updates_weights and not ends_epoch:
             self._end_step()
         return logs
@@ -146,26 +148,26 @@ class Loop:
         if self.state.step % self.configuration.commit_steps == 0:
             self._commit()
 
-    def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+    def _end_epoch(self, logs: dict[str, Any]) -> None:
         state = self.state
         state.unvalidated = average_over_ranks(_floats(logs), 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
-        for gradient in self.accumulated_gradients if self.configuration.accumulate > 1 else ():
+        for gradient in self.accumulated_gradients:
             gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
         self._write_checkpoint()  # before the validation, which can be longer than the grace period of the pod
         if self._stop_is_requested:
             self._terminate()
-        self._validate(epoch, state.unvalidated)
+        self._validate(state.unvalidated)
         self._commit()
 
-    def _validate(self, epoch: int, metrics: dict[str, float]) -> None:
+    def _validate(self, metrics: dict[str, float]) -> None:
         state = self.state
         metrics = metrics | {f"val_{name}": value for name, value in self._metrics().items()}
         state.unvalidated = None
-        update_best_epoch(state, metrics, epoch + 1, self.configuration, self.setup.log)
+        update_best_epoch(state, metrics, self.configuration, self.setup.log)
         if self.reporter:
-            position = self._training_position(epoch, state.steps_in_epoch(self.job_batch))
+            position = self._training_position(state.epoch, self._steps_in_epoch)
             self.reporter.report(position, metrics, float(self.model.optimizer.learning_rate))
 
     def _metrics(self) -> dict[str, float]:
@@ -251,16 +253,17 @@ class Loop:
     def _training_position(self, epoch: int, step: int) -> TrainingPosition:
         state = self.state
         return TrainingPosition(
-            epoch=epoch + 1,
+            epoch=epoch,
             epochs=state.epochs,
             step=step,
-            steps_per_epoch=state.steps_in_epoch(self.job_batch),
+            steps_per_epoch=self._steps_in_epoch,
             examples=state.position,
             total_examples=state.total,
             global_step=state.step,
         )
 
     _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
+    _steps_in_epoch = 0
 
 
 def _floats(logs: dict[str, Any]) -> dict[str, float]:

@@ -8,11 +8,10 @@ from horovodjob_trainer import hvd
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.run.augmentation import Augmentation
-from horovodjob_trainer.run.compilation import label_encoding
+from horovodjob_trainer.run.loss import label_encoding
 from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
 from horovodjob_trainer.run.termination import Termination
 
-EVALUATION_BATCH = 250
 SHIFT = 0.1  # share of the height and width of an image, in each direction
 
 
@@ -23,7 +22,8 @@ class Setup:
     configuration: Configuration
     dataset: Dataset
     model: Any
-    base_rate: float
+    base_rate: float | None
+    scaling: str
     threads: int
     termination: Termination
     log: Callable[[str], None]
@@ -46,10 +46,14 @@ class Setup:
     def test_batches(self) -> Any:
         """The batches of this rank for an evaluation."""
         batches = evaluation_batches(
-            self.dataset.test, batch=EVALUATION_BATCH, rank=hvd.rank(), size=hvd.size(), threads=self.threads
+            self.dataset.test,
+            batch=self.configuration.validation_batch_size,
+            rank=hvd.rank(),
+            size=hvd.size(),
+            threads=self.threads,
         )
         return self._with_encoded_labels(batches)
 
     def _with_encoded_labels(self, batches: Any) -> Any:
-        encode = label_encoding(self.configuration, self.dataset.train.classes)
+        encode = label_encoding(self.model, self.dataset.train.classes)
         return batches.map(encode) if encode else batches

@@ -12,7 +12,9 @@ def build_step_function(model: Any, velocity_factor: Any) -> Any:
     """A compiled function that runs one step on the next batch. It first multiplies the velocities by the factor."""
     velocities = optimizer_velocities(model.optimizer)
     # Moving statistics are averaged in each step, as the gradients are, so all ranks always have the same model.
-    moving_statistics = [v for v in model.non_trainable_weights if "float" in v.dtype]
+    # The weights of frozen layers never change.
+    frozen = {id(v) for layer in model._flatten_layers() if not layer.trainable for v in layer.weights}
+    moving_statistics = [v for v in model.non_trainable_weights if "float" in v.dtype and id(v) not in frozen]
 
     # Without AutoGraph, as in fit() of Keras: AutoGraph rewrites the source of every function that is called here.
     @tf.function(reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]

@@ -15,7 +15,11 @@ from horovodjob_trainer.errors import JobError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
-from horovodjob_trainer.run.compilation import compile_model
+from horovodjob_trainer.run.best_model import save_best_model
+from horovodjob_trainer.run.compilation import base_learning_rate, compile_model
+from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
+from horovodjob_trainer.run.learning_rate import innermost, scaling_rule
+from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, wait_for_all_ranks
 from horovodjob_trainer.run.setup import Setup
@@ -23,9 +27,9 @@ from horovodjob_trainer.run.termination import Termination
 
 # An unfinished run is resumed only if these settings are unchanged, because they define what is trained.
 RUN_DEFINING_SETTINGS = (
-    "dataset", "model", "precision", "batch_size", "accumulate", "optimizer", "learning_rate", "scale_learning_rate",
-    "schedule", "warmup_epochs", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "seed", "augment",
-    "flip",
+    "dataset", "model", "init_from", "freeze", "precision", "batch_size", "accumulate", "optimizer", "momentum",
+    "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs", "decay", "lr_steps",
+    "lr_factor", "clip_norm", "label_smoothing", "seed", "augment", "flip",
 )  # fmt: skip
 
 
@@ -51,6 +55,7 @@ def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     directory, model_name = setup.configuration.dir, setup.configuration.model_name
     output = OutputDirectory(directory, shared.run, model_name, shared.token) if hvd.rank() == 0 else None
     setup.log(f"Training with {_count(hvd.size(), 'rank')} after step {shared.state.step}")
+    _log_learning_rate(setup)
     reporter = _reporter(setup, launch)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
     _train_to_end(setup, loop, output, launch)
@@ -61,7 +66,7 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     is_done = False
     try:
         result = loop.train()
-        call_on_all_ranks(lambda: output.save_models(setup.model, setup.log) if output is not None else None, launch)
+        call_on_all_ranks(lambda: _save_models(setup, loop.state, output) if output is not None else None, launch)
         for name, value in sorted(result.items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True
@@ -71,6 +76,11 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     wait_for_all_ranks()  # until then, the next attempt finds the last checkpoint
     if output is not None:
         output.finish()
+
+
+def _save_models(setup: Setup, state: RunState, output: OutputDirectory) -> None:
+    output.save_models(setup.model, setup.log)
+    save_best_model(setup.model, state, output, monitor=setup.configuration.monitor, log=setup.log)
 
 
 def _setup(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
@@ -93,9 +103,38 @@ def _setup(configuration: Configuration, launch: Launch, termination: Terminatio
     keras.config.set_dtype_policy(configuration.precision)
     shape, classes = dataset.train.shape, dataset.train.classes
     model = call_on_all_ranks(lambda: models.build_model(configuration.model, shape=shape, classes=classes), launch)
-    base_rate = float(model.optimizer.learning_rate) if model.compiled else configuration.learning_rate
-    model = compile_model(model, configuration, shape, classes)
-    return Setup(configuration, dataset, model, base_rate, threads, termination, _log)
+    was_compiled = model.compiled
+    call_on_all_ranks(lambda: _prepare_model(model, configuration, shape, classes), launch)
+    base_rate = base_learning_rate(model, configuration, was_compiled=was_compiled)
+    scaling = scaling_rule(model.optimizer, configuration.learning_rate_scaling)
+    setup = Setup(configuration, dataset, model, base_rate, scaling, threads, termination, _log)
+    if not launch.elastic:
+        _log_learning_rate(setup)
+    return setup
+
+
+def _prepare_model(model: Any, configuration: Configuration, shape: tuple[int, ...], classes: int | None) -> None:
+    if not model.built:  # a subclass of Model determines its shapes in the first call
+        model(tf.zeros((1, *shape)))
+    if configuration.init_from is not None and hvd.rank() == 0:  # the other ranks get the weights from rank 0
+        _log(load_initial_weights(model, configuration.init_from))
+    if configuration.freeze is not None:
+        _log(freeze_layers(model, configuration.freeze))
+    compile_model(model, configuration, classes)
+
+
+def _log_learning_rate(setup: Setup) -> None:
+    """Log how the learning rate depends on the number of ranks, and a warm-up without effect."""
+    size, configuration = hvd.size(), setup.configuration
+    factor = scaling_factor(setup.scaling, size)
+    if size > 1:
+        rate = "the schedule of the optimizer" if setup.base_rate is None else f"{setup.base_rate:g} of one rank"
+        is_default = configuration.learning_rate_scaling == "auto"
+        reason = f", the default for {innermost(setup.model.optimizer).__class__.__name__}" if is_default else ""
+        setup.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({setup.scaling} scaling{reason})")
+    if configuration.warmup_epochs and factor == 1:
+        reason = "--learning-rate-scaling is none" if size > 1 else "the learning rate of one rank is not scaled"
+        setup.log(f"--warmup-epochs {configuration.warmup_epochs:g} has no effect: {reason}")
 
 
 def _check_fingerprints(dataset: data.Dataset, launch: Launch) -> None:
@@ -116,6 +155,7 @@ def _initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None
     """The output directory on rank 0, and the state from which all ranks start."""
     configuration, log = setup.configuration, setup.log
     settings = {name: getattr(configuration, name) for name in RUN_DEFINING_SETTINGS}
+    settings["init_from"] = configuration.init_from and str(configuration.init_from)
     settings["data"] = setup.dataset.fingerprint
     is_first = hvd.rank() == 0
     resume = configuration.resume == "auto"
@@ -136,17 +176,13 @@ def _initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None
 
 
 def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -> RunState:
-    """The state of the checkpoint or of a new run. The size of an epoch stays that of the first start of the run."""
+    """The state of the checkpoint or of a new run."""
     configuration, size = setup.configuration, hvd.size()
     if checkpoint is None:
         if launch.attempt > 1:
             setup.log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
-        batch_size = configuration.batch_size
-        steps_per_epoch = -(-setup.dataset.train.samples // batch_size)
-        epoch_examples = steps_per_epoch * batch_size * size
-        return RunState(epochs=configuration.epochs, epoch_examples=epoch_examples, first_size=size)
-    if size == checkpoint.first_size:
-        checkpoint.epochs = configuration.epochs
+        return RunState(epochs=configuration.epochs, epoch_examples=setup.dataset.train.samples, first_size=size)
+    checkpoint.epochs = configuration.epochs
     step = checkpoint.step_in_epoch(configuration.batch_size * size)
     steps = f" and {_count(step, 'step')}" if step else ""
     setup.log(f"Attempt {launch.attempt}: resuming after epoch {checkpoint.epoch}{steps}")
