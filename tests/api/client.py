@@ -51,8 +51,9 @@ class Api:
         configuration = yaml.safe_load(control_plane.kubeconfig.read_text())
         self.server: str = configuration["clusters"][0]["cluster"]["server"]
         self.authority: str = configuration["clusters"][0]["cluster"]["certificate-authority-data"]
+        self.authority_file = pki / "ca.crt"
         self._address = urlsplit(self.server).netloc
-        self._tls = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        self._tls = ssl.create_default_context(cafile=str(self.authority_file))
         self._tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         self._threads = threading.local()
 

@@ -15,7 +15,8 @@ SAFE = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-ADDRESSES = (f"10.88.{number // 250}.{number % 250 + 1}" for number in itertools.count())
+# Threads share it, and a generator cannot run in two threads at once.
+ADDRESS_NUMBERS = itertools.count()
 
 
 def timestamp(skew: timedelta = timedelta(0)) -> str:
@@ -138,7 +139,8 @@ class Job:
     def start(self, role: str, *, ready: bool = True) -> None:
         """Reports that the container of a pod runs."""
         old = self.api.get(f"{self.pods_path}/{self.name}-{role}")["status"].get("podIP")
-        address = old or next(ADDRESSES)
+        number = next(ADDRESS_NUMBERS)
+        address = old or f"10.88.{number // 250}.{number % 250 + 1}"
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": str(ready)}]
         self.report(role, phase="Running", podIP=address, podIPs=[{"ip": address}], conditions=conditions)
 

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from api.client import WAIT_SECONDS, Object, wait_for
 from localcluster.apiserver import free_ports
@@ -25,7 +27,7 @@ class Operator:
 
     def __init__(self, kubeconfig: Path, log: Path, source: Path | None = None, **settings: str) -> None:
         self._kubeconfig, self._log, self._source, self._settings = kubeconfig, log, source, settings
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Any = None
         self._read = self._checked = 0
         self._ended_by_test = True
         self.port = self.progress_port = 0
@@ -40,7 +42,7 @@ class Operator:
     def pid(self) -> int:
         """Process ID of the process that was started last."""
         assert self._process
-        return self._process.pid
+        return int(self._process.pid)
 
     def start(self) -> "Operator":
         """Starts the process and waits until it is ready. Retries with other ports if one is in use."""
@@ -66,10 +68,14 @@ class Operator:
         }
         if self._source:
             own["PYTHONPATH"] = str(self._source)
+        self._process = self._popen(os.environ | own)
+
+    def _popen(self, environment: Mapping[str, str]) -> Any:
+        """A `subprocess.Popen`, or an object with the same methods."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 ["setpriv", "--pdeathsig=KILL", "--", sys.executable, "-m", "horovodjob_operator"],
-                env=os.environ | own,
+                env=environment,
                 stdout=log,
                 stderr=log,
             )
@@ -86,7 +92,7 @@ class Operator:
         assert self._process
         self._ended_by_test = self.is_running
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout=WAIT_SECONDS)
+        return int(self._process.wait(timeout=WAIT_SECONDS))
 
     def wait_for_exit(self) -> list[str]:
         """Waits until the process exits by itself, and returns and clears its errors."""

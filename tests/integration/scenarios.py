@@ -33,7 +33,7 @@ def fails_once(job: Job) -> None:
 
 def loses_worker(job: Job) -> None:
     job.advance_to("Running")
-    job.evict("worker-1")
+    job.end("worker-1", 137, evicted="the node was low on resource: memory")
     job.wait("Restarting")
     finish_next_attempt(job)
 
@@ -66,7 +66,6 @@ def _scale(job: Job, replicas: int) -> None:
 
 def finish_next_attempt(job: Job) -> None:
     """The next attempt succeeds: its launcher is a new pod, its workers may be those of the attempt before."""
-    job.skip_backoff()
 
     def recreated() -> bool:
         launcher = job.pods().get("launcher")
@@ -100,6 +99,7 @@ def outcome(job: Job) -> dict[str, Any]:
     """The status, events and pods of a finished job, without names and times that differ between jobs."""
     wait_for("the workers to be deleted", lambda: set(job.pods()) == {"launcher"})
     wait_for("the last event", lambda: job.events()[job.phase])
+    wait_for("the PodGroup to be deleted", lambda: not owned_objects(job)["podgroups"])
     status = job.status
     return {
         "status": {key: status.get(key) for key in ("phase", "attempt", "restarts", "preemptions", "exitCode")},

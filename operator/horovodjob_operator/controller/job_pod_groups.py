@@ -23,8 +23,8 @@ class JobPodGroups:
     async def ensure(self, state: JobState, observed: Observed, pod_group: dict[str, Any]) -> None:
         """Creates the PodGroup before its pods. Raises RefusedObject, and Unavailable after deleting an older one.
 
-        A PodGroup is immutable, and a job can be resumed with another size. If the job has no pods, the size that an
-        existing group was created for is unknown.
+        A PodGroup is immutable, and a job can be resumed with another size. If the job has no pods and its spec has
+        changed, the size that an existing group was created for is unknown.
         """
         job, kind = state.job, state.job.spec.scheduling.gang
         description = f"PodGroup {job.metadata.name}"
@@ -34,8 +34,9 @@ class JobPodGroups:
             if state.pod_group is not kind and not observed.pods:
                 if await existing_object(job, description, self._reader.partial_object(pod_group)) is None:
                     raise name_conflict(pod_group["kind"], description) from error
-                await self._writer.delete_pod_group(job, kind)
-                raise Unavailable(f"{description} is an old one, and is recreated after its deletion") from error
+                if job.metadata.generation > 1:
+                    await self._writer.delete_pod_group(job, kind)
+                    raise Unavailable(f"{description} is an old one, and is recreated after its deletion") from error
         except NotServed as error:
             raise RefusedObject(pod_group["kind"], Refused(not_served_message(kind))) from error
         except Refused as error:

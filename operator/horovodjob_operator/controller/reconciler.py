@@ -28,8 +28,8 @@ class Reconciler:
         progress_url: str,
         preflight: Preflight | None = None,
     ) -> None:
-        self._status_writer = StatusWriter(pods, writer, clock)
         self._event_poster = EventPoster(writer, clock)
+        self._status_writer = StatusWriter(pods, writer, self._event_poster, clock)
         self._kubelet_events = KubeletEvents(reader)
         self._auxiliary_objects = AuxiliaryObjects(writer, reader)
         self._executor = PlanExecutor(pods, writer, reader, clock, progress_url, preflight)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from horovodjob.api.constants import ConditionType, Phase
 from horovodjob.api.status import HorovodJobStatus
+from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.job_log import log_effect
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.domain.checks.context import JobContext
@@ -25,8 +26,10 @@ INSIGNIFICANT_SECONDS = 10
 class StatusWriter:
     """Computes the status of a job, and writes it if it has changed."""
 
-    def __init__(self, pods: PodCache, writer: Writer, clock: Callable[[], datetime]) -> None:
-        self._pods, self._writer, self._clock = pods, writer, clock
+    def __init__(
+        self, pods: PodCache, writer: Writer, event_poster: EventPoster, clock: Callable[[], datetime]
+    ) -> None:
+        self._pods, self._writer, self._event_poster, self._clock = pods, writer, event_poster, clock
 
     async def write(self, state: JobState) -> tuple[JobContext, Outcome | None, datetime | None]:
         """Writes the status until it is stable.
@@ -53,19 +56,24 @@ class StatusWriter:
 
     async def _write(self, state: JobState, statuses: Sequence[HorovodJobStatus], now: datetime) -> None:
         """Writes the last of consecutive statuses, and records the transitions to all of them."""
-        job = state.job
+        job, changes = state.job, tuple(pairwise((state.job.status, *statuses)))
+        events = {event: now for old, new in changes for event in events_between(job, old, new)}
+        if unrecorded := {event: at for event, at in events.items() if not event.is_recorded}:
+            # First, because a process that starts after the write could not derive them.
+            state.add_events(unrecorded)
+            await self._event_poster.post(state)
         try:
             version = await self._writer.write_status(job, statuses[-1])
         except Unavailable:
             state.status_unconfirmed()
             raise
         state.status_written(statuses[-1], version, now)
-        for old, new in pairwise((job.status, *statuses)):
+        state.add_events({event: at for event, at in events.items() if event.is_recorded})
+        for old, new in changes:
             count_transition(job, old, new)
             if new.phase is not old.phase:
                 ready = new.condition(ConditionType.READY)
                 log_effect(job, f"phase {old.phase or 'new'} -> {new.phase}: {ready.message if ready else ''}")
-            state.add_events(dict.fromkeys(events_between(job, old, new), now))
 
 
 def _later_startup(context: JobContext, status: HorovodJobStatus) -> Iterator[HorovodJobStatus]:

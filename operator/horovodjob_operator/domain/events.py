@@ -28,6 +28,8 @@ class Event:
     is_warning: bool = False
     subject: str = ""
     """Part of the name that replaces the reason, where the reason is ambiguous or cannot be derived again."""
+    is_recorded: bool = True
+    """Whether `recorded_events` derives the event from the new status."""
 
     @property
     def identity(self) -> str:
@@ -143,7 +145,7 @@ def _elastic_events(old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Ev
     if replicas != before:
         note, subject = f"worker.replicas is {replicas}, was {before}", f"resized-{new.observed_generation}"
         since = _transition_time(new, ConditionType.RUNNING)
-        yield Event(EventReason.RESIZED, note, new.attempt, since, subject=subject)
+        yield Event(EventReason.RESIZED, note, new.attempt, since, subject=subject, is_recorded=False)
 
 
 def _phase_events(status: HorovodJobStatus) -> Iterator[Event]:
