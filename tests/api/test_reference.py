@@ -30,7 +30,7 @@ def test_the_documentation_describes_the_merge_of_each_list_of_a_template() -> N
 @pytest.mark.parametrize("name", ["docs/comparison.md", "SECURITY.md"])
 def test_the_tests_that_a_page_names_exist(name: str) -> None:
     page = (ROOT / name).read_text()
-    tests = {file: (ROOT / "tests" / file).read_text() for file in re.findall(r"`(\w+/test_\w+\.py)`", page)}
+    tests = {file: (ROOT / "tests" / file).read_text() for file in re.findall(r"`([\w/]+/test_\w+\.py)`", page)}
     names = re.findall(r"`(test_\w+)`", page)
     assert len(names) > 15
     assert [name for name in names if not any(f"def {name}(" in text for text in tests.values())] == []

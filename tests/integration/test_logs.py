@@ -13,10 +13,10 @@ def test_each_effect_on_a_job_is_one_line_with_its_name(
 ) -> None:
     job = submit_job().advance_to("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
-    looks = operator.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
+    reconciliations = operator.metrics()["horovodjob_operator_reconcile_duration_seconds_count"]
     api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
     count = "horovodjob_operator_reconcile_duration_seconds_count"
-    wait_for("a reconciliation without effect", lambda: operator.metrics()[count] > looks)
+    wait_for("a reconciliation without effect", lambda: operator.metrics()[count] > reconciliations)
     lines = [line for line in operator.new_log_lines() if line.get("namespace") == job.namespace]
     assert [line["message"].partition(":")[0].removeprefix(f"{job.namespace}/train ") for line in lines] == [
         "phase new -> Queued",

@@ -37,7 +37,7 @@ def test_an_operator_killed_in_each_phase_continues_the_job(submit_job: Submit, 
     "moment", ["before the first pod", "after the Secret", "between two workers", "before the hosts"]
 )
 def test_an_operator_killed_between_two_writes_completes_them(
-    submit_job: Submit, operator: Operator, api: Api, timestamp: str
+    submit_job: Submit, operator: Operator, api: Api, moment: str
 ) -> None:
     job = submit_job()
     job.wait("Queued")
@@ -50,17 +50,17 @@ def test_an_operator_killed_between_two_writes_completes_them(
         "after the Secret": ("launcher", "worker-0", "worker-1"),
         "between two workers": ("worker-1",),
         "before the hosts": (),
-    }[timestamp]
+    }[moment]
     for role in missing:
         job.delete_pod(role)
-    if timestamp == "before the first pod":
+    if moment == "before the first pod":
         api.delete(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi")
-    if timestamp == "before the hosts":
+    if moment == "before the hosts":
         job.schedule()
         for role in ("worker-0", "worker-1"):
             job.start(role)
     operator.start()
-    placed = "Starting" if timestamp == "before the hosts" else "Queued"
+    placed = "Starting" if moment == "before the hosts" else "Queued"
     job.wait(placed)
     job.advance_to("Succeeded", since=placed)
     assert (job.status["attempt"], job.events()["Created"]) == (1, 1)
