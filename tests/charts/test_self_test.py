@@ -48,7 +48,9 @@ def test_a_job_that_succeeds_is_deleted(api: Api) -> None:
     assert api.get(COLLECTION)["items"] == []
 
 
-@pytest.mark.parametrize(("phase", "message"), [("Failed", "the image has no mpirun"), ("", "no operator has reconciled it")])
+@pytest.mark.parametrize(
+    ("phase", "message"), [("Failed", "the image has no mpirun"), ("", "no operator has reconciled it")]
+)
 def test_another_result_is_explained_with_the_next_command(api: Api, phase: str, message: str) -> None:
     program = self_test(api, 300 if phase else 2)
     if phase:
