@@ -104,7 +104,7 @@ def test_rank_0_warns_once_about_a_training_that_does_not_synchronize(found: Fou
     assert "pass hvd.callbacks.BroadcastGlobalVariablesCallback(0) to fit" in weights
     assert "moving_mean and 1 more" in statistics
     assert "average_statistics=True" in statistics
-    assert warnings == {name: [] for name in ("none", "own tape", "averaged", "plain optimizer again")}
+    assert warnings == {name: [] for name in ("none", "callback list", "own tape", "averaged", "plain optimizer again")}
     assert not any(found[1]["training_warnings"].values())
 
 

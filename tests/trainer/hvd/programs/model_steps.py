@@ -293,12 +293,14 @@ def commits() -> int:
     return callback.count
 
 
-def warned(model: Any, optimizer: Any, callbacks: list[Any]) -> list[str]:
+def warned(model: Any, optimizer: Any, callbacks: Any) -> list[str]:
     """The warnings of a training that begins with different weights on each rank."""
     for number, weight in enumerate(model.trainable_variables):
         weight.assign(weight + number + hvd.rank())
     with warnings.catch_warnings(record=True, action="always") as caught:
         model.compile(optimizer, LOSS, run_eagerly=True)
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.set_model(model)
         model.fit(*data(8), batch_size=4, callbacks=callbacks, verbose=0)
     return [str(each.message) for each in caught if "Horovod" in str(each.message)]
 
@@ -318,6 +320,7 @@ def training_warnings() -> dict[str, list[str]]:
 
     return {
         "none": warned(model(), sgd(), [broadcast()]),
+        "callback list": warned(model(), sgd(), keras.callbacks.CallbackList([broadcast()], add_history=True, steps=2)),
         "own tape": warned(OwnTape(), optimizers.SGD(0.1), [broadcast()]),
         "averaged": warned(statistics_model(), sgd(), [broadcast(average_statistics=True)]),
         "plain optimizer": warned(model(), optimizers.SGD(0.1), [broadcast()]),
