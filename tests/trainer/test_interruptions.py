@@ -226,7 +226,7 @@ def test_a_run_resumes_on_three_ranks_and_then_on_one_as_if_nothing_had_changed(
     for size in sizes[:-1]:
         job = start(command, size, environment_of(STEP_SECONDS=0.03))
         job.wait_for("checkpoint-0-*.h5")
-        _, code, output = seconds_until_end(job, size - 1)
+        code, output = terminated(job, size - 1)
         assert code == 143, output
         steps.append(stopped_step(output))
     ended = run(1, command, environment_of())
