@@ -36,6 +36,7 @@ class StatusWriter:
 
         Returns the facts and the outcome of the checks that it is derived from, and when a deferred write is due.
         """
+        has_written = False
         while True:
             job = state.job
             context = JobContext(job, state.observed(self._pods.of_job(job.key).values()), self._clock())
@@ -44,7 +45,13 @@ class StatusWriter:
                 return context, outcome, None
             if due := self._deferred_until(state, status, context.now):
                 return context, outcome, due
+            if has_written:
+                # A process that starts after the next write can no longer derive the events of the status before it.
+                await self._event_poster.post(state)
+                has_written = False
+                continue  # The job can have changed meanwhile.
             await self._write(state, [status, *_later_startup(context, status)], context.now)
+            has_written = True
 
     def _deferred_until(self, state: JobState, status: HorovodJobStatus, now: datetime) -> datetime | None:
         if state.status_written_at is None or is_significant(state.job.status, status):
