@@ -1,10 +1,9 @@
 """Writes the status of a job."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from itertools import pairwise
 
-from horovodjob.api.constants import ConditionType, Phase
+from horovodjob.api.constants import ConditionType
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.job_log import log_effect
@@ -50,7 +49,7 @@ class StatusWriter:
                 await self._event_poster.post(state)
                 has_written = False
                 continue  # The job can have changed meanwhile.
-            await self._write(state, [status, *_later_startup(context, status)], context.now)
+            await self._write(state, status, context.now)
             has_written = True
 
     def _deferred_until(self, state: JobState, status: HorovodJobStatus, now: datetime) -> datetime | None:
@@ -61,34 +60,22 @@ class StatusWriter:
             due = now + timedelta(seconds=INSIGNIFICANT_SECONDS)
         return due if now < due else None
 
-    async def _write(self, state: JobState, statuses: Sequence[HorovodJobStatus], now: datetime) -> None:
-        """Writes the last of consecutive statuses, and records the transitions to all of them."""
-        job, changes = state.job, tuple(pairwise((state.job.status, *statuses)))
-        events = {event: now for old, new in changes for event in events_between(job, old, new)}
+    async def _write(self, state: JobState, status: HorovodJobStatus, now: datetime) -> None:
+        """Writes the status, and records the transition to it."""
+        job, old = state.job, state.job.status
+        events = dict.fromkeys(events_between(job, old, status), now)
         if unrecorded := {event: at for event, at in events.items() if not event.is_recorded}:
             # First, because a process that starts after the write could not derive them.
             state.add_events(unrecorded)
             await self._event_poster.post(state)
         try:
-            version = await self._writer.write_status(job, statuses[-1])
+            version = await self._writer.write_status(job, status)
         except Unavailable:
             state.status_unconfirmed()
             raise
-        state.status_written(statuses[-1], version, now)
+        state.status_written(status, version, now)
         state.add_events({event: at for event, at in events.items() if event.is_recorded})
-        for old, new in changes:
-            count_transition(job, old, new)
-            if new.phase is not old.phase:
-                ready = new.condition(ConditionType.READY)
-                log_effect(job, f"phase {old.phase or 'new'} -> {new.phase}: {ready.message if ready else ''}")
-
-
-def _later_startup(context: JobContext, status: HorovodJobStatus) -> Iterator[HorovodJobStatus]:
-    """The statuses up to Running that follow at once, because the phases before them are already past."""
-    while status.phase in (Phase.QUEUED, Phase.STARTING):
-        job = context.job.model_copy(update={"status": status})
-        later, _ = next_status(JobContext(job, context.observed, context.now))
-        if later.phase is status.phase or later.phase not in (Phase.STARTING, Phase.RUNNING):
-            return
-        status = later
-        yield status
+        count_transition(job, old, status)
+        if status.phase is not old.phase:
+            ready = status.condition(ConditionType.READY)
+            log_effect(job, f"phase {old.phase or 'new'} -> {status.phase}: {ready.message if ready else ''}")
