@@ -71,9 +71,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                 velocity.assign(velocity * (rate / before))
 
 
+def innermost(optimizer: Any) -> Any:
+    """The optimizer without its loss scaling."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def optimizer_velocities(optimizer: Any) -> list[Any]:
     """The variables of a built optimizer that contain gradients times the learning rate of their step."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    optimizer = innermost(optimizer)
     if not getattr(optimizer, "momentum", None) or not optimizer.built:
         return []
     if isinstance(optimizer, keras.optimizers.SGD):

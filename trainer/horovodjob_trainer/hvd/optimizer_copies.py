@@ -7,6 +7,7 @@ import horovod.tensorflow as horovod
 import keras
 
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer
+from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.hvd.optimizer import distribute, gradient_reduction
 
 Optimizer = keras.optimizers.Optimizer
@@ -39,7 +40,7 @@ def patch_copies() -> None:
 def _unpickle(file: Any, settings: dict[str, Any]) -> Any:
     saved = KerasSaveable._unpickle_model(file)
     optimizer = saved if isinstance(saved, Optimizer) else saved.optimizer
-    distribute(getattr(optimizer, "inner_optimizer", optimizer), GradientReducer(**settings))
+    distribute(innermost(optimizer), GradientReducer(**settings))
     return saved
 
 

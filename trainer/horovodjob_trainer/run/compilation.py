@@ -8,7 +8,8 @@ import keras
 from horovodjob_trainer import hvd
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import ModelError
-from horovodjob_trainer.run.learning_rate import innermost, own_schedule
+from horovodjob_trainer.hvd.learning_rate import innermost
+from horovodjob_trainer.run.learning_rate import own_schedule
 from horovodjob_trainer.run.loss import CATEGORICAL, loss_and_metrics, loss_name
 
 OPTIMIZERS = {

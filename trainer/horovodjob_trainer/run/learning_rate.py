@@ -5,6 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from horovodjob_trainer.hvd.learning_rate import innermost
+
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 
@@ -47,11 +49,6 @@ def scaling_rule(optimizer: Any, setting: str) -> str:
     if setting != "auto":
         return setting
     return "linear" if isinstance(innermost(optimizer), keras.optimizers.SGD) else "sqrt"
-
-
-def innermost(optimizer: Any) -> Any:
-    """The optimizer without its loss scaling."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _scaled(schedule: Any, factor: float) -> Any:

@@ -14,11 +14,12 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.data.example_reader import data_error
 from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Terminated
+from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
-from horovodjob_trainer.run.learning_rate import LearningRate, innermost
+from horovodjob_trainer.run.learning_rate import LearningRate
 from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function, time_gradient_reduction

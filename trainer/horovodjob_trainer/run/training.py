@@ -12,13 +12,14 @@ from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError
+from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.best_model import save_best_model
 from horovodjob_trainer.run.compilation import base_learning_rate, compile_model
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
-from horovodjob_trainer.run.learning_rate import innermost, scaling_rule
+from horovodjob_trainer.run.learning_rate import scaling_rule
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, wait_for_all_ranks
