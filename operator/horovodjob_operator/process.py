@@ -38,6 +38,7 @@ from horovodjob_operator.servers.progress_reports import ProgressReports, start_
 from horovodjob_operator.settings import Settings
 
 MAX_WATCH_AGE_SECONDS = 600
+MAX_LIST_DELAY_SECONDS = 10
 log = logging.getLogger("horovodjob")
 
 
@@ -66,7 +67,10 @@ class Process:
             self.namespaces or ("",), updated=self.events.job_updated, listed=self._unfinished_jobs_listed
         )
         self.finished_job_list = FinishedJobList(
-            client, updated=self.events.job_updated, listed=self.events.finished_jobs_listed
+            client,
+            updated=self.events.job_updated,
+            listed=self.events.finished_jobs_listed,
+            wait_for_reconciliations=partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS),
         )
         self.pod_watches = [
             PodWatch(

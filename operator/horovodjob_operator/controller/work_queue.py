@@ -75,8 +75,12 @@ class WorkQueue:
         self._open = False
         for timer in self._timers.values():
             timer.cancel()
+        await self.wait_for_current(5)
+
+    async def wait_for_current(self, seconds: float) -> None:
+        """Waits until the current reconciliations are complete, at most this time."""
         if self._running:
-            await asyncio.wait(self._running.values(), timeout=5)
+            await asyncio.wait(tuple(self._running.values()), timeout=seconds)
 
     async def resync(self, seconds: float) -> None:
         """Enqueues every job, evenly distributed over this time."""

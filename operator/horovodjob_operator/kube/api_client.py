@@ -92,11 +92,11 @@ class ApiClient:
                 self._queue.slot(priority),
                 self.session.request(method, self.server + path, data=data, params=params, headers=headers) as response,
             ):
-                text = await response.text()
+                content = await response.read()
                 status, retry_after = response.status, response.headers.get("Retry-After")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
         if status < 400:
-            answer: dict[str, Any] = json.loads(text)
+            answer: dict[str, Any] = json.loads(content)
             return answer
-        raise error_from_response(status, text, retry_after, method=method, path=path)
+        raise error_from_response(status, content, retry_after, method=method, path=path)

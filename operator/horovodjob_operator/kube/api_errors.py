@@ -5,13 +5,15 @@ import json
 from horovodjob_operator.errors import AlreadyExists, ClusterError, Conflict, Gone, NotServed, Refused, Unavailable
 
 
-def error_from_response(status: int, text: str, retry_after: str | None, *, method: str, path: str) -> ClusterError:
+def error_from_response(
+    status: int, content: bytes, retry_after: str | None, *, method: str, path: str
+) -> ClusterError:
     """The error for a response with an HTTP status of 400 or above; its body is usually a Status object."""
     try:
-        answer = json.loads(text)
+        answer = json.loads(content)
     except ValueError:
         answer = {}
-    message = answer.get("message") or text[:300] or f"HTTP {status}"
+    message = answer.get("message") or content[:300].decode(errors="replace") or f"HTTP {status}"
     if status == 409 and answer.get("reason") == "AlreadyExists":
         return AlreadyExists(message)
     # The conflict of a creation is one of its ResourceQuota, which another request has updated at the same time.

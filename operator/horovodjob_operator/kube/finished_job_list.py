@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from horovodjob.api.constants import FINISHED_FIELD
@@ -17,7 +17,10 @@ log = logging.getLogger("horovodjob.watch")
 
 
 class FinishedJobList:
-    """Calls `updated` for each finished job, and `listed` after a complete list."""
+    """Calls `updated` for each finished job, and `listed` after a complete list.
+
+    A list begins when `wait_for_reconciliations` returns: it occupies the API server, and unfinished jobs come first.
+    """
 
     def __init__(
         self,
@@ -25,8 +28,10 @@ class FinishedJobList:
         *,
         updated: Callable[[Mapping[str, Any]], None],
         listed: Callable[[set[str], int, str], None],
+        wait_for_reconciliations: Callable[[], Awaitable[None]],
     ) -> None:
         self._client, self._updated, self._listed = client, updated, listed
+        self._wait_for_reconciliations = wait_for_reconciliations
         self._namespaces: asyncio.Queue[str] = asyncio.Queue()
 
     def request(self, namespace: str) -> None:
@@ -38,6 +43,7 @@ class FinishedJobList:
         failures = 0
         while True:
             namespace = await self._namespaces.get()
+            await self._wait_for_reconciliations()
             try:
                 await self._list(namespace)
                 failures = 0

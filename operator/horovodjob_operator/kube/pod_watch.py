@@ -15,7 +15,8 @@ from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.object_paths import pods_path
 from horovodjob_operator.kube.watch_timing import silence_seconds, watch_retry_seconds
 
-CHUNK = "500"
+# A larger chunk would determine the maximum memory of the process.
+CHUNK = "100"
 log = logging.getLogger("horovodjob.watch")
 
 

@@ -1,6 +1,5 @@
 """The strategic merge of a pod template into a generated pod: list items with the same key are merged."""
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,11 +25,11 @@ MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`base` merged with `patch`, in which null removes a field. The result shares no objects with the arguments.
+    """`base` merged with `patch`, in which null removes a field. The result shares parts with both, and changes neither.
 
     Raises InvalidJob, with the path below `where`, for a patch that is not a pod template.
     """
-    merged = {key: copy.deepcopy(value) for key, value in base.items()}
+    merged = dict(base)
     for key, value in patch.items():
         path = f"{where}.{key}"
         old = merged.get(key)
@@ -41,9 +40,9 @@ def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any], where: st
         elif isinstance(old, Mapping):
             merged[key] = strategic_merge(old, _expect(Mapping, value, path), path)
         elif isinstance(old, list):
-            merged[key] = copy.deepcopy(_expect(list, value, path))
+            merged[key] = _expect(list, value, path)
         else:
-            merged[key] = copy.deepcopy(value)
+            merged[key] = value
     return merged
 
 
@@ -63,7 +62,7 @@ def _merge_list(base: list[Any], patch: Any, keys: tuple[str, ...], path: str) -
     def identity(item: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(str(item.get(key, "TCP" if key == "protocol" else "")) for key in keys)
 
-    merged = [copy.deepcopy(item) for item in base]
+    merged = list(base)
     for position, item in enumerate(_expect(list, patch, path)):
         at = f"{path}[{position}]"
         _expect(Mapping, item, at)
@@ -71,7 +70,7 @@ def _merge_list(base: list[Any], patch: Any, keys: tuple[str, ...], path: str) -
             raise InvalidJob(f"{at} has no name, and the name identifies items of {path}")
         match = next((i for i, other in enumerate(merged) if identity(other) == identity(item)), None)
         if match is None:
-            merged.append({key: copy.deepcopy(value) for key, value in item.items() if value is not None})
+            merged.append({key: value for key, value in item.items() if value is not None})
         else:
             merged[match] = strategic_merge(merged[match], item, at)
     return merged
