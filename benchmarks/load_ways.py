@@ -134,7 +134,11 @@ class OperatorWay(Way):
     async def prepare(self) -> None:
         access = operator_kubeconfig(self.api, self.cluster.directory / "operator.kubeconfig")
         log = self.cluster.directory / "log" / "operator.log"
-        self.operator = Operator(access, log, lease_namespace=OPERATOR_NAMESPACE, identity="load")
+        # Kopf imports the official client where it is installed. The operator's image does not have it.
+        image = self.cluster.directory / "image"
+        image.mkdir(exist_ok=True)
+        (image / "kubernetes.py").write_text("raise ImportError('not in the image of the operator')\n")
+        self.operator = Operator(access, log, image, lease_namespace=OPERATOR_NAMESPACE, identity="load")
         self.start()
 
     def start(self) -> None:

@@ -23,7 +23,8 @@ STARTED: list["Operator"] = []
 
 
 class Operator:
-    """`python -m horovodjob_operator` with the rights of its service account; `source` contains another release."""
+    """`python -m horovodjob_operator` with the rights of its service account; packages in `source`
+    replace the installed ones, for example with those of another release."""
 
     def __init__(self, kubeconfig: Path, log: Path, source: Path | None = None, **settings: str) -> None:
         self._kubeconfig, self._log, self._source, self._settings = kubeconfig, log, source, settings
