@@ -1,5 +1,5 @@
 // One module for all binaries but containerd: what several of them import is compiled once.
-module horovodjob.dev/tests/cluster
+module horovodjob.dev/localcluster
 
 go 1.26.6
 

@@ -92,7 +92,7 @@ def namespace(module_namespace: Namespace, images: dict[str, str], share: Path) 
 
 
 @each
-def test_every_rank_is_where_the_hostfile_says_and_reaches_the_others(namespace: Namespace, name: str) -> None:
+def test_every_rank_runs_on_its_host_of_the_hostfile_and_reaches_the_others(namespace: Namespace, name: str) -> None:
     mpi = INSTALLED[name]
     namespace.wait_phase(f"meet-{name}", "Succeeded")
     (line,) = (line for line in namespace.output(f"meet-{name}") if line.startswith(mpi.prefix))

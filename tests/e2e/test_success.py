@@ -120,7 +120,7 @@ def probes(module_namespace: Namespace) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: int(one["rank"]))
 
 
-def test_every_rank_is_where_the_hostfile_says(probes: list[dict[str, Any]]) -> None:
+def test_every_rank_runs_on_its_host_of_the_hostfile(probes: list[dict[str, Any]]) -> None:
     assert [one["rank"] for one in probes] == list(range(RANKS))
     assert {one["size"] for one in probes} == {RANKS}
     assert [one["host"] for one in probes] == ["probe-worker-0"] * 2 + ["probe-worker-1"] * 2

@@ -45,7 +45,7 @@ async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
     assert lost == []
 
 
-async def test_a_pod_that_is_there_although_no_watch_has_shown_it_is_taken_in_as_it_is(
+async def test_a_pod_that_no_watch_has_reported_is_cached_as_it_is(
     submit_job: Callable[..., Job], operator_process: Operator, connection: ApiClient
 ) -> None:
     job = submit_job()

@@ -1,4 +1,4 @@
-"""Pods on the scratch cluster, and who can connect to which of their ports."""
+"""Pods on the scratch cluster, and connections between them."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ LONG_SECONDS = 300
 
 
 class Pod:
-    """A running pod, and what programs in its network see."""
+    """A running pod, with access to its network namespace."""
 
     def __init__(self, namespace: str, name: str, labels: dict[str, str] | None = None, **container: Any) -> None:
         self.where = ("--namespace", namespace)
@@ -59,8 +59,8 @@ def process_of(uid: str) -> str:
     raise AssertionError(f"no process of pod {uid}")
 
 
-class World:
-    """A server that listens on all ports, and those who would like to reach it."""
+class PolicyPods:
+    """A server that listens on all ports, and clients in several places."""
 
     def __init__(self) -> None:
         for namespace, team in ((HERE, "red"), (THERE, "blue")):
@@ -68,12 +68,12 @@ class World:
             kubectl("label", "namespace", namespace, f"team={team}")
         ports = [{"name": "web", "containerPort": 80}, {"name": "tls", "containerPort": 443}]
         self.server = Pod(HERE, "server", {"app": "server"}, ports=ports)
-        self.friend = Pod(HERE, "friend", {"role": "friend"})
-        stranger, ally = Pod(HERE, "stranger"), Pod(THERE, "ally", {"role": "ally"})
+        self.client = Pod(HERE, "client", {"role": "client"})
+        unlabelled, remote = Pod(HERE, "unlabelled"), Pod(THERE, "remote", {"role": "remote"})
         self.clients = {
-            "friend": self.friend.inside,
-            "stranger": stranger.inside,
-            "ally": ally.inside,
+            "client": self.client.inside,
+            "unlabelled": unlabelled.inside,
+            "remote": remote.inside,
             "outside": [],
             "node": ["nsenter", f"--net={CLUSTER.netns}", "--"],
         }
@@ -81,7 +81,7 @@ class World:
         self.listen(self.server)
 
     def listen(self, pod: Pod) -> None:
-        """Let a pod listen on all ports."""
+        """Starts a server on all ports in the network of a pod."""
         command = [*pod.inside, sys.executable, "-c", LISTEN, *map(str, PORTS)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.listening.append(server)
@@ -89,13 +89,13 @@ class World:
         assert server.stdout.readline() == "listening\n"
 
     def reached(self, pod: Pod) -> dict[str, set[int]]:
-        """Which clients reach which ports of a pod, now; those that reach none are left out."""
+        """The ports of a pod that each client reaches now, without the clients that reach none."""
         tries = {name: connecting(inside, pod.address, *PORTS) for name, inside in self.clients.items()}
         ports = {name: set(map(int, done.communicate()[0].split())) for name, done in tries.items()}
         return {name: found for name, found in ports.items() if found}
 
-    def come_to(self, expected: dict[str, set[int]]) -> bool:
-        """Whether at last exactly these clients reach these ports of the server, and the node, for probes, all."""
+    def reachability_becomes(self, expected: dict[str, set[int]]) -> bool:
+        """Waits until the node reaches all ports of the server, and the clients exactly these."""
         return eventually(lambda: self.reached(self.server) == {**expected, "node": PORTS})
 
 
@@ -112,7 +112,7 @@ def reaches(client: Pod, address: str, *ports: int) -> bool:
     return len(connecting(client.inside, address, *ports).communicate()[0].split()) == len(ports)
 
 
-def is_let_in_at_once(client: Pod, address: str, *ports: int) -> bool:
-    """Whether the very first packet to each port gets through, however slow the machine."""
+def connects_at_once(client: Pod, address: str, *ports: int) -> bool:
+    """Whether the first packet to each port is answered, also on a slow machine."""
     answers = connecting(client.inside, address, *ports, seconds=LONG_SECONDS).communicate()[0]
     return len(answers.split()) == len(ports)

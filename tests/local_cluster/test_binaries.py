@@ -77,7 +77,7 @@ def test_what_no_test_needs_is_built_only_when_it_is_named(binaries: Binaries) -
     assert binaries.path("kwok").exists()
 
 
-def test_a_build_that_fails_is_made_again_by_the_next(binaries: Binaries, log: Path) -> None:
+def test_a_build_that_fails_is_repeated_by_the_next_one(binaries: Binaries, log: Path) -> None:
     fails = Path(f"{log}.fails")
     fails.touch()
     with pytest.raises(ClusterError, match="building control-plane ended with: no space left"):

@@ -83,7 +83,7 @@ def test_up_starts_again_from_nothing_where_the_state_is_broken(cluster: Cluster
     command("gpus", "0")
 
 
-def test_up_goes_on_where_an_interrupted_up_ended(cluster: Cluster) -> None:
+def test_up_continues_where_an_interrupted_up_ended(cluster: Cluster) -> None:
     command("down")
     interrupted = subprocess.Popen([*COMMAND, "up"], stdout=subprocess.DEVNULL)
     assert eventually((cluster.run / "kube-apiserver.pid").exists)
@@ -109,7 +109,7 @@ def test_a_pod_that_wants_a_gpu_runs_only_where_the_node_advertises_one(cluster:
     kubectl("delete", "pod", "gpu")
 
 
-def test_the_node_keeps_its_gpus_when_the_kubelet_reports_or_starts_anew(cluster: Cluster) -> None:
+def test_the_node_keeps_its_gpus_when_the_kubelet_reports_or_restarts(cluster: Cluster) -> None:
     command("gpus", "3")
     kill("kubelet")
     command("up")

@@ -1,4 +1,4 @@
-"""What NetworkPolicies do on the local cluster: packets between real pods get through, or they do not."""
+"""NetworkPolicies on the local cluster, tested by connections between real pods."""
 
 import json
 import subprocess
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from local_cluster.connectivity import HERE, PORTS, THERE, Pod, World, is_let_in_at_once, reaches
+from local_cluster.connectivity import HERE, PORTS, THERE, Pod, PolicyPods, connects_at_once, reaches
 from local_cluster.scratch import CLUSTER, command, eventually, kill, kubectl, process_ids, wait_until_reported
 from localcluster.settings import API_PORT
 
 pytestmark = pytest.mark.e2e
 
-FRIEND: dict[str, Any] = {"podSelector": {"matchLabels": {"role": "friend"}}}
+CLIENT: dict[str, Any] = {"podSelector": {"matchLabels": {"role": "client"}}}
 NO_ROLE = {
     "podSelector": {
         "matchExpressions": [
@@ -23,60 +23,60 @@ NO_ROLE = {
     }
 }
 BLUE = {"namespaceSelector": {"matchLabels": {"team": "blue"}}}
-ROLES = [{"key": "role", "operator": "In", "values": ["friend", "ally"]}]
+ROLES = [{"key": "role", "operator": "In", "values": ["client", "remote"]}]
 NOT_THERE = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [THERE]}]
 
 
-def everybody(*ports: int) -> dict[str, set[int]]:
-    """That every client, those that are probes apart, reaches just these ports."""
-    return {name: set(ports) for name in ("friend", "stranger", "ally", "outside")}
+def all_clients(*ports: int) -> dict[str, set[int]]:
+    """All clients except the node, whose probes are always allowed, reach exactly these ports."""
+    return {name: set(ports) for name in ("client", "unlabelled", "remote", "outside")}
 
 
-# Rules of a policy for the server, and who then reaches which of its ports.
+# Rules of a policy for the server, and the ports that each client then reaches.
 CASES: dict[str, tuple[list[Any], dict[str, set[int]]]] = {
-    "nobody": ([], {}),
-    "everybody": ([{}], everybody(*PORTS)),
-    "pods": ([{"from": [FRIEND]}], {"friend": PORTS}),
-    "pods-by-expressions": ([{"from": [{"podSelector": {"matchExpressions": ROLES}}]}], {"friend": PORTS}),
-    "pods-without-a-label": ([{"from": [NO_ROLE]}], {"stranger": PORTS}),
-    "namespaces": ([{"from": [BLUE]}], {"ally": PORTS}),
-    "pods-of-namespaces": ([{"from": [BLUE | FRIEND]}], {}),
+    "no-client": ([], {}),
+    "all-clients": ([{}], all_clients(*PORTS)),
+    "pods": ([{"from": [CLIENT]}], {"client": PORTS}),
+    "pods-by-expressions": ([{"from": [{"podSelector": {"matchExpressions": ROLES}}]}], {"client": PORTS}),
+    "pods-without-a-label": ([{"from": [NO_ROLE]}], {"unlabelled": PORTS}),
+    "namespaces": ([{"from": [BLUE]}], {"remote": PORTS}),
+    "pods-of-namespaces": ([{"from": [BLUE | CLIENT]}], {}),
     "pods-of-all-namespaces": (
         [{"from": [{"namespaceSelector": {}, "podSelector": {"matchExpressions": ROLES}}]}],
-        {"friend": PORTS, "ally": PORTS},
+        {"client": PORTS, "remote": PORTS},
     ),
     "all-of-a-namespace": (
         [{"from": [{"namespaceSelector": {"matchExpressions": NOT_THERE}}]}],
-        {"friend": PORTS, "stranger": PORTS},
+        {"client": PORTS, "unlabelled": PORTS},
     ),
-    "one-or-the-other": ([{"from": [FRIEND, BLUE]}], {"friend": PORTS, "ally": PORTS}),
-    "port": ([{"ports": [{"port": 80}]}], everybody(80)),
-    "ports": ([{"ports": [{"port": 80, "endPort": 90}]}], everybody(80, 81)),
-    "named-port": ([{"ports": [{"port": "tls"}]}], everybody(443)),
+    "one-or-the-other": ([{"from": [CLIENT, BLUE]}], {"client": PORTS, "remote": PORTS}),
+    "port": ([{"ports": [{"port": 80}]}], all_clients(80)),
+    "ports": ([{"ports": [{"port": 80, "endPort": 90}]}], all_clients(80, 81)),
+    "named-port": ([{"ports": [{"port": "tls"}]}], all_clients(443)),
     "name-of-no-port": ([{"ports": [{"port": "other"}]}], {}),
     "protocol": ([{"ports": [{"protocol": "UDP"}]}], {}),
     "peers-at-ports": (
         [
-            {"from": [FRIEND], "ports": [{"port": 80}, {"port": "tls"}]},
+            {"from": [CLIENT], "ports": [{"port": 80}, {"port": "tls"}]},
             {"from": [BLUE], "ports": [{"protocol": "TCP"}]},
         ],
-        {"friend": {80, 443}, "ally": PORTS},
+        {"client": {80, 443}, "remote": PORTS},
     ),
 }
 
 
 @pytest.fixture(scope="module")
-def all_pods(_machine: None) -> Iterator[World]:
+def all_pods(_machine: None) -> Iterator[PolicyPods]:
     command("up")
-    made = World()
-    yield made
-    for server in made.listening:
+    pods = PolicyPods()
+    yield pods
+    for server in pods.listening:
         server.kill()
         server.wait()
 
 
 @pytest.fixture
-def world(all_pods: World) -> Iterator[World]:
+def pods(all_pods: PolicyPods) -> Iterator[PolicyPods]:
     """Pods without any policy."""
     yield all_pods
     for namespace in (HERE, THERE):
@@ -84,7 +84,7 @@ def world(all_pods: World) -> Iterator[World]:
 
 
 def apply(name: str, *, namespace: str = HERE, **spec: Any) -> None:
-    """A policy for the server, unless `spec` says for whom."""
+    """Applies a policy for the server, or for the pods that `spec` selects."""
     body = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -95,78 +95,78 @@ def apply(name: str, *, namespace: str = HERE, **spec: Any) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_only_what_a_policy_allows_comes_in(world: World, case: str) -> None:
+def test_ingress_is_limited_to_the_rules_of_a_policy(pods: PolicyPods, case: str) -> None:
     rules, expected = CASES[case]
-    if expected == everybody(*PORTS):  # which would be so without any policy
+    if expected == all_clients(*PORTS):  # true without any policy, too
         apply("policy", ingress=[])
-        assert world.come_to({})
+        assert pods.reachability_becomes({})
     elif not expected:
-        assert world.come_to(everybody(*PORTS))
+        assert pods.reachability_becomes(all_clients(*PORTS))
     apply("policy", ingress=rules)
-    assert world.come_to(expected)
+    assert pods.reachability_becomes(expected)
 
 
-def test_addresses_are_allowed_but_for_exceptions(world: World) -> None:
+def test_addresses_are_allowed_but_for_exceptions(pods: PolicyPods) -> None:
     elsewhere = CLUSTER.pod_cidr.removesuffix("0.0/16") + "200.0"
-    exceptions = [f"{world.friend.address}/32", f"{elsewhere}/24", f"{elsewhere}/25"]
+    exceptions = [f"{pods.client.address}/32", f"{elsewhere}/24", f"{elsewhere}/25"]
     apply("policy", ingress=[{"from": [{"ipBlock": {"cidr": CLUSTER.pod_cidr, "except": exceptions}}]}])
-    assert world.come_to({"stranger": PORTS, "ally": PORTS})
+    assert pods.reachability_becomes({"unlabelled": PORTS, "remote": PORTS})
     apply("policy", ingress=[{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]}])
-    assert world.come_to(everybody(*PORTS))
+    assert pods.reachability_becomes(all_clients(*PORTS))
 
 
-def test_policies_add_up_until_they_are_deleted(world: World) -> None:
-    apply("first", ingress=[{"from": [FRIEND]}])
+def test_policies_add_up_until_they_are_deleted(pods: PolicyPods) -> None:
+    apply("first", ingress=[{"from": [CLIENT]}])
     apply("second", ingress=[{"from": [BLUE], "ports": [{"port": 80}]}])
     apply("for-others", podSelector={"matchLabels": {"app": "other"}}, policyTypes=["Ingress"])
     apply("elsewhere", namespace=THERE, podSelector={}, policyTypes=["Ingress"])
-    assert world.come_to({"friend": PORTS, "ally": {80}})
+    assert pods.reachability_becomes({"client": PORTS, "remote": {80}})
     kubectl("--namespace", HERE, "delete", "networkpolicy", "first", "second")
-    assert world.come_to(everybody(*PORTS))
+    assert pods.reachability_becomes(all_clients(*PORTS))
 
 
-def test_a_pod_reaches_itself_through_its_service(world: World) -> None:
+def test_a_pod_reaches_itself_through_its_service(pods: PolicyPods) -> None:
     kubectl("--namespace", HERE, "expose", "pod", "server", "--port=80")
     address = kubectl("--namespace", HERE, "get", "service", "server", "--output=jsonpath={.spec.clusterIP}")
-    assert eventually(lambda: reaches(world.friend, address, 80))
+    assert eventually(lambda: reaches(pods.client, address, 80))
     apply("policy", policyTypes=["Ingress", "Egress"])
-    assert world.come_to({})
-    assert not reaches(world.friend, address, 80)
-    assert eventually(lambda: reaches(world.server, address, 80))
+    assert pods.reachability_becomes({})
+    assert not reaches(pods.client, address, 80)
+    assert eventually(lambda: reaches(pods.server, address, 80))
 
 
-def test_a_change_of_labels_counts_at_once(world: World) -> None:
-    apply("policy", ingress=[{"from": [FRIEND]}, {"from": [{"namespaceSelector": {"matchLabels": {"new": "yes"}}}]}])
-    assert world.come_to({"friend": PORTS})
-    kubectl("--namespace", HERE, "label", "pod", "stranger", "role=friend")
+def test_a_change_of_labels_changes_the_rules(pods: PolicyPods) -> None:
+    apply("policy", ingress=[{"from": [CLIENT]}, {"from": [{"namespaceSelector": {"matchLabels": {"new": "yes"}}}]}])
+    assert pods.reachability_becomes({"client": PORTS})
+    kubectl("--namespace", HERE, "label", "pod", "unlabelled", "role=client")
     kubectl("label", "namespace", THERE, "new=yes")
-    assert world.come_to({"friend": PORTS, "stranger": PORTS, "ally": PORTS})
-    kubectl("--namespace", HERE, "label", "pod", "stranger", "role-")
-    assert world.come_to({"friend": PORTS, "ally": PORTS})
+    assert pods.reachability_becomes({"client": PORTS, "unlabelled": PORTS, "remote": PORTS})
+    kubectl("--namespace", HERE, "label", "pod", "unlabelled", "role-")
+    assert pods.reachability_becomes({"client": PORTS, "remote": PORTS})
 
 
-def test_a_new_pod_is_let_in_and_shielded_as_soon_as_its_address_is_known(world: World) -> None:
-    apply("policy", ingress=[{"from": [FRIEND]}])
-    assert world.come_to({"friend": PORTS})
-    late = Pod(HERE, "late", {"role": "friend", "app": "server"})
-    assert is_let_in_at_once(late, world.server.address, 80)
-    world.listen(late)
-    assert set(world.reached(late)) <= {"friend", "node"}
-    assert is_let_in_at_once(world.friend, late.address, *PORTS)
+def test_policies_apply_to_a_new_pod_from_its_first_packet(pods: PolicyPods) -> None:
+    apply("policy", ingress=[{"from": [CLIENT]}])
+    assert pods.reachability_becomes({"client": PORTS})
+    late = Pod(HERE, "late", {"role": "client", "app": "server"})
+    assert connects_at_once(late, pods.server.address, 80)
+    pods.listen(late)
+    assert set(pods.reached(late)) <= {"client", "node"}
+    assert connects_at_once(pods.client, late.address, *PORTS)
     kubectl("--namespace", HERE, "delete", "pod", "late")
 
 
-def test_only_what_a_policy_allows_goes_out(world: World) -> None:
+def test_egress_is_limited_to_the_rules_of_a_policy(pods: PolicyPods) -> None:
     api, dns = (CLUSTER.api_service_address, 443), (CLUSTER.dns_address, 53)
-    assert eventually(lambda: reaches(world.friend, *api))
+    assert eventually(lambda: reaches(pods.client, *api))
     server = {"podSelector": {"matchLabels": {"app": "server"}}}
-    # Answers come back to whom nobody may call.
-    apply("out", **FRIEND, policyTypes=["Ingress", "Egress"], egress=[{"to": [server], "ports": [{"port": 80}]}])
-    assert world.come_to({**everybody(*PORTS), "friend": {80}})
-    assert not any(reaches(world.friend, *service) for service in (api, dns))
+    # The answers to the client are not ingress.
+    apply("out", **CLIENT, policyTypes=["Ingress", "Egress"], egress=[{"to": [server], "ports": [{"port": 80}]}])
+    assert pods.reachability_becomes({**all_clients(*PORTS), "client": {80}})
+    assert not any(reaches(pods.client, *service) for service in (api, dns))
     # Egress to a pod also requires ingress to it.
     apply("in", ingress=[{"ports": [{"port": "tls"}]}])
-    assert world.come_to({name: ports for name, ports in everybody(443).items() if name != "friend"})
+    assert pods.reachability_becomes({name: ports for name, ports in all_clients(443).items() if name != "client"})
     names = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}
     node = {"ipBlock": {"cidr": CLUSTER.node_cidr}}
     rules = [
@@ -174,36 +174,36 @@ def test_only_what_a_policy_allows_goes_out(world: World) -> None:
         {"to": [names], "ports": [{"port": "dns-tcp"}]},
         {"to": [node], "ports": [{"port": API_PORT}]},
     ]
-    apply("out", **FRIEND, policyTypes=["Egress"], egress=rules)
-    assert world.come_to(everybody(443))
-    assert eventually(lambda: all(reaches(world.friend, *service) for service in (api, dns)))
+    apply("out", **CLIENT, policyTypes=["Egress"], egress=rules)
+    assert pods.reachability_becomes(all_clients(443))
+    assert eventually(lambda: all(reaches(pods.client, *service) for service in (api, dns)))
 
 
-def test_what_was_enforced_stays_so_without_the_engine(world: World) -> None:
+def test_policies_stay_in_force_without_the_engine(pods: PolicyPods) -> None:
     apply("policy", ingress=[])
-    assert world.come_to({})
+    assert pods.reachability_becomes({})
     kill("policy-engine")
     wait_until_reported("policy-engine does not run")
-    assert set(world.reached(world.server)) <= {"node"}
-    apply("policy", ingress=[{"from": [FRIEND]}])
+    assert set(pods.reached(pods.server)) <= {"node"}
+    apply("policy", ingress=[{"from": [CLIENT]}])
     command("up")
-    assert world.come_to({"friend": PORTS})
+    assert pods.reachability_becomes({"client": PORTS})
 
 
-def test_the_engine_goes_on_after_an_absence_of_the_api_server(world: World) -> None:
+def test_the_engine_continues_after_an_outage_of_the_api_server(pods: PolicyPods) -> None:
     engine = process_ids()["policy-engine"]
     kill("etcd", "kube-apiserver")
     command("up")
     assert process_ids()["policy-engine"] == engine
-    apply("policy", ingress=[{"from": [FRIEND]}])
-    assert world.come_to({"friend": PORTS})
+    apply("policy", ingress=[{"from": [CLIENT]}])
+    assert pods.reachability_becomes({"client": PORTS})
 
 
-def test_a_table_that_somebody_removed_is_missed_and_made_anew(world: World) -> None:
-    apply("policy", ingress=[{"from": [FRIEND]}])
-    assert world.come_to({"friend": PORTS})
+def test_a_table_that_somebody_removed_is_recreated(pods: PolicyPods) -> None:
+    apply("policy", ingress=[{"from": [CLIENT]}])
+    assert pods.reachability_becomes({"client": PORTS})
     flush = ["nsenter", f"--net={CLUSTER.netns}", "--", "nft", "delete", "table", "ip", "network-policy"]
     subprocess.run(flush, check=True)
     wait_until_reported("no NetworkPolicy is enforced")
     command("up")
-    assert world.come_to({"friend": PORTS})
+    assert pods.reachability_becomes({"client": PORTS})

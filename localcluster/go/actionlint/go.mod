@@ -1,5 +1,5 @@
 // Lints the workflows of the hosted CI.
-module horovodjob.dev/tests/cluster/actionlint
+module horovodjob.dev/localcluster/actionlint
 
 go 1.26.6
 

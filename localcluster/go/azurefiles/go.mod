@@ -1,6 +1,6 @@
 // A module of its own: a change to the stand-in for Azure Files compiles nothing of Kubernetes. What both import has the
 // same version, and is compiled once.
-module horovodjob.dev/tests/cluster/azurefiles
+module horovodjob.dev/localcluster/azurefiles
 
 go 1.26.6
 

@@ -1,4 +1,4 @@
-module horovodjob.dev/tests/cluster/containerd
+module horovodjob.dev/localcluster/containerd
 
 go 1.26.6
 

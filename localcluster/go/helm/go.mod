@@ -1,6 +1,6 @@
 // Both versions of Helm, in the module versions that the control plane is compiled with, so that the compiler's cache
 // has most of their packages.
-module horovodjob.dev/tests/cluster/helm
+module horovodjob.dev/localcluster/helm
 
 go 1.26.6
 

@@ -1,6 +1,6 @@
 // Fake nodes for benchmarks/load.py, in the module versions that the control plane is compiled with, so that the
 // compiler's cache has most of their packages.
-module horovodjob.dev/tests/cluster/kwok
+module horovodjob.dev/localcluster/kwok
 
 go 1.26.6
 

@@ -93,7 +93,7 @@ def test_a_flipped_bit_is_detected_even_without_a_checksum(
     problem(tmp_path / "a.tar.gz")
 
 
-def test_an_archive_that_lacks_a_batch_says_which(tmp_path: Path, make_archive: Callable[..., str]) -> None:
+def test_an_archive_without_a_batch_is_named_with_the_batch(tmp_path: Path, make_archive: Callable[..., str]) -> None:
     make_archive(tmp_path / "a.tar.gz", data_batch_3=None)
     assert "lacks cifar-10-batches-py/data_batch_3" in problem(tmp_path / "a.tar.gz")
 

@@ -104,7 +104,7 @@ def test_a_flipped_image_that_is_not_shifted_has_the_same_pixels(train: Callable
             assert np.array_equal(image, original) or np.array_equal(image, original[:, ::-1])
 
 
-def test_the_evaluation_sees_every_example_once_over_all_ranks(whole: Callable[..., Any]) -> None:
+def test_the_evaluation_reads_every_example_once_over_all_ranks(whole: Callable[..., Any]) -> None:
     assert whole(ramps())[1].tolist() == list(range(12))
     assert sorted(whole(ramps(), size=5)[1]) == list(range(12))
     assert list(evaluation_batches(ramps(2), batch=5, rank=2, size=3)) == []
