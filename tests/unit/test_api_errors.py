@@ -36,6 +36,7 @@ def test_an_error_response_has_a_remedy(
 def test_only_an_exceeded_quota_keeps_a_job_waiting() -> None:
     messages = ('pods "train" is forbidden: exceeded quota: gpus', 'pods "train" is forbidden: no such right')
     found = [
-        error_from_response(403, json.dumps({"message": text}).encode(), None, method="POST", path="/") for text in messages
+        error_from_response(403, json.dumps({"message": text}).encode(), None, method="POST", path="/")
+        for text in messages
     ]
     assert [isinstance(error, Refused) and error.over_quota for error in found] == [True, False]
