@@ -25,7 +25,7 @@ MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def strategic_merge(base: Mapping[str, Any], patch: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`base` merged with `patch`, in which null removes a field. The result shares parts with both, and changes neither.
+    """`base` merged with `patch`, in which null removes a field. It shares parts with both and changes neither.
 
     Raises InvalidJob, with the path below `where`, for a patch that is not a pod template.
     """
