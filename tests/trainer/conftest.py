@@ -18,7 +18,7 @@ from trainer.cifar import cifar_images, cifar_members, python2_pickle, write_arc
 from trainer.waiting import TIMEOUT_SECONDS
 
 FORK_SERVER = Path(__file__).parent / "fork_server.py"
-PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "yaml")
+PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "click", "yaml")
 # Variables of a launcher of the tests. With PYTHONUNBUFFERED, mpirun mixes parts of the lines of different ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")
 

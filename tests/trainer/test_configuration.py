@@ -131,6 +131,8 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
         (["--dir", ""], "--dir: the path is empty"),
         (["--unknown"], "--unknown"),
         (["--epoch", "3"], "--epoch"),
+        (["--learning-rat", "3"], "Did you mean one of: '--learning-rate'"),
+        (["--flip=on"], "--flip"),
         (["stray"], "stray"),
         (["--archive-url", "file:///etc/passwd"], "'file:///etc/passwd'"),
         (["--archive-sha256", "abc"], "'abc'"),
@@ -174,6 +176,7 @@ def test_an_invalid_file_of_settings_is_rejected_with_its_path_and_setting(
 def test_an_unknown_variable_is_rejected_with_a_suggestion() -> None:
     assert "TRAINER_EPOCH is not a setting; did you mean TRAINER_EPOCHS?" in error(environment={"TRAINER_EPOCH": "3"})
     assert "environment variable TRAINER_EPOCHS: 'x'" in error(environment={"TRAINER_EPOCHS": "x"})
+    assert "environment variable TRAINER_FLIP: '' is neither" in error(environment={"TRAINER_FLIP": ""})
 
 
 def test_every_setting_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,6 +186,7 @@ def test_every_setting_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr().out
     for name in SETTINGS:
         assert re.search(rf"--{name}\b[^\n]*\s+\S", shown), name
+    assert "--schedule [decay|constant|cosine|step]" in shown
 
 
 def test_parsing_the_command_line_imports_neither_tensorflow_nor_horovod(

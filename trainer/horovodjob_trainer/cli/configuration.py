@@ -6,22 +6,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
 from horovodjob_trainer import models
 from horovodjob_trainer.cli import parsing
-from horovodjob_trainer.cli.arguments import build_parser
-from horovodjob_trainer.cli.setting_sources import (
-    SettingText,
-    default_texts,
-    environment_texts,
-    file_texts,
-    flag_texts,
-    parse_setting,
-)
+from horovodjob_trainer.cli.arguments import TRAINING, check_variables, parse, setting_source
 from horovodjob_trainer.cli.settings import (
     MOMENTUM_OPTIMIZERS,
-    PREFIX,
     SETTINGS,
     VALIDATION_BATCH_SIZE,
     Setting,
@@ -116,35 +108,29 @@ def load_configuration(arguments: Sequence[str], *, environment: Mapping[str, st
     Raises UsageError with one sentence; `--help` and `--print-config` print and raise SystemExit.
     """
     environment = os.environ if environment is None else environment
-    flags = vars(build_parser().parse_args(arguments))
-    texts = default_texts()
-    file = flags.pop("config") or environment.get(f"{PREFIX}CONFIG")
-    if file is not None:
-        texts |= file_texts(file)
-    texts |= environment_texts(environment)
-    prints_configuration = flags.pop("print_config")
-    texts |= flag_texts(flags)
-    values = {SETTINGS[name].field: parse_setting(SETTINGS[name], text) for name, text in texts.items()}
+    context = parse(TRAINING, arguments, environment)
+    check_variables(environment)
+    given = {name for name in context.params if context.get_parameter_source(name) is not click.ParameterSource.DEFAULT}
+    values = {name: value for name, value in context.params.items() if value is not None or name in given}
     configuration = _with_derived_defaults(values, environment)
-    _check_consistency(configuration, texts)
-    configuration = replace(configuration, explicit=_explicit_names(configuration, texts))
-    if prints_configuration:
-        print(configuration_file(configuration, texts))
+    _check_consistency(configuration, context)
+    configuration = replace(configuration, explicit=_explicit_names(configuration, context))
+    if values["print_config"]:
+        print(configuration_file(configuration, context))
         raise SystemExit(0)
     return configuration
 
 
-def configuration_file(configuration: Configuration, texts: Mapping[str, SettingText]) -> str:
+def configuration_file(configuration: Configuration, context: click.Context) -> str:
     """The configuration as a file for --config; a comment in each line names the source of the value."""
     lines = []
     for name, setting in SETTINGS.items():
-        value = getattr(configuration, setting.field)
-        source = texts[name].source if name in texts else "default"
+        value = getattr(configuration, setting.name)
         if value is None:
             lines.append("tensorboard: none" if name == "tensorboard" else f"# {name}: not set")
             continue
         plain = value if isinstance(value, bool | int | float) else parsing.command_line_text(value)
-        lines.append(f"{yaml.safe_dump({name: plain}, width=4096).strip()}  # {source}")
+        lines.append(f"{yaml.safe_dump({name: plain}, width=4096).strip()}  # {setting_source(context, setting)}")
     return "\n".join(lines)
 
 
@@ -164,30 +150,31 @@ def _with_derived_defaults(values: dict[str, Any], environment: Mapping[str, str
     return Configuration(**complete)
 
 
-def _explicit_names(configuration: Configuration, texts: Mapping[str, SettingText]) -> frozenset[str]:
+def _explicit_names(configuration: Configuration, context: click.Context) -> frozenset[str]:
     # A file of --print-config contains every setting, so a default value in a file is no decision of the user.
-    rate = dataset_defaults(configuration.dataset).learning_rate
+    sources = {name: context.get_parameter_source(setting.name) for name, setting in SETTINGS.items()}
     return frozenset(
         name
-        for name, text in texts.items()
-        if text.source.startswith(("--", "environment variable"))
-        or (name == "learning-rate" and configuration.learning_rate != rate)
-        or (name != "learning-rate" and _is_changed(SETTINGS[name], configuration))
+        for name, source in sources.items()
+        if source in (click.ParameterSource.COMMANDLINE, click.ParameterSource.ENVIRONMENT)
+        or (source is click.ParameterSource.DEFAULT_MAP and _is_changed(SETTINGS[name], configuration))
     )
 
 
 def _is_changed(setting: Setting, configuration: Configuration) -> bool:
-    value = getattr(configuration, setting.field)
-    return value is not None if setting.default is None else bool(value != setting.parse(setting.default))
+    default = setting.type(setting.default)
+    if setting.key == "learning-rate":
+        default = dataset_defaults(configuration.dataset).learning_rate
+    return bool(getattr(configuration, setting.name) != default)
 
 
-def _check_consistency(configuration: Configuration, texts: Mapping[str, SettingText]) -> None:
+def _check_consistency(configuration: Configuration, context: click.Context) -> None:
     schedule = configuration.schedule
-    _check_applies("lr-steps", schedule == "step", "--schedule step", configuration, texts)
-    _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, texts)
-    _check_applies("decay", schedule == "decay", "--schedule decay", configuration, texts)
+    _check_applies("lr-steps", schedule == "step", "--schedule step", configuration, context)
+    _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, context)
+    _check_applies("decay", schedule == "decay", "--schedule decay", configuration, context)
     has_momentum = configuration.optimizer in MOMENTUM_OPTIMIZERS
-    _check_applies("momentum", has_momentum, "--optimizer sgd, momentum and rmsprop", configuration, texts)
+    _check_applies("momentum", has_momentum, "--optimizer sgd, momentum and rmsprop", configuration, context)
     warmup, epochs = configuration.warmup_epochs, configuration.epochs
     if warmup > epochs:
         raise UsageError(f"--warmup-epochs {warmup:g} is more than the {epochs} epochs of this run")
@@ -196,7 +183,7 @@ def _check_consistency(configuration: Configuration, texts: Mapping[str, Setting
 
 
 def _check_applies(
-    name: str, applies: bool, condition: str, configuration: Configuration, texts: Mapping[str, SettingText]
+    name: str, applies: bool, condition: str, configuration: Configuration, context: click.Context
 ) -> None:
-    if name in texts and not applies and _is_changed(SETTINGS[name], configuration):
-        raise UsageError(f"{texts[name].source} belongs to {condition}")
+    if not applies and _is_changed(SETTINGS[name], configuration):
+        raise UsageError(f"{setting_source(context, SETTINGS[name])} belongs to {condition}")

@@ -1,13 +1,14 @@
 """The command lines of `predict` and `evaluate`."""
 
-import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import click
 
 from horovodjob_trainer import data
 from horovodjob_trainer.cli import parsing
-from horovodjob_trainer.cli.settings import SETTINGS, ArgumentParser
+from horovodjob_trainer.cli.arguments import CONTEXT_SETTINGS, parse
+from horovodjob_trainer.cli.settings import SETTINGS
 from horovodjob_trainer.errors import UsageError
 
 PREDICTION_FORMATS = ("csv", "jsonl")
@@ -15,11 +16,10 @@ DATA_SETTINGS = ("dataset", "data", "archive", "archive-url", "archive-sha256", 
                  "image-size", "seed", "threads")  # fmt: skip
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str]) -> SimpleNamespace:
     """The command and its flags. Raises UsageError with one sentence; `--help` prints and raises SystemExit."""
-    parser = _parser(arguments[0])
-    options = parser.parse_args(arguments[1:])
-    options.command = arguments[0]
+    command, *flags = arguments
+    options = SimpleNamespace(command=command, **parse(_command(command), flags, {}).params)
     if options.command == "predict" and options.dataset is None and options.data is None:
         raise UsageError("predict needs --data with images, or --dataset")
     if options.command == "evaluate" and options.dataset is None:
@@ -29,7 +29,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def build_request(options: argparse.Namespace, size: int, *, threads: int) -> data.Request:
+def build_request(options: SimpleNamespace, size: int, *, threads: int) -> data.Request:
     """The data that the flags select, with images of this size."""
     return data.Request(
         dataset=options.dataset,
@@ -46,42 +46,39 @@ def build_request(options: argparse.Namespace, size: int, *, threads: int) -> da
     )
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
-    predicts = command == "predict"
-    parser = ArgumentParser(
-        prog=f"python -m horovodjob_trainer {command}",
-        description="Write the predictions of a trained model for images or for the test part of a data set."
+def _command(name: str) -> click.Command:
+    predicts = name == "predict"
+    model = click.Option(
+        ["--model"],
+        type=parsing.path,
+        required=True,
+        metavar="FILE",
+        help="trained model: .keras, .h5, or a checkpoint",
+    )
+    batch_size = click.Option(
+        ["--batch-size"], type=parsing.integer(1, 1_000_000), default="128", metavar="N",
+        help="examples per batch and rank",
+    )  # fmt: skip
+    output = [
+        click.Option(["--output"], type=parsing.path, metavar="FILE", help="output file (default: stdout)"),
+        click.Option(["--format"], type=parsing.choice(*PREDICTION_FORMATS), help="default: by the suffix of --output, "
+                     "else csv"),
+    ]  # fmt: skip
+    as_json = [click.Option(["--json"], is_flag=True, help="print one line of JSON")]
+    return click.Command(
+        f"python -m horovodjob_trainer {name}",
+        params=[model, *map(_data_option, DATA_SETTINGS), batch_size, *(output if predicts else as_json)],
+        help="Write the predictions of a trained model for images or for the test part of a data set. Without "
+        "--dataset, --data is an image, a directory of images, or an .npz file with the array x."
         if predicts
         else "Print loss and metrics of a trained model over the test part of a data set.",
         epilog="With mpirun, the ranks share the work. Exit codes: 0 done, 1 failed, 2 invalid flag.",
-        allow_abbrev=False,
+        context_settings={**CONTEXT_SETTINGS, "show_default": True},
     )
-    parser.add_argument("--model", type=_argument_type(parsing.path), required=True, metavar="FILE",
-                        help="trained model: .keras, .h5, or a checkpoint")  # fmt: skip
-    for name in DATA_SETTINGS:
-        setting = SETTINGS[name] if name != "dataset" else replace(SETTINGS[name], default=None)
-        default = None if setting.default is None else setting.parse(setting.default)
-        text = setting.help_with_default
-        if predicts and name == "data":
-            text += "; without --dataset an image, a directory of images, or the array x of an .npz file"
-        parser.add_argument(f"--{name}", type=_argument_type(setting.parse), default=default, metavar="X", help=text)
-    parser.add_argument("--batch-size", type=_argument_type(parsing.integer(1, 1_000_000)), default=128, metavar="N",
-                        help="examples per batch and rank (default: %(default)s)")  # fmt: skip
-    if predicts:
-        parser.add_argument(
-            "--output", type=_argument_type(parsing.path), metavar="FILE", help="output file (default: stdout)"
-        )
-        parser.add_argument("--format", choices=PREDICTION_FORMATS, help="default: by the suffix of --output, else csv")
-    else:
-        parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    return parser
 
 
-def _argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return convert
+def _data_option(name: str) -> click.Option:
+    """The setting without its environment variable. The data set has no default, because images need none."""
+    setting = SETTINGS[name]
+    default = None if name == "dataset" else setting.default
+    return click.Option([f"--{name}"], type=setting.type, default=default, metavar=setting.metavar, help=setting.help)

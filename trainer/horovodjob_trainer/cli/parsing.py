@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
+
 from horovodjob_trainer.data import ANY_SHA256
 
-BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False,
-                       "0": False}  # fmt: skip
+FUNCTION_METAVAR = "package.module:function"
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -19,10 +20,25 @@ def word(text: str) -> str:
     return text
 
 
-def boolean(text: str) -> bool:
-    if text.lower() not in BOOLEANS:
-        raise ValueError(f"'{text}' is neither true nor false")
-    return BOOLEANS[text.lower()]
+class _Boolean(click.types.BoolParamType):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        is_true = None if value == "" else self.str_to_bool(value)  # an empty text is false for click
+        if is_true is None:
+            self.fail(f"'{value}' is neither true nor false", param, ctx)
+        return is_true
+
+
+boolean = _Boolean()
+
+
+class _Choice(click.Choice[str]):
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"'{value}' is none of {', '.join(self.choices)}"
+
+
+class _ChoiceOrFunction(_Choice):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if FUNCTION.fullmatch(value) else super().convert(value, param, ctx)
 
 
 def path(text: str) -> Path:
@@ -79,24 +95,13 @@ def patterns(text: str) -> tuple[str, ...]:
     return parts
 
 
-def choice(*names: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"'{text}' is none of {', '.join(names)}")
-        return text
-
-    return parse
+def choice(*names: str) -> click.ParamType[str]:
+    return _Choice(names)
 
 
-def choice_or_function(*names: str) -> Callable[[str], str]:
+def choice_or_function(*names: str) -> click.ParamType[str]:
     """One of the names, or the import string of a function: `package.module:function`."""
-
-    def parse(text: str) -> str:
-        if text not in names and not FUNCTION.fullmatch(text):
-            raise ValueError(f"'{text}' is neither one of {', '.join(names)} nor package.module:function")
-        return text
-
-    return parse
+    return _ChoiceOrFunction((*names, FUNCTION_METAVAR))
 
 
 def url(text: str) -> str:

@@ -1,15 +1,15 @@
 """The settings of the trainer: name, parser, help text and default of each."""
 
-import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+import click
 
 from horovodjob_trainer import data, models
 from horovodjob_trainer.cli import parsing
-from horovodjob_trainer.errors import UsageError
 
 PREFIX = "TRAINER_"
 ALL_BUT_LAST = "all-but-last"
@@ -19,36 +19,34 @@ MOMENTUM_OPTIMIZERS = ("sgd", "momentum", "rmsprop")
 VALIDATION_BATCH_SIZE = 250
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting. `name` is its flag, its key in a file and, in capitals after TRAINER_, its environment variable."""
+class Setting(click.Option):
+    """A setting. `key` is its flag, its key in a file and, in capitals after TRAINER_, its environment variable."""
 
-    name: str
-    parse: Callable[[str], Any]
-    help: str
-    default: str | None = None
-    metavar: str | None = None
+    def __init__(
+        self,
+        key: str,
+        parse: Callable[[str], Any] | click.ParamType[Any],
+        help: str,  # noqa: A002
+        default: str | None = None,
+        metavar: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        self.key, self.variable = key, PREFIX + key.replace("-", "_").upper()
+        is_boolean = parse is parsing.boolean
+        super().__init__(
+            [f"--{key}/--no-{key}" if is_boolean else f"--{key}", *(["-d"] if key == "dir" else [])],
+            type=parse,
+            help=help,
+            default=default == "true" if is_boolean and default else default,
+            metavar=None if isinstance(parse, click.Choice) else metavar,  # the help lists the choices
+            show_default=True,
+            **attributes,
+        )
 
-    @property
-    def field(self) -> str:
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        return PREFIX + self.field.upper()
-
-    @property
-    def help_with_default(self) -> str:
-        """The help text with the default, escaped for argparse."""
-        default = "" if self.default is None else f" (default: {self.default})"
-        return (self.help + default).replace("%", "%%")
-
-
-class ArgumentParser(argparse.ArgumentParser):
-    """A parser that raises UsageError for an invalid command line, so that a single rank prints the error."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """The text of the variable in the environment, which is the object of the context. click skips empty texts."""
+        text: str | None = ctx.obj.get(self.variable)
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +184,4 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "tensorboard below --logs)", metavar="DIR"),
     ),
 }  # fmt: skip
-SETTINGS = {setting.name: setting for group in GROUPS.values() for setting in group}
+SETTINGS = {setting.key: setting for group in GROUPS.values() for setting in group}

@@ -1,12 +1,13 @@
 """The options before the name of the script on the command line, or in the environment."""
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import click
 
 from horovodjob_trainer.cli import parsing
-from horovodjob_trainer.cli.settings import COUNT, PREFIX, SETTINGS, ArgumentParser, Setting
+from horovodjob_trainer.cli.arguments import CONTEXT_SETTINGS, parse
+from horovodjob_trainer.cli.settings import COUNT, PREFIX, SETTINGS, Setting
 from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
 
@@ -19,6 +20,19 @@ OPTIONS = (
             metavar="N"),
     Setting("as-is", parsing.boolean, "run the script without the patches of its mistakes", "false"),
 )  # fmt: skip
+COMMAND = click.Command(
+    f"python -m {PROGRAM}",
+    params=[
+        *OPTIONS,
+        click.Argument(["SCRIPT"]),
+        click.Argument(["ARGUMENTS"], nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENT ...]"),
+    ],
+    help="Run a training script of 2018 (Keras 2.1, TensorFlow 1, horovod.keras) unchanged, with one process per rank. "
+    "Start it with mpirun, horovodrun or as a HorovodJob.",
+    epilog="Arguments after SCRIPT belong to the script. Each option has an environment variable: "
+    f"{PREFIX}MAX_EPOCHS for --max-epochs.",
+    context_settings={**CONTEXT_SETTINGS, "allow_interspersed_args": False},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +52,8 @@ def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> O
 
     Raises UsageError with one sentence; `--help` prints and raises SystemExit.
     """
-    flags = vars(_build_parser().parse_args(arguments))
-    script, rest = flags.pop("script"), tuple(flags.pop("arguments"))
+    values = parse(COMMAND, arguments, environment).params
     _check_environment(environment)
-    values: dict[str, Any] = {}
-    for option in OPTIONS:
-        flag, variable = flags[option.field], environment.get(option.variable)
-        source, text = (f"--{option.name}", flag) if flag is not None else (option.variable, variable)
-        text = option.default if text is None else text
-        try:
-            values[option.field] = None if text is None else option.parse(text)
-        except ValueError as error:
-            raise UsageError(f"{source}: {error}") from error
     request = Request(
         dataset=values.pop("dataset"),
         data_directory=values.pop("data_dir"),
@@ -57,7 +61,7 @@ def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> O
     )
     if (problem := request_error(request)) is not None:
         raise UsageError(problem)
-    return Options(script=script, arguments=rest, data=request, **values)
+    return Options(data=request, **values)
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
@@ -65,26 +69,3 @@ def _check_environment(environment: Mapping[str, str]) -> None:
     for variable in sorted(environment):
         if variable.startswith(PREFIX) and variable not in known:
             raise UsageError(f"the environment variable {variable} is not an option; --help lists all options")
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    parser = ArgumentParser(
-        prog=PROGRAM,
-        usage=f"python -m {PROGRAM} [OPTION ...] SCRIPT [ARGUMENT ...]",
-        description="Run a training script of 2018 (Keras 2.1, TensorFlow 1, horovod.keras) unchanged, with one "
-        "process per rank. Start it with mpirun, horovodrun or as a HorovodJob.",
-        epilog="Arguments after SCRIPT belong to the script. Each option has an environment variable: "
-        f"{PREFIX}MAX_EPOCHS for --max-epochs.",
-        allow_abbrev=False,
-    )
-    for option in OPTIONS:
-        if option.parse is parsing.boolean:
-            parser.add_argument(f"--{option.name}", action="store_const", const="true", help=option.help_with_default)
-        else:
-            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help_with_default)
-    parser.add_argument("script", metavar="SCRIPT", help="the script")
-    rest = parser.add_argument(
-        "arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="arguments of the script"
-    )
-    rest.required = False  # otherwise the error of argparse about a missing script also names this argument
-    return parser

@@ -1,6 +1,5 @@
 """`python -m horovodjob_trainer predict|evaluate`: the use of a trained model, on one rank or several."""
 
-import argparse
 import io
 import json
 import os
@@ -10,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from horovodjob_trainer import data
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         return error.exit_code
 
 
-def _run(options: argparse.Namespace, launch: Launch) -> int:
+def _run(options: SimpleNamespace, launch: Launch) -> int:
     import absl.logging
 
     absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns that .h5 is legacy
@@ -83,7 +83,7 @@ def _load_model(path: Path) -> Any:
         ) from error
 
 
-def _source(options: argparse.Namespace, model: Any, threads: int) -> data.Source:
+def _source(options: SimpleNamespace, model: Any, threads: int) -> data.Source:
     """The examples; images have the size that the model requires."""
     shape = model.input_shape if model.built and isinstance(model.input_shape, tuple) else ()
     if not shape or any(isinstance(each, tuple) for each in shape):
@@ -177,7 +177,7 @@ def _print_metrics(metrics: dict[str, float], samples: int, *, as_json: bool) ->
     sys.stdout.flush()
 
 
-def _write(options: argparse.Namespace, source: data.Source, parts: Sequence[Any], *, of_classes: bool) -> None:
+def _write(options: SimpleNamespace, source: data.Source, parts: Sequence[Any], *, of_classes: bool) -> None:
     import numpy as np
 
     outputs = np.empty((source.samples, *next(part for part in parts if part is not None).shape[1:]), np.float32)
