@@ -1,9 +1,10 @@
 """Arrays in a .npz file, read into memory or, if they are not compressed, memory-mapped."""
 
+import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data import memory
-from horovodjob_trainer.data.arrays import Arrays, aligned_copy, allocate_aligned
+from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.data.download import error_reason
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.sampling import Rows
@@ -20,27 +21,27 @@ from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.data.user_arrays import build_arrays, build_dataset, split_arrays
 from horovodjob_trainer.errors import DataError
 
-CHUNK_BYTES = 1 << 24
 LOCAL_HEADER_BYTES = 30
 _npy: Any = np.lib.format
+_NpzFile: Any = np.lib.npyio.NpzFile  # np.load takes any other file for pickled objects
+EXAMPLES = ("x_train", "x_test", "x")
 SPLIT_NAMES, UNSPLIT_NAMES = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An array in the file, with the offset of its values in the file if they are not compressed."""
+    """An array in the file, as its header describes it."""
 
-    name: str
+    entry: zipfile.ZipInfo
     shape: tuple[int, ...]
     fortran: bool
     dtype: np.dtype[Any]
     header_bytes: int
-    offset: int | None
 
     @property
     def size_bytes(self) -> int:
         """Size of the values in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +91,13 @@ def unlabelled_arrays(path: Path) -> Arrays:
 def _arrays(path: Path, layouts: Sequence[tuple[str, ...]], *, cache: str, budget: int) -> dict[str, npt.NDArray[Any]]:
     """The arrays of the first layout that the file contains completely."""
     try:
-        with zipfile.ZipFile(path) as file:
-            members = {name: _member(file, path, name) for name in _names(file, path, layouts)}
-            read = _reader(file, path, members, cache, budget)
-            return {name: read(member) for name, member in members.items()}
+        with path.open("rb") as stream, _NpzFile(stream) as file:
+            members = {name: _member(file.zip, path, name) for name in _names(file.files, path, layouts)}
+            maps = _maps_examples(path, [members[name] for name in members if name in EXAMPLES], cache, budget)
+            return {
+                name: _memory_map(path, member) if maps and name in EXAMPLES else aligned_copy(file[name])
+                for name, member in members.items()
+            }
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist; give the .npz file with --data") from error
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, struct.error) as error:
@@ -107,10 +111,9 @@ def _build_part(arrays: dict[str, npt.NDArray[Any]], names: tuple[str, ...], whe
     return arrays_class(part.examples, part.labels, part.classes)
 
 
-def _names(file: zipfile.ZipFile, path: Path, layouts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    present = {name.removesuffix(".npy") for name in file.namelist()}
+def _names(present: Sequence[str], path: Path, layouts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     for names in layouts:
-        if present.issuperset(names):
+        if set(names) <= set(present):
             return names
     found = ", ".join(sorted(present)) or "nothing"
     raise DataError(f"{path} contains {found}; it must contain {' or '.join(', '.join(names) for names in layouts)}")
@@ -129,59 +132,30 @@ def _member(file: zipfile.ZipFile, path: Path, name: str) -> Member:
             ) from error
         if dtype.hasobject:
             raise DataError(f"{path}: {name} contains Python objects; use numbers")
-        header_bytes = stream.tell()
-    is_stored = entry.compress_type == zipfile.ZIP_STORED
-    return Member(
-        name, shape, fortran, dtype, header_bytes, _content_offset(path, entry) + header_bytes if is_stored else None
-    )
+        return Member(entry, shape, fortran, dtype, stream.tell())
 
 
-def _content_offset(path: Path, entry: zipfile.ZipInfo) -> int:
-    """Offset of the content of an entry. Its local header repeats the name and may have a different extra field."""
-    with path.open("rb") as file:
-        file.seek(entry.header_offset)
-        name, extra = struct.unpack("<26xHH", file.read(LOCAL_HEADER_BYTES))
-    return int(entry.header_offset + LOCAL_HEADER_BYTES + name + extra)
-
-
-def _reader(
-    file: zipfile.ZipFile, path: Path, members: dict[str, Member], cache: str, budget: int
-) -> Callable[[Member], npt.NDArray[Any]]:
-    examples = [member for name, member in members.items() if name.startswith("x")]
+def _maps_examples(path: Path, examples: Sequence[Member], cache: str, budget: int) -> bool:
+    """Whether to memory-map the examples. Raises DataError if they fit neither in memory nor can be mapped."""
     needed = sum(member.size_bytes for member in examples)
     in_memory = cache == "memory" or (cache == "auto" and needed <= budget)
-    if needed > budget and (in_memory or any(member.offset is None for member in examples)):
+    is_mappable = all(member.entry.compress_type == zipfile.ZIP_STORED for member in examples)
+    if needed > budget and (in_memory or not is_mappable):
         raise DataError(
             f"{path} needs {memory.format_bytes(needed)}, and the memory budget of this process is "
             f"{memory.format_bytes(budget)}; give the pod more memory, or write the file with numpy.savez, "
             "uncompressed, and use --cache auto"
         )
-
-    def read(member: Member) -> npt.NDArray[Any]:
-        if in_memory or member.offset is None or not member.name.startswith("x") or not member.size_bytes:
-            return _read(file, member)
-        order: Any = "F" if member.fortran else "C"
-        return np.memmap(path, member.dtype, "r", member.offset, member.shape, order)
-
-    return read
+    return is_mappable and not in_memory
 
 
-def _read(file: zipfile.ZipFile, member: Member) -> npt.NDArray[Any]:
-    """The array in memory. The last read checks the checksum of the entry."""
-    shape = member.shape[::-1] if member.fortran else member.shape
-    array = allocate_aligned(shape, member.dtype)
-    target = memoryview(array.reshape(-1).view(np.uint8).data)
-    content: Any = file.open(f"{member.name}.npy")
-    with content as stream:
-        stream.read(member.header_bytes)
-        position = 0
-        while position < len(target):
-            count = stream.readinto(target[position : position + CHUNK_BYTES])
-            if not count:
-                raise EOFError(f"{member.name} is truncated")
-            position += count
-        stream.read(1)
-    return np.ascontiguousarray(array.T) if member.fortran else array
+def _memory_map(path: Path, member: Member) -> npt.NDArray[Any]:
+    """The array in the file itself. numpy maps only arrays in files of their own."""
+    with path.open("rb") as file:  # the local header repeats the name and may have a different extra field
+        file.seek(member.entry.header_offset)
+        name, extra = struct.unpack("<26xHH", file.read(LOCAL_HEADER_BYTES))
+    offset = member.entry.header_offset + LOCAL_HEADER_BYTES + name + extra + member.header_bytes
+    return np.memmap(path, member.dtype, "r", offset, member.shape, "F" if member.fortran else "C")
 
 
 def _error_text(error: Exception) -> str:
