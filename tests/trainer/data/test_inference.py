@@ -124,7 +124,48 @@ def test_predictions_contain_file_class_and_probability(workspace: Path, ended: 
     assert numbers.lines == ["file,output", "0,3.0", "1,7.5"], numbers.errors
 
 
+PLAIN_TENSORFLOW = """
+import sys
+for hidden in ("keras", "horovod", "horovodjob_trainer"):
+    sys.modules[hidden] = None
+import numpy as np, tensorflow as tf
+outputs = tf.saved_model.load("serving/1").signatures["serving_default"](input=tf.constant(np.load("images.npy")))
+np.save("outputs.npy", outputs["output_0"])
+"""
+
+
+def test_an_exported_model_has_the_outputs_of_keras_without_keras(
+    workspace: Path, ended: Any, run: Any, preloaded_python: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import keras
+    from onnx.reference import ReferenceEvaluator
+
+    images = np.random.default_rng(5).random((4, 24, 24, 3), np.float32)
+    expected = keras.models.load_model(workspace / "model.keras", compile=False).predict(images, verbose=0)
+    monkeypatch.chdir(workspace)
+    saved_model, onnx, again = ended(
+        ["export", "--model", "model.keras", "--output", "serving/1"],
+        ["export", "--model", "model.h5", "--output", "model.onnx"],
+        ["export", "--model", "model.keras", "--output", "serving/1"],
+    )
+    assert saved_model.lines == ["Exported the model as saved-model at serving/1"], saved_model.errors
+    np.save("images.npy", images)
+    loaded = run(1, [*preloaded_python, "-c", PLAIN_TENSORFLOW])
+    assert loaded.code == 0, loaded.stderr
+    np.testing.assert_array_equal(np.load("outputs.npy"), expected)
+    assert onnx.code == 0, onnx.errors
+    reference: Any = ReferenceEvaluator("model.onnx").run(None, {"input": images})
+    np.testing.assert_allclose(reference[0], expected, atol=1e-6)
+    assert again.code == 1
+    assert "serving/1 cannot be written: Directory not empty; use another --output" in again.errors
+    assert [path.name for path in Path("serving").iterdir()] == ["1"]
+
+
 INVALID = {
+    "export --model model.keras": (2, "the following arguments are required: --output"),
+    "export --model none.keras --output x": (1, "none.keras does not exist"),
+    "export --model model.keras --output cut.h5/1": (1, "cut.h5/1 cannot be written: "),
+    "export --model model.keras --output x --format tflite": (2, "'tflite' is none of saved-model, onnx"),
     "predict --model model.keras": (2, "predict needs --data"),
     "evaluate --dataset digits": (2, "the following arguments are required: --model"),
     "evaluate --model model.keras --dataset npz": (2, "--dataset npz needs --data"),

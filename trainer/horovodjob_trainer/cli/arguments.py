@@ -114,7 +114,7 @@ TRAINING = _TrainingCommand(
         click.Option(["--print-config"], is_flag=True, help="print every setting with its source, then exit"),
         *SETTINGS.values(),
     ],
-    options_metavar="[--SETTING VALUE ...] | predict ... | evaluate ...",
+    options_metavar="[--SETTING VALUE ...] | predict ... | evaluate ... | export ...",
     help="Train a Keras model with one process per rank. Start it with mpirun, horovodrun or as a HorovodJob. Without "
     "a launcher it trains with one rank.",
     epilog="The value of a setting is that of its flag, else that of its environment variable (TRAINER_BATCH_SIZE for "

@@ -17,7 +17,7 @@ from horovodjob_trainer.run.termination import Termination, exit_process
 FAILED = 1
 # mpirun ends the other ranks when one exits. Ranks that print nothing wait, so that rank 0 can print the error.
 USAGE_ERROR_DELAY_SECONDS = 10.0
-INFERENCE_COMMANDS = ("predict", "evaluate")
+INFERENCE_COMMANDS = ("predict", "evaluate", "export")
 
 
 def run(arguments: Sequence[str], termination: Termination) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`python -m horovodjob_trainer predict|evaluate`: the use of a trained model, on one rank or several."""
+"""`python -m horovodjob_trainer predict|evaluate|export`: the use of a trained model, on one rank or several."""
 
 import io
 import json
@@ -23,7 +23,7 @@ USAGE_ERROR_DELAY_SECONDS = 10.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `predict ...` or `evaluate ...`. Returns the exit code; rank 0 prints an error as one sentence."""
+    """Run `predict ...`, `evaluate ...` or `export ...`. Returns the exit code; rank 0 prints an error."""
     launch = Launch.from_environment(os.environ)
     try:
         with nullcontext() if launch.rank == 0 else redirect_stdout(io.StringIO()):
@@ -47,6 +47,9 @@ def _run(options: SimpleNamespace, launch: Launch) -> int:
     hvd.init()
     threads = options.threads or threads_per_rank(launch, usable_cores())
     configure_devices(threads)
+    if options.command == "export":
+        call_on_all_ranks(lambda: _export(options) if hvd.rank() == 0 else None, launch)
+        return 0
     model = call_on_all_ranks(lambda: _load_model(options.model), launch)
     test = call_on_all_ranks(lambda: _source(options, model, threads), launch)
     if options.command == "evaluate":
@@ -62,6 +65,14 @@ def _run(options: SimpleNamespace, launch: Launch) -> int:
         )
     wait_for_all_ranks()
     return 0
+
+
+def _export(options: SimpleNamespace) -> None:
+    from horovodjob_trainer.run.export import export_model
+
+    file_format = options.format or ("onnx" if options.output.suffix == ".onnx" else "saved-model")
+    export_model(_load_model(options.model), options.output, file_format)
+    print(f"Exported the model as {file_format} at {options.output}", flush=True)
 
 
 def _load_model(path: Path) -> Any:
