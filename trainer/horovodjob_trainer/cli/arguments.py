@@ -99,6 +99,9 @@ def _suggestion(name: str, names: Collection[str]) -> str:
 class _TrainingCommand(click.Command):
     """A command with a section of its help for each group of settings."""
 
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), prefix="usage: ")
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         others = [option for option in self.get_params(ctx) if option not in SETTINGS.values()]
         for title, options in {"options": others, **GROUPS}.items():
