@@ -71,11 +71,11 @@ def _export(options: SimpleNamespace) -> None:
     from horovodjob_trainer.run.export import export_model
 
     file_format = options.format or ("onnx" if options.output.suffix == ".onnx" else "saved-model")
-    export_model(_load_model(options.model), options.output, file_format)
+    export_model(_load_model(options.model, with_loss=False), options.output, file_format)
     print(f"Exported the model as {file_format} at {options.output}", flush=True)
 
 
-def _load_model(path: Path) -> Any:
+def _load_model(path: Path, *, with_loss: bool = True) -> Any:
     import keras
 
     if not path.is_file():
@@ -85,7 +85,7 @@ def _load_model(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the optimizer, which is not needed here
-            return keras.models.load_model(path)
+            return keras.models.load_model(path, compile=with_loss)
     except Exception as error:  # Keras, h5py and zipfile raise many types
         reason = " ".join(str(error).split())[:300]
         raise ModelError(
