@@ -72,6 +72,10 @@ RECONCILE_ERRORS = Counter("horovodjob_operator_reconcile_errors", "Reconciliati
 WORKQUEUE_DEPTH = Gauge(
     "horovodjob_operator_workqueue_depth", "Jobs that wait for their reconciliation.", registry=REGISTRY
 )
+WORKQUEUE_DELAYED = Gauge(
+    "horovodjob_operator_workqueue_delayed", "Jobs that are enqueued for a later time.", registry=REGISTRY
+)
+TASKS = Gauge("horovodjob_operator_tasks", "Tasks of the event loop.", registry=REGISTRY)
 WORKQUEUE_DURATION = Histogram(
     "horovodjob_operator_workqueue_queue_duration_seconds",
     "Time that jobs wait for their reconciliation.",

@@ -23,7 +23,7 @@ from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.finished_job_list import FinishedJobList
-from horovodjob_operator.kube.job_watch import ForbiddenRetry, JobWatchAge, UnfinishedJobList
+from horovodjob_operator.kube.job_watch import ExpiredWatch, ForbiddenRetry, JobWatchAge, UnfinishedJobList
 from horovodjob_operator.kube.lease import Lease
 from horovodjob_operator.kube.metrics_authorization import MetricsAuthorization
 from horovodjob_operator.kube.pod_watch import PodWatch
@@ -32,7 +32,15 @@ from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.token_review import TokenReviewer
 from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.loop_thread import LoopThread
-from horovodjob_operator.metrics import LEADER, REGISTRY, WATCH_AGE, WORKQUEUE_DEPTH, JobCollector
+from horovodjob_operator.metrics import (
+    LEADER,
+    REGISTRY,
+    TASKS,
+    WATCH_AGE,
+    WORKQUEUE_DELAYED,
+    WORKQUEUE_DEPTH,
+    JobCollector,
+)
 from horovodjob_operator.servers.health import HealthServer
 from horovodjob_operator.servers.progress_reports import ProgressReports, start_server
 from horovodjob_operator.settings import Settings
@@ -102,6 +110,8 @@ class Process:
         WATCH_AGE.labels("pods").set_function(self._pod_watch_age)
         WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_watch_age.alive_at)
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
+        WORKQUEUE_DELAYED.set_function(lambda: self.work_queue.timers)
+        TASKS.set_function(partial(_count_tasks, asyncio.get_running_loop()))
         LEADER.set_function(lambda: float(self.is_leader()))
 
     def is_leader(self) -> bool:
@@ -224,7 +234,9 @@ class Process:
 
         @kopf.on.login(registry=registry)
         def connect(**_: object) -> kopf.AiohttpSession:
-            session = self.client.new_session(ForbiddenRetry(), self.unfinished_job_list, self.job_watch_age)
+            session = self.client.new_session(
+                ExpiredWatch(), ForbiddenRetry(), self.unfinished_job_list, self.job_watch_age
+            )
             return kopf.AiohttpSession(server=self.client.server, aiohttp_session=session)
 
         await kopf.operator(
@@ -234,3 +246,8 @@ class Process:
             clusterwide=not self.namespaces,
             namespaces=self.namespaces,
         )
+
+
+def _count_tasks(loop: asyncio.AbstractEventLoop) -> float:
+    """The number of tasks of the event loop; the health server calls it in its own thread."""
+    return len(asyncio.all_tasks(loop))

@@ -1,4 +1,4 @@
-"""A proxy between the operator and the API server that acts before or after a request, and resets its connection."""
+"""A proxy between the operator and the API server that injects faults into requests and answers."""
 
 import asyncio
 import json
@@ -19,6 +19,7 @@ from api.client import Api, Object
 
 # Headers that are about one connection, not about the request or the answer (RFC 9110, 7.6.1).
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "content-length"})
+REASONS = {410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
 LARGEST_BODY = 2**24
 
 
@@ -26,14 +27,24 @@ LARGEST_BODY = 2**24
 class Fault:
     """What goes wrong with one request."""
 
+    delay_seconds: float = 0
+    """The request is forwarded so much later."""
     before: Callable[[], None] | None = None
     """Called when the request has arrived and has no effect yet."""
     reset_before: bool = False
     """The connection is reset, without effect."""
+    status: int = 0
+    """The answer, without effect; 0: that of the API server."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of that answer."""
     after: Callable[[], None] | None = None
     """Called when the request has had its effect and is not answered yet."""
     reset_after: bool = False
     """The connection is reset when the request has had its effect."""
+    is_half_open: bool = False
+    """The answer begins, and nothing follows, not even its end."""
+    reset_after_seconds: float = 0
+    """The connection is reset so long after the answer has begun; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,10 @@ class Request:
         """Whether it changes something of a job."""
         return self.method != "GET" and "/leases" not in self.path and not self.path.endswith("reviews")
 
+    @property
+    def is_watch(self) -> bool:
+        return "watch" in self.query
+
 
 NO_FAULT = Fault()
 
@@ -63,6 +78,9 @@ class FaultProxy:
         """The requests that the API server has answered, with the status, in order."""
         self._server, self._tls = api.server, ssl.create_default_context(cafile=str(api.authority_file))
         self._loop = asyncio.new_event_loop()
+        self._connected = asyncio.Event()
+        self._connected.set()
+        self._transports: set[asyncio.Transport] = set()
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -87,6 +105,23 @@ class FaultProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def reset_all(self) -> None:
+        """Resets all connections that wait for an answer or receive one."""
+
+        async def reset() -> None:
+            for transport in tuple(self._transports):
+                transport.abort()
+
+        self._call(reset())
+
+    def disconnect(self) -> None:
+        """From now on nothing arrives at either end, as in a network partition."""
+        self._loop.call_soon_threadsafe(self._connected.clear)
+
+    def connect(self) -> None:
+        """Ends the partition: what was sent on connections that are still open arrives."""
+        self._loop.call_soon_threadsafe(self._connected.set)
 
     def _call(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -116,21 +151,33 @@ class FaultProxy:
             await asyncio.wait(rest)
 
     async def _answer(self, incoming: web.Request) -> web.StreamResponse:
+        if (transport := incoming.transport) is None:
+            return web.Response()
+        self._transports.add(transport)
         try:
             return await self._answer_or_fail(incoming)
-        except (ConnectionError, aiohttp.ClientError):  # one of the two ends has gone
+        except (TimeoutError, ConnectionError, aiohttp.ClientError):  # one of the two ends has gone
             return _reset(incoming)
+        finally:
+            self._transports.discard(transport)
 
     async def _answer_or_fail(self, incoming: web.Request) -> web.StreamResponse:
         body = await incoming.read()
+        await self._connected.wait()
         if incoming.transport is None:  # the operator has given up
             return web.Response()
         request = Request(incoming.method, incoming.path, dict(incoming.query), json.loads(body or b"{}"))
         fault = self.fault(request)
+        if fault.delay_seconds:
+            await asyncio.sleep(fault.delay_seconds)
         if fault.before:
             fault.before()
         if fault.reset_before:
             return _reset(incoming)
+        if fault.status:
+            status = {"kind": "Status", "status": "Failure", "reason": REASONS[fault.status], "code": fault.status}
+            status["message"] = "a fault of the test"
+            return web.json_response(status, status=fault.status, headers=dict(fault.headers))
         return await self._forward(incoming, request, body, fault)
 
     async def _forward(self, incoming: web.Request, request: Request, body: bytes, fault: Fault) -> web.StreamResponse:
@@ -144,10 +191,14 @@ class FaultProxy:
             if fault.reset_after:
                 return _reset(incoming)
             response = web.StreamResponse(status=answer.status, headers=_end_to_end(answer.headers))
-            await response.prepare(incoming)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
+            async with asyncio.timeout(fault.reset_after_seconds or None):
+                await response.prepare(incoming)
+                while fault.is_half_open and incoming.transport and not incoming.transport.is_closing():
+                    await asyncio.sleep(0.1)
+                async for chunk in answer.content.iter_any():
+                    await self._connected.wait()
+                    await response.write(chunk)
+                await response.write_eof()
             return response
 
 

@@ -100,6 +100,7 @@ def outcome(job: Job) -> dict[str, Any]:
     wait_for("the workers to be deleted", lambda: set(job.pods()) == {"launcher"})
     wait_for("the last event", lambda: job.events()[job.phase])
     wait_for("the PodGroup to be deleted", lambda: not owned_objects(job)["podgroups"])
+    wait_for("the Secret to be deleted", lambda: not owned_objects(job)["secrets"])
     status = job.status
     return {
         "status": {key: status.get(key) for key in ("phase", "attempt", "restarts", "preemptions", "exitCode")},

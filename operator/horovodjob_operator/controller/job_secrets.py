@@ -42,9 +42,13 @@ class JobSecrets:
             await self._writer.create(secret)
         except AlreadyExists as error:
             self._check_owner(state, error)
+            state.secret_created()
             return True
         except Refused as error:
             raise RefusedObject(secret["kind"], error) from error
+        except Unavailable:
+            state.secret_unconfirmed()
+            raise
         state.secret_created()
         if all(pod.secret_name != secret["metadata"]["name"] for pod in observed.pods):
             return True
@@ -60,6 +64,8 @@ class JobSecrets:
         name = names.secret_name(state.job)
         if self._clock() - state.job.metadata.creation_timestamp < timedelta(seconds=GARBAGE_COLLECTION_SECONDS):
             raise Unavailable(f"Secret {name} exists, possibly of an earlier job with the same name") from error
+        if state.has_unconfirmed_secret:
+            return
         raise name_conflict("Secret", f"Secret {name}") from error
 
     async def delete(self, state: JobState, observed: Observed) -> None:

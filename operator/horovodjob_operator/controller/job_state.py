@@ -31,6 +31,8 @@ class JobState:
     """Refusals in a row."""
     owns_secret: bool = False
     """This process has created the Secret, or an earlier one can have: the job had a status when it was first read."""
+    has_unconfirmed_secret: bool = False
+    """The creation of the Secret had no response: the API server may have stored it."""
     has_deleted_secrets: bool = False
     """The job is finished, and its Secrets are deleted."""
     owned_kinds: set[str] = field(default_factory=set)
@@ -129,9 +131,13 @@ class JobState:
         self.refusal = None
 
     def secret_created(self) -> None:
-        """Records that this process has created the Secret."""
+        """Records that the job has its Secret."""
         self.owns_secret = True
         self.owned_kinds.add("Secret")
+
+    def secret_unconfirmed(self) -> None:
+        """Records that the creation of the Secret had no response."""
+        self.has_unconfirmed_secret = True
 
     def secrets_deleted(self) -> None:
         """Records that the Secrets of the finished job are deleted."""

@@ -110,6 +110,18 @@ class ForbiddenRetry:
         return response
 
 
+class ExpiredWatch:
+    """Turns the status code 410 of a watch of jobs into an event with this code: at the status code, kopf would end."""
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request."""
+        response = await handler(request)
+        if response.status == 410 and verb_and_resource(request) == ("watch", PLURAL):
+            await response.read()
+            response.status, response.content = 200, _ExpiredStream(response.content)  # type: ignore[assignment]
+        return response
+
+
 class JobWatchAge:
     """Records when each watch of jobs last received data.
 
@@ -158,6 +170,20 @@ class _ObservedStream:
         async for chunk in self._content.iter_chunked(size):
             self._on_chunk()
             yield chunk
+
+
+class _ExpiredStream:
+    """The content of the response to an expired watch: one event instead of what the API server has sent."""
+
+    def __init__(self, content: StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+        """The event as one chunk."""
+        yield b'{"type": "ERROR", "object": {"code": 410}}\n'
 
 
 def namespace_of(request: ClientRequest) -> str:

@@ -1,0 +1,84 @@
+"""One in five answers of the API server is a fault, and watches break every few seconds: all jobs end as usual."""
+
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.client import Api
+from integration.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
+from integration.operator_process import Operator
+from integration.random_faults import WATCH_FAULTS, RandomFaults
+from integration.scenarios import SCENARIOS, outcome, submit_for
+
+JOBS, FAULT_RATE, WATCH_SECONDS = 20, 0.2, 5
+# The API server is asked to end each watch after so many seconds: one that is half-open is noticed 5 s later.
+WATCH_TIMEOUT_SECONDS = "10"
+PLAYED = ("succeeds", "fails-once", "loses-worker", "suspended-and-resumed")
+
+
+@pytest.fixture
+def proxy(api: Api, operator_access: Path, operator_process: Operator, tmp_path: Path) -> FaultProxy:
+    operator_process.kill()  # it would reconcile the same jobs
+    return FaultProxy(api, operator_access, tmp_path)
+
+
+def test_a_job_starts_although_the_creation_of_its_secret_had_no_response(
+    api: Api, namespace: str, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    resets: list[Request] = []
+
+    def reset_first_creation(request: Request) -> Fault:
+        if request.method != "POST" or not request.path.endswith("/secrets") or resets:
+            return NO_FAULT
+        resets.append(request)
+        return Fault(reset_after=True)
+
+    proxy.fault = reset_first_creation
+    operator = Operator(proxy.kubeconfig, tmp_path / "log", namespaces=namespace)
+    with contextlib.ExitStack() as stack:
+        stack.callback(proxy.close)
+        stack.callback(operator.kill)
+        operator.start()
+        job = submit_for(api, namespace, "succeeds").advance_to("Succeeded")
+        assert resets
+        assert outcome(job)["objects"]["secrets"] == 0
+        assert operator.errors() == []
+
+
+def test_twenty_jobs_end_as_usual_despite_faulty_answers(
+    api: Api, namespace: str, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    def run(number: int) -> dict[str, Any]:
+        scenario = PLAYED[number % len(PLAYED)]
+        job = submit_for(api, namespace, scenario, f"job-{number}")
+        SCENARIOS[scenario](job)
+        return outcome(job)
+
+    operator = Operator(
+        proxy.kubeconfig, tmp_path / "log", namespaces=namespace, watch_timeout_seconds=WATCH_TIMEOUT_SECONDS
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(proxy.close)
+        stack.callback(operator.kill)
+        operator.start()
+        pool = stack.enter_context(ThreadPoolExecutor(JOBS))
+        begin = time.monotonic()
+        undisturbed = list(pool.map(run, range(len(PLAYED))))
+        proxy.fault = faults = RandomFaults(rate=FAULT_RATE, watch_seconds=WATCH_SECONDS, seed=13)
+        proxy.reset_all()  # the watches that began without a fault
+        middle = time.monotonic()
+        found = list(pool.map(run, range(len(PLAYED), len(PLAYED) + JOBS)))
+        print(f"\n{middle - begin:.0f} s without faults, {time.monotonic() - middle:.0f} s with {dict(faults.counts)}")
+        differences = [
+            f"{PLAYED[number % len(PLAYED)]}: {key} {each[key]}, not {wanted}"
+            for number, each in enumerate(found)
+            for key, wanted in undisturbed[number % len(PLAYED)].items()
+            if each[key] != wanted
+        ]
+        assert differences == []
+        assert set(faults.counts) == set(WATCH_FAULTS), "each kind of fault has occurred"
+        assert operator.errors() == []
