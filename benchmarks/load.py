@@ -56,6 +56,7 @@ TARGETS = (
     *(Target(row, *target) for row in ("burst-200", "burst-1000") for target in BURST),
     Target("wide", "all pods created, s", 1.2, of_floor=True),
     Target("mixed", "small jobs beside the big one to alone, p50", 1.3),
+    Target("mixed", "small jobs beside the big one, p50, s", 1.3, of_floor=True),
     Target("mixed", "Leases lost", 0),
     Target("mixed", "healthz not answered within 1 s", 0),
     Target("history", "start to first new pod, s", 2),

@@ -76,6 +76,11 @@ async def reach(jobs: Iterable[ObservedJob], *milestones: Milestone) -> None:
     await asyncio.gather(*(job.reach(*milestones) for job in jobs))
 
 
+def seconds(jobs: Iterable[ObservedJob], *milestones: Milestone) -> list[float]:
+    """The time of each job from its creation until it has reached all milestones."""
+    return [max(job.after(milestone) for milestone in milestones) for job in jobs]
+
+
 def numbered(prefix: str, count: float) -> list[str]:
     """Names of so many jobs, at least one."""
     return [f"{prefix}-{number}" for number in range(max(1, round(count)))]
@@ -213,29 +218,36 @@ class Mixed(Row):
         way.check()
         for task in following:
             task.cancel()
+        ended = self._end(way)
+        alone_s, beside_s = (statistics.median(seconds(jobs, *ended)) for jobs in (alone, beside))
         found = {
-            "small jobs alone, p50, s": statistics.median(alone),
-            "small jobs beside the big one, p50, s": statistics.median(beside),
-            "small jobs beside the big one to alone, p50": statistics.median(beside) / statistics.median(alone),
-            "small jobs beside the big one, longest, s": max(beside),
+            "small jobs alone, p50, s": alone_s,
+            "small jobs beside the big one, p50, s": beside_s,
+            "small jobs beside the big one to alone, p50": beside_s / alone_s,
+            "small jobs beside the big one, longest, s": max(seconds(beside, *ended)),
+            "small jobs alone, all pods created, p50, s": statistics.median(seconds(alone, Milestone.PODS_CREATED)),
+            "small jobs beside, all pods created, p50, s": statistics.median(seconds(beside, Milestone.PODS_CREATED)),
             "big job: all pods created, s": big.after(Milestone.PODS_CREATED),
             "big job: all workers run, s": big.after(Milestone.WORKERS_RUN),
         }
         return found | (self._life(way, health, since) if isinstance(way, OperatorWay) and health else {})
 
-    async def _small(self, way: Way, names: list[str]) -> list[float]:
-        """Seconds of each, from its creation until the workers run and the job says so."""
+    def _end(self, way: Way) -> tuple[Milestone, ...]:
+        """The workers run, and the status of a HorovodJob says so."""
+        return (Milestone.WORKERS_RUN, *([Milestone.RUNNING] if Milestone.SUCCEEDED in way.end else []))
+
+    async def _small(self, way: Way, names: list[str]) -> list[ObservedJob]:
+        """Jobs that are submitted one after the other, when they run."""
         jobs: list[ObservedJob] = []
-        end = (Milestone.WORKERS_RUN, *([Milestone.RUNNING] if Milestone.SUCCEEDED in way.end else []))
 
         async def work() -> None:
             for name in names:
                 jobs.append(await way.submit(name, 2, ends=False))
                 await asyncio.sleep(self.PAUSE_SECONDS)
-            await reach(jobs, *end)
+            await reach(jobs, Milestone.PODS_CREATED, *self._end(way))
 
         await guarded(way, work())
-        return [max(job.after(milestone) for milestone in end) for job in jobs]
+        return jobs
 
     def _life(self, way: OperatorWay, health: Health, since: str) -> Figures:
         complaints = way.operator.errors()

@@ -133,12 +133,7 @@ class OperatorWay(Way):
 
     async def prepare(self) -> None:
         access = operator_kubeconfig(self.api, self.cluster.directory / "operator.kubeconfig")
-        log = self.cluster.directory / "log" / "operator.log"
-        # Kopf imports the official client where it is installed. The operator's image does not have it.
-        image = self.cluster.directory / "image"
-        image.mkdir(exist_ok=True)
-        (image / "kubernetes.py").write_text("raise ImportError('not in the image of the operator')\n")
-        self.operator = Operator(access, log, image, lease_namespace=OPERATOR_NAMESPACE, identity="load")
+        self.operator = new_operator(self.cluster, access)
         self.start()
 
     def start(self) -> None:
@@ -157,6 +152,16 @@ class OperatorWay(Way):
 
     def job(self, name: str, workers: int, *, ends: bool) -> Object:
         return horovodjob(name, workers, ends=ends)
+
+
+def new_operator(cluster: FakeCluster, access: Path, **settings: str) -> Operator:
+    """The operator with the packages of its image."""
+    # Kopf imports the official client where it is installed. The image does not have it.
+    image = cluster.directory / "image"
+    image.mkdir(exist_ok=True)
+    (image / "kubernetes.py").write_text("raise ImportError('not in the image of the operator')\n")
+    log = cluster.directory / "log" / "operator.log"
+    return Operator(access, log, image, lease_namespace=OPERATOR_NAMESPACE, identity="load", **settings)
 
 
 class Floor(Way):
