@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from horovodjob_trainer.errors import UsageError
+
 # horovodrun with Gloo, Open MPI, MPICH and its derivatives
 LAUNCHERS = (
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"),
@@ -66,6 +68,16 @@ def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 def threads_per_rank(launch: Launch, cores: int) -> int:
     """Number of threads for each rank if all ranks of the node compute at the same time."""
     return max(1, cores // launch.local_size)
+
+
+def check_gpus(local_size: int, gpus: int, host: str) -> None:
+    """Raise UsageError if a node has GPUs, but fewer than ranks. Ranks that share a GPU run out of its memory."""
+    if 0 < gpus < local_size:
+        has_gpus = f"{gpus} visible GPU{'' if gpus == 1 else 's'}"
+        raise UsageError(
+            f"{host} has {has_gpus} for {local_size} ranks, and each rank needs one of its own: set worker.slots to "
+            f"{gpus} or less (without it, a worker has one rank for each GPU), or mpirun's slots of this host"
+        )
 
 
 def _number(text: str | None, *, default: int) -> int:

@@ -46,7 +46,7 @@ def _run(options: SimpleNamespace, launch: Launch) -> int:
 
     hvd.init()
     threads = options.threads or threads_per_rank(launch, usable_cores())
-    configure_devices(threads)
+    configure_devices(threads, launch)
     if options.command == "export":
         call_on_all_ranks(lambda: _export(options) if hvd.rank() == 0 else None, launch)
         return 0

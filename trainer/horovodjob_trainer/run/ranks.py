@@ -1,5 +1,6 @@
 """Errors, barriers and devices of the ranks of a job."""
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -7,7 +8,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.errors import JobError, TrainerError
-from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.launch import Launch, check_gpus, hostname
 
 T = TypeVar("T")
 
@@ -36,8 +37,11 @@ def wait_for_all_ranks() -> None:
     hvd.allgather_object(None)
 
 
-def configure_devices(threads: int) -> None:
-    """Set the threads of this rank and, on a node with GPUs, select the GPU of its local rank with memory growth."""
+def configure_devices(threads: int, launch: Launch) -> None:
+    """Set the threads of this rank and, on a node with GPUs, select the GPU of its local rank with memory growth.
+
+    Raises JobError on all ranks if a node has more ranks than GPUs.
+    """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
@@ -45,3 +49,7 @@ def configure_devices(threads: int) -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
+    # A script around the program can give each rank a GPU of its own, which is then the only one that the rank sees.
+    has_own_gpu = len(gpus) == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
+    local_size = 1 if has_own_gpu else hvd.local_size()
+    call_on_all_ranks(lambda: check_gpus(local_size, len(gpus), hostname()), launch)

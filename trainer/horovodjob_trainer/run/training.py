@@ -86,7 +86,7 @@ def _save_models(setup: Setup, state: RunState, output: OutputDirectory) -> None
 
 def _setup(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
     threads = configuration.threads or threads_per_rank(launch, usable_cores())
-    configure_devices(threads)
+    configure_devices(threads, launch)
     termination.grace_seconds = configuration.grace_seconds
     ranks = _count(hvd.size(), "rank")
     _log(f"Training {configuration.dataset} on {ranks} with {_count(threads, 'thread')} each")

@@ -1,0 +1,44 @@
+"""GPUs of a node and the ranks on it. There is no GPU: the second test lets TensorFlow report one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovodjob_trainer.errors import UsageError
+from horovodjob_trainer.launch import check_gpus
+
+NODE_WITH_ONE_GPU = """
+import tensorflow as tf
+
+config = tf.config
+gpu = config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+devices, config.experimental.set_memory_growth = config.list_physical_devices, lambda device, enable: None
+config.list_physical_devices = lambda kind=None: [gpu] if kind == "GPU" else devices(kind)
+config.set_visible_devices = lambda devices, kind: None
+
+from horovodjob_trainer.__main__ import main
+main({flags!r})
+"""
+
+
+@pytest.mark.parametrize(("ranks", "gpus"), [(1, 0), (4, 0), (1, 1), (4, 4), (2, 4)])
+def test_a_node_with_a_gpu_for_each_rank_or_with_none_is_accepted(ranks: int, gpus: int) -> None:
+    check_gpus(ranks, gpus, "node")
+
+
+def test_more_ranks_than_gpus_are_an_error_with_both_numbers_and_the_remedy() -> None:
+    with pytest.raises(UsageError, match=r"^job-worker-0 has 4 visible GPUs for 8 ranks, .* set worker.slots to 4 or"):
+        check_gpus(8, 4, "job-worker-0")
+
+
+def test_a_run_with_more_ranks_than_gpus_ends_at_the_start_on_all_ranks(
+    run: Any, preloaded_python: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(NODE_WITH_ONE_GPU.format(flags=["--dataset", "digits", "--dir", str(tmp_path / "out")]))
+    ended = run(2, [*preloaded_python, str(script)])
+    assert ended.code == 1
+    (error,) = ended.errors
+    assert "has 1 visible GPU for 2 ranks" in error
+    assert not (tmp_path / "out").exists()
