@@ -1,0 +1,49 @@
+"""The synthetic benchmark on two ranks."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+OWN = """
+import keras
+
+
+def small(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes)])
+"""
+FLAGS = {"--image-size": 4, "--batch-size": 2, "--num-warmup-batches": 1, "--num-batches-per-iter": 2, "--num-iters": 3}
+NUMBER = r"([0-9.]+)"
+
+
+def benchmark(python: list[str], model: str) -> list[str]:
+    flags = [str(each) for flag in FLAGS.items() for each in flag]
+    return [*python, "-m", "horovodjob_trainer.synthetic_benchmark", "--model", model, *flags]
+
+
+def test_two_ranks_exchange_gradients_in_each_batch_and_rank_0_prints_the_speed(
+    run: Any, preloaded_python: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    timeline = tmp_path / "timeline.json"
+    extra = {"PYTHONPATH": str(tmp_path), "HOROVOD_TIMELINE": str(timeline)}
+    flags = ("--precision", "mixed_float16", "--fp16-allreduce")
+    ended = run(2, [*benchmark(preloaded_python, "own:small"), *flags], extra)
+    assert ended.code == 0, ended.stderr
+    iterations = re.findall(rf"^Iter #(\d): {NUMBER} images/s per rank$", ended.stdout, re.MULTILINE)
+    assert [number for number, _ in iterations] == ["0", "1", "2"]
+    (mean, deviation), (total, _) = re.findall(rf": {NUMBER} \+- {NUMBER}$", ended.stdout, re.MULTILINE)
+    rates = [float(rate) for _, rate in iterations]
+    assert min(rates) * 0.8 <= float(mean) <= max(rates) * 1.2  # the rates are those of rank 0 alone
+    assert float(deviation) > 0
+    assert abs(float(total) - 2 * float(mean)) <= 0.2
+    reductions = set(re.findall(r'"name": "(\S*HorovodAllreduce\S*)"', timeline.read_text()))
+    batches = timeline.read_text().count("NEGOTIATE_ALLREDUCE")
+    assert reductions
+    assert batches >= len(reductions) * (1 + 2 * 3)
+
+
+def test_an_unknown_model_ends_with_a_sentence_that_lists_the_models(run: Any, preloaded_python: list[str]) -> None:
+    ended = run(1, benchmark(preloaded_python, "ResNet51"))
+    assert ended.code == 2
+    assert "--model ResNet51: keras.applications has no such model" in ended.stderr
+    assert " ResNet50, " in ended.stderr
