@@ -1,6 +1,7 @@
 """What a second rank brings, and what the exchange, checkpoints and reports of progress cost.
 
     python benchmarks/scaling.py [--rounds 5] [--epochs 6] [--job]
+    python benchmarks/scaling.py --network [--rounds 5]
     python benchmarks/scaling.py --gpu --archive cifar-10-python.tar.gz [--target 0.7]
 
 Trains the tutorial's network on the digits with one thread for each rank, in turns: one process alone, two that know
@@ -9,6 +10,10 @@ also report their progress each second to files and to a server. `--job` adds tw
 HorovodJob, in one worker, in two, and in two that request no processors, on the warm cluster that `make demo` leaves.
 A run's speed is the median of its epochs after the first, validation not counted; each figure is the median of the
 rounds. Exit status: 0 if the targets are met, 1 if not.
+
+`--network` runs the synthetic benchmark with ResNet-50 on two ranks that an emulated network of 1 and of 10 Gbit/s
+connects: with all gradients in one group, which the ranks exchange after the backward pass, and with the default of
+`hvd.DistributedOptimizer`. It needs root and tc.
 
 `--gpu` trains CIFAR-10 with one rank for each GPU until the validation accuracy reaches the target.
 """
@@ -38,6 +43,12 @@ MPI = ("--bind-to", "none", "-mca", "mpi_yield_when_idle", "1", "-mca",
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 TCP = ("-mca", "btl", "tcp,self")  # what ranks of different pods use
 NAMESPACE = "benchmark-scaling"
+NETWORKS_GBIT_PER_S = (10, 1)
+DELAY_MS = 0.1  # where the kernel can delay packets
+# A step on one core takes half a second to a second, the exchange at 1 Gbit/s nine tenths of a second.
+SYNTHETIC = ("--model", "ResNet50", "--image-size", "64", "--batch-size", "16", "--threads", "1",
+             "--num-warmup-batches", "2", "--num-batches-per-iter", "2", "--num-iters", "3")  # fmt: skip
+GROUPS = {"one group": ("--groups", "1"), "default": ()}
 CPU_REQUEST = 700  # thousandths of a core for each rank: two and the local cluster's own pods fit on two cores
 
 
@@ -169,6 +180,43 @@ def table(found: dict[str, list[float]]) -> bool:
     return efficiency >= EFFICIENT and all(cost <= OVERHEAD for cost in costs.values())
 
 
+def synthetic_rate(command: Sequence[str]) -> float:
+    """Images per second of all ranks of a synthetic benchmark."""
+    done = subprocess.run(command, env=os.environ | ROOT_MAY, stdout=subprocess.PIPE, text=True, check=False)
+    found = re.search(r"^Total images/s on \d+ ranks: ([0-9.]+)", done.stdout, re.MULTILINE)
+    if found is None:
+        sys.exit(f"a benchmark ended with {done.returncode}:\n{done.stdout}")
+    return float(found[1])
+
+
+def on_networks(rounds: int) -> None:
+    """Prints images per second of two ranks on each network with the gradients in one group and in the default."""
+    from emulated_network import emulated_link
+
+    program = [sys.executable, "-m", "horovodjob_trainer.synthetic_benchmark", *SYNTHETIC]
+    found: dict[tuple[int, str], list[float]] = {}
+    alone: list[float] = []
+    for number in range(rounds):
+        alone.append(synthetic_rate(program))
+        print(f"round {number + 1}: one rank {alone[-1]:.1f} images/s", flush=True)
+        for network in NETWORKS_GBIT_PER_S:
+            for name, flags in GROUPS.items():
+                with emulated_link(network, DELAY_MS) as link:
+                    rate = synthetic_rate(link.under_mpirun([*program, *flags]))
+                    delay = link.delay_ms
+                found.setdefault((network, name), []).append(rate)
+                print(
+                    f"round {number + 1}: {network} Gbit/s, delay {delay:g} ms, {name}: {rate:.1f} images/s", flush=True
+                )
+    print(f"\none rank: {statistics.median(alone):.1f} images/s ({min(alone):.1f} to {max(alone):.1f})")
+    print("\n| network | one group | default | default / one group |\n| --- | --- | --- | --- |")
+    for network in NETWORKS_GBIT_PER_S:
+        values = [found[network, name] for name in GROUPS]
+        cells = [f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})" for each in values]
+        ratio = statistics.median(values[1]) / statistics.median(values[0])
+        print(f"| {network} Gbit/s | {' | '.join(cells)} | {ratio:.2f} |")
+
+
 def on_gpus(archive: str | None, target: float, batch_size: int) -> bool:
     """Trains CIFAR-10 until the target; prints images per second and the time it took."""
     shown = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
@@ -206,6 +254,7 @@ def main() -> None:
         "--epochs", type=int, default=6, help="of one rank, the first not counted; two ranks train twice as many"
     )
     parser.add_argument("--job", action="store_true", help="also as a HorovodJob, on a warm cluster")
+    parser.add_argument("--network", action="store_true", help="two ranks on emulated networks instead")
     parser.add_argument("--gpu", action="store_true", help="train CIFAR-10 on this machine's GPUs instead")
     parser.add_argument("--archive", help="of CIFAR-10, for --gpu; downloaded if not given")
     parser.add_argument("--target", type=float, default=0.7, help="validation accuracy at which --gpu ends")
@@ -213,6 +262,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.gpu:
         sys.exit(0 if on_gpus(given.archive, given.target, given.batch_size) else 1)
+    if given.network:
+        on_networks(given.rounds)
+        return
     found: dict[str, list[float]] = {}
     with listener() as reporting:
         turns = ways(given.epochs, reporting)
