@@ -11,7 +11,7 @@ class RunState:
     The run has consumed `position` examples of the infinite sequence. An epoch has `epoch_examples` examples, one
     pass over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of
     the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
-    for its validation.
+    for its validation. The current pass over the data began with `streams` ranks, the first pass with `first_size`.
     """
 
     epochs: int
@@ -24,6 +24,10 @@ class RunState:
     stopped: bool = False
     draws: list[int] = field(default_factory=list)
     unvalidated: dict[str, float] | None = None
+    streams: int = 0
+
+    def __post_init__(self) -> None:
+        self.streams = self.streams or self.first_size
 
     @property
     def epoch(self) -> int:
@@ -52,6 +56,14 @@ class RunState:
         """Number of completed steps of the current epoch."""
         return (self.position - self.epoch * self.epoch_examples) // job_batch
 
+    def advance(self, job_batch: int, ranks: int) -> None:
+        """Record a step of these ranks, in which they consume `job_batch` examples."""
+        before = self.position // self.epoch_examples
+        self.position += job_batch
+        self.step += 1
+        if self.position // self.epoch_examples != before:
+            self.streams = ranks
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -59,6 +71,6 @@ class RunState:
     def from_json(cls, value: dict[str, Any]) -> "RunState":
         """The state in a JSON object, also of an earlier release. Raises ValueError or TypeError for other content."""
         names = {entry.name for entry in fields(cls)}
-        if set(value) | {"unvalidated"} != names:
+        if set(value) | {"unvalidated", "streams"} != names:
             raise ValueError("it does not contain the state of a run")
         return cls(**value)

@@ -40,6 +40,8 @@ class Configuration:
     cache: str
     augment: bool
     flip: bool
+    shuffle: str
+    shuffle_window: int | None
     model: str
     init_from: Path | None
     freeze: tuple[str, ...] | None
@@ -100,6 +102,9 @@ class Configuration:
             cache=self.cache,
             seed=self.seed,
             threads=threads,
+            shuffle=self.shuffle,
+            shuffle_window=self.shuffle_window,
+            output_directory=self.dir,
         )
 
 

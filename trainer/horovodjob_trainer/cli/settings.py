@@ -91,6 +91,11 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("augment", parsing.boolean, "shift training images by up to a tenth of their size and mirror half "
                 "of them", "true"),
         Setting("flip", parsing.boolean, "mirror half of the training images (default: true; false for digits)"),
+        Setting("shuffle", parsing.choice(*data.SHUFFLES), "order of --dataset tfrecord: exact is a random permutation "
+                "of all examples; window reads the files sequentially and shuffles within a window; auto is exact for "
+                "up to 1 GB of records", "auto", "HOW"),
+        Setting("shuffle-window", parsing.integer(1, COUNT), "examples in the window of each rank (default: as many as "
+                "256 MB of records contain, 512 to 16384)", metavar="N"),
     ),
     "model": (
         Setting("model", parsing.choice_or_function(*models.MODELS), "the network: that of the tutorial, a ResNet, "

@@ -6,7 +6,8 @@ The package imports TensorFlow only when a source is read.
 from horovodjob_trainer.data.cifar import ANY_SHA256
 from horovodjob_trainer.data.digits import digits
 from horovodjob_trainer.data.loader import load_dataset
-from horovodjob_trainer.data.request import CACHES, NAMES, Request, request_error
+from horovodjob_trainer.data.ranks import Ranks
+from horovodjob_trainer.data.request import CACHES, NAMES, SHUFFLES, Request, request_error
 from horovodjob_trainer.data.sampling import Rows, step_rows
 from horovodjob_trainer.data.source import Dataset, Source
 from horovodjob_trainer.data.unlabelled import unlabelled_examples
@@ -15,7 +16,9 @@ __all__ = [
     "ANY_SHA256",
     "CACHES",
     "NAMES",
+    "SHUFFLES",
     "Dataset",
+    "Ranks",
     "Request",
     "Rows",
     "Source",

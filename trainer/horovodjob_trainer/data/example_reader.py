@@ -14,14 +14,17 @@ BATCH = 64
 _READ_FAILURE = "no example can be read from row"
 
 
-def read_rows(rows: Any, read: Callable[[Any], tuple[Any, Any]], *, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Images (uint8) and labels of these rows, each read by `read(row)`, with graph operations only.
+def read_rows(rows: Any, read: Callable[..., tuple[Any, Any]], *values: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Images (uint8) and labels of these rows, each read by `read(row, *values)` with its entry of each value.
+
+    `read` uses graph operations only.
 
     If a read fails, the error contains the row: the error of TensorFlow contains neither the file nor the row.
     """
     import tensorflow as tf
 
-    each = tf.data.Dataset.from_tensor_slices(rows).map(lambda row: (row, *read(row))).ignore_errors()
+    slices = tf.data.Dataset.from_tensor_slices((rows, *values))
+    each = slices.map(lambda row, *entries: (row, *read(row, *entries))).ignore_errors()
     end = (tf.constant(-1, tf.int64), tf.zeros(shape, tf.uint8), tf.constant(0, tf.int64))
     examples = each.concatenate(tf.data.Dataset.from_tensors(end)).batch(tf.size(rows, tf.int64) + 1)
     found, images, labels = examples.get_single_element()

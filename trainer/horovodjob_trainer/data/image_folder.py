@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +14,12 @@ import numpy.typing as npt
 from horovodjob_trainer.data.arrays import eager_tensor
 from horovodjob_trainer.data.download import error_reason
 from horovodjob_trainer.data.example_reader import decode_image, read_rows
+from horovodjob_trainer.data.image_index import SUFFIXES, is_image, list_folders
+from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.data.train_test_split import split_rows
 from horovodjob_trainer.errors import DataError
-
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+from horovodjob_trainer.launch import hostname
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,8 @@ class ImageFiles:
 
     @cached_property
     def fingerprint(self) -> str:
-        names = "\n".join(os.path.relpath(file, self.root) for file in self.files)
+        prefix = os.path.join(self.root, "")
+        names = "\n".join(file.removeprefix(prefix) for file in self.files)
         return f"{self.samples}x{self.shape} {zlib.crc32(names.encode('utf-8', 'surrogateescape')):08x}"
 
     def tensors(self, rows: Any) -> tuple[Any, Any]:
@@ -86,61 +88,92 @@ def image_error(file: str, size: int) -> str | None:
     return None
 
 
-def image_folder(path: Path, *, size: int, share: float, seed: int) -> Dataset:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Names of the images in the class folders of both parts, in the order of the classes. `folder` has the train part.
+
+    A class that the test part does not have is absent from `test`. Without a test part, `test` is None.
+    """
+
+    folder: str
+    train: dict[str, list[str]]
+    test: dict[str, list[str]] | None
+
+
+def image_folder(path: Path, *, size: int, share: float, seed: int, output: Path | None, ranks: Ranks) -> Dataset:
     """Images below `path` in train/CLASS and test/CLASS, or only in CLASS; a share of these is for testing.
 
-    Raises DataError with one sentence.
+    Rank 0 lists the images. Raises DataError with one sentence.
     """
-    folder = path / "train" if _class_folders(path / "train", must_exist=False) else path
-    names = tuple(_class_folders(folder))
-    if len(names) < 2:
-        raise DataError(
-            f"{folder} contains {'one folder' if names else 'no folders'} with images; at least two classes are "
-            "required, each in a folder with its name"
-        )
-    train = _part(folder, names, size, root=path)
-    _check_not_empty(folder, train)
-    if folder != path and (path / "test").is_dir():
-        return Dataset(train, _test_part(path / "test", folder, names, size, root=path), "images")
+    listing = ranks.call_on_first(lambda: _list_images(path, output, ranks))
+    if ranks.rank and ranks.is_first_of_node:
+        _check_node(path, listing)
+    train = _part(path, listing.folder, listing.train, tuple(listing.train), size)
+    if listing.test is not None:
+        return Dataset(train, _part(path, "test", listing.test, train.class_names, size), "images")
     train_rows, test_rows = split_rows(train.samples, share=share, seed=seed, labels=train.labels)
     return Dataset(_select(train, train_rows), _select(train, test_rows), "images")
 
 
-def _test_part(test: Path, train: Path, names: Sequence[str], size: int, *, root: Path) -> ImageFiles:
-    test_names = _class_folders(test)
+def _list_images(path: Path, output: Path | None, ranks: Ranks) -> Listing:
+    folder = "train" if _class_folders(path / "train", must_exist=False) else ""
+    names = _class_folders(path / folder)
+    if len(names) < 2:
+        raise DataError(
+            f"{path / folder} contains {'one folder' if names else 'no folders'} with images; at least two classes are "
+            "required, each in a folder with its name"
+        )
+    has_test = folder and (path / "test").is_dir()
+    test_names = _class_folders(path / "test") if has_test else []
     for name in test_names:
         if name not in names:
             raise DataError(
-                f"{test / name} is a class that {train} does not have; add images there or delete the folder"
+                f"{path / 'test' / name} is a class that {path / folder} does not have; add images there or delete the "
+                "folder"
             )
-    part = _part(test, names, size, root=root, only=test_names)
-    if not part.samples:
-        raise DataError(f"{test} contains no images; add images, or delete it to use a share of {train} for testing")
-    return part
+    train_folders = {name: os.path.join(folder, name) for name in names}
+    test_folders = {name: os.path.join("test", name) for name in test_names}
+    trees = list_folders(path, [*train_folders.values(), *test_folders.values()], output=output, log=ranks.log)
+    train = {name: trees[each] for name, each in train_folders.items()}
+    for name, files in train.items():
+        if not files:
+            raise DataError(
+                f"{path / folder / name} contains no images ({', '.join(SUFFIXES)}); add images or delete it"
+            )
+    test = {name: trees[each] for name, each in test_folders.items()}
+    if has_test and not any(test.values()):
+        raise DataError(
+            f"{path / 'test'} contains no images; add images, or delete it to use a share of {path / folder} for "
+            "testing"
+        )
+    return Listing(folder, train, test if has_test else None)
 
 
-def _part(
-    folder: Path, names: Sequence[str], size: int, *, root: Path, only: Sequence[str] | None = None
-) -> ImageFiles:
+def _check_node(path: Path, listing: Listing) -> None:
+    """Raise DataError if this node has other class folders, for example because its share is not mounted."""
+    parts = [(listing.folder, listing.train)] + ([] if listing.test is None else [("test", listing.test)])
+    for folder, files in parts:
+        if _class_folders(path / folder, must_exist=False) != list(files):
+            raise DataError(
+                f"{path / folder} on {hostname()} has different class folders than on the node of rank 0: every node "
+                "needs the same files below --data"
+            )
+
+
+def _part(path: Path, folder: str, listed: dict[str, list[str]], names: Sequence[str], size: int) -> ImageFiles:
     files: list[str] = []
-    labels: list[int] = []
-    for label, name in enumerate(names):
-        found = sorted(image_files(folder / name)) if only is None or name in only else []
-        files += found
-        labels += [label] * len(found)
-    return ImageFiles(files, np.array(labels, dtype=np.int64), names, size, str(root))
+    counts = []
+    for name in names:
+        prefix = os.path.join(path, folder, name, "")
+        found = listed.get(name, [])
+        files += [prefix + file for file in found]
+        counts.append(len(found))
+    return ImageFiles(files, np.repeat(np.arange(len(names)), counts), names, size, str(path))
 
 
 def _select(source: ImageFiles, rows: npt.NDArray[np.int64]) -> ImageFiles:
     files = [source.files[row] for row in rows]
     return ImageFiles(files, source.labels[rows], source.class_names, source.size, source.root)
-
-
-def _check_not_empty(folder: Path, part: ImageFiles) -> None:
-    counts = np.bincount(part.labels, minlength=len(part.class_names))
-    for name, count in zip(part.class_names, counts, strict=True):
-        if not count:
-            raise DataError(f"{folder / name} contains no images ({', '.join(SUFFIXES)}); add images or delete it")
 
 
 def _class_folders(folder: Path, *, must_exist: bool = True) -> list[str]:
@@ -154,30 +187,7 @@ def _class_folders(folder: Path, *, must_exist: bool = True) -> list[str]:
             return []
         raise DataError(f"{folder} cannot be read: {error_reason(error)}; give the folder of the images") from error
     names = sorted(entry.name for entry in found if entry.is_dir())
-    loose = sorted(entry.name for entry in found if _is_image(entry.name) and entry.is_file())
+    loose = sorted(entry.name for entry in found if is_image(entry.name) and entry.is_file())
     if names and loose:
         raise DataError(f"{folder / loose[0]} is not in a class folder; move it to one or delete it")
     return names
-
-
-def image_files(folder: Path) -> Iterator[str]:
-    """Image files in a folder and its subfolders. Omits hidden files and follows each link once."""
-
-    def raise_data_error(error: OSError) -> None:
-        raise DataError(f"{error.filename} cannot be read: {error_reason(error)}; give the job permission to read it")
-
-    seen: set[str] = set()
-    for directory, folders, names in os.walk(folder, onerror=raise_data_error, followlinks=True):
-        real = os.path.realpath(directory)
-        if real in seen:  # a link to a parent folder
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            if _is_image(name):
-                yield os.path.join(directory, name)
-
-
-def _is_image(name: str) -> bool:
-    return not name.startswith(".") and name.lower().endswith(SUFFIXES)

@@ -13,6 +13,7 @@ from horovodjob_trainer.data.digits import digits
 from horovodjob_trainer.data.example_reader import load_into_memory
 from horovodjob_trainer.data.image_folder import image_folder
 from horovodjob_trainer.data.npz import npz
+from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.request import Request, request_error
 from horovodjob_trainer.data.source import Dataset, Source
 from horovodjob_trainer.data.tfrecord import tfrecord
@@ -20,10 +21,13 @@ from horovodjob_trainer.data.user_arrays import load_from_function
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import Launch
 
+ALONE = Ranks()
 
-def load_dataset(request: Request) -> Dataset:
+
+def load_dataset(request: Request, ranks: Ranks = ALONE) -> Dataset:
     """The data set of the request. It is downloaded if the node does not have it, and cached as `cache` requires.
 
+    With `ranks`, all of them call the function, and share the work of listing the files.
     Raises DataError with one sentence that contains the file and the remedy.
     """
     if (error := request_error(request)) is not None:
@@ -39,19 +43,19 @@ def load_dataset(request: Request) -> Dataset:
     if request.dataset == "digits":
         return digits()
     if request.path is not None and request.dataset in ("images", "tfrecord", "npz"):
-        return _load_files(request, request.path, Launch.from_environment(os.environ))
+        return _load_files(request, request.path, Launch.from_environment(os.environ), ranks)
     return load_from_function(request)
 
 
-def _load_files(request: Request, path: Path, launch: Launch) -> Dataset:
+def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> Dataset:
     budget = memory.budget_bytes(launch.local_size)
     if request.dataset == "npz":
         return npz(request, path, budget=budget)
     size, share, seed = request.image_size, request.validation_share, request.seed
     if request.dataset == "images":
-        dataset = image_folder(path, size=size, share=share, seed=seed)
+        dataset = image_folder(path, size=size, share=share, seed=seed, output=request.output_directory, ranks=ranks)
     else:
-        dataset = tfrecord(path, size=size, share=share, seed=seed, threads=request.threads)
+        dataset = tfrecord(request, path, ranks=ranks)
     return _apply_cache(dataset, request, budget=budget, ranks=launch.size)
 
 

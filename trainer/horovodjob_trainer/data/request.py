@@ -10,6 +10,7 @@ from horovodjob_trainer.import_string import import_function, is_import_string
 ON_DISK = ("images", "tfrecord", "npz")
 NAMES = (*LAYOUTS, "digits", *ON_DISK)
 CACHES = ("auto", "memory", "none")
+SHUFFLES = ("auto", "exact", "window")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,9 @@ class Request:
     cache: str = "auto"
     seed: int = 1
     threads: int = 2
+    shuffle: str = "auto"
+    shuffle_window: int | None = None
+    output_directory: Path | None = None  # for an index of the files if the data cannot be written
 
 
 def request_error(request: Request) -> str | None:
@@ -61,6 +65,13 @@ def _archive_error(request: Request) -> str | None:
 def _value_error(request: Request) -> str | None:
     if request.cache not in CACHES:
         return f"there is no cache '{request.cache}'; choose one of {', '.join(CACHES)}"
+    if request.shuffle not in SHUFFLES:
+        return f"there is no order '{request.shuffle}'; choose one of {', '.join(SHUFFLES)}"
+    if request.dataset != "tfrecord" and (request.shuffle == "window" or request.shuffle_window is not None):
+        option = "--shuffle window" if request.shuffle == "window" else "--shuffle-window"
+        return f"{option} belongs to --dataset tfrecord, not to {request.dataset}"
+    if request.shuffle == "exact" and request.shuffle_window is not None:
+        return "--shuffle-window has no effect with --shuffle exact; use only one of them"
     if request.image_size < 1:
         return f"images cannot have a height and width of {request.image_size} pixels; use at least 1"
     if not 0 < request.validation_share < 1:

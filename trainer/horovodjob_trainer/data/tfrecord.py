@@ -1,145 +1,100 @@
-"""Images in TFRecord files, with random access to the records."""
+"""Data sets of images in the TFRecord files of a folder."""
 
 import os
 import re
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.example_reader import decode_image, read_rows
-from horovodjob_trainer.data.record_index import record_offsets
+from horovodjob_trainer.data.memory import format_bytes
+from horovodjob_trainer.data.ranks import Ranks
+from horovodjob_trainer.data.record_index import index_files
+from horovodjob_trainer.data.records import NAMES_FILE, Records
+from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.sampling import Rows
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.data.tfrecord_features import feature_keys, largest_label, parse_features
 from horovodjob_trainer.data.train_test_split import split_rows
+from horovodjob_trainer.data.window import Window
 from horovodjob_trainer.errors import DataError
 
-NAMES_FILE = "labels.txt"
+SMALL_BYTES = 1_000_000_000
+WINDOW_BYTES, WINDOW_EXAMPLES = 256_000_000, (512, 16_384)
 
 
-@dataclass(frozen=True, eq=False)
-class Records:
-    """A source over records; row i is the record at byte `offsets[i]` of `files[file_indexes[i]]`."""
-
-    files: Sequence[str]
-    file_indexes: Rows
-    offsets: Rows
-    keys: tuple[str, str]
-    size: int
-    classes: int
-    class_names: Sequence[str] | None = None
-    keep: bool = False
-    images = True
-
-    @property
-    def samples(self) -> int:
-        return len(self.offsets)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.size, self.size, 3)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        names = " ".join(os.path.basename(file) for file in self.files).encode("utf-8", "surrogateescape")
-        return f"{self.samples}x{self.shape} {zlib.crc32(self.offsets.tobytes(), zlib.crc32(names)):08x}"
-
-    def tensors(self, rows: Any) -> tuple[Any, Any]:
-        return read_rows(rows, self._example, shape=self.shape)
-
-    def name(self, row: int) -> str:
-        return f"{self.files[self.file_indexes[row]]} record {self._number(row)}"
-
-    def read_error(self, row: int) -> str | None:
-        import tensorflow as tf
-
-        try:
-            record = self._record(tf.constant(row, tf.int64))
-        except tf.errors.OpError:
-            return f"{self.name(row)} is damaged: its checksum is wrong; copy or write the file again"
-        try:
-            content, label = parse_features(record, self.keys)
-        except tf.errors.OpError:
-            return f"{self.name(row)} has no {self.keys[0]} and {self.keys[1]}; write the file again"
-        if not 0 <= int(label) < self.classes:
-            return f"{self.name(row)} has the label {int(label)}, outside 0 to {self.classes - 1}; correct {NAMES_FILE}"
-        try:
-            decode_image(content, self.size)
-        except tf.errors.OpError:
-            return f"{self.name(row)} contains no complete JPEG, PNG, BMP or GIF image; write the file again"
-        return None
-
-    def _example(self, row: Any) -> tuple[Any, Any]:
-        import tensorflow as tf
-
-        content, label = parse_features(self._record(row), self.keys)
-        assertion = tf.debugging.Assert((label >= 0) & (label < self.classes), [label])
-        with tf.control_dependencies([assertion] if assertion is not None else []):
-            return decode_image(content, self.size), tf.identity(label)
-
-    def _record(self, row: Any) -> Any:
-        """The record as bytes. TensorFlow checks both checksums."""
-        import tensorflow as tf
-
-        files, file_indexes, offsets = self._tensors
-        file = tf.gather(files, tf.gather(file_indexes, row))
-        # Without a buffer, because the next record in the file belongs to a different step.
-        variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=[file], compression_type="", buffer_size=0, byte_offsets=[tf.gather(offsets, row)]
-        )
-        return tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string)).take(1).get_single_element()
-
-    def _number(self, row: int) -> int:
-        file = Path(self.files[self.file_indexes[row]])
-        return int(np.searchsorted(record_offsets(file), self.offsets[row]))
-
-    @cached_property
-    def _tensors(self) -> tuple[Any, Any, Any]:
-        files = eager_tensor([os.fsencode(file) for file in self.files])
-        return files, eager_tensor(self.file_indexes), eager_tensor(self.offsets)
-
-
-def tfrecord(path: Path, *, size: int, share: float, seed: int, threads: int) -> Dataset:
+def tfrecord(request: Request, path: Path, *, ranks: Ranks) -> Dataset:
     """The data set in train*.tfrecord* and test*.tfrecord* in this folder. Without the latter, a share is for testing.
 
-    Raises DataError with one sentence.
+    The ranks share the first reading of the files. Raises DataError with one sentence.
     """
-    train_files, test_files = _files(path, "train"), _files(path, "test")
-    if not train_files:
-        raise DataError(f"{path} has no train*.tfrecord* files; set --data to the folder that contains them")
-    names = _class_names(path)
-    train = _records(train_files, size=size, names=names, threads=threads)
-    if test_files:
-        test = _records(test_files, size=size, names=names, threads=threads)
-        classes = max(train.classes, test.classes)
-        return Dataset(replace(train, classes=classes), replace(test, classes=classes), "tfrecord")
-    train_rows, test_rows = split_rows(train.samples, share=share, seed=seed)
-    return Dataset(_select(train, train_rows), _select(train, test_rows), "tfrecord")
+    train_names, test_names, class_names = ranks.call_on_first(lambda: _contents(path))
+    every, keys = index_files(
+        path,
+        [*train_names, *test_names],
+        labels=class_names is None,
+        threads=request.threads,
+        output=request.output_directory,
+        ranks=ranks,
+    )
+    classes = len(class_names) if class_names else max(index.largest_label for index in every.values()) + 1
+
+    def records(names: Sequence[str]) -> Records:
+        indexes = [every[name].lengths for name in names]
+        counts, lengths = [len(index) for index in indexes], np.concatenate(indexes)
+        if not len(lengths):
+            raise DataError(f"{path / names[0]} and the other files contain no records; write them again")
+        file_indexes = np.repeat(np.arange(len(names)), counts)
+        numbers = np.concatenate([np.arange(count) for count in counts])
+        offsets = np.concatenate([np.cumsum(index) - index for index in indexes])
+        files = [str(path / name) for name in names]
+        return Records(files, file_indexes, numbers, offsets, lengths, keys, request.image_size, classes, class_names)
+
+    train = records(train_names)
+    if test_names:
+        test = records(test_names)
+    else:
+        train_rows, test_rows = split_rows(train.samples, share=request.validation_share, seed=request.seed)
+        train, test = _select(train, train_rows), _select(train, test_rows)
+    window, remark = _window(train, request)
+    ranks.log(remark)
+    return Dataset(train, test, "tfrecord", window=window)
 
 
-def _records(files: list[Path], *, size: int, names: Sequence[str] | None, threads: int) -> Records:
-    indexes = [record_offsets(file) for file in files]
-    offsets = np.concatenate(indexes)
-    if not len(offsets):
-        raise DataError(f"{files[0]} and the other files contain no records; write them again")
-    file_indexes = np.repeat(np.arange(len(files)), [len(index) for index in indexes])
-    first = files[int(file_indexes[0])]
-    keys = feature_keys(first)
-    classes = len(names) if names else max(largest_label(file, keys, threads) for file in files) + 1
-    return Records([str(file) for file in files], file_indexes, offsets, keys, size, classes, names)
+def _window(train: Records, request: Request) -> tuple[Window | None, str]:
+    """The window of the order of the examples, None for the exact order, and why. It depends only on data and settings.
+
+    An order that depended on the memory of the node would differ between two attempts.
+    """
+    size = int(train.lengths.sum())
+    shuffle, reason = request.shuffle, ""
+    if shuffle == "auto":
+        is_small = size <= SMALL_BYTES
+        shuffle = "exact" if is_small else "window"
+        reason = f", the default for {'up to' if is_small else 'more than'} {format_bytes(SMALL_BYTES)} of records"
+    if shuffle == "exact":
+        return None, f"Records are shuffled in exact order{reason}"
+    least, most = WINDOW_EXAMPLES
+    default = min(max(WINDOW_BYTES * train.samples // size, least), most)
+    shards = np.bincount(train.file_indexes, minlength=len(train.files))
+    window = Window(tuple(shards.tolist()), request.shuffle_window or default)
+    return window, f"Records are shuffled in windows of {window.examples} for each rank{reason}"
 
 
 def _select(source: Records, rows: Rows) -> Records:
-    return replace(source, file_indexes=source.file_indexes[rows], offsets=source.offsets[rows])
+    parts = {name: getattr(source, name)[rows] for name in ("file_indexes", "numbers", "offsets", "lengths")}
+    return replace(source, **parts)
 
 
-def _files(folder: Path, part: str) -> list[Path]:
+def _contents(folder: Path) -> tuple[list[str], list[str], tuple[str, ...] | None]:
+    """The names of the training files, of the test files and of the classes."""
+    train_names, test_names = _files(folder, "train"), _files(folder, "test")
+    if not train_names:
+        raise DataError(f"{folder} has no train*.tfrecord* files; set --data to the folder that contains them")
+    return train_names, test_names, _class_names(folder)
+
+
+def _files(folder: Path, part: str) -> list[str]:
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     except OSError as error:
@@ -151,7 +106,7 @@ def _files(folder: Path, part: str) -> list[Path]:
             raise DataError(
                 f"{folder / name} is one of {int(numbered[2])} files, of which {len(found)} exist; copy all of them"
             )
-    return [folder / name for name in found]
+    return found
 
 
 def _class_names(folder: Path) -> tuple[str, ...] | None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from horovodjob_trainer.data.image_folder import SUFFIXES, ImageFiles, image_files
+from horovodjob_trainer.data.image_folder import ImageFiles
+from horovodjob_trainer.data.image_index import SUFFIXES, list_tree
 from horovodjob_trainer.data.npz import unlabelled_arrays
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import DataError
@@ -18,7 +19,7 @@ def unlabelled_examples(path: Path, size: int) -> Source:
     if path.suffix == ".npz":
         return unlabelled_arrays(path)
     if path.is_dir():
-        files = sorted(image_files(path))
+        files = [str(path / name) for name in list_tree(path).files]
         if not files:
             raise DataError(f"{path} contains no images ({', '.join(SUFFIXES)}); give another folder with --data")
     elif path.exists():

@@ -42,7 +42,7 @@ def _run(options: SimpleNamespace, launch: Launch) -> int:
 
     absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns that .h5 is legacy
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, wait_for_all_ranks
+    from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
 
     hvd.init()
     threads = options.threads or threads_per_rank(launch, usable_cores())
@@ -51,7 +51,8 @@ def _run(options: SimpleNamespace, launch: Launch) -> int:
         call_on_all_ranks(lambda: _export(options) if hvd.rank() == 0 else None, launch)
         return 0
     model = call_on_all_ranks(lambda: _load_model(options.model), launch)
-    test = call_on_all_ranks(lambda: _source(options, model, threads), launch)
+    loading = loading_ranks(launch, lambda _: None)  # stdout may be for the predictions
+    test = call_on_all_ranks(lambda: _source(options, model, threads, loading), launch)
     if options.command == "evaluate":
         metrics = call_on_all_ranks(lambda: _evaluate(model, test, options.batch_size, threads), launch)
         if hvd.rank() == 0:
@@ -94,7 +95,7 @@ def _load_model(path: Path, *, with_loss: bool = True) -> Any:
         ) from error
 
 
-def _source(options: SimpleNamespace, model: Any, threads: int) -> data.Source:
+def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Ranks) -> data.Source:
     """The examples; images have the size that the model requires."""
     shape = model.input_shape if model.built and isinstance(model.input_shape, tuple) else ()
     if not shape or any(isinstance(each, tuple) for each in shape):
@@ -104,7 +105,7 @@ def _source(options: SimpleNamespace, model: Any, threads: int) -> data.Source:
     if options.dataset is None:
         source = data.unlabelled_examples(options.data, size)
     else:
-        source = data.load_dataset(build_request(options, size, threads=threads)).test
+        source = data.load_dataset(build_request(options, size, threads=threads), ranks).test
     if len(shape) != len(source.shape) or any(a not in (None, b) for a, b in zip(shape, source.shape, strict=True)):
         raise DataError(
             f"the model requires examples of shape {shape}, and {options.data or options.dataset} has examples of "

@@ -85,7 +85,7 @@ class Loop:
         state, termination = self.state, self.setup.termination
         for seed_state, count in zip(self.seed_states, state.draws, strict=False):
             seed_state.assign(np.array([int(seed_state.value[0]), count]))
-        batches = iter(self.setup.training_batches(state.position))
+        batches = iter(self.setup.training_batches(state.position, state.streams))
         termination.set_training(True)
         try:
             if state.unvalidated is not None:
@@ -119,8 +119,7 @@ class Loop:
         state, configuration = self.state, self.configuration
         self.learning_rate.set(self._rate_at(state.position))
         logs: dict[str, Any] = self.run_step(batches)
-        state.position += self.job_batch
-        state.step += 1
+        state.advance(self.job_batch, self.size)
         self.setup.termination.heartbeat()
         ends_epoch = state.position >= epoch_end
         # Between two updates the optimizer of each rank holds different gradients, which a checkpoint cannot contain.

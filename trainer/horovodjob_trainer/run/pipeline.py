@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from horovodjob_trainer.data.example_reader import map_dataset
 from horovodjob_trainer.data.sampling import Rows, rows_at_positions
-from horovodjob_trainer.data.source import Source
+from horovodjob_trainer.data.source import EncodedSource, Source
+from horovodjob_trainer.data.window import Window, WindowOrder
 from horovodjob_trainer.run.augmentation import Augmentation, augment_images
 
 BLOCK_ROWS = 8192  # rows of a rank that are sampled at once, so that Python code runs once for many steps
@@ -26,6 +27,8 @@ def training_batches(
     augment: Augmentation | None = None,
     threads: int = 2,
     steps: int | None = None,
+    window: Window | None = None,
+    streams: int | None = None,
 ) -> Any:
     """Batches of (examples, labels) for one rank as a tf.data.Dataset, infinite unless `steps` is given.
 
@@ -33,26 +36,44 @@ def training_batches(
     float32, and images have values from 0 to 1. Every value depends only on the seed and its position in the sequence
     of the job: a resumed run gets the batches of an uninterrupted run, on any number of threads, and the ranks of a
     job together get the examples that one rank with their whole batch would get.
+
+    With a window, the order of a pass also depends on `streams`, the number of ranks at its beginning, by default
+    `size`. A source with encoded examples is then read a window at a time.
     """
     is_augmented = augment is not None and augment.is_active and source.images
 
-    def prepare(first: Any, rows: Any) -> tuple[Any, Any]:
-        examples, labels = source.tensors(rows)
+    def prepare(first: Any, rows: Any, *contents: Any) -> tuple[Any, Any]:
+        if contents and isinstance(source, EncodedSource):
+            examples, labels = source.decode(rows, *contents)
+        else:
+            examples, labels = source.tensors(rows)
         examples, labels = _normalize(source, examples, labels, batch)
         if augment is not None and is_augmented:
             examples = augment_images(examples, first, seed=seed, augmentation=augment)
         return examples, labels
 
+    order = window and WindowOrder(
+        window, seed=seed, batch=batch, size=size, position=position, streams=streams or size
+    )
+
     def blocks() -> Iterator[tuple[Rows, Rows]]:
-        steps_of_block = max(1, BLOCK_ROWS // batch)
         first = position + rank * batch
         while True:
+            steps_of_block = order.steps_to_window_end(first) if order else max(1, BLOCK_ROWS // batch)
             firsts = first + np.arange(steps_of_block, dtype=np.int64) * (batch * size)
-            yield firsts, rows_at_positions(firsts[:, np.newaxis] + np.arange(batch), samples=source.samples, seed=seed)
+            positions = firsts[:, np.newaxis] + np.arange(batch)
+            yield (
+                firsts,
+                order.rows(positions) if order else rows_at_positions(positions, samples=source.samples, seed=seed),
+            )
             first += steps_of_block * batch * size
 
     signature = (tf.TensorSpec((None,), tf.int64), tf.TensorSpec((None, batch), tf.int64))
-    rows = tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
+    rows = tf.data.Dataset.from_generator(blocks, output_signature=signature)
+    if order and isinstance(source, EncodedSource):
+        contents = source.contents
+        rows = map_dataset(rows, lambda firsts, block: (firsts, block, contents(block)), 1).prefetch(1)
+    rows = rows.unbatch()
     if steps is not None:
         rows = rows.take(steps)
     return _with_private_threads(threads, map_dataset(rows, prepare, threads).prefetch(PREFETCHED_BATCHES))

@@ -7,6 +7,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
+from horovodjob_trainer.data import Ranks
 from horovodjob_trainer.errors import JobError, TrainerError
 from horovodjob_trainer.launch import Launch, check_gpus, hostname
 
@@ -30,6 +31,20 @@ def call_on_all_ranks(action: Callable[[], T], launch: Launch) -> T:
         rank, text = failures[0]
         raise JobError(text if len(failures) == len(problems) or rank == 0 else f"rank {rank}: {text}")
     return value  # type: ignore[return-value]
+
+
+def loading_ranks(launch: Launch, log: Callable[[str], None]) -> Ranks:
+    """The ranks that load the data together. With elastic Horovod each rank loads it alone, as ranks join later."""
+    if launch.elastic:
+        return Ranks(log=log)
+    return Ranks(
+        rank=hvd.rank(),
+        size=hvd.size(),
+        is_first_of_node=hvd.local_rank() == 0,
+        allgather=hvd.allgather_object,
+        broadcast=lambda value: hvd.broadcast_object(value, root_rank=0),
+        log=log,
+    )
 
 
 def wait_for_all_ranks() -> None:

@@ -28,8 +28,11 @@ class Setup:
     termination: Termination
     log: Callable[[str], None]
 
-    def training_batches(self, position: int) -> Any:
-        """The batches of this rank after the job has consumed `position` examples."""
+    def training_batches(self, position: int, streams: int) -> Any:
+        """The batches of this rank after the job has consumed `position` examples.
+
+        `streams` is the number of ranks at the beginning of the epoch.
+        """
         configuration = self.configuration
         batches = training_batches(
             self.dataset.train,
@@ -40,6 +43,8 @@ class Setup:
             position=position,
             augment=Augmentation(shift=SHIFT if configuration.augment else 0.0, flip=configuration.flip),
             threads=self.threads,
+            window=self.dataset.window,
+            streams=streams,
         )
         return self._with_encoded_labels(batches)
 

@@ -22,7 +22,7 @@ from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_w
 from horovodjob_trainer.run.learning_rate import scaling_rule
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
-from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, wait_for_all_ranks
+from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.termination import Termination
 
@@ -90,7 +90,8 @@ def _setup(configuration: Configuration, launch: Launch, termination: Terminatio
     termination.grace_seconds = configuration.grace_seconds
     ranks = _count(hvd.size(), "rank")
     _log(f"Training {configuration.dataset} on {ranks} with {_count(threads, 'thread')} each")
-    dataset = call_on_all_ranks(lambda: data.load_dataset(configuration.request(threads)), launch)
+    loading = loading_ranks(launch, _log)
+    dataset = call_on_all_ranks(lambda: data.load_dataset(configuration.request(threads), loading), launch)
     _check_fingerprints(dataset, launch)
     _log(f"x_train shape: {(dataset.train.samples, *dataset.train.shape)}")
     _log(f"{dataset.train.samples} train samples")

@@ -1,0 +1,49 @@
+"""The ranks that load a data set together. Work that is the same on all of them is done once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from horovodjob_trainer.errors import DataError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This rank and its exchange with the others. All ranks call the same methods in the same order.
+
+    The default is a process without other ranks. `is_first_of_node` is true on one rank of each node.
+    """
+
+    rank: int = 0
+    size: int = 1
+    is_first_of_node: bool = True
+    allgather: Callable[[Any], list[Any]] = lambda value: [value]
+    broadcast: Callable[[Any], Any] = lambda value: value
+    log: Callable[[str], None] = lambda _: None
+
+    def call_on_first(self, action: Callable[[], T]) -> T:
+        """The result of the action on rank 0. If it raises DataError, all ranks raise it."""
+        value, problem = None, None
+        if self.rank == 0:
+            try:
+                value = action()
+            except DataError as error:
+                problem = str(error)
+        value, problem = self.broadcast((value, problem))
+        if problem is not None:
+            raise DataError(problem)
+        return value  # type: ignore[no-any-return]
+
+    def call_on_each(self, action: Callable[[], T]) -> list[T]:
+        """The results of the action on all ranks, by rank. If it raises DataError on one, all ranks raise the first."""
+        value, problem = None, None
+        try:
+            value = action()
+        except DataError as error:
+            problem = str(error)
+        results = self.allgather((value, problem))
+        if problem := next((problem for _, problem in results if problem is not None), None):
+            raise DataError(problem)
+        return [value for value, _ in results]
