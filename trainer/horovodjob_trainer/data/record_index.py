@@ -22,7 +22,7 @@ from horovodjob_trainer.data.index_file import (
     write_index,
 )
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.tfrecord_features import feature_keys, lengths_and_largest_label
+from horovodjob_trainer.data.tfrecord_features import feature_keys, lengths_and_largest_labels
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import hostname
 
@@ -67,9 +67,7 @@ def index_files(
         if ranks.rank and ranks.is_first_of_node:
             _check_node(root, files)
         own = changed[ranks.rank :: ranks.size]  # of each size, so that all ranks read about as much
-        with ThreadPoolExecutor(threads if labels else PARALLEL_REQUESTS) as pool:
-            return dict(zip(own, pool.map(lambda name: _index_file(root / name, keys if labels else None), own),
-                            strict=True))  # fmt: skip
+        return _index(root, own, keys if labels else None, threads)
 
     for part in ranks.call_on_each(index_own_files):
         files |= part
@@ -115,11 +113,8 @@ def _known_files(
 ) -> tuple[dict[str, FileIndex], tuple[str, str]]:
     """The index of each file, with the modification time UNKNOWN if it must be read, and the names of the features."""
     known = _read(paths, log)
-    try:
-        with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-            found = dict(zip(names, pool.map(lambda name: _empty(root / name), names), strict=True))
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be read: {error_reason(error)}; check the share") from error
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        found = dict(zip(names, pool.map(lambda name: _empty(root / name), names), strict=True))
     files = {
         name: known[name] if name in known and known[name].is_current(index, labels=labels)
         else FileIndex(index.size, UNKNOWN, index.lengths)
@@ -134,21 +129,36 @@ def _known_files(
 
 
 def _empty(path: Path) -> FileIndex:
-    status = path.stat()
+    status = _status(path)
     return FileIndex(status.st_size, status.st_mtime_ns, np.zeros(0, np.int64))
 
 
-def _index_file(path: Path, keys: tuple[str, str] | None) -> FileIndex:
+def _index(root: Path, names: Sequence[str], keys: tuple[str, str] | None, threads: int) -> dict[str, FileIndex]:
+    """The index of each of these files; with `keys`, also the largest label."""
+    paths = [root / name for name in names]
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        files = list(pool.map(_status, paths))
+        if not names:
+            return {}
+        if keys is None:
+            found = [(lengths, UNKNOWN) for lengths in pool.map(record_lengths, paths)]
+        else:
+            frame = HEADER_BYTES + FOOTER_BYTES
+            found = [
+                (lengths + frame, label)
+                for lengths, label in lengths_and_largest_labels(paths, keys, threads, record_lengths)
+            ]
+    return {
+        name: FileIndex(status.st_size, modification_time(status), lengths, label)
+        for name, status, (lengths, label) in zip(names, files, found, strict=True)
+    }
+
+
+def _status(path: Path) -> os.stat_result:
     try:
-        status = path.stat()
+        return path.stat()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_reason(error)}; check the share") from error
-    if keys is None:
-        lengths, largest = record_lengths(path), UNKNOWN
-    else:
-        lengths, largest = lengths_and_largest_label(path, keys, lambda: record_lengths(path))
-        lengths = lengths + (HEADER_BYTES + FOOTER_BYTES)
-    return FileIndex(status.st_size, modification_time(status), lengths, largest)
 
 
 def _check_node(root: Path, files: dict[str, FileIndex]) -> None:

@@ -1,7 +1,7 @@
 """The features of the tf.train.Example messages in TFRecord files: an encoded image and an integer label."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,38 +45,56 @@ def parse_features(record: Any, keys: tuple[str, str]) -> tuple[Any, Any]:
     return values[image], values[label]
 
 
-def lengths_and_largest_label(
-    file: Path, keys: tuple[str, str], check_format: Callable[[], object]
-) -> tuple[npt.NDArray[np.int64], int]:
-    """The length of each record without its frame, and the largest label. Reads and checks the whole file once.
+def lengths_and_largest_labels(
+    files: Sequence[Path], keys: tuple[str, str], threads: int, check_format: Callable[[Path], object]
+) -> list[tuple[npt.NDArray[np.int64], int]]:
+    """The length of each record of each file without its frame, and the largest label of the file.
 
-    `check_format` is called if the file cannot be read, for a better message. Raises DataError.
+    Reads and checks all files once. `check_format` is called for a file that cannot be read, for a better message.
+    Raises DataError.
     """
     import tensorflow as tf
 
-    records = tf.data.TFRecordDataset(os.fsencode(file), buffer_size=BUFFER_BYTES)
-    values = records.map(lambda record: (tf.strings.length(record), parse_features(record, keys)[1]))
-    lengths: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    largest = -1
+    def values(number: Any, file: Any) -> Any:
+        found = _values(file, keys).batch(BATCH)
+        return found.map(lambda lengths, labels: (number, lengths, labels))
+
+    names = tf.data.Dataset.from_tensor_slices([os.fsencode(file) for file in files]).enumerate()
+    batches = names.interleave(values, cycle_length=threads, num_parallel_calls=threads).prefetch(threads)
+    lengths: list[list[npt.NDArray[np.int64]]] = [[np.zeros(0, np.int64)] for _ in files]
+    largest = [-1] * len(files)
     try:
-        for batch, labels in values.batch(BATCH).as_numpy_iterator():
+        for number, batch, labels in batches.as_numpy_iterator():
             if labels.min() < 0:
-                record = sum(map(len, lengths)) + int(np.argmax(labels < 0))
-                raise DataError(f"{file} record {record} has the label {labels.min()}; number the classes from 0")
-            lengths.append(batch.astype(np.int64))
-            largest = max(largest, int(labels.max()))
+                record = sum(map(len, lengths[number])) + int(np.argmax(labels < 0))
+                raise DataError(
+                    f"{files[number]} record {record} has the label {labels.min()}; number the classes from 0"
+                )
+            lengths[number].append(batch.astype(np.int64))
+            largest[number] = max(largest[number], int(labels.max()))
     except tf.errors.OpError as error:
-        check_format()
-        raise DataError(_record_error(file, values, keys)) from error
-    return np.concatenate(lengths), largest
+        for file in files:  # the error of TensorFlow does not contain the file
+            check_format(file)
+            if problem := _record_error(file, keys):
+                raise DataError(problem) from error
+        raise DataError(f"{files[0].parent} could not be read at first, but now it can; check the share") from error
+    return [(np.concatenate(parts), label) for parts, label in zip(lengths, largest, strict=True)]
 
 
-def _record_error(file: Path, values: Any, keys: tuple[str, str]) -> str:
+def _values(file: Any, keys: tuple[str, str]) -> Any:
+    """The length and the label of each record of a file."""
+    import tensorflow as tf
+
+    records = tf.data.TFRecordDataset(file, buffer_size=BUFFER_BYTES)
+    return records.map(lambda record: (tf.strings.length(record), parse_features(record, keys)[1]))
+
+
+def _record_error(file: Path, keys: tuple[str, str]) -> str | None:
     import tensorflow as tf
 
     read = 0
     try:
-        for _ in values:
+        for _ in _values(os.fsencode(file), keys):
             read += 1
     except tf.errors.DataLossError:
         return f"{file} record {read} is damaged: its checksum is wrong; copy or write it again"
@@ -84,4 +102,4 @@ def _record_error(file: Path, values: Any, keys: tuple[str, str]) -> str:
         return f"{file} record {read} has no {keys[0]} and {keys[1]}; write the file again"
     except tf.errors.OpError as error:
         return f"{file} cannot be read: {' '.join(error.message.split())[:200]}; check the share"
-    return f"{file} could not be read at first, but now it can; check the share"
+    return None
