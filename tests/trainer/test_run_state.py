@@ -40,3 +40,10 @@ def test_a_run_ends_in_the_step_that_completes_its_passes(epochs: int, samples: 
     steps = steps_of_epochs(state, job_batch)
     assert sum(steps) == math.ceil(epochs * samples / job_batch)
     assert (state.epoch, state.step_in_epoch(job_batch)) == (epochs, 0)
+
+
+def test_the_state_of_an_earlier_release_has_the_streams_of_its_first_start() -> None:
+    stored = RunState(epochs=2, epoch_examples=10, first_size=3, position=12, streams=2).to_json()
+    assert RunState.from_json(stored).streams == 2
+    del stored["streams"]
+    assert RunState.from_json(stored).streams == 3

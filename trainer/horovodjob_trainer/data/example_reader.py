@@ -35,8 +35,10 @@ def read_rows(rows: Any, read: Callable[..., tuple[Any, Any]], *values: Any, sha
         return tf.ensure_shape(images[:-1], (None, *shape)), tf.identity(labels[:-1])
 
 
-def map_dataset(data: Any, function: Callable[..., Any], threads: int) -> Any:
+def map_dataset(data: Any, function: Callable[..., Any], threads: int | None) -> Any:
     """A tf.data.Dataset with the result of the function for each element. The function uses graph operations only.
+
+    With None for `threads`, it is called when the next element is required, and not before.
 
     AutoGraph converts Python's `if` and `for`. For functions without them, the conversion takes longer than tracing.
     """

@@ -77,25 +77,25 @@ def list_tree(folder: Path) -> Tree:
     tree = Tree([], [], [])
     seen: set[str] = set()
 
-    def visit(directory: str) -> None:
-        path = os.path.join(folder, directory)
-        real = os.path.realpath(path)
+    def visit(directory: str, real: str) -> None:
         if real in seen:  # a link to a parent folder
             return
         seen.add(real)
+        path = os.path.join(folder, directory)
         modified = modification_time(os.stat(path))  # before the listing, so that a change after it is noticed
         with os.scandir(path) as entries:
             found = [entry for entry in entries if not entry.name.startswith(".")]
-        folders = {entry.name for entry in found if entry.is_dir()}
-        names = (entry.name for entry in found if is_image(entry.name) and entry.name not in folders)
+        folders = sorted((entry for entry in found if entry.is_dir()), key=lambda entry: entry.name)
+        names = {entry.name for entry in found if is_image(entry.name)}.difference(entry.name for entry in folders)
         tree.files.extend(os.path.join(directory, name) for name in names)
         tree.directories.append(directory)
         tree.modified.append(modified)
-        for name in sorted(folders):
-            visit(os.path.join(directory, name))
+        for entry in folders:
+            target = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real, entry.name)
+            visit(os.path.join(directory, entry.name), target)
 
     try:
-        visit("")
+        visit("", os.path.realpath(folder))
     except OSError as error:
         raise DataError(
             f"{error.filename} cannot be read: {error_reason(error)}; give the job permission to read it"

@@ -72,7 +72,7 @@ def training_batches(
     rows = tf.data.Dataset.from_generator(blocks, output_signature=signature)
     if order and isinstance(source, EncodedSource):
         contents = source.contents
-        rows = map_dataset(rows, lambda firsts, block: (firsts, block, contents(block)), 1).prefetch(1)
+        rows = map_dataset(rows, lambda firsts, block: (firsts, block, contents(block)), None).prefetch(1)
     rows = rows.unbatch()
     if steps is not None:
         rows = rows.take(steps)
