@@ -1,12 +1,12 @@
 """Start of a training run on many files, without and with the index, and the speed of the two orders of records.
 
-    python benchmarks/data_index.py DIRECTORY [--images 1000000] [--records 1280000] [--large-records 20000]
+    python benchmarks/data_index.py DIRECTORY [--images N] [--records N] [--large-records N] [--delay-ms N]
 
 Writes its data below DIRECTORY and deletes it at the end: a folder of images, which are hard links; 1,024 files of
 small records; 16 files of records of 110 KB. Each start is a new process with one rank. Its time is that of loading the
-data set and reading the first batch, without the import of TensorFlow. The kernel has the directories in its cache, and
-no file server is involved, from which the first start waits for each directory or record. For the speed of an order,
-the pages of the records are dropped from the cache before each round.
+data set and reading the first batch, without the import of TensorFlow. Directories are in the cache of the kernel.
+For the speed of an order, the records are dropped from the cache. With --delay-ms, strace delays each request to the
+file system (open, stat, list, read) by this time, as a file server does, but for the requests that its client caches.
 """
 
 import argparse
@@ -25,6 +25,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 CLASSES, SHARDS, LARGE_SHARDS, LARGE_BYTES = 1000, 1024, 16, 110_000
 BATCH, SIZE, ROUNDS, THREADS = 32, 32, 3, 2
+REQUESTS = "openat,newfstatat,getdents64,pread64"
 
 
 def picture() -> bytes:
@@ -80,12 +81,9 @@ def request(kind: str, path: Path, **changes: Any) -> Any:
 
 def start(kind: str, path: Path) -> dict[str, Any]:
     """The seconds of a start, and what it logs."""
-    import tensorflow as tf
-
     from horovodjob_trainer import data
     from horovodjob_trainer.run.pipeline import training_batches
 
-    tf.constant(0)
     log: list[str] = []
     began = time.perf_counter()
     dataset = data.load_dataset(request(kind, path), data.Ranks(log=log.append))
@@ -94,51 +92,64 @@ def start(kind: str, path: Path) -> dict[str, Any]:
     return {"load": loaded - began, "batch": time.perf_counter() - loaded, "log": log}
 
 
-def print_starts(kind: str, path: Path, title: str) -> None:
+def speed(shuffle: str, path: Path) -> dict[str, Any]:
+    """The megabytes of records per second that the input pipeline of one rank reads in this order."""
+    from horovodjob_trainer import data
+    from horovodjob_trainer.run.pipeline import training_batches
+
+    dataset = data.load_dataset(request("tfrecord", path, shuffle=shuffle))
+    for file in path.glob("train-*"):
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())  # only pages on the disk can be dropped
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    steps = dataset.train.samples // BATCH
+    settings: dict[str, Any] = {"rank": 0, "size": 1, "seed": 1, "window": dataset.window, "steps": steps}
+    batches = training_batches(dataset.train, batch=BATCH, threads=THREADS, **settings)
+    began = time.perf_counter()
+    for _ in batches:
+        pass
+    return {"speed": steps * BATCH * LARGE_BYTES / (time.perf_counter() - began) / 1e6}
+
+
+def measured(delay_ms: float, *arguments: str) -> dict[str, Any]:
+    """What a new process finds, in which each request to the file system is delayed."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, __file__, "--part", *arguments], stdin=pipe, stdout=pipe, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        tracer = None
+        if delay_ms:
+            delay = f"{REQUESTS}:delay_enter={round(delay_ms * 1000)}"
+            trace = ["-e", f"trace={REQUESTS}", "-e", f"inject={delay}", "-o", os.devnull]
+            tracer = subprocess.Popen(["strace", "-f", "-p", str(child.pid), *trace], stderr=pipe, text=True)
+            assert tracer.stderr is not None
+            tracer.stderr.readline()  # attached
+        child.stdin.write("\n")
+        child.stdin.flush()
+        found: dict[str, Any] = json.loads(child.stdout.readline())
+    if tracer is not None:
+        tracer.wait()
+    return found
+
+
+def print_starts(kind: str, path: Path, title: str, delay_ms: float) -> None:
     """Print a start without an index and three with it."""
     print(title)
     for name in ("first start", *["with the index"] * ROUNDS):
-        command = [sys.executable, __file__, "--start", kind, str(path)]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-        seconds = (
-            f"{found['load'] + found['batch']:6.1f} s (data set {found['load']:.1f}, first batch {found['batch']:.1f})"
-        )
-        print(f"  {name:<16}{seconds}  {found['log'][0]}", flush=True)
-    (index,) = path.glob(".horovodjob-*")
-    print(f"  the index has {index.stat().st_size / 1e6:.1f} MB", flush=True)
+        found = measured(delay_ms, kind, str(path))
+        parts = f"data set {found['load']:.1f}, first batch {found['batch']:.1f}"
+        print(f"  {name:<16}{found['load'] + found['batch']:6.1f} s ({parts})  {found['log'][0]}", flush=True)
 
 
-def print_speeds(path: Path, batches: int) -> None:
+def print_speeds(path: Path, delay_ms: float) -> None:
     """Print how fast records are read in both orders."""
-    import numpy as np
-    import tensorflow as tf
-
-    from horovodjob_trainer import data
-    from horovodjob_trainer.data.example_reader import map_dataset
-    from horovodjob_trainer.data.sampling import rows_at_positions
-    from horovodjob_trainer.data.window import WindowOrder
-
     found: dict[str, list[float]] = {"exact": [], "window": []}
-    for turn in range(2 * ROUNDS):
-        shuffle = ("exact", "window")[turn % 2]
-        dataset = data.load_dataset(request("tfrecord", path, shuffle=shuffle))
-        source: Any = dataset.train
-        for file in source.files:
-            with open(file, "rb") as opened:
-                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        positions = np.arange(batches * BATCH) + turn * batches * BATCH
-        step, reads = BATCH, THREADS
-        if dataset.window is None:
-            rows = rows_at_positions(positions, samples=source.samples, seed=1)
-        else:
-            order = WindowOrder(dataset.window, seed=1, batch=BATCH, size=1, position=0, streams=1)
-            rows, step, reads = order.rows(positions), order.window_batches * BATCH, 1
-        rows = rows[: len(rows) // step * step].reshape(-1, step)
-        contents = iter(map_dataset(tf.data.Dataset.from_tensor_slices(rows), source.contents, reads).prefetch(1))
-        began = time.perf_counter()
-        for _ in contents:
-            pass
-        found[shuffle].append(rows.size * LARGE_BYTES / (time.perf_counter() - began) / 1e6)
+    for _ in range(ROUNDS):
+        for shuffle, speeds in found.items():
+            speeds.append(measured(delay_ms, shuffle, str(path))["speed"])
     for shuffle, speeds in found.items():
         spread = f"{min(speeds):.0f} to {max(speeds):.0f}"
         print(f"  --shuffle {shuffle:<8}{statistics.median(speeds):6.0f} MB/s ({spread})", flush=True)
@@ -151,27 +162,35 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1_000_000)
     parser.add_argument("--records", type=int, default=1_280_000)
     parser.add_argument("--large-records", type=int, default=20_000)
-    parser.add_argument("--start", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--delay-ms", type=float, default=0.0)
+    parser.add_argument("--part", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.start:
-        print(json.dumps(start(given.start[0], Path(given.start[1]))))
+    if given.part:
+        import tensorflow as tf
+
+        part, path = given.part[0], Path(given.part[1])
+        tf.constant(0)
+        print("ready", flush=True)
+        input()
+        print(json.dumps(speed(part, path) if part in ("exact", "window") else start(part, path)), flush=True)
         return
     root = given.directory / "data-index"
     root.mkdir(parents=True)
     try:
-        write_images(root / "images", given.images)
-        print_starts("images", root / "images", f"{given.images:,} images in {CLASSES:,} folders")
-        write_records(root / "records", given.records, SHARDS)
-        title = f"{given.records:,} records in {SHARDS:,} files, {{}} labels.txt"
-        print_starts("tfrecord", root / "records", title.format("without"))
-        next((root / "records").glob(".horovodjob-*")).unlink()
-        (root / "records" / "labels.txt").write_text("\n".join(map(str, range(CLASSES))))
-        print_starts("tfrecord", root / "records", title.format("with"))
-        write_records(root / "large", given.large_records, LARGE_SHARDS, LARGE_BYTES)
-        print(
-            f"{given.large_records:,} records of {LARGE_BYTES // 1000} KB, read on one rank, median of {ROUNDS} rounds"
-        )
-        print_speeds(root / "large", given.large_records // BATCH // 4)
+        if given.images:
+            write_images(root / "images", given.images)
+            print_starts("images", root / "images", f"{given.images:,} images in {CLASSES:,} folders", given.delay_ms)
+        if given.records:
+            write_records(root / "records", given.records, SHARDS)
+            title = f"{given.records:,} records in {SHARDS:,} files, {{}} labels.txt"
+            print_starts("tfrecord", root / "records", title.format("without"), given.delay_ms)
+            next((root / "records").glob(".horovodjob-*")).unlink()
+            (root / "records" / "labels.txt").write_text("\n".join(map(str, range(CLASSES))))
+            print_starts("tfrecord", root / "records", title.format("with"), given.delay_ms)
+        if given.large_records:
+            write_records(root / "large", given.large_records, LARGE_SHARDS, LARGE_BYTES)
+            print(f"{given.large_records:,} records of {LARGE_BYTES // 1000} KB, one rank, {THREADS} threads")
+            print_speeds(root / "large", given.delay_ms)
     finally:
         shutil.rmtree(root)
 
