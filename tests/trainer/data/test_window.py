@@ -52,9 +52,9 @@ def test_a_run_that_resumes_with_other_ranks_reads_the_rest_of_the_pass(
         np.testing.assert_array_equal(again.rows(ahead), resumed.rows(ahead))
 
 
-def windows_of_rank(window: Window, rank: int, *, size: int, batch: int, passes: int) -> list[Any]:
-    """The rows of a rank in each of its windows."""
-    found, position, end = [], rank * batch, passes * sum(window.shards)
+def windows_of_rank(window: Window, rank: int, *, size: int, batch: int, first_step: int = 0) -> list[Any]:
+    """The rows of a rank in each of its windows of the first pass, from this step."""
+    found, position, end = [], (first_step * size + rank) * batch, sum(window.shards)
     sequence = order(window, size=size, batch=batch)
     while position < end:
         steps = sequence.steps_to_window_end(position)
@@ -67,7 +67,7 @@ def windows_of_rank(window: Window, rank: int, *, size: int, batch: int, passes:
 def test_a_rank_reads_its_share_of_the_files_in_long_runs() -> None:
     window, size, batch = Window((500,) * 64, 320), 4, 10
     for rank in range(size):
-        windows = windows_of_rank(window, rank, size=size, batch=batch, passes=1)
+        windows = windows_of_rank(window, rank, size=size, batch=batch)
         assert {len(rows) for rows in windows} == {320}
         files = [set(rows // 500) for rows in windows]
         assert len(set.union(*files)) <= 64 / size + 1
@@ -75,6 +75,9 @@ def test_a_rank_reads_its_share_of_the_files_in_long_runs() -> None:
             runs = 1 + np.count_nonzero(np.diff(np.sort(rows)) != 1)
             assert runs <= 32 + 2
             assert np.abs(np.diff(rows)).mean() > 100  # shuffled
+        resumed = windows_of_rank(window, rank, size=size, batch=batch, first_step=40)
+        assert [len(rows) for rows in resumed[:3]] == [240, 320, 320]
+        np.testing.assert_array_equal(resumed[1], windows[2])
         starts = [sorted(rows)[0] for rows in windows]
         assert any(first > second for first, second in pairwise(starts))
 
