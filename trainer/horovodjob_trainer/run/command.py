@@ -45,6 +45,9 @@ def _train(configuration: Configuration, launch: Launch, termination: Terminatio
     if configuration.deterministic and os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "2":
         # When TensorFlow makes an input pipeline deterministic, it logs the result of its own rewriting as an error.
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    if configuration.deterministic:
+        # Which buckets of gradients Horovod fuses depends on time, and so does the order of additions.
+        os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"
     try:
         import absl.logging
 

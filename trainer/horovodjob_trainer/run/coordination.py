@@ -1,11 +1,10 @@
-"""Messages between the ranks, about once a second: termination, checkpoints, invalid losses and slow ranks."""
+"""Messages between the ranks, about once a second: termination, checkpoints and invalid losses."""
 
 import hashlib
 import math
-import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +16,6 @@ from horovodjob_trainer.launch import hostname
 
 ROUND_SECONDS = 1.0
 MAX_STEPS_PER_ROUND = 1000
-# A rank is slow if its own time per step exceeds that of the other ranks by this factor and by these seconds, in this
-# number of consecutive rounds.
-SLOW_FACTOR, SLOW_SECONDS, SLOW_ROUNDS = 1.5, 0.05, 3
-SLOW_REPORT_INTERVAL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +32,15 @@ class RoundResult:
 class Coordination:
     """Rounds of one small allgather each, after steps that are the same on all ranks."""
 
-    def __init__(self, reduction_seconds: Any, log: Callable[[str], None]) -> None:
-        self.reduction_seconds, self.log = reduction_seconds, log
+    def __init__(self) -> None:
         self.hostnames = [str(name) for name in hvd.allgather_object(hostname())]
         self.losses: list[tuple[int, Any]] = []
         self.interval = self.steps = 1
-        self.slow_rounds = Counter[int]()
-        self.last_slow_report = -math.inf
         self.restart_clock()
 
     def restart_clock(self) -> None:
         """Exclude the time between epochs from the time per step."""
         self.start, self.steps = time.monotonic(), 0
-        self.reduction_seconds.assign(0.0)
 
     def record_step(self, number: int, loss: Any) -> bool:
         """Record the loss of a step without waiting for its value. Returns whether a round is due."""
@@ -60,14 +51,12 @@ class Coordination:
     def round(self, *, terminate: bool, checkpoint_is_due: bool, output_failed: bool) -> RoundResult:
         """Exchange messages with all ranks. Every rank must call it after the same step."""
         step_seconds = (time.monotonic() - self.start) / max(self.steps, 1)
-        own_seconds = step_seconds - float(self.reduction_seconds.numpy()) / max(self.steps, 1)
         nonfinite = next((step for step, loss in self.losses if not math.isfinite(float(loss))), -1)
         requests = [float(terminate), float(checkpoint_is_due), float(output_failed)]
-        message = tf.constant([[*requests, float(nonfinite), step_seconds, own_seconds]], tf.float64)
+        message = tf.constant([[*requests, float(nonfinite), step_seconds]], tf.float64)
         messages = hvd.allgather(message, name="coordination").numpy()
         if self.steps:
             self.interval = _steps_per_round(float(messages[0, 4]))
-            self._report_slow_ranks(messages[:, 5])
         self.losses.clear()
         self.restart_clock()
         steps = [int(step) for step in messages[:, 3]]
@@ -89,18 +78,6 @@ class Coordination:
     def rank_names(self, ranks: Sequence[int]) -> str:
         """The ranks with their pods or hosts, for messages."""
         return ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)
-
-    def _report_slow_ranks(self, own_seconds: Any) -> None:
-        for rank, seconds in enumerate(own_seconds):
-            others = [float(other) for index, other in enumerate(own_seconds) if index != rank]
-            median = statistics.median(others) if others else math.inf
-            is_slow = seconds > SLOW_FACTOR * median and seconds - median > SLOW_SECONDS
-            self.slow_rounds[rank] = self.slow_rounds[rank] + 1 if is_slow else 0
-            is_due = time.monotonic() - self.last_slow_report > SLOW_REPORT_INTERVAL_SECONDS
-            if self.slow_rounds[rank] >= SLOW_ROUNDS and is_due:
-                self.last_slow_report = time.monotonic()
-                name = self.rank_names([rank])
-                self.log(f"All ranks wait for {name}: {seconds:.3f} s a step, {median:.3f} s on the others")
 
 
 def termination_is_requested(requested: bool, batch_seconds: float) -> tuple[bool, int]:

@@ -21,8 +21,9 @@ from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
 from horovodjob_trainer.run.learning_rate import LearningRate
 from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
+from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
 from horovodjob_trainer.run.setup import Setup
-from horovodjob_trainer.run.step import build_step_function, time_gradient_reduction
+from horovodjob_trainer.run.step import build_step_function
 
 
 class Loop:
@@ -54,9 +55,9 @@ class Loop:
         inner = innermost(self.model.optimizer)
         self.accumulate = int(inner.gradient_accumulation_steps or 1)
         self.accumulated_gradients = list(getattr(inner, "_accumulated_gradients", None) or [])
-        with tf.device("CPU"):  # the host reads and writes it
-            self.reduction_seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
-        self.coordination = Coordination(self.reduction_seconds, setup.log)
+        self.moving_statistics = moving_statistics(self.model)
+        self._averaged_step = state.step
+        self.coordination = Coordination()
         self.checkpoints = None
         setup.termination.last_message = None if output is None else self._termination_message
         if output is not None:
@@ -73,9 +74,9 @@ class Loop:
             batch=self.configuration.validation_batch_size,
             termination=setup.termination,
         )
-        self.run_step = build_step_function(self.model, self.learning_rate.velocity_factor)
-        if not self.configuration.deterministic:  # TensorFlow then refuses to read the clock
-            time_gradient_reduction(self.model.optimizer, self.reduction_seconds)
+        # Rounding makes the statistics depend on the steps at which they are averaged, such as that of SIGTERM.
+        in_step = self.moving_statistics if self.configuration.deterministic else []
+        self.run_step = build_step_function(self.model, self.learning_rate.velocity_factor, in_step)
 
     def train(self) -> dict[str, float]:
         """Run all remaining steps. Returns loss and metrics of the trained model.
@@ -172,6 +173,7 @@ class Loop:
 
     def _metrics(self) -> dict[str, float]:
         """Loss and metrics of the model in its current state."""
+        self._average_statistics()
         metrics = self.evaluation.metrics(self.state.position)
         if metrics is None:
             self._terminate()
@@ -201,6 +203,7 @@ class Loop:
     def _terminate(self) -> NoReturn:
         """End the run with a checkpoint of the current step."""
         deadline = self.setup.termination.begin_last_write()
+        self._average_statistics()
         if self.checkpoints:
             self._record_seed_states()
             self.checkpoints.finish(self.variables, self.state, self._checkpoint_name(), deadline=deadline)
@@ -213,7 +216,9 @@ class Loop:
         return f"SIGTERM: {self.checkpoints.resume_point(self.state.step)}"
 
     def _check_sync(self) -> None:
-        different_ranks = self.coordination.different_ranks(self.model.weights)
+        own = {id(variable) for variable in self.moving_statistics}
+        shared = [weight for weight in self.model.weights if id(weight) not in own]
+        different_ranks = self.coordination.different_ranks(shared)
         if different_ranks:
             raise RanksDiffer(
                 f"after step {self.state.step} the weights of {self.coordination.rank_names(different_ranks)} differ "
@@ -222,6 +227,7 @@ class Loop:
 
     def _write_checkpoint(self) -> None:
         self._checkpoint_is_due = False
+        self._average_statistics()
         self._record_seed_states()
         if self.checkpoints is not None:
             self.checkpoints.write(self.variables, self.state, self._checkpoint_name())
@@ -231,8 +237,15 @@ class Loop:
 
     def _commit(self) -> None:
         if self.commit:
+            self._average_statistics()
             self._record_seed_states()
             self.commit()
+
+    def _average_statistics(self) -> None:
+        """Average the moving statistics before something reads them. Every rank calls it after the same step."""
+        if self._averaged_step != self.state.step and not self.configuration.deterministic:
+            self._averaged_step = self.state.step
+            average_moving_statistics(self.moving_statistics)
 
     def _record_seed_states(self) -> None:
         self.state.draws = [int(seed_state.value[1]) for seed_state in self.seed_states]

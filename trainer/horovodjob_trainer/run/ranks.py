@@ -58,7 +58,8 @@ def configure_devices(threads: int, launch: Launch) -> None:
     Raises JobError on all ranks if a node has more ranks than GPUs.
     """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    # A single thread would compute the gradients of all biases after the other gradients, and delay their exchange.
+    tf.config.threading.set_inter_op_parallelism_threads(max(threads, 2))
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
