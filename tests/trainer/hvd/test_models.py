@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
+LAYERS, STEPS = 6, 3  # of overlapping_exchange in model_steps.py
 
 Found = list[dict[str, Any]]
 
@@ -17,9 +18,12 @@ Found = list[dict[str, Any]]
 def found(run: Callable[..., Any], preloaded_python: list[str], tmp_path_factory: pytest.TempPathFactory) -> Found:
     """The results of each rank."""
     directory = tmp_path_factory.mktemp("models")
-    ended = run(2, [*preloaded_python, str(PROGRAMS / "model_steps.py"), str(directory)])
+    program = [*preloaded_python, str(PROGRAMS / "model_steps.py"), str(directory)]
+    ended = run(2, program, {"HOROVOD_TIMELINE": "DYNAMIC"})
     assert ended.code == 0, ended.stderr
-    return [json.loads((directory / f"found-{rank}.json").read_text()) for rank in range(2)]
+    found = [json.loads((directory / f"found-{rank}.json").read_text()) for rank in range(2)]
+    found[0]["timeline"] = (directory / "timeline.json").read_text()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,36 @@ def test_a_frozen_layer_is_not_exchanged_and_a_group_can_have_several_types(foun
     assert (first["frozen"], second["frozen"]) == ([0] * 6, [1] * 6)
     assert first["shared"] == second["shared"]
     assert first["trained"]
+
+
+def begins(timeline: str, activity: str, bucket: int) -> list[int]:
+    """The times at which an activity of the first tensor of a bucket begins, one for each step."""
+    # Horovod ends the file only when the process ends, so the last bracket can be missing.
+    events = json.loads(timeline.strip().rstrip("],") + "]")
+    (tensor,) = (
+        each["pid"] for each in events if "overlap_HorovodAllreduce_" in (name := each.get("args", {}).get("name", ""))
+        and name.endswith(f"_{bucket}_1of2")
+    )  # fmt: skip
+    return [each["ts"] for each in events if (each["pid"], each.get("name")) == (tensor, activity)]
+
+
+def test_the_exchange_of_the_first_bucket_begins_before_the_last_gradient_exists(found: Found) -> None:
+    exchanged = begins(found[0]["timeline"], "ALLREDUCE", 0)
+    computed = begins(found[0]["timeline"], "NEGOTIATE_ALLREDUCE", LAYERS - 1)
+    assert len(exchanged) == len(computed) == STEPS
+    # On a busy machine, one rank may begin a step later than the other.
+    assert any(first < ready for first, ready in zip(exchanged, computed, strict=True))
+
+
+def test_moving_statistics_of_several_types_are_averaged_only_when_they_are_read(found: Found) -> None:
+    first, second = (each["statistics_of_two_types"] for each in found)
+    assert first["types"] == ["bfloat16", "float32"]
+    assert first["own"] != second["own"]
+    assert first["averages"] == second["averages"]
+    np.testing.assert_allclose(first["averages"], np.mean([first["own"], second["own"]], axis=0), rtol=0.01, atol=1e-3)
+    assert first["untouched"] == [3.0, 0.0, 0.0, 0.0, 0.0]
+    assert second["untouched"] == [6.0, 1.0, 1.0, 1.0, 1.0]
+    assert first["trained"] == second["trained"]
 
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy", "f1"])

@@ -6,10 +6,11 @@ import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 
-from horovodjob_trainer.hvd.collectives import UNSCOPED, broadcast_variables
+from horovodjob_trainer.hvd.collectives import broadcast_variables
 from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
 from horovodjob_trainer.hvd.gradient_reducer import variable_key
 from horovodjob_trainer.hvd.optimizer import gradient_reduction, local_slots
+from horovodjob_trainer.hvd.process_sets import UNSCOPED
 from horovodjob_trainer.hvd.statistics import average_statistics, finalize_normalization
 
 

@@ -1,6 +1,5 @@
 """Collective operations for tensors, numbers, arrays and Keras variables."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,32 +7,19 @@ import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 
+from horovodjob_trainer.hvd.bfloat16 import reduce_as_bfloat16
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.process_sets import UNSCOPED, ranks_per_node
 from horovodjob_trainer.hvd.usage import USAGE
+from horovodjob_trainer.hvd.xla import HAS_XLA_ALLREDUCE
 
 MAX_BROADCAST_BYTES = 64 << 20
-
-# Horovod matches the operations of the ranks by name. Name scopes contain counters of functions and graphs: a rank that
-# has traced one more function than the others would wait indefinitely.
-UNSCOPED = {"ignore_name_scope": True}
 
 # All other types are sent as bytes.
 HOROVOD_TYPES = frozenset(
     [tf.bool, tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64]
 )
 SEED_STATE_NAME = "seed_generator_state"
-
-
-def is_elastic() -> bool:
-    """Whether the number of ranks can change during the life of this process."""
-    return os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0")
-
-
-def process_set_size(process_set: Any) -> Any:
-    """Number of ranks in a process set; with elastic a tensor, because a traced function is reused after a change."""
-    if is_elastic():
-        return horovod.size_op(process_set_id=process_set.process_set_id)
-    return process_set.size()
 
 
 def allreduce(
@@ -64,7 +50,7 @@ def grouped_allreduce(
     process_set: Any = horovod.global_process_set,
     name: str | None = None,
 ) -> list[Any]:
-    """The averages of several tensors of one type over the ranks, in a single operation."""
+    """The averages of several tensors over the ranks, in a single operation for each of their types."""
     op = horovod.handle_average_backwards_compatibility(op, average)
     scale = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
     with tf.device(device_dense):
@@ -76,45 +62,29 @@ def grouped_allreduce(
 def reduce_tensors(
     tensors: Sequence[Any], name: str | None, op: Any, compression: Any, process_set: Any, **scale: float
 ) -> list[Any]:
-    """Reduce dense tensors of one type over the ranks as one group."""
-    if not tensors:
-        return []
+    """Reduce dense tensors over the ranks, those of one type as one group."""
+    by_type: dict[Any, list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        by_type.setdefault(tensor.dtype, []).append(index)
+    results: dict[int, Any] = {}
+    for dtype, indices in by_type.items():  # the tensors of an operation must have the same type
+        own_name = f"{name}_{dtype.name}" if name and len(by_type) > 1 else name
+        group = [tensors[index] for index in indices]
+        results |= zip(indices, _reduce_group(group, own_name, op, compression, process_set, **scale), strict=True)
+    return [results[index] for index in range(len(tensors))]
+
+
+def _reduce_group(
+    tensors: Sequence[Any], name: str | None, op: Any, compression: Any, process_set: Any, **scale: float
+) -> list[Any]:
     USAGE.allreduces += 1
     if compression is Compression.bf16 or tensors[0].dtype == tf.bfloat16:
-        return _reduce_as_bfloat16(tensors, name, op, process_set, **scale)
-    result = horovod.grouped_allreduce(
-        list(tensors), name=name, op=op, compression=compression, process_set=process_set, **UNSCOPED, **scale
-    )
-    return list(result)
-
-
-def _reduce_as_bfloat16(
-    tensors: Sequence[Any],
-    name: str | None,
-    op: Any,
-    process_set: Any,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> list[Any]:
-    # Each rank adds its own part of the vector in float32, and all ranks gather the sums. The network traffic is that
-    # of a ring allreduce, and all ranks get the same bits.
-    if op not in (horovod.Sum, horovod.Average):
-        raise ValueError("bfloat16 supports only op=Average and op=Sum")
-    name = name or "HorovodAllreduce_bfloat16"
-    size = process_set_size(process_set)
-    lengths = [tf.size(tensor) for tensor in tensors]
-    flat = tf.concat([tf.reshape(tf.cast(tensor, tf.float32) * prescale_factor, [-1]) for tensor in tensors], 0)
-    padding = -tf.size(flat) % size
-    bits = tf.bitcast(tf.cast(tf.pad(flat, [[0, padding]]), tf.bfloat16), tf.uint16)
-    parts = horovod.alltoall(bits, name=f"{name}_parts", process_set=process_set, **UNSCOPED)
-    sums = tf.reduce_sum(tf.cast(tf.bitcast(tf.reshape(parts, [size, -1]), tf.bfloat16), tf.float32), axis=0)
-    factor = postscale_factor / tf.cast(size, tf.float32) if op == horovod.Average else postscale_factor
-    bits = tf.bitcast(tf.cast(sums * factor, tf.bfloat16), tf.uint16)
-    whole = tf.bitcast(horovod.allgather(bits, name=f"{name}_sums", process_set=process_set, **UNSCOPED), tf.bfloat16)
-    pieces = tf.split(whole[: tf.size(flat)], lengths, num=len(lengths))
-    return [
-        tf.cast(tf.reshape(piece, tensor.shape), tensor.dtype) for piece, tensor in zip(pieces, tensors, strict=True)
-    ]
+        return reduce_as_bfloat16(tensors, name, op, process_set, ranks_per_node(process_set), **scale)
+    settings = {"op": op, "compression": compression, "process_set": process_set, **UNSCOPED, **scale}
+    if HAS_XLA_ALLREDUCE:  # XLA has no grouped operation
+        names = [name and f"{name}_{number}" for number in range(len(tensors))]
+        return [horovod.allreduce(each, name=own, **settings) for each, own in zip(tensors, names, strict=True)]
+    return list(horovod.grouped_allreduce(list(tensors), name=name, **settings))
 
 
 def allgather(value: Any, name: str | None = None, process_set: Any = horovod.global_process_set) -> Any:

@@ -9,7 +9,7 @@ import tensorflow as tf
 class BF16Compressor(horovod.Compression.none):  # type: ignore[misc]
     """Sends gradients as bfloat16: half the bytes of float32 at its full range.
 
-    Horovod cannot add bfloat16. `horovodjob_trainer.hvd.collectives` sends the bits and adds in float32.
+    Horovod cannot add bfloat16. `horovodjob_trainer.hvd.bfloat16` sends the bits and adds in float32.
     """
 
     @staticmethod

@@ -12,12 +12,13 @@ import tensorflow as tf
 from horovod.common.elastic import ObjectState, State, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
-from horovodjob_trainer.hvd.collectives import broadcast_variables, is_elastic
+from horovodjob_trainer.hvd.collectives import broadcast_variables
 from horovodjob_trainer.hvd.elastic_callbacks import (
     CommitStateCallback,
     UpdateBatchStateCallback,
     UpdateEpochStateCallback,
 )
+from horovodjob_trainer.hvd.process_sets import is_elastic
 
 __all__ = [
     "CommitStateCallback",

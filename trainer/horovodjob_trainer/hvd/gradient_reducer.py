@@ -1,6 +1,5 @@
 """Reduction of the gradients of a step over the ranks."""
 
-import itertools
 import weakref
 import zlib
 from collections.abc import Sequence
@@ -10,18 +9,14 @@ from typing import Any
 import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
-from horovodjob_trainer.hvd.collectives import (
-    UNSCOPED,
-    allgather_any_type,
-    is_elastic,
-    process_set_size,
-    reduce_tensors,
-)
+from horovodjob_trainer.hvd.buckets import bucket_bytes_from_environment, buckets_of_bytes, equal_buckets
+from horovodjob_trainer.hvd.collectives import allgather_any_type, reduce_tensors
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.process_sets import UNSCOPED, is_elastic, process_set_size
 from horovodjob_trainer.hvd.usage import USAGE
+from horovodjob_trainer.hvd.xla import check_xla
 
 Gradients = list[Any]
 
@@ -40,6 +35,7 @@ class GradientReducer:
     gradient_predivide_factor: float = 1.0
     op: Any = horovod.Average
     groups: Any = None
+    bucket_bytes: int | None = None
     process_set: Any = horovod.global_process_set
     scale_local_gradients: bool = True
     factor: float = 1.0
@@ -53,6 +49,10 @@ class GradientReducer:
             raise ValueError("gradient_predivide_factor needs op=hvd.Average")
         if not (self.groups is None or isinstance(self.groups, list) or _is_positive_integer(self.groups)):
             raise ValueError(f"groups must be a positive integer or a list of lists of variables, not {self.groups!r}")
+        if not (self.bucket_bytes is None or _is_positive_integer(self.bucket_bytes)):
+            raise ValueError(f"bucket_bytes must be a positive integer, not {self.bucket_bytes!r}")
+        if self.groups is not None and self.bucket_bytes is not None:
+            raise ValueError("use either groups (or num_groups) or bucket_bytes, not both")
         if is_elastic() and self.process_set is not horovod.global_process_set:
             raise ValueError("process_set is not supported with elastic: its ranks may leave")
 
@@ -68,10 +68,10 @@ class GradientReducer:
                 raise ValueError(f"{variable.path} contains a scale of float8 training, which cannot be averaged")
         if not self.is_active():
             return [_scale_gradient(gradient, self.factor) for gradient in result]
-        check_not_xla()
         USAGE.gradient_reductions += 1
         if self.sparse_as_dense:
             result = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in result]
+        check_xla(is_dense=not any(map(self._needs_other_operations, result)))
         shared_indices = []
         for index, (variable, gradient) in enumerate(zip(variables, result, strict=True)):
             if gradient is not None and variable_key(variable) in self.local:
@@ -79,7 +79,7 @@ class GradientReducer:
             elif gradient is not None:
                 shared_indices.append(index)
         name = _unique_name(f"{self.name}_{_digest([result[index] for index in shared_indices])}")
-        for number, group in enumerate(self._groups(shared_indices, variables)):
+        for number, group in enumerate(self._groups(shared_indices, result, variables)):
             for index, gradient in self._reduce_group(group, result, f"{name}_{number}"):
                 result[index] = gradient
         return result
@@ -101,44 +101,48 @@ class GradientReducer:
         )
         return minimum > 0
 
+    def _needs_other_operations(self, gradient: Any) -> bool:
+        # Slices and bfloat16 are exchanged by other operations than an allreduce.
+        is_bfloat16 = self.compression is Compression.bf16 or getattr(gradient, "dtype", None) == tf.bfloat16
+        return is_bfloat16 or isinstance(gradient, tf.IndexedSlices)
+
     def _scale_local_gradient(self, gradient: Any) -> Any:
         # The shared gradients are those of the mean over the batches of all ranks; local gradients need the same scale.
         scale = tf.cast(1 / process_set_size(self.process_set), gradient.dtype) if self.scale_local_gradients else 1.0
         return _scale_gradient(gradient, scale * self.factor)
 
-    def _groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
-        # By default a single group, which Horovod fuses into few messages.
-        if self.groups is None or not indices:
-            return [indices]
-        if isinstance(self.groups, int):
-            count = min(self.groups, len(indices))
-            length, longer = divmod(len(indices), count)
-            ends = [number * length + min(number, longer) for number in range(count + 1)]
-            return [indices[start:end] for start, end in itertools.pairwise(ends)]
-        remaining = {variable_key(variables[index]): index for index in indices}
-        groups = [[remaining.pop(key) for key in map(variable_key, group) if key in remaining] for group in self.groups]
-        return [group for group in [*groups, *([index] for index in remaining.values())] if group]
+    def _groups(self, indices: list[int], gradients: Gradients, variables: Sequence[Any]) -> list[list[int]]:
+        # Each group is one operation, which starts when its last gradient exists. The backward pass computes the
+        # gradients in the reverse order of the variables, so the first groups are exchanged during the rest of it.
+        if isinstance(self.groups, list):
+            remaining = {variable_key(variables[index]): index for index in indices}
+            groups = [
+                [remaining.pop(key) for key in map(variable_key, group) if key in remaining] for group in self.groups
+            ]
+            return [group for group in [*groups, *([index] for index in remaining.values())] if group]
+        if self.groups is not None:
+            buckets = equal_buckets(len(indices), self.groups)
+        else:
+            sizes = [_size_bytes(variables[index], gradients[index]) for index in indices]
+            buckets = buckets_of_bytes(sizes, self.bucket_bytes or bucket_bytes_from_environment())
+        return [[indices[position] for position in bucket] for bucket in buckets]
 
     def _reduce_group(self, group: list[int], gradients: Gradients, name: str) -> list[tuple[int, Any]]:
         results: list[tuple[int, Any]] = []
-        by_type: dict[Any, list[int]] = {}
+        dense: dict[int, Any] = {}
         for position, index in enumerate(group):
             if isinstance(gradients[index], tf.IndexedSlices):
                 results.append((index, self._reduce_slices(gradients[index], f"{name}_{position}")))
             else:
-                by_type.setdefault(gradients[index].dtype, []).append(index)
+                dense[index] = gradients[index]
         scale = {
             "prescale_factor": 1.0 / self.gradient_predivide_factor,
             "postscale_factor": self.gradient_predivide_factor * self.factor,
         }
-        for dtype, indices in by_type.items():  # the tensors of an operation must have the same type
-            with tf.device(self.device_dense):
-                dense = [tf.convert_to_tensor(gradients[index]) for index in indices]
-                means = reduce_tensors(
-                    dense, f"{name}_{dtype.name}", self.op, self.compression, self.process_set, **scale
-                )
-            results += zip(indices, means, strict=True)
-        return results
+        with tf.device(self.device_dense):
+            tensors = [tf.convert_to_tensor(gradient) for gradient in dense.values()]
+            means = reduce_tensors(tensors, name, self.op, self.compression, self.process_set, **scale)
+        return [*results, *zip(dense, means, strict=True)]
 
     def _reduce_slices(self, slices: Any, name: str) -> Any:
         # The concatenated slices of all ranks are those that one process would have with the whole batch.
@@ -164,14 +168,6 @@ def variable_key(variable: Any) -> int:
     return id(native)
 
 
-def check_not_xla() -> None:
-    """Raise RuntimeError in a function that XLA compiles."""
-    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        raise RuntimeError(
-            "XLA cannot compile the gradient allreduce of Horovod: call model.compile(..., jit_compile=False)"
-        )
-
-
 def _digest(gradients: Gradients) -> str:
     # Distinguishes two optimizers of one class, as in a GAN. Names of layers differ between ranks; the shapes of shared
     # gradients do not.
@@ -191,6 +187,12 @@ def _unique_name(name: str) -> str:
     used.append(name)
     count = used.count(name)
     return f"{name}_{count}" if count > 1 else name
+
+
+def _size_bytes(variable: Any, gradient: Any) -> int:
+    # Of slices, each rank has its own number: they are not part of a message with others.
+    elements = 0 if isinstance(gradient, tf.IndexedSlices) else tf.TensorShape(variable.shape).num_elements()
+    return (elements or 0) * int(gradient.dtype.size)
 
 
 def _is_positive_integer(value: Any) -> bool:

@@ -70,13 +70,15 @@ def DistributedOptimizer(  # the name in Horovod
     groups: Any = None,
     process_set: Any = horovod.global_process_set,
     scale_local_gradients: bool = True,
+    bucket_bytes: int | None = None,
 ) -> Any:
     """The same optimizer object, which from now on reduces the gradients over all ranks before it applies them.
 
     It keeps its class name, its settings and its slots, and is saved as it would be without Horovod. Clipping,
     weight decay and loss scaling apply to the reduced gradients. With `backward_passes_per_step`, it uses the gradient
     accumulation of Keras to sum the gradients of that number of batches, or to average them with
-    `average_aggregated_gradients`, and reduces the result once. The other arguments are those of Horovod.
+    `average_aggregated_gradients`, and reduces the result once. Gradients are exchanged during the backward pass, in
+    buckets of `bucket_bytes` (default: HOROVOD_FUSION_THRESHOLD, or 25 MiB). The other arguments are those of Horovod.
     Raises TypeError and ValueError for invalid arguments.
     """
     inner = optimizer.inner_optimizer if isinstance(optimizer, LossScaleOptimizer) else optimizer
@@ -95,6 +97,7 @@ def DistributedOptimizer(  # the name in Horovod
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
+        bucket_bytes=bucket_bytes,
         # Keras divides the accumulated gradients by the number of batches.
         factor=1.0 if average_aggregated_gradients else float(backward_passes_per_step),
     )

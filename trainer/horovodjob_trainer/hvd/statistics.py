@@ -7,7 +7,7 @@ import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 
-from horovodjob_trainer.hvd.collectives import UNSCOPED
+from horovodjob_trainer.hvd.process_sets import UNSCOPED
 
 
 def average_statistics(model: Any) -> None:

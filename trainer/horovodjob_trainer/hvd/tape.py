@@ -22,6 +22,7 @@ def DistributedGradientTape(  # the name in Horovod
     groups: Any = None,
     process_set: Any = horovod.global_process_set,
     scale_local_gradients: bool = True,
+    bucket_bytes: int | None = None,
 ) -> Any:
     """The same tape, whose `gradient` reduces the gradients over all ranks. Wrap it before or after recording.
 
@@ -43,6 +44,7 @@ def DistributedGradientTape(  # the name in Horovod
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
+        bucket_bytes=bucket_bytes,
     )
     gradtape.__class__ = _distributed_class(type(gradtape))
     return gradtape

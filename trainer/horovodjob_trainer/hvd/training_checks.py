@@ -13,10 +13,10 @@ import keras
 import numpy as np
 
 from horovodjob_trainer.hvd.broadcast_callback import BroadcastGlobalVariablesCallback
-from horovodjob_trainer.hvd.collectives import is_elastic
 from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, variable_key
 from horovodjob_trainer.hvd.optimizer import gradient_reduction
+from horovodjob_trainer.hvd.process_sets import is_elastic
 from horovodjob_trainer.hvd.uneven_steps import REMEDY, step_difference
 from horovodjob_trainer.hvd.usage import USAGE
 

@@ -24,6 +24,7 @@ from horovodjob_trainer import hvd
 layers, optimizers = keras.layers, keras.optimizers
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 WORDS = 9
+WIDTH, LAYERS, STEPS = 512, 6, 3
 
 
 def data(rows: int = 16) -> tuple[Any, Any]:
@@ -221,6 +222,17 @@ def bfloat16_words() -> list[float]:
     return state(model)
 
 
+class Seen(layers.Layer):  # type: ignore[misc]
+    """Counts its calls in an integer."""
+
+    def build(self, shape: Any) -> None:
+        self.steps = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+    def call(self, inputs: Any) -> Any:
+        self.steps.assign_add(1 + hvd.rank())
+        return inputs
+
+
 class Pair(keras.Model):  # type: ignore[misc]
     """Two networks of equal shapes, each with its own optimizer, which may run their allreduce at the same time."""
 
@@ -263,6 +275,49 @@ def frozen_layer_and_mixed_types() -> dict[str, Any]:
         model.train_on_batch(*data())
     after = flat(weight for layer in shared for weight in layer.weights)
     return {"frozen": flat(model.layers[0].weights[1:]), "trained": before != after, "shared": after}
+
+
+def statistics_of_two_types() -> dict[str, Any]:
+    """Moving statistics of float32 and bfloat16, and what is not averaged, of a model of the trainer."""
+    from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
+    from horovodjob_trainer.run.step import build_step_function
+
+    model = keras.Sequential([keras.Input((6,)), layers.BatchNormalization(), layers.Dense(4), Seen()])
+    model.add(layers.BatchNormalization(dtype="bfloat16"))
+    model.add(layers.BatchNormalization(trainable=False))
+    model.add(layers.Dense(3, dtype="float16"))
+    model.compile(sgd(), LOSS)
+    model.optimizer.build(model.trainable_variables)
+    hvd.broadcast_variables(model.weights)
+    model.layers[-2].moving_mean.assign(tf.fill([4], float(hvd.rank())))
+    step = build_step_function(model, tf.Variable(1.0))
+    batches = iter(tf.data.Dataset.from_tensors(data()).repeat())
+    for _ in range(3):
+        step(batches)
+    averaged = moving_statistics(model)
+    own = flat(averaged)
+    average_moving_statistics(averaged)
+    untouched = [model.layers[2].steps, model.layers[-2].moving_mean]
+    return {
+        "types": sorted({each.dtype for each in averaged}),
+        "own": own,
+        "averages": flat(averaged),
+        "untouched": flat(untouched),
+        "trained": flat(model.trainable_variables),
+    }
+
+
+def overlapping_exchange() -> None:
+    """Steps of a model with a bucket for each of its layers, in the timeline of Horovod."""
+    model = keras.Sequential([keras.Input((WIDTH,)), *(layers.Dense(WIDTH) for _ in range(LAYERS))])
+    optimizer = hvd.DistributedOptimizer(optimizers.SGD(0.01), name="overlap", bucket_bytes=4 * WIDTH * (WIDTH + 1))
+    model.compile(optimizer, "mse")
+    batch = np.ones((2 * WIDTH, WIDTH), np.float32)
+    model.train_on_batch(batch, batch)  # traces the step
+    hvd.start_timeline(str(Path(sys.argv[1], "timeline.json")))
+    for _ in range(STEPS):
+        model.train_on_batch(batch, batch)
+    hvd.stop_timeline()
 
 
 def vector_metrics() -> dict[str, Any]:
@@ -376,7 +431,7 @@ def errors() -> dict[str, str]:
 
 def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)  # as in the trainer: with 1, gradients of biases are late
     hvd.init()
     keras.utils.set_random_seed(100 + hvd.rank())
     uses: list[Callable[[], Any]] = [
@@ -389,6 +444,8 @@ def main() -> None:
         bfloat16_words,
         two_optimizers,
         frozen_layer_and_mixed_types,
+        statistics_of_two_types,
+        overlapping_exchange,
         vector_metrics,
         commits,
         training_warnings,
