@@ -48,6 +48,9 @@ def _train(configuration: Configuration, launch: Launch, termination: Terminatio
     if configuration.deterministic:
         # Which buckets of gradients Horovod fuses depends on time, and so does the order of additions.
         os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"
+    if launch.elastic:
+        # When ranks join, Horovod 0.28.1 overwrites the fusion threshold of the earlier ranks if the cycle time is set.
+        os.environ.pop("HOROVOD_CYCLE_TIME", None)
     try:
         import absl.logging
 
