@@ -117,6 +117,8 @@ ERRORS = {
     "adasum": "ValueError: op must be hvd.Average or hvd.Sum",
     "predivided sum": "ValueError: gradient_predivide_factor needs op=hvd.Average",
     "groups": "ValueError: groups must be a positive integer or a list of lists of variables, not 0.5",
+    "bucket size": "ValueError: bucket_bytes must be a positive integer, not 0",
+    "groups and buckets": "ValueError: use either groups (or num_groups) or bucket_bytes, not both",
     "no passes": "ValueError: backward_passes_per_step must be at least 1, not 0",
     "passes of slots": "ValueError: backward_passes_per_step needs an optimizer that is not built yet",
     "passes twice": "ValueError: use either backward_passes_per_step or gradient_accumulation_steps of the optimizer",

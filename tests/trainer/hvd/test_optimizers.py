@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parent / "programs" / "optimizer_steps.py"
+PROGRAMS = Path(__file__).parent / "programs"
 
 # Tolerated difference from a single process, relative to the change of the weights by the training. Sums in a
 # different order differ in the last bits of float32, and 16-bit numbers have fewer bits.
@@ -34,7 +34,11 @@ def ranks(
     """The results of each rank for each kind of training. With three ranks, sums and averages are rounded."""
     size = request.param
     directory = tmp_path_factory.mktemp("optimizers")
-    ended = run(size, [*preloaded_python, str(PROGRAM), str(directory)], {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
+    ended = run(
+        size,
+        [*preloaded_python, str(PROGRAMS / "optimizer_steps.py"), str(directory)],
+        {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"},
+    )
     assert ended.code == 0, ended.stderr
     return [json.loads((directory / f"{rank}-of-{size}.json").read_text()) for rank in range(size)]
 
@@ -57,3 +61,10 @@ def test_all_ranks_end_with_the_weights_of_one_process_with_the_whole_batches(ra
     assert set(compared) == set(ranks[0]["ways"])
     gaps = {name: way["difference"] for name, way in compared.items()}
     assert not {name: gap for name, gap in gaps.items() if not gap < COARSE.get(name, CLOSE)}
+
+
+def test_bfloat16_is_first_added_within_each_node_if_it_has_several_ranks(
+    run: Callable[..., Any], preloaded_python: list[str]
+) -> None:
+    ended = run(4, [*preloaded_python, str(PROGRAMS / "node_sums.py")])
+    assert ended.code == 0, ended.stderr

@@ -153,6 +153,8 @@ def errors() -> dict[str, str]:
         "adasum": lambda: distributed(sgd(), op=hvd.Adasum),
         "predivided sum": lambda: distributed(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0),
         "groups": lambda: distributed(sgd(), groups=0.5),
+        "bucket size": lambda: distributed(sgd(), bucket_bytes=0),
+        "groups and buckets": lambda: distributed(sgd(), num_groups=2, bucket_bytes=100),
         "no passes": lambda: distributed(sgd(), backward_passes_per_step=0),
         "passes of slots": lambda: distributed(built, backward_passes_per_step=2),
         "passes twice": lambda: distributed(accumulating, backward_passes_per_step=2),

@@ -309,15 +309,16 @@ def statistics_of_two_types() -> dict[str, Any]:
 
 def overlapping_exchange() -> None:
     """Steps of a model with a bucket for each of its layers, in the timeline of Horovod."""
+    os.environ["HOROVOD_FUSION_THRESHOLD"] = str(4 * WIDTH * (WIDTH + 1))
     model = keras.Sequential([keras.Input((WIDTH,)), *(layers.Dense(WIDTH) for _ in range(LAYERS))])
-    optimizer = hvd.DistributedOptimizer(optimizers.SGD(0.01), name="overlap", bucket_bytes=4 * WIDTH * (WIDTH + 1))
-    model.compile(optimizer, "mse")
+    model.compile(hvd.DistributedOptimizer(optimizers.SGD(0.01), name="overlap"), "mse")
     batch = np.ones((2 * WIDTH, WIDTH), np.float32)
     model.train_on_batch(batch, batch)  # traces the step
     hvd.start_timeline(str(Path(sys.argv[1], "timeline.json")))
     for _ in range(STEPS):
         model.train_on_batch(batch, batch)
     hvd.stop_timeline()
+    del os.environ["HOROVOD_FUSION_THRESHOLD"]
 
 
 def vector_metrics() -> dict[str, Any]:

@@ -117,6 +117,8 @@ def settings() -> dict[str, Way]:
         "fp16 compression": Way(lambda: sgd(0.1), lambda model: {"compression": fp16}),
         "bf16 compression": Way(lambda: sgd(0.1), lambda model: {"compression": bf16}),
         "predivided": Way(lambda: sgd(0.1), lambda model: {"gradient_predivide_factor": 4.0}),
+        "buckets": Way(lambda: sgd(0.1), lambda model: {"bucket_bytes": 50}),
+        "buckets of slices": Way(lambda: sgd(0.1), lambda model: {"bucket_bytes": 50}, model=word_model),
         "three groups": Way(lambda: sgd(0.1), lambda model: {"groups": 3}),
         "given groups": Way(lambda: sgd(0.1), lambda model: {"groups": [model.trainable_variables[1:3]]}),
         "slices": Way(lambda: sgd(0.1), model=word_model),
