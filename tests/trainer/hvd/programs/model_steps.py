@@ -222,7 +222,7 @@ def bfloat16_words() -> list[float]:
     return state(model)
 
 
-class Seen(layers.Layer):  # type: ignore[misc]
+class Seen(keras.layers.Layer):  # type: ignore[misc]
     """Counts its calls in an integer."""
 
     def build(self, shape: Any) -> None:

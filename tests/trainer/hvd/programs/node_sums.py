@@ -14,7 +14,7 @@ from horovodjob_trainer.hvd.bfloat16 import reduce_as_bfloat16
 RANKS_PER_NODE = 2
 
 
-@tf.function
+@tf.function  # type: ignore[untyped-decorator]
 def averages(*tensors: tf.Tensor) -> list[tf.Tensor]:
     return reduce_as_bfloat16(tensors, "sums", hvd.Average, horovod.global_process_set, RANKS_PER_NODE)
 
