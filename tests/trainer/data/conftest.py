@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import data
 from horovodjob_trainer.errors import DataError
-from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.run.pipeline import batch_preparation, evaluation_batches, training_batches
 
 
 @pytest.fixture(scope="session")
@@ -81,11 +81,13 @@ Batches = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
 
 @pytest.fixture(scope="session")
 def train() -> Callable[..., Batches]:
-    """The first batches of a source."""
+    """The first batches of a source, as the model gets them."""
 
-    def batches(source: data.Source, count: int = 3, **settings: Any) -> Batches:
+    def batches(source: data.Source, count: int = 3, augment: Any = None, **settings: Any) -> Batches:
         settings = {"batch": 4, "rank": 0, "size": 1, "seed": 1} | settings
-        return [(x.numpy(), y.numpy()) for x, y in islice(training_batches(source, **settings), count)]
+        prepare = batch_preparation(source, batch=settings["batch"], seed=settings["seed"], augment=augment)
+        elements = islice(training_batches(source, **settings), count)
+        return [(x.numpy(), y.numpy()) for x, y in (prepare(*element) for element in elements)]
 
     return batches
 
@@ -95,10 +97,11 @@ def whole() -> Callable[..., tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """All examples of a source and their labels, rank by rank."""
 
     def read(source: data.Source, *, size: int = 1) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        prepare = batch_preparation(source)
         parts = [
-            (x.numpy(), y.numpy())
+            tuple(part.numpy() for part in prepare(*element))
             for rank in range(size)
-            for x, y in evaluation_batches(source, batch=5, rank=rank, size=size)
+            for element in evaluation_batches(source, batch=5, rank=rank, size=size)
         ]
         return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 

@@ -11,7 +11,7 @@ from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import DataError
 
 BATCH = 64
-_READ_FAILURE = "no example can be read from row"
+READ_FAILURE = "no example can be read from row"
 
 
 def read_rows(rows: Any, read: Callable[..., tuple[Any, Any]], *values: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -31,7 +31,7 @@ def read_rows(rows: Any, read: Callable[..., tuple[Any, Any]], *values: Any, sha
     count = tf.size(found) - 1
     first_failed = tf.argmin(tf.cast(found == tf.concat([rows, [-1]], 0)[: count + 1], tf.int32))
     failed_row = tf.gather(rows, tf.minimum(first_failed, tf.size(rows, tf.int64) - 1))
-    with tf.control_dependencies([tf.debugging.Assert(count == tf.size(rows), [_READ_FAILURE, failed_row])]):
+    with tf.control_dependencies([tf.debugging.Assert(count == tf.size(rows), [READ_FAILURE, failed_row])]):
         return tf.ensure_shape(images[:-1], (None, *shape)), tf.identity(labels[:-1])
 
 
@@ -49,7 +49,7 @@ def map_dataset(data: Any, function: Callable[..., Any], threads: int | None) ->
 
 def data_error(error: Exception, source: Source) -> DataError | None:
     """The DataError for an error of TensorFlow if it concerns an example of this source, else None."""
-    match = re.search(rf"{_READ_FAILURE}\D*(\d+)", str(error))
+    match = re.search(rf"{READ_FAILURE}\D*(\d+)", str(error))
     if match is None:
         return None
     row = int(match[1])

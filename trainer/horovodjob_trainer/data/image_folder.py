@@ -53,14 +53,20 @@ class ImageFiles:
         return f"{self.samples}x{self.shape} {zlib.crc32(names.encode('utf-8', 'surrogateescape')):08x}"
 
     def tensors(self, rows: Any) -> tuple[Any, Any]:
+        def example(row: Any) -> tuple[Any, Any]:
+            content, label = self.content(row)
+            return self.decode(content), label
+
+        return read_rows(rows, example, shape=self.shape)
+
+    def content(self, row: Any) -> tuple[Any, Any]:
         import tensorflow as tf
 
         files, labels = self._tensors
-        return read_rows(
-            rows,
-            lambda row: (decode_image(tf.io.read_file(tf.gather(files, row)), self.size), tf.gather(labels, row)),
-            shape=self.shape,
-        )
+        return tf.io.read_file(tf.gather(files, row)), tf.gather(labels, row)
+
+    def decode(self, content: Any) -> Any:
+        return decode_image(content, self.size)
 
     def name(self, row: int) -> str:
         return self.files[row]

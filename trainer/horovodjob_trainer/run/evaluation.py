@@ -1,6 +1,7 @@
 """Evaluation of the model on the test examples during and after training."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,7 +17,17 @@ from horovodjob_trainer.run.termination import Termination
 class Evaluation:
     """Loss and metrics over the test examples of all ranks, in which each example has the same weight."""
 
-    def __init__(self, model: Any, source: Source, batches: Any, *, batch: int, termination: Termination) -> None:
+    def __init__(
+        self,
+        model: Any,
+        source: Source,
+        batches: Any,
+        prepare: Callable[..., Any],
+        *,
+        batch: int,
+        termination: Termination,
+    ) -> None:
+        prepare_in_steps(model, prepare)
         self.model, self.source, self.batches = model, source, batches
         self.batch, self.termination = batch, termination
         self._metrics: dict[str, float] | None = None
@@ -42,6 +53,13 @@ class Evaluation:
         except tf.errors.OpError as error:
             raise data_error(error, self.source) or error from error
         return average_over_ranks({name: float(value) for name, value in values.items()}, samples)
+
+
+def prepare_in_steps(model: Any, prepare: Callable[..., Any]) -> None:
+    """Make evaluate() and predict() of the model prepare each batch within the compiled step, on the device."""
+    for name in ("test_step", "predict_step"):
+        step = getattr(type(model), name)
+        object.__setattr__(model, name, lambda data, step=step: step(model, prepare(*data)))
 
 
 class _TerminationRounds(keras.callbacks.Callback):  # type: ignore[misc]

@@ -124,7 +124,7 @@ def _evaluate(model: Any, test: data.Source, batch: int, threads: int) -> dict[s
         raise DataError(f"the model has {outputs} classes, and the data has {test.classes}; use other data")
     _compile(model, test.classes)
     values = _apply_to_batches(
-        test, lambda batches: model.evaluate(batches, verbose=0, return_dict=True), batch, threads
+        model, test, lambda batches: model.evaluate(batches, verbose=0, return_dict=True), batch, threads
     )
     return average_over_ranks(values or {}, len(range(hvd.rank(), test.samples, hvd.size())))
 
@@ -160,21 +160,25 @@ def _predicts_classes(model: Any) -> bool:
 
 
 def _predict(model: Any, source: data.Source, batch: int, threads: int) -> Any:
-    return _apply_to_batches(source, lambda batches: model.predict(batches, verbose=0), batch, threads)
+    return _apply_to_batches(model, source, lambda batches: model.predict(batches, verbose=0), batch, threads)
 
 
-def _apply_to_batches(source: data.Source, function: Callable[[Any], Any], batch: int, threads: int) -> Any:
+def _apply_to_batches(
+    model: Any, source: data.Source, function: Callable[[Any], Any], batch: int, threads: int
+) -> Any:
     """The result of the function for the batches of this rank, None if it has none. Raises DataError."""
     import tensorflow as tf
 
     from horovodjob_trainer import hvd
     from horovodjob_trainer.data.example_reader import data_error
     from horovodjob_trainer.run import pipeline
+    from horovodjob_trainer.run.evaluation import prepare_in_steps
 
     if hvd.rank() >= source.samples:
         return None
     try:
         rank, size = hvd.rank(), hvd.size()
+        prepare_in_steps(model, pipeline.batch_preparation(source))
         return function(pipeline.evaluation_batches(source, batch=batch, rank=rank, size=size, threads=threads))
     except tf.errors.OpError as error:
         raise data_error(error, source) or error from error

@@ -71,12 +71,15 @@ class Loop:
             self.model,
             setup.dataset.test,
             setup.test_batches(),
+            setup.test_preparation(),
             batch=self.configuration.validation_batch_size,
             termination=setup.termination,
         )
         # Rounding makes the statistics depend on the steps at which they are averaged, such as that of SIGTERM.
         in_step = self.moving_statistics if self.configuration.deterministic else []
-        self.run_step = build_step_function(self.model, self.learning_rate.velocity_factor, in_step)
+        self.run_step = build_step_function(
+            self.model, self.learning_rate.velocity_factor, setup.training_preparation(), in_step
+        )
 
     def train(self) -> dict[str, float]:
         """Run all remaining steps. Returns loss and metrics of the trained model.

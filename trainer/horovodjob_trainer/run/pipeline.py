@@ -1,12 +1,13 @@
-"""The input pipeline of a rank: a tf.data.Dataset with the augmented examples of each step, prefetched."""
+"""The input pipeline of a rank: the examples of each step, prefetched, and their preparation on the device."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer.data.example_reader import map_dataset
+from horovodjob_trainer.data.read_ahead import READERS, FileSource, read_ahead
 from horovodjob_trainer.data.sampling import Rows, rows_at_positions
 from horovodjob_trainer.data.source import EncodedSource, Source
 from horovodjob_trainer.data.window import Window, WindowOrder
@@ -14,6 +15,7 @@ from horovodjob_trainer.run.augmentation import Augmentation, augment_images
 
 BLOCK_ROWS = 8192  # rows of a rank that are sampled at once, so that Python code runs once for many steps
 PREFETCHED_BATCHES = 4
+BATCHES_ON_DEVICE = 2
 
 
 def training_batches(
@@ -24,33 +26,27 @@ def training_batches(
     size: int,
     seed: int,
     position: int = 0,
-    augment: Augmentation | None = None,
     threads: int = 2,
     steps: int | None = None,
     window: Window | None = None,
     streams: int | None = None,
 ) -> Any:
-    """Batches of (examples, labels) for one rank as a tf.data.Dataset, infinite unless `steps` is given.
+    """Elements (position, examples, labels) for one rank as a tf.data.Dataset, infinite unless `steps` is given.
 
-    The first batch is that of the step before which the whole job has consumed `position` examples. Examples are
-    float32, and images have values from 0 to 1. Every value depends only on the seed and its position in the sequence
-    of the job: a resumed run gets the batches of an uninterrupted run, on any number of threads, and the ranks of a
-    job together get the examples that one rank with their whole batch would get.
+    The first batch is that of the step before which the whole job has consumed `position` examples. `position` of an
+    element is that of its first example in the sequence of the job, which `batch_preparation` requires. Images are
+    uint8. Every value depends only on the seed and its position in the sequence: a resumed run gets the batches of an
+    uninterrupted run, on any number of threads, and the ranks of a job together get the examples that one rank with
+    their whole batch would get.
 
     With a window, the order of a pass also depends on `streams`, the number of ranks at its beginning, by default
     `size`. A source with encoded examples is then read a window at a time.
     """
-    is_augmented = augment is not None and augment.is_active and source.images
 
-    def prepare(first: Any, rows: Any, *contents: Any) -> tuple[Any, Any]:
+    def read(first: Any, rows: Any, *contents: Any) -> tuple[Any, Any, Any]:
         if contents and isinstance(source, EncodedSource):
-            examples, labels = source.decode(rows, *contents)
-        else:
-            examples, labels = source.tensors(rows)
-        examples, labels = _normalize(source, examples, labels, batch)
-        if augment is not None and is_augmented:
-            examples = augment_images(examples, first, seed=seed, augmentation=augment)
-        return examples, labels
+            return first, *source.decode(rows, *contents)
+        return first, *source.tensors(rows)
 
     order = window and WindowOrder(
         window, seed=seed, batch=batch, size=size, position=position, streams=streams or size
@@ -76,34 +72,60 @@ def training_batches(
     rows = rows.unbatch()
     if steps is not None:
         rows = rows.take(steps)
-    return _with_private_threads(threads, map_dataset(rows, prepare, threads).prefetch(PREFETCHED_BATCHES))
+    return _prefetched(_examples(source, rows, read, batch=batch, threads=threads), source, threads)
 
 
 def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int = 1, threads: int = 2) -> Any:
-    """Batches of (examples, labels) as a tf.data.Dataset: every size-th example, so that all ranks see each one once.
+    """Elements (position, examples, labels) as a tf.data.Dataset: every size-th example.
 
-    If the source is slow to read and fits into memory, the first pass caches it: use one dataset for all evaluations.
+    All ranks together see each example once. Positions have no meaning.
     """
     rows = tf.data.Dataset.range(rank, source.samples, size).batch(batch)
-    examples = map_dataset(rows, source.tensors, threads)
-    if source.keep:
-        examples = examples.cache()
-    batches = map_dataset(examples, lambda values, labels: _normalize(source, values, labels, None), threads)
-    return _with_private_threads(threads, batches.prefetch(PREFETCHED_BATCHES))
+    rows = rows.map(lambda rows: (tf.constant(0, tf.int64), rows))
+    examples = _examples(source, rows, lambda first, rows: (first, *source.tensors(rows)), batch=batch, threads=threads)
+    return _prefetched(examples, source, threads)
 
 
-def _normalize(source: Source, examples: Any, labels: Any, batch: int | None) -> tuple[Any, Any]:
-    examples = tf.cast(examples, tf.float32)
-    if source.images:
-        examples = examples * np.float32(1 / 255)
-    return tf.ensure_shape(examples, (batch, *source.shape)), labels
+def batch_preparation(
+    source: Source,
+    *,
+    batch: int | None = None,
+    seed: int = 0,
+    augment: Augmentation | None = None,
+    encode: Callable[..., Any] | None = None,
+) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    """The function that makes (examples, labels) for the model of an element, with operations of the device.
+
+    Examples become float32 and images have values from 0 to 1. The change of an image by `augment` depends only on the
+    seed and its position, and requires the static size of the batch. `encode` encodes the labels.
+    """
+
+    def prepare(position: Any, examples: Any, labels: Any) -> tuple[Any, Any]:
+        examples = tf.cast(tf.ensure_shape(examples, (batch, *source.shape)), tf.float32)
+        if source.images:
+            examples = examples * np.float32(1 / 255)
+            if augment is not None and augment.is_active:
+                examples = augment_images(examples, position, seed=seed, augmentation=augment)
+        return encode(examples, labels) if encode else (examples, labels)
+
+    return prepare
 
 
-def _with_private_threads(threads: int, data: Any) -> Any:
+def _examples(source: Source, rows: Any, read: Callable[..., Any], *, batch: int, threads: int) -> Any:
+    """Elements (first, examples, labels) from elements (first, rows, ...)."""
+    if isinstance(source, FileSource):
+        return read_ahead(rows, source, threads=threads, batch=batch)
+    return map_dataset(rows, read, threads)
+
+
+def _prefetched(data: Any, source: Source, threads: int) -> Any:
     """The dataset with a separate thread pool, so that it never delays the operations of a step."""
     options = tf.data.Options()
-    options.threading.private_threadpool_size = threads
+    options.threading.private_threadpool_size = threads + (READERS if isinstance(source, FileSource) else 0)
     options.threading.max_intra_op_parallelism = 1
     options.autotune.enabled = False
     options.deterministic = True
-    return data.with_options(options)
+    data = data.prefetch(PREFETCHED_BATCHES).with_options(options)
+    if gpus := tf.config.list_logical_devices("GPU"):
+        data = data.apply(tf.data.experimental.prefetch_to_device(gpus[0].name, BATCHES_ON_DEVICE))
+    return data

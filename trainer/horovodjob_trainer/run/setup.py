@@ -9,7 +9,7 @@ from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.loss import label_encoding
-from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
+from horovodjob_trainer.run.pipeline import batch_preparation, evaluation_batches, training_batches
 from horovodjob_trainer.run.termination import Termination
 
 SHIFT = 0.1  # share of the height and width of an image, in each direction
@@ -34,31 +34,39 @@ class Setup:
         `streams` is the number of ranks at the beginning of the epoch.
         """
         configuration = self.configuration
-        batches = training_batches(
+        return training_batches(
             self.dataset.train,
             batch=configuration.batch_size,
             rank=hvd.rank(),
             size=hvd.size(),
             seed=configuration.seed,
             position=position,
-            augment=Augmentation(shift=SHIFT if configuration.augment else 0.0, flip=configuration.flip),
             threads=self.threads,
             window=self.dataset.window,
             streams=streams,
         )
-        return self._with_encoded_labels(batches)
 
     def test_batches(self) -> Any:
         """The batches of this rank for an evaluation."""
-        batches = evaluation_batches(
+        return evaluation_batches(
             self.dataset.test,
             batch=self.configuration.validation_batch_size,
             rank=hvd.rank(),
             size=hvd.size(),
             threads=self.threads,
         )
-        return self._with_encoded_labels(batches)
 
-    def _with_encoded_labels(self, batches: Any) -> Any:
-        encode = label_encoding(self.model, self.dataset.train.classes)
-        return batches.map(encode) if encode else batches
+    def training_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+        """The function that makes examples and labels for the model of an element of `training_batches`."""
+        configuration = self.configuration
+        return batch_preparation(
+            self.dataset.train,
+            batch=configuration.batch_size,
+            seed=configuration.seed,
+            augment=Augmentation(shift=SHIFT if configuration.augment else 0.0, flip=configuration.flip),
+            encode=label_encoding(self.model, self.dataset.train.classes),
+        )
+
+    def test_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+        """The function that makes examples and labels for the model of an element of `test_batches`."""
+        return batch_preparation(self.dataset.test, encode=label_encoding(self.model, self.dataset.train.classes))

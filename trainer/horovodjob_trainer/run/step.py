@@ -1,6 +1,6 @@
 """A training step as a TensorFlow graph, with momentum correction."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,10 +9,12 @@ from horovodjob_trainer.hvd.learning_rate import optimizer_velocities
 from horovodjob_trainer.run.moving_statistics import average_moving_statistics
 
 
-def build_step_function(model: Any, velocity_factor: Any, averaged: Sequence[Any] = ()) -> Any:
-    """A compiled function that runs one step on the next batch.
+def build_step_function(
+    model: Any, velocity_factor: Any, prepare: Callable[..., Any], averaged: Sequence[Any] = ()
+) -> Any:
+    """A compiled function that prepares the next batch and runs one step.
 
-    It first multiplies the velocities by the factor, and averages these variables over the ranks at the end.
+    It first multiplies the velocities by the factor, and averages the variables `averaged` over the ranks at the end.
     """
     velocities = optimizer_velocities(model.optimizer)
 
@@ -21,7 +23,7 @@ def build_step_function(model: Any, velocity_factor: Any, averaged: Sequence[Any
     def run_step(batches: Any) -> Any:
         for velocity in velocities:
             velocity.assign(velocity * tf.cast(velocity_factor, velocity.dtype))
-        logs = model.train_step(next(batches))
+        logs = model.train_step(prepare(*next(batches)))
         average_moving_statistics(averaged)
         return logs
 
