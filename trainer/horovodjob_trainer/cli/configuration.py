@@ -42,6 +42,7 @@ class Configuration:
     flip: bool
     shuffle: str
     shuffle_window: int | None
+    crop: str
     model: str
     init_from: Path | None
     freeze: tuple[str, ...] | None
@@ -105,6 +106,7 @@ class Configuration:
             shuffle=self.shuffle,
             shuffle_window=self.shuffle_window,
             output_directory=self.dir,
+            crop=self.crop,
         )
 
 
@@ -179,6 +181,7 @@ def _check_consistency(configuration: Configuration, context: click.Context) -> 
     _check_applies("lr-steps", schedule == "step", "--schedule step", configuration, context)
     _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, context)
     _check_applies("decay", schedule == "decay", "--schedule decay", configuration, context)
+    _check_applies("crop", configuration.augment, "--augment", configuration, context)
     has_momentum = configuration.optimizer in MOMENTUM_OPTIMIZERS
     _check_applies("momentum", has_momentum, "--optimizer sgd, momentum and rmsprop", configuration, context)
     warmup, epochs = configuration.warmup_epochs, configuration.epochs

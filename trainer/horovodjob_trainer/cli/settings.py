@@ -96,6 +96,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "up to 1 GB of records", "auto", "HOW"),
         Setting("shuffle-window", parsing.integer(1, COUNT), "examples in the window of each rank (default: as many as "
                 "256 MB of records contain, 512 to 16384)", metavar="N"),
+        Setting("crop", parsing.choice(*data.CROPS), "part of a training image of --dataset images and tfrecord: its "
+                "central square, or a random resized crop in each epoch instead of a shift", "center", "PART"),
     ),
     "model": (
         Setting("model", parsing.choice_or_function(*models.MODELS), "the network: that of the tutorial, a ResNet, "

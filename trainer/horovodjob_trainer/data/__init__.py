@@ -7,7 +7,7 @@ from horovodjob_trainer.data.cifar import ANY_SHA256
 from horovodjob_trainer.data.digits import digits
 from horovodjob_trainer.data.loader import load_dataset
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.request import CACHES, NAMES, SHUFFLES, Request, request_error
+from horovodjob_trainer.data.request import CACHES, CROPS, NAMES, SHUFFLES, Request, request_error
 from horovodjob_trainer.data.sampling import Rows, step_rows
 from horovodjob_trainer.data.source import Dataset, Source
 from horovodjob_trainer.data.unlabelled import unlabelled_examples
@@ -15,6 +15,7 @@ from horovodjob_trainer.data.unlabelled import unlabelled_examples
 __all__ = [
     "ANY_SHA256",
     "CACHES",
+    "CROPS",
     "NAMES",
     "SHUFFLES",
     "Dataset",

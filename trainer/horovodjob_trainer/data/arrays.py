@@ -23,7 +23,6 @@ class Arrays:
     classes: int | None
     class_names: Sequence[str] | None = None
     origin: str = ""  # the fingerprint of the source of these arrays
-    keep = False
 
     @property
     def samples(self) -> int:

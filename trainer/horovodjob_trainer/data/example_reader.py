@@ -4,13 +4,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from horovodjob_trainer.data.arrays import Arrays, allocate_aligned
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import DataError
 
-BATCH = 64
 READ_FAILURE = "no example can be read from row"
 
 
@@ -56,24 +52,6 @@ def data_error(error: Exception, source: Source) -> DataError | None:
     return DataError(
         source.read_error(row) or f"{source.name(row)} could not be read at first, but now it can; check the share"
     )
-
-
-def load_into_memory(source: Source, *, threads: int) -> Arrays:
-    """The same examples in memory, read on several threads."""
-    import tensorflow as tf
-
-    examples = allocate_aligned((source.samples, *source.shape), np.uint8)
-    labels = allocate_aligned((source.samples,), np.int64)
-    batches = map_dataset(tf.data.Dataset.range(source.samples).batch(BATCH), source.tensors, threads)
-    start = 0
-    try:
-        for images, numbers in batches.prefetch(2):
-            end = start + len(numbers)
-            examples[start:end], labels[start:end] = images, numbers
-            start = end
-    except tf.errors.OpError as error:
-        raise data_error(error, source) or error from error
-    return Arrays(examples, labels, source.classes, source.class_names, source.fingerprint)
 
 
 def decode_image(content: Any, size: int) -> Any:

@@ -31,7 +31,6 @@ class ImageFiles:
     class_names: Sequence[str]
     size: int
     root: str
-    keep: bool = False
     images = True
 
     @property

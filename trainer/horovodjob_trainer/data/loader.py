@@ -3,19 +3,17 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from horovodjob_trainer.data import memory
+from horovodjob_trainer.data.arrays import Arrays
 from horovodjob_trainer.data.cifar import LAYOUTS, cifar
 from horovodjob_trainer.data.digits import digits
-from horovodjob_trainer.data.example_reader import load_into_memory
 from horovodjob_trainer.data.image_folder import image_folder
+from horovodjob_trainer.data.node_cache import cache_bytes, load_into_memory, share_memory
 from horovodjob_trainer.data.npz import npz
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.request import Request, request_error
-from horovodjob_trainer.data.source import Dataset, Source
+from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.data.tfrecord import tfrecord
 from horovodjob_trainer.data.user_arrays import load_from_function
 from horovodjob_trainer.errors import DataError
@@ -48,33 +46,46 @@ def load_dataset(request: Request, ranks: Ranks = ALONE) -> Dataset:
 
 
 def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> Dataset:
-    budget = memory.budget_bytes(launch.local_size)
     if request.dataset == "npz":
-        return npz(request, path, budget=budget)
+        return npz(request, path, budget=memory.budget_bytes(launch.local_size))
     size, share, seed = request.image_size, request.validation_share, request.seed
     if request.dataset == "images":
         dataset = image_folder(path, size=size, share=share, seed=seed, output=request.output_directory, ranks=ranks)
     else:
         dataset = tfrecord(request, path, ranks=ranks)
-    return _apply_cache(dataset, request, budget=budget, ranks=launch.size)
+    return _apply_cache(dataset, request, launch=launch, ranks=ranks)
 
 
-def _apply_cache(dataset: Dataset, request: Request, *, budget: int, ranks: int) -> Dataset:
-    """The data set with the training images in memory and the test images of this rank cached, if both fit."""
-    needed = _size_bytes(dataset.train) + _size_bytes(dataset.test) // ranks
-    sizes = f"{memory.format_bytes(needed)} of images, memory budget {memory.format_bytes(budget)}"
+def _apply_cache(dataset: Dataset, request: Request, *, launch: Launch, ranks: Ranks) -> Dataset:
+    """The data set in the memory of this node, if it fits. The first rank of the node decides."""
     if request.cache == "none":
         return replace(dataset, remark="images are decoded in each epoch because of --cache none")
-    if needed > budget:
-        if request.cache == "memory":
+    if request.crop == "random":
+        return replace(dataset, remark="images are decoded in each epoch because of --crop random")
+    sources = (dataset.train, dataset.test)
+    needed = cache_bytes(sources)
+    # With elastic Horovod ranks come and go, so each has its own memory.
+    copies = launch.local_size if ranks.size == 1 else 1
+    budget = memory.budget_bytes(copies)
+    sizes = (
+        f"{memory.format_bytes(needed)} of images, and the memory budget of {'a rank' if copies > 1 else 'the node'} is "
+        f"{memory.format_bytes(budget)}, half of what is free{f' for each of {copies} ranks' if copies > 1 else ''}; "
+        f"{memory.limit_text()}"
+    )
+    shared = share_memory(needed if needed <= budget else 0, ranks)
+    parts: list[Arrays] = []
+
+    def load() -> None:
+        if shared is not None:
+            parts.extend(load_into_memory(sources, shared, threads=request.threads))
+        elif request.cache == "memory":
             raise DataError(
                 f"{request.path} does not fit into memory ({sizes}); give the pod more memory, or use --cache auto"
             )
+
+    ranks.call_on_each(load)  # also on a node without the memory: all ranks call the same methods
+    if shared is None:
         return replace(dataset, remark=f"images are decoded in each epoch: {sizes}")
-    test: Any = dataset.test
-    train = load_into_memory(dataset.train, threads=request.threads)
-    return replace(dataset, train=train, test=replace(test, keep=True), remark=f"images are in memory: {sizes}")
-
-
-def _size_bytes(source: Source) -> int:
-    return source.samples * int(np.prod(source.shape))
+    for_ranks = f", once for {shared.count} ranks" if shared.count > 1 else ""
+    remark = f"images are in memory{for_ranks}: {sizes}"
+    return replace(dataset, train=parts[0], test=parts[1], remark=remark)

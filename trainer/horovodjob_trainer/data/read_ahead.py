@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from horovodjob_trainer.data.example_reader import READ_FAILURE, map_dataset
+from horovodjob_trainer.data.source import Decode, Source
 
 # A reader waits for the share and does not compute, so their number follows the latency and not the cores: 32 readers
 # read 3,200 files a second at 10 ms for each. Memory is bounded by so many encoded images.
@@ -25,6 +26,37 @@ class FileSource(Protocol):
         """The image (uint8) in the content of a file."""
 
 
+def example_batches(
+    rows: Any,
+    source: Source,
+    *,
+    batch: int,
+    threads: int,
+    read: Callable[..., Any] | None = None,
+    decode: Decode | None = None,
+) -> Any:
+    """Elements (first, examples, labels) of a source from elements (first, rows, ...), each with at most `batch` rows.
+
+    `read` makes them of a source without files for each example; by default, of its rows only.
+    `decode` replaces the decoding of files.
+    """
+    if isinstance(source, FileSource):
+        return read_ahead(rows, source, batch=batch, threads=threads, decode=decode)
+    return map_dataset(rows, read or (lambda first, rows: (first, *source.tensors(rows))), threads)
+
+
+def with_private_threads(data: Any, source: Source, threads: int) -> Any:
+    """The dataset with a separate thread pool, so that it never delays the operations of a step."""
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads + (READERS if isinstance(source, FileSource) else 0)
+    options.threading.max_intra_op_parallelism = 1
+    options.autotune.enabled = False
+    options.deterministic = True
+    return data.with_options(options)
+
+
 def read_ahead(
     rows: Any,
     source: FileSource,
@@ -32,7 +64,7 @@ def read_ahead(
     threads: int,
     readers: int = READERS,
     batch: int,
-    decode: Callable[[Any, Any], Any] | None = None,
+    decode: Decode | None = None,
 ) -> Any:
     """Elements (first, images, labels) from elements (first, rows), each with at most `batch` rows, in their order.
 

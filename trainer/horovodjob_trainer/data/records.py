@@ -4,7 +4,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from horovodjob_trainer.data.arrays import eager_tensor
 from horovodjob_trainer.data.example_reader import decode_image, read_rows
 from horovodjob_trainer.data.sampling import Rows
+from horovodjob_trainer.data.source import Decode
 from horovodjob_trainer.data.tfrecord_features import BUFFER_BYTES, parse_features
 
 NAMES_FILE = "labels.txt"
@@ -35,7 +36,6 @@ class Records:
     size: int
     classes: int
     class_names: Sequence[str] | None = None
-    keep: bool = False
     images = True
 
     @property
@@ -66,8 +66,13 @@ class Records:
         every = records.batch(tf.maximum(tf.reduce_sum(counts), 1)).get_single_element()
         return tf.reshape(tf.gather(every, places), tf.shape(rows))
 
-    def decode(self, rows: Any, contents: Any) -> tuple[Any, Any]:
-        return read_rows(rows, self._example, contents, shape=self.shape)
+    def decode(
+        self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None
+    ) -> tuple[Any, Any]:
+        if positions is None or decode is None:
+            return read_rows(rows, self._example, contents, shape=self.shape)
+        read = partial(self._example, decode=decode)
+        return read_rows(rows, read, contents, positions, shape=self.shape)
 
     def name(self, row: int) -> str:
         return f"{self.files[self.file_indexes[row]]} record {self.numbers[row]}"
@@ -93,7 +98,9 @@ class Records:
             return f"{self.name(row)} contains no complete JPEG, PNG, BMP or GIF image; write the file again"
         return None
 
-    def _example(self, row: Any, record: Any) -> tuple[Any, Any]:
+    def _example(
+        self, row: Any, record: Any, position: Any = None, decode: Decode | None = None
+    ) -> tuple[Any, Any]:
         import tensorflow as tf
 
         # A read ends at the first damaged record. It may belong to a different row, so the others are read again.
@@ -101,7 +108,8 @@ class Records:
         content, label = parse_features(record, self.keys)
         assertion = tf.debugging.Assert((label >= 0) & (label < self.classes), [label])
         with tf.control_dependencies([assertion] if assertion is not None else []):
-            return decode_image(content, self.size), tf.identity(label)
+            image = decode_image(content, self.size) if decode is None else decode(content, position)
+            return image, tf.identity(label)
 
     def _record(self, row: Any) -> Any:
         import tensorflow as tf

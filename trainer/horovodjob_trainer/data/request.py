@@ -10,6 +10,7 @@ from horovodjob_trainer.import_string import import_function, is_import_string
 ON_DISK = ("images", "tfrecord", "npz")
 NAMES = (*LAYOUTS, "digits", *ON_DISK)
 CACHES = ("auto", "memory", "none")
+CROPS = ("center", "random")
 SHUFFLES = ("auto", "exact", "window")
 
 
@@ -30,6 +31,7 @@ class Request:
     threads: int = 2
     shuffle: str = "auto"
     shuffle_window: int | None = None
+    crop: str = "center"
     output_directory: Path | None = None  # for an index of the files if the data cannot be written
 
 
@@ -65,6 +67,10 @@ def _archive_error(request: Request) -> str | None:
 def _value_error(request: Request) -> str | None:
     if request.cache not in CACHES:
         return f"there is no cache '{request.cache}'; choose one of {', '.join(CACHES)}"
+    if request.crop == "random" and request.dataset not in ("images", "tfrecord"):
+        return f"--crop random belongs to --dataset images or tfrecord, not to {request.dataset}"
+    if request.crop == "random" and request.cache == "memory":
+        return "--cache memory keeps the central squares of the images; use --cache auto with --crop random"
     if request.shuffle not in SHUFFLES:
         return f"there is no order '{request.shuffle}'; choose one of {', '.join(SHUFFLES)}"
     if request.dataset != "tfrecord" and (request.shuffle == "window" or request.shuffle_window is not None):

@@ -1,10 +1,12 @@
 """The interface of data sets: examples with random access."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from horovodjob_trainer.data.window import Window
+
+Decode = Callable[[Any, Any], Any]  # the image (uint8) in an encoded example, which has this position
 
 
 class Source(Protocol):
@@ -31,10 +33,6 @@ class Source(Protocol):
         """Whether examples are uint8 images, which can be augmented and are scaled to values from 0 to 1."""
 
     @property
-    def keep(self) -> bool:
-        """Whether to keep examples in memory after the first read, because reading is slow and they fit."""
-
-    @property
     def fingerprint(self) -> str:
         """An identity that is cheap to compute: equal for the same data on every rank and in every attempt."""
 
@@ -55,8 +53,13 @@ class EncodedSource(Protocol):
     def contents(self, rows: Any) -> Any:
         """The encoded examples of these rows (int64, any shape), read in the order of the files."""
 
-    def decode(self, rows: Any, contents: Any) -> tuple[Any, Any]:
-        """Examples and labels from the encoded examples of these rows (one dimension)."""
+    def decode(
+        self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None
+    ) -> tuple[Any, Any]:
+        """Examples and labels from the encoded examples of these rows (one dimension).
+
+        `decode` replaces the decoding of the source and requires the positions of the rows.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer.data.example_reader import map_dataset
-from horovodjob_trainer.data.read_ahead import READERS, FileSource, read_ahead
+from horovodjob_trainer.data.random_crop import decode_random_crop
+from horovodjob_trainer.data.read_ahead import example_batches, with_private_threads
 from horovodjob_trainer.data.sampling import Rows, rows_at_positions
 from horovodjob_trainer.data.source import EncodedSource, Source
 from horovodjob_trainer.data.window import Window, WindowOrder
@@ -30,6 +31,7 @@ def training_batches(
     steps: int | None = None,
     window: Window | None = None,
     streams: int | None = None,
+    crop: bool = False,
 ) -> Any:
     """Elements (position, examples, labels) for one rank as a tf.data.Dataset, infinite unless `steps` is given.
 
@@ -41,11 +43,18 @@ def training_batches(
 
     With a window, the order of a pass also depends on `streams`, the number of ranks at its beginning, by default
     `size`. A source with encoded examples is then read a window at a time.
+
+    With `crop`, which requires encoded images, each image is a random resized crop of the encoded one.
     """
 
+    def decode(content: Any, position: Any) -> Any:
+        return decode_random_crop(content, source.shape[0], tf.stack([tf.constant(seed, tf.int64), position]))
+
     def read(first: Any, rows: Any, *contents: Any) -> tuple[Any, Any, Any]:
-        if contents and isinstance(source, EncodedSource):
-            return first, *source.decode(rows, *contents)
+        if isinstance(source, EncodedSource) and (contents or crop):
+            encoded = contents[0] if contents else source.contents(rows)
+            crops = (first + tf.range(batch, dtype=tf.int64), decode) if crop else ()
+            return first, *source.decode(rows, encoded, *crops)
         return first, *source.tensors(rows)
 
     order = window and WindowOrder(
@@ -72,7 +81,7 @@ def training_batches(
     rows = rows.unbatch()
     if steps is not None:
         rows = rows.take(steps)
-    return _prefetched(_examples(source, rows, read, batch=batch, threads=threads), source, threads)
+    return _prefetched(example_batches(rows, source, batch=batch, threads=threads, read=read, decode=decode if crop else None), source, threads)
 
 
 def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int = 1, threads: int = 2) -> Any:
@@ -82,8 +91,7 @@ def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int =
     """
     rows = tf.data.Dataset.range(rank, source.samples, size).batch(batch)
     rows = rows.map(lambda rows: (tf.constant(0, tf.int64), rows))
-    examples = _examples(source, rows, lambda first, rows: (first, *source.tensors(rows)), batch=batch, threads=threads)
-    return _prefetched(examples, source, threads)
+    return _prefetched(example_batches(rows, source, batch=batch, threads=threads), source, threads)
 
 
 def batch_preparation(
@@ -111,21 +119,8 @@ def batch_preparation(
     return prepare
 
 
-def _examples(source: Source, rows: Any, read: Callable[..., Any], *, batch: int, threads: int) -> Any:
-    """Elements (first, examples, labels) from elements (first, rows, ...)."""
-    if isinstance(source, FileSource):
-        return read_ahead(rows, source, threads=threads, batch=batch)
-    return map_dataset(rows, read, threads)
-
-
 def _prefetched(data: Any, source: Source, threads: int) -> Any:
-    """The dataset with a separate thread pool, so that it never delays the operations of a step."""
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = threads + (READERS if isinstance(source, FileSource) else 0)
-    options.threading.max_intra_op_parallelism = 1
-    options.autotune.enabled = False
-    options.deterministic = True
-    data = data.prefetch(PREFETCHED_BATCHES).with_options(options)
+    data = with_private_threads(data.prefetch(PREFETCHED_BATCHES), source, threads)
     if gpus := tf.config.list_logical_devices("GPU"):
         data = data.apply(tf.data.experimental.prefetch_to_device(gpus[0].name, BATCHES_ON_DEVICE))
     return data

@@ -44,6 +44,7 @@ class Setup:
             threads=self.threads,
             window=self.dataset.window,
             streams=streams,
+            crop=configuration.crop == "random",
         )
 
     def test_batches(self) -> Any:
@@ -59,11 +60,12 @@ class Setup:
     def training_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """The function that makes examples and labels for the model of an element of `training_batches`."""
         configuration = self.configuration
+        shift = SHIFT if configuration.augment and configuration.crop == "center" else 0.0
         return batch_preparation(
             self.dataset.train,
             batch=configuration.batch_size,
             seed=configuration.seed,
-            augment=Augmentation(shift=SHIFT if configuration.augment else 0.0, flip=configuration.flip),
+            augment=Augmentation(shift=shift, flip=configuration.flip),
             encode=label_encoding(self.model, self.dataset.train.classes),
         )
 

@@ -30,7 +30,7 @@ from horovodjob_trainer.run.termination import Termination
 RUN_DEFINING_SETTINGS = (
     "dataset", "model", "init_from", "freeze", "precision", "batch_size", "accumulate", "optimizer", "momentum",
     "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs", "decay", "lr_steps",
-    "lr_factor", "clip_norm", "label_smoothing", "seed", "augment", "flip",
+    "lr_factor", "clip_norm", "label_smoothing", "seed", "augment", "flip", "crop",
 )  # fmt: skip
 
 

@@ -1,0 +1,140 @@
+"""Image files: parallel reads, random crops, and one cache for the ranks of a node."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from horovodjob_trainer import data
+from horovodjob_trainer.data import memory
+from horovodjob_trainer.data.image_folder import ImageFiles
+from horovodjob_trainer.run.pipeline import training_batches
+
+AT_ONCE = 16
+
+
+def request(path: Path, **changes: Any) -> data.Request:
+    settings: dict[str, Any] = {"dataset": "images", "path": path, "image_size": 24} | changes
+    return data.Request(**settings)
+
+
+def test_many_files_are_read_at_once_and_keep_their_order(tmp_path: Path, folders: Any, train: Any) -> None:
+    folders(tmp_path, cat=2 * AT_ONCE, dog=2 * AT_ONCE)
+    expected = data.load_dataset(request(tmp_path, cache="none", validation_share=0.01)).train
+    assert isinstance(expected, ImageFiles)
+    barrier = threading.Barrier(AT_ONCE)
+
+    class Together(ImageFiles):
+        def content(self, row: Any) -> tuple[Any, Any]:
+            number = tf.numpy_function(lambda: np.int64(barrier.wait(timeout=20)), [], tf.int64)
+            with tf.control_dependencies([number]):
+                return super().content(row)
+
+    source = Together(expected.files, expected.labels, expected.class_names, expected.size, expected.root)
+    for (images, labels), (others, other_labels) in zip(
+        train(source, 2, batch=AT_ONCE, threads=1), train(expected, 2, batch=AT_ONCE), strict=True
+    ):
+        np.testing.assert_array_equal(images, others)
+        np.testing.assert_array_equal(labels, other_labels)
+
+
+def test_the_host_passes_images_as_bytes(tmp_path: Path, folders: Any) -> None:
+    folders(tmp_path, cat=4, dog=4)
+    for cache in ("none", "memory"):
+        source = data.load_dataset(request(tmp_path, cache=cache)).train
+        assert training_batches(source, batch=2, rank=0, size=1, seed=1).element_spec[1].dtype == tf.uint8
+
+
+@pytest.fixture(scope="module")
+def ramps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images in two formats that increase from left to right in red and from top to bottom in green."""
+    root = tmp_path_factory.mktemp("ramps")
+    pixels = np.zeros((60, 80, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = np.arange(80) * 3, np.arange(60)[:, None] * 4
+    for name, encoded in {"jpg": tf.io.encode_jpeg(pixels, quality=100), "png": tf.io.encode_png(pixels)}.items():
+        (root / name).mkdir()
+        for number in range(8):
+            (root / name / f"{number}.{name}").write_bytes(encoded.numpy())
+    with tf.io.TFRecordWriter(str(root / "train.tfrecord")) as file:
+        for number in range(8):
+            content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded.numpy()]))
+            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
+            features = tf.train.Features(feature={"image": content, "label": label})
+            file.write(tf.train.Example(features=features).SerializeToString())
+    return root
+
+
+@pytest.mark.parametrize("dataset", ["images", "tfrecord"])
+def test_random_crops_are_parts_of_the_image_and_the_same_after_a_resume(
+    ramps: Path, train: Callable[..., Any], dataset: str
+) -> None:
+    found = data.load_dataset(request(ramps, dataset=dataset, crop="random", cache="auto", validation_share=0.1))
+    assert "decoded in each epoch" in found.remark
+    whole = train(found.train, 8, crop=True, threads=3)
+    resumed = train(found.train, 4, crop=True, position=4 * 4)
+    for (images, labels), (expected, expected_labels) in zip(resumed, whole[4:], strict=True):
+        np.testing.assert_array_equal(images, expected)
+        np.testing.assert_array_equal(labels, expected_labels)
+    images = np.concatenate([images for images, _ in whole]) * 255
+    widths = (images[:, 12, 23, 0] - images[:, 12, 0, 0]) / 3 * 24 / 23
+    heights = (images[:, 23, 12, 1] - images[:, 0, 12, 1]) / 4 * 24 / 23
+    areas = widths * heights / (60 * 80)
+    assert len({round(float(area), 3) for area in areas}) > 20
+    assert areas.min() > 0.06
+    assert areas.min() < 0.4 < areas.max() < 1.05
+    assert ((widths / heights > 0.7) & (widths / heights < 1.42)).all()
+
+
+def loaded_by_threads(path: Path, count: int, **changes: Any) -> list[data.Dataset]:
+    """The data set as this number of ranks on one node get it."""
+    barrier, values = threading.Barrier(count), [None] * count
+
+    def load(rank: int) -> data.Dataset:
+        def allgather(value: Any) -> list[Any]:
+            values[rank] = value
+            barrier.wait(timeout=60)
+            found = list(values)
+            barrier.wait(timeout=60)
+            return found
+
+        ranks = data.Ranks(rank, count, rank == 0, allgather, lambda value: allgather(value)[0])
+        return data.load_dataset(request(path, **changes), ranks)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(load, range(count)))
+
+
+def test_the_ranks_of_a_node_share_one_cache_and_each_reads_a_part_of_the_files(
+    tmp_path: Path, folders: Any, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders(tmp_path, cat=9, dog=8)
+    read: list[int] = []
+    content = ImageFiles.content
+
+    def recorded(self: ImageFiles, row: Any) -> tuple[Any, Any]:
+        tf.numpy_function(lambda number: read.append(int(number)), [row], [])
+        return content(self, row)
+
+    monkeypatch.setattr(ImageFiles, "content", recorded)
+    first, second = loaded_by_threads(tmp_path, 2)
+    assert "images are in memory, once for 2 ranks: " in first.remark
+    assert "half of what is free" in first.remark
+    assert len(read) == first.train.samples + first.test.samples == 17
+    monkeypatch.undo()
+    on_disk = data.load_dataset(request(tmp_path, cache="none"))
+    for part in ("train", "test"):
+        expected_images, expected_labels = whole(getattr(on_disk, part))
+        for found in (first, second):
+            images, labels = whole(getattr(found, part))
+            np.testing.assert_array_equal(images, expected_images)
+            np.testing.assert_array_equal(labels, expected_labels)
+    arrays: Any = (first.train, second.train)
+    arrays[0].examples[3] = 77
+    assert (arrays[1].examples[3] == 77).all()
+
+
