@@ -1,18 +1,23 @@
-"""Training input against the tutorial's ImageDataGenerator, and training steps against steps without input.
+"""Training input against the tutorial's ImageDataGenerator and Keras' image_dataset_from_directory.
 
-    python benchmarks/input_pipeline.py [--rounds 5] [--batches 400] [--steps 60] [--threads N]
+    python benchmarks/input_pipeline.py [--rounds 5] [--batches 400] [--steps 60] [--threads N] [--only PART]
 
 All ways take turns in one process on the same cores, after a warm-up: batches of 32 pictures of 32 x 32, moved by
 up to a tenth and mirrored. The generator has the tutorial's four worker threads or none, whichever is quicker. Each
-figure is the median of the rounds. Exit status: 0 if both targets are met, 1 if not.
+figure is the median of the rounds. Input includes the preparation of a batch in the compiled step.
+
+Two more parts read JPEG files: from a share with 10 ms for each read, which a delay in the reader stands for, and from
+the disk, at 224 x 224 pixels. Exit status: 0 if all targets are met, 1 if not.
 """
 
 import argparse
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -23,13 +28,20 @@ import tensorflow as tf
 
 from horovodjob_trainer import models
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
+from horovodjob_trainer.data.image_folder import ImageFiles
+from horovodjob_trainer.data.random_crop import decode_random_crop
+from horovodjob_trainer.data.read_ahead import READERS, read_ahead, with_private_threads
 from horovodjob_trainer.launch import usable_cores
 from horovodjob_trainer.run.augmentation import Augmentation
-from horovodjob_trainer.run.pipeline import training_batches
+from horovodjob_trainer.run.pipeline import batch_preparation, training_batches
 
 BATCH = 32
 PICTURES = 10_000
 FASTER, SLOWER = 8.0, 0.05  # targets: batches/s against the generator's; time that input adds to a step
+READERS_FASTER = 5.0  # target: images/s with all readers against one, on a share with a latency
+LATENCY_SECONDS = 0.01
+FILES, HEIGHT, WIDTH, SIDE = 256, 375, 500, 224  # the size of most images of ImageNet, and that of its networks
+CHANGES = Augmentation(shift=0.1, flip=True)
 
 
 def pictures() -> Arrays:
@@ -40,9 +52,10 @@ def pictures() -> Arrays:
 
 
 def pipeline(source: Arrays, threads: int) -> Iterator[Any]:
-    """The trainer's input."""
-    changes = Augmentation(shift=0.1, flip=True)
-    return iter(training_batches(source, batch=BATCH, rank=0, size=1, seed=1, augment=changes, threads=threads))
+    """The trainer's input, each batch as the model gets it."""
+    prepare = tf.function(batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES))
+    for element in training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads):
+        yield prepare(*element)
 
 
 def generator(source: Arrays) -> Any:
@@ -103,15 +116,18 @@ def compare_steps(source: Arrays, *, rounds: int, steps: int, threads: int) -> f
 
     model = models.build_model("tutorial", shape=source.shape, classes=source.classes)
     model.compile(keras.optimizers.RMSprop(1e-4), "sparse_categorical_crossentropy", jit_compile=False)
-    model.make_train_function()
-    batches = pipeline(source, threads)
-    same = tf.data.Dataset.from_tensors(next(batches)).cache().repeat()
-    ways: dict[str, Iterator[Any]] = {"constant batch": iter(same), "pipeline": batches}
+    prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
+    elements = training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads)
+    same = tf.data.Dataset.from_tensors(prepare(*next(iter(elements)))).cache().repeat()
+    with_input = tf.function(lambda batches: model.train_step(prepare(*next(batches))), autograph=False)
+    without = tf.function(lambda batches: model.train_step(next(batches)), autograph=False)
+    ways = {"constant batch": (without, iter(same)), "pipeline": (with_input, iter(elements))}
 
-    def seconds(way: Iterator[Any]) -> float:
+    def seconds(way: tuple[Any, Iterator[Any]]) -> float:
+        step, batches = way
         started = time.perf_counter()
         for _ in range(steps):
-            logs = model.train_function(way)
+            logs = step(batches)
         float(logs["loss"])
         return (time.perf_counter() - started) / steps
 
@@ -129,24 +145,126 @@ def compare_steps(source: Arrays, *, rounds: int, steps: int, threads: int) -> f
     return statistics.median(shares) - 1
 
 
+class DistantFiles(ImageFiles):
+    """Files on a share that takes LATENCY_SECONDS for each read."""
+
+    def content(self, row: Any) -> tuple[Any, Any]:
+        wait = tf.numpy_function(lambda: time.sleep(LATENCY_SECONDS), [], [])
+        with tf.control_dependencies([wait]):
+            return super().content(row)
+
+
+def write_files(folder: Path) -> None:
+    """Smooth random JPEG images with noise, in two classes, of about 70 kB as photographs of their size have."""
+    random = np.random.default_rng(0)
+    for number in range(FILES):
+        coarse = random.integers(0, 256, (HEIGHT // 16, WIDTH // 16, 3))
+        pixels = tf.image.resize(coarse, (HEIGHT, WIDTH), "bicubic") + random.normal(0, 8, (HEIGHT, WIDTH, 3))
+        path = folder / str(number % 2) / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(tf.io.encode_jpeg(tf.cast(tf.clip_by_value(pixels, 0, 255), tf.uint8), quality=90).numpy())
+
+
+def image_files(folder: Path, kind: type[ImageFiles] = ImageFiles) -> ImageFiles:
+    files = sorted(str(path) for path in folder.rglob("*.jpg"))
+    return kind(files, np.zeros(FILES, np.int64), ("0", "1"), SIDE, str(folder))
+
+
+def distant(source: ImageFiles, readers: int, threads: int) -> Iterator[Any]:
+    """Batches of random crops from a share with a latency."""
+
+    def decode(content: Any, position: Any) -> Any:
+        return decode_random_crop(content, SIDE, tf.stack([tf.constant(1, tf.int64), position]))
+
+    rows = tf.data.Dataset.range(FILES).repeat().batch(BATCH).map(lambda rows: (tf.constant(0, tf.int64), rows))
+    batches = read_ahead(rows, source, threads=threads, readers=readers, batch=BATCH, decode=decode)
+    return iter(with_private_threads(batches, source, threads))
+
+
+def compare_readers(folder: Path, *, rounds: int, threads: int) -> float:
+    """How many times the images/s of one reader the trainer's number of readers has."""
+    source = image_files(folder, DistantFiles)
+    names = {f"{readers} reader{'s' if readers > 1 else ''}": readers for readers in (1, READERS)}
+    ways = {name: distant(source, readers, threads) for name, readers in names.items()}
+    medians = measure(ways, rounds=rounds, counts={name: 4 if names[name] == 1 else 20 for name in ways}, per=1)
+    one, many = medians.values()
+    return many / one
+
+
+def compare_files(folder: Path, *, rounds: int, threads: int) -> float:
+    """How many times the images/s and core of image_dataset_from_directory the trainer has with random crops."""
+    import keras
+
+    source = image_files(folder)
+
+    def trainer(crop: bool) -> Iterator[Any]:
+        return iter(training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads, crop=crop))
+
+    of_keras = keras.utils.image_dataset_from_directory(
+        folder, image_size=(SIDE, SIDE), batch_size=BATCH, crop_to_aspect_ratio=True, verbose=False
+    )
+    ways = {"random crops": trainer(True), "central squares": trainer(False), "Keras": iter(of_keras.repeat())}
+    medians = measure(ways, rounds=rounds, counts=dict.fromkeys(ways, 16), per=threads, unit=" a core")
+    return medians["random crops"] / medians["Keras"]
+
+
+def measure(
+    ways: dict[str, Iterator[Any]], *, rounds: int, counts: dict[str, int], per: int, unit: str = ""
+) -> dict[str, float]:
+    """The median images/s of each way, which take turns. A filled queue does not count: the first batches are not timed."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            rate(way, 8)
+            found[name].append(rate(way, counts[name]) * BATCH / per)
+    for name, rates in found.items():
+        spread = f"{min(rates):7.0f} to {max(rates):.0f}"
+        print(f"  {name:<22} {statistics.median(rates):7.0f} images/s{unit}  ({spread})", flush=True)
+    return {name: statistics.median(rates) for name, rates in found.items()}
+
+
+PARTS = ("input", "step", "readers", "files")
+
+
 def main() -> int:
-    """Prints both comparisons."""
+    """Prints the comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=400, help="batches of the pipeline in a round")
     parser.add_argument("--steps", type=int, default=60, help="training steps in a round")
     parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--only", choices=PARTS, action="append", help="measure only this part")
     given = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(given.threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(2, given.threads))
-    source = pictures()
-    print(f"input alone, {given.threads} threads, median of {given.rounds} rounds")
-    faster = compare_inputs(source, rounds=given.rounds, batches=given.batches, threads=given.threads)
-    print(f"  ratio {faster:.1f}, target {FASTER:g} or more: {'met' if faster >= FASTER else 'missed'}")
-    print(f"training step, median of {given.rounds} rounds")
-    slower = compare_steps(source, rounds=given.rounds, steps=given.steps, threads=given.threads)
-    print(f"  input adds {slower:+.1%}, target {SLOWER:.0%} or less: {'met' if slower <= SLOWER else 'missed'}")
-    return 0 if faster >= FASTER and slower <= SLOWER else 1
+    source, parts, met = pictures(), given.only or PARTS, []
+    rounds, threads = given.rounds, given.threads
+    print(f"{threads} threads, medians of {rounds} rounds")
+    if "input" in parts:
+        print("input alone")
+        faster = compare_inputs(source, rounds=rounds, batches=given.batches, threads=threads)
+        met.append(report(f"ratio {faster:.1f}", f"{FASTER:g} or more", faster >= FASTER))
+    if "step" in parts:
+        print("training step")
+        slower = compare_steps(source, rounds=rounds, steps=given.steps, threads=threads)
+        met.append(report(f"input adds {slower:+.1%}", f"{SLOWER:.0%} or less", slower <= SLOWER))
+    with tempfile.TemporaryDirectory() as folder:
+        if {"readers", "files"} & set(parts):
+            write_files(Path(folder))
+        if "readers" in parts:
+            print(f"JPEG files on a share with {LATENCY_SECONDS * 1000:g} ms for each read")
+            faster = compare_readers(Path(folder), rounds=rounds, threads=threads)
+            met.append(report(f"ratio {faster:.1f}", f"{READERS_FASTER:g} or more", faster >= READERS_FASTER))
+        if "files" in parts:
+            print(f"JPEG files of {WIDTH} x {HEIGHT} at {SIDE} x {SIDE}, against image_dataset_from_directory")
+            print(f"  ratio {compare_files(Path(folder), rounds=rounds, threads=threads):.2f}, no target")
+    return 0 if all(met) else 1
+
+
+def report(what: str, target: str, is_met: bool) -> bool:
+    """Print a result with its target. Returns whether it is met."""
+    print(f"  {what}, target {target}: {'met' if is_met else 'missed'}")
+    return is_met
 
 
 if __name__ == "__main__":

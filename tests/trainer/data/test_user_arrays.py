@@ -161,6 +161,8 @@ def test_a_function_of_the_user_returns_arrays_or_a_data_set(
         ({"dataset": "mnist"}, "there is no data set 'mnist'; choose one of cifar10"),
         ({"dataset": "images"}, "needs --data"),
         ({"dataset": "digits", "path": Path("x")}, "--data belongs to"),
+        ({"dataset": "digits", "crop": "random"}, "--crop random belongs to"),
+        ({"dataset": "images", "path": Path("x"), "crop": "random", "cache": "memory"}, "use --cache auto with --crop"),
         ({"dataset": "npz", "path": Path("x"), "archive": Path("y")}, "--archive belongs to --dataset cifar10 or"),
         ({"dataset": "cifar10", "archive": Path("x"), "archive_url": "http://y/z"}, "name two sources"),
         ({"dataset": "cifar100", "archive_sha256": "any"}, "a download is always checked"),
@@ -177,5 +179,7 @@ def test_the_ranks_share_half_of_the_free_memory_of_the_container(tmp_path: Path
     for name, text in {"max": "3000", "current": "1500", "stat": "anon 1\ninactive_file 500\n"}.items():
         (tmp_path / f"memory.{name}").write_text(text)
     assert memory.budget_bytes(2, cgroup=tmp_path, meminfo=meminfo) == 500
+    assert memory.limit_text(cgroup=tmp_path, meminfo=meminfo) == "the limit of the container is 0.0 MB"
     (tmp_path / "memory.max").write_text("max\n")
+    assert memory.limit_text(cgroup=tmp_path, meminfo=meminfo).startswith("the machine has 9.2 GB")
     assert memory.budget_bytes(1, cgroup=tmp_path, meminfo=meminfo) == 4_096_000_000

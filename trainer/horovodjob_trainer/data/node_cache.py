@@ -28,6 +28,16 @@ class SharedMemory:
     count: int
 
 
+@dataclass(frozen=True, eq=False)
+class CachedExamples(Arrays):
+    """The examples of a source in memory, with their names."""
+
+    source: Source | None = None
+
+    def name(self, row: int) -> str:
+        return self.source.name(row) if self.source else super().name(row)
+
+
 def cache_bytes(sources: Sequence[Source]) -> int:
     """Memory in bytes that the examples and labels of these sources take."""
     return sum(_aligned(size) for source in sources for size in _sizes(source))
@@ -69,7 +79,7 @@ def load_into_memory(sources: Sequence[Source], memory: SharedMemory, *, threads
         start += _aligned(image_bytes)
         labels = memory.content[start : start + label_bytes].view(np.int64)
         start += _aligned(label_bytes)
-        arrays = Arrays(images, labels, source.classes, source.class_names, source.fingerprint)
+        arrays = CachedExamples(images, labels, source.classes, source.class_names, source.fingerprint, source)
         _fill(source, arrays, memory, threads)
         parts.append(arrays)
     return parts
