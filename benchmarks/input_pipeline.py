@@ -211,7 +211,7 @@ def compare_files(folder: Path, *, rounds: int, threads: int) -> float:
 def measure(
     ways: dict[str, Iterator[Any]], *, rounds: int, counts: dict[str, int], per: int, unit: str = ""
 ) -> dict[str, float]:
-    """The median images/s of each way, which take turns. A filled queue does not count: the first batches are not timed."""
+    """The median images/s of each way, which take turns, after the batches of a filled queue."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import data
 from horovodjob_trainer.data.image_folder import ImageFiles
-from horovodjob_trainer.run.pipeline import training_batches
+from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
 
 AT_ONCE = 16
 
@@ -137,3 +137,9 @@ def test_the_ranks_of_a_node_share_one_cache_and_each_reads_a_part_of_the_files(
     assert (arrays[1].examples[3] == 77).all()
 
 
+def test_an_evaluation_knows_its_number_of_batches(tmp_path: Path, folders: Any) -> None:
+    folders(tmp_path / "train", cat=4, dog=4)
+    folders(tmp_path / "test", cat=7, dog=4)
+    test = data.load_dataset(request(tmp_path, cache="none")).test
+    batches = evaluation_batches(test, batch=2, rank=1, size=2)  # without it, Keras warns at the end
+    assert int(batches.cardinality()) == len(list(batches)) == 3

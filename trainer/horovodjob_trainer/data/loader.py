@@ -67,10 +67,10 @@ def _apply_cache(dataset: Dataset, request: Request, *, launch: Launch, ranks: R
     # With elastic Horovod ranks come and go, so each has its own memory.
     copies = launch.local_size if ranks.size == 1 else 1
     budget = memory.budget_bytes(copies)
+    owner = f"each of {copies} ranks" if copies > 1 else "all ranks of the node"
     sizes = (
-        f"{memory.format_bytes(needed)} of images, and the memory budget of {'a rank' if copies > 1 else 'the node'} is "
-        f"{memory.format_bytes(budget)}, half of what is free{f' for each of {copies} ranks' if copies > 1 else ''}; "
-        f"{memory.limit_text()}"
+        f"{memory.format_bytes(needed)} of images, memory budget {memory.format_bytes(budget)} for {owner}, "
+        f"half of what is free; {memory.limit_text()}"
     )
     shared = share_memory(needed if needed <= budget else 0, ranks)
     parts: list[Arrays] = []

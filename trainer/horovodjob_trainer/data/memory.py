@@ -39,8 +39,10 @@ def limit_text(*, cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> str:
     """The limit of the container or, if it is not lower, the memory of the machine."""
     total = _entry(meminfo, "MemTotal:", 1024) or 0
     limits = [limit for limit, _ in _container_bytes(cgroup) if limit < total]
-    return f"the limit of the container is {format_bytes(min(limits))}" if limits else (
-        f"the machine has {format_bytes(total)}, and the container has no lower limit"
+    return (
+        f"the limit of the container is {format_bytes(min(limits))}"
+        if limits
+        else (f"the machine has {format_bytes(total)}, and the container has no lower limit")
     )
 
 

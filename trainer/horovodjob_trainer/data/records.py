@@ -66,9 +66,7 @@ class Records:
         every = records.batch(tf.maximum(tf.reduce_sum(counts), 1)).get_single_element()
         return tf.reshape(tf.gather(every, places), tf.shape(rows))
 
-    def decode(
-        self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None
-    ) -> tuple[Any, Any]:
+    def decode(self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None) -> tuple[Any, Any]:
         if positions is None or decode is None:
             return read_rows(rows, self._example, contents, shape=self.shape)
         read = partial(self._example, decode=decode)
@@ -98,9 +96,7 @@ class Records:
             return f"{self.name(row)} contains no complete JPEG, PNG, BMP or GIF image; write the file again"
         return None
 
-    def _example(
-        self, row: Any, record: Any, position: Any = None, decode: Decode | None = None
-    ) -> tuple[Any, Any]:
+    def _example(self, row: Any, record: Any, position: Any = None, decode: Decode | None = None) -> tuple[Any, Any]:
         import tensorflow as tf
 
         # A read ends at the first damaged record. It may belong to a different row, so the others are read again.

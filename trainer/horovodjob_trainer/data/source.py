@@ -53,9 +53,7 @@ class EncodedSource(Protocol):
     def contents(self, rows: Any) -> Any:
         """The encoded examples of these rows (int64, any shape), read in the order of the files."""
 
-    def decode(
-        self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None
-    ) -> tuple[Any, Any]:
+    def decode(self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None) -> tuple[Any, Any]:
         """Examples and labels from the encoded examples of these rows (one dimension).
 
         `decode` replaces the decoding of the source and requires the positions of the rows.

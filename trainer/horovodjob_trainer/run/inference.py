@@ -163,9 +163,7 @@ def _predict(model: Any, source: data.Source, batch: int, threads: int) -> Any:
     return _apply_to_batches(model, source, lambda batches: model.predict(batches, verbose=0), batch, threads)
 
 
-def _apply_to_batches(
-    model: Any, source: data.Source, function: Callable[[Any], Any], batch: int, threads: int
-) -> Any:
+def _apply_to_batches(model: Any, source: data.Source, function: Callable[[Any], Any], batch: int, threads: int) -> Any:
     """The result of the function for the batches of this rank, None if it has none. Raises DataError."""
     import tensorflow as tf
 

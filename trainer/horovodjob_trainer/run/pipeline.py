@@ -81,7 +81,11 @@ def training_batches(
     rows = rows.unbatch()
     if steps is not None:
         rows = rows.take(steps)
-    return _prefetched(example_batches(rows, source, batch=batch, threads=threads, read=read, decode=decode if crop else None), source, threads)
+    return _prefetched(
+        example_batches(rows, source, batch=batch, threads=threads, read=read, decode=decode if crop else None),
+        source,
+        threads,
+    )
 
 
 def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int = 1, threads: int = 2) -> Any:
@@ -91,7 +95,10 @@ def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int =
     """
     rows = tf.data.Dataset.range(rank, source.samples, size).batch(batch)
     rows = rows.map(lambda rows: (tf.constant(0, tf.int64), rows))
-    return _prefetched(example_batches(rows, source, batch=batch, threads=threads), source, threads)
+    count = rows.cardinality()
+    examples = example_batches(rows, source, batch=batch, threads=threads)
+    # Keras warns at the end of a dataset with an unknown number of batches.
+    return _prefetched(examples.apply(tf.data.experimental.assert_cardinality(count)), source, threads)
 
 
 def batch_preparation(

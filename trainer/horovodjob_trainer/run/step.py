@@ -9,8 +9,13 @@ from horovodjob_trainer.hvd.learning_rate import optimizer_velocities
 from horovodjob_trainer.run.moving_statistics import average_moving_statistics
 
 
+def as_it_is(*batch: Any) -> Any:
+    """The batch without preparation."""
+    return batch
+
+
 def build_step_function(
-    model: Any, velocity_factor: Any, prepare: Callable[..., Any], averaged: Sequence[Any] = ()
+    model: Any, velocity_factor: Any, prepare: Callable[..., Any] = as_it_is, averaged: Sequence[Any] = ()
 ) -> Any:
     """A compiled function that prepares the next batch and runs one step.
 
