@@ -52,10 +52,12 @@ def pictures() -> Arrays:
 
 
 def pipeline(source: Arrays, threads: int) -> Iterator[Any]:
-    """The trainer's input, each batch as the model gets it."""
-    prepare = tf.function(batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES))
-    for element in training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads):
-        yield prepare(*element)
+    """The trainer's input: a compiled function gets a batch and prepares it, as the step does."""
+    prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
+    elements = iter(training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads))
+    prepared = tf.function(lambda batches: prepare(*next(batches)), autograph=False)
+    while True:
+        yield prepared(elements)
 
 
 def generator(source: Arrays) -> Any:
