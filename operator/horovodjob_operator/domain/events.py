@@ -73,7 +73,9 @@ def recorded_events(job: HorovodJob) -> tuple[Event, ...]:
     events: list[Event] = []
     first, suspended = _first_status_at(status), _transition_time(status, ConditionType.SUSPENDED)
     if status.phase in (Phase.QUEUED, *_PLACED) and status.start_time == suspended:
-        if suspended != first and suspended >= _attempt_start(status, first):
+        # Times have a resolution of a second. Without an error before it, a later attempt follows a suspension.
+        is_resumed = suspended != first or (status.attempt > 1 and _previous_error(status) is None)
+        if is_resumed and suspended >= _attempt_start(status, first):
             events.append(_resumed(status))
         elif suspended == first and status.attempt == 1:
             events.append(_created(job, status))

@@ -10,7 +10,7 @@ from horovodjob.api.constants import Gang, Phase
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.table import compute_outcome
-from horovodjob_operator.domain.events import events_between
+from horovodjob_operator.domain.events import events_between, recorded_events
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.plan import plan_for
 from unit.domain.fake_cluster import FakeCluster, training_job
@@ -76,6 +76,15 @@ def test_an_unobserved_change_is_reported_as_a_suspension() -> None:
     assert [status.phase for status in statuses] == [Phase.RUNNING, Phase.SUSPENDED, Phase.QUEUED]
     reasons = [event.reason for pair in pairwise(statuses) for event in events_between(cluster.job, *pair)]
     assert reasons == ["Suspended", "Resumed"]
+
+
+def test_a_resumption_in_the_second_of_the_creation_follows_from_the_status() -> None:
+    cluster = cluster_in_phase(Phase.RUNNING)
+    change_while_operator_is_down(cluster, image="trainer:2")
+    cluster.reconcile()
+    transitions = {condition.last_transition_time for condition in cluster.status.conditions}
+    assert transitions == {cluster.status.start_time}
+    assert "Resumed" in [event.reason for event in recorded_events(cluster.job)]
 
 
 @pytest.mark.parametrize("writes", range(1, 4))

@@ -53,6 +53,6 @@ def _patch_automatic_xla() -> None:
     original_resolve = trainer._resolve_auto_jit_compile
 
     def _resolve_auto_jit_compile(self: Any) -> bool:
-        return not is_distributed(self.optimizer) and original_resolve(self)
+        return not is_distributed(getattr(self, "optimizer", None)) and original_resolve(self)
 
     trainer._resolve_auto_jit_compile = _resolve_auto_jit_compile
