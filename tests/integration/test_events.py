@@ -126,13 +126,16 @@ async def test_a_job_that_finished_long_ago_has_no_events_posted_again(
         assert job.events() == posted
 
 
+@pytest.mark.parametrize("is_watch_first", [False, True], ids=["before-the-watch", "after-the-watch"])
 async def test_events_are_posted_although_the_answer_to_the_write_of_the_status_was_lost(
-    operator_process: Operator, connection: ApiClient, api: Api, namespace: str
+    operator_process: Operator, connection: ApiClient, api: Api, namespace: str, is_watch_first: bool
 ) -> None:
     async def without_answer(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         response = await handler(request)
         if request.method == "PATCH":
             response.close()
+            if is_watch_first:
+                cached_state(job, store)
             raise ClientConnectionResetError("reset by the test")
         return response
 

@@ -52,7 +52,7 @@ class JobState:
     pending_events: dict[Event, datetime] | None = None
     """Events to post, with their times; None until those of the recorded status are among them."""
     unconfirmed_version: int | None = None
-    """Version of the job when the write of a status had no response: the API server may have stored the status."""
+    """Version of the job before a write of its status that had no response: the API server may have stored it."""
 
     def update(self, job: HorovodJob, version: int, refusal: Refusal | None) -> None:
         """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
@@ -93,9 +93,9 @@ class JobState:
         if status.phase is Phase.SUSPENDED:
             self.progress_report = None
 
-    def status_unconfirmed(self) -> None:
-        """Records that the write of a status had no response."""
-        self.unconfirmed_version = self.version
+    def status_unconfirmed(self, version: int) -> None:
+        """Records that the write of a status had no response; before the write, `version` was the newest."""
+        self.unconfirmed_version = version
 
     def forget_deleted_pods(self) -> None:
         """Drops the deleted pods: the status contains the consequences."""

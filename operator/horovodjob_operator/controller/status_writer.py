@@ -62,7 +62,7 @@ class StatusWriter:
 
     async def _write(self, state: JobState, status: HorovodJobStatus, now: datetime) -> None:
         """Writes the status, and records the transition to it."""
-        job, old = state.job, state.job.status
+        job, old, known_version = state.job, state.job.status, state.version
         events = dict.fromkeys(events_between(job, old, status), now)
         if unrecorded := {event: at for event, at in events.items() if not event.is_recorded}:
             # First, because a process that starts after the write could not derive them.
@@ -71,7 +71,8 @@ class StatusWriter:
         try:
             version = await self._writer.write_status(job, status)
         except Unavailable:
-            state.status_unconfirmed()
+            # The watch may have reported the written status already.
+            state.status_unconfirmed(known_version)
             raise
         state.status_written(status, version, now)
         state.add_events({event: at for event, at in events.items() if event.is_recorded})
