@@ -29,13 +29,18 @@ class RandomFaults:
     def __init__(self, *, rate: float, watch_seconds: float, seed: int) -> None:
         self._rate, self._watch_seconds = rate, watch_seconds
         self._chance = random.Random(seed)
-        # In turn, because there are few watches.
-        self._watch_faults = itertools.cycle(WATCH_FAULTS)
+        # There are few watches, so their faults are not left to chance.
+        self._watches, self._watch_faults = itertools.count(1), itertools.cycle(WATCH_FAULTS)
         self.counts: Counter[str] = Counter()
 
     def __call__(self, request: Request) -> Fault:
-        if self._chance.random() < self._rate:
-            name = next(self._watch_faults) if request.is_watch else self._chance.choice(tuple(FAULTS))
-            self.counts[name] += 1
-            return WATCH_FAULTS[name](self._chance)
-        return Fault(reset_after_seconds=self._watch_seconds) if request.is_watch else NO_FAULT
+        if request.is_watch:
+            is_faulty = next(self._watches) % round(1 / self._rate) == 0
+            usual = Fault(reset_after_seconds=self._watch_seconds)
+        else:
+            is_faulty, usual = self._chance.random() < self._rate, NO_FAULT
+        if not is_faulty:
+            return usual
+        name = next(self._watch_faults) if request.is_watch else self._chance.choice(tuple(FAULTS))
+        self.counts[name] += 1
+        return WATCH_FAULTS[name](self._chance)
