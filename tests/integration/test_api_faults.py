@@ -62,6 +62,7 @@ def test_twenty_jobs_end_as_usual_despite_faulty_answers(
         proxy.kubeconfig, tmp_path / "log", namespaces=namespace, watch_timeout_seconds=WATCH_TIMEOUT_SECONDS
     )
     with contextlib.ExitStack() as stack:
+        stack.callback(lambda: print((tmp_path / "log").read_text()))  # shown if the test fails
         stack.callback(proxy.close)
         stack.callback(operator.kill)
         operator.start()
