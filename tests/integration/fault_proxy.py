@@ -37,6 +37,8 @@ class Fault:
     """The answer, without effect; 0: that of the API server."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers of that answer."""
+    is_error_event: bool = False
+    """That answer is an event of a watch, which ends in the middle of the next event."""
     after: Callable[[], None] | None = None
     """Called when the request has had its effect and is not answered yet."""
     reset_after: bool = False
@@ -177,6 +179,9 @@ class FaultProxy:
         if fault.status:
             status = {"kind": "Status", "status": "Failure", "reason": REASONS[fault.status], "code": fault.status}
             status["message"] = "a fault of the test"
+            if fault.is_error_event:
+                event = json.dumps({"type": "ERROR", "object": status}, separators=(",", ":"))
+                return web.Response(text=f'{event}\n{{"type":"MODI', content_type="application/json")
             return web.json_response(status, status=fault.status, headers=dict(fault.headers))
         return await self._forward(incoming, request, body, fault)
 

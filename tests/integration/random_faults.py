@@ -18,6 +18,8 @@ FAULTS: Mapping[str, MakeFault] = {
 }
 WATCH_FAULTS: Mapping[str, MakeFault] = {
     "410": lambda _: Fault(status=410),
+    "410 in an event": lambda _: Fault(status=410, is_error_event=True),
+    "500 in an event": lambda _: Fault(status=500, is_error_event=True),
     "half-open": lambda _: Fault(is_half_open=True),
     **FAULTS,
 }

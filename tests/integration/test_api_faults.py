@@ -49,6 +49,31 @@ def test_a_job_starts_although_the_creation_of_its_secret_had_no_response(
         assert operator.errors() == []
 
 
+@pytest.mark.parametrize("resource", ["horovodjobs", "pods"])
+@pytest.mark.parametrize("fault", [Fault(status=410), Fault(status=500, is_error_event=True)], ids=["410", "error"])
+def test_a_failed_watch_is_replaced_and_the_process_continues(
+    api: Api, namespace: str, proxy: FaultProxy, tmp_path: Path, resource: str, fault: Fault
+) -> None:
+    failed: list[Request] = []
+
+    def fail_first_watch(request: Request) -> Fault:
+        if not request.is_watch or not request.path.endswith(f"/{resource}") or failed:
+            return NO_FAULT
+        failed.append(request)
+        return fault
+
+    proxy.fault = fail_first_watch
+    operator = Operator(proxy.kubeconfig, tmp_path / "log", namespaces=namespace)
+    with contextlib.ExitStack() as stack:
+        stack.callback(proxy.close)
+        stack.callback(operator.kill)
+        operator.start()
+        submit_for(api, namespace, "succeeds").advance_to("Succeeded")
+        assert failed
+        assert operator.is_running
+        assert operator.errors() == []
+
+
 def test_twenty_jobs_end_as_usual_despite_faulty_answers(
     api: Api, namespace: str, proxy: FaultProxy, tmp_path: Path
 ) -> None:

@@ -15,6 +15,8 @@ from horovodjob.api.constants import FINISHED_FIELD, PLURAL
 from horovodjob_operator.kube.request_metrics import verb_and_resource
 
 FORBIDDEN_RETRY_SECONDS = 10
+# An event with the code 410, after which kopf lists again.
+EXPIRED = b'{"type":"ERROR","object":{"code":410}}'
 log = logging.getLogger("horovodjob.watch")
 
 
@@ -111,14 +113,17 @@ class ForbiddenRetry:
 
 
 class ExpiredWatch:
-    """Turns the status code 410 of a watch of jobs into an event with this code: at the status code, kopf would end."""
+    """Makes each failure of a watch of jobs look like an outdated version, after which kopf lists the jobs again.
+
+    At the status code 410 and at events of other errors, kopf would end.
+    """
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request."""
         response = await handler(request)
-        if response.status == 410 and verb_and_resource(request) == ("watch", PLURAL):
-            await response.read()
-            response.status, response.content = 200, _ExpiredStream(response.content)  # type: ignore[assignment]
+        if verb_and_resource(request) == ("watch", PLURAL) and response.status in (200, 410):
+            is_expired = response.status == 410
+            response.status, response.content = 200, _ExpiringStream(response.content, is_expired)  # type: ignore[assignment]
         return response
 
 
@@ -172,18 +177,33 @@ class _ObservedStream:
             yield chunk
 
 
-class _ExpiredStream:
-    """The content of the response to an expired watch: one event instead of what the API server has sent."""
+class _ExpiringStream:
+    """The content of the response to a watch: complete events, with the code 410 in each error."""
 
-    def __init__(self, content: StreamReader) -> None:
-        self._content = content
+    def __init__(self, content: StreamReader, is_expired: bool) -> None:
+        self._content, self._is_expired = content, is_expired
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
 
-    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
-        """The event as one chunk."""
-        yield b'{"type": "ERROR", "object": {"code": 410}}\n'
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """The events, one a chunk. An event that the API server did not complete is dropped."""
+        if self._is_expired:
+            yield EXPIRED
+            return
+        rest = b""
+        async for chunk in self._content.iter_chunked(size):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield (EXPIRED if _is_error(line) else line) + b"\n"
+
+
+def _is_error(line: bytes) -> bool:
+    """Whether this event of a watch is an error, which is logged."""
+    if b'"ERROR"' not in line[:20]:  # The type is the first field.
+        return False
+    log.info("job watch: %s; listing again", json.loads(line)["object"].get("message") or "the watch failed")
+    return True
 
 
 def namespace_of(request: ClientRequest) -> str:
