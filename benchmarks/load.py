@@ -61,6 +61,7 @@ TARGETS = (
     Target("mixed", "healthz not answered within 1 s", 0),
     Target("history", "start to first new pod, s", 2),
     Target("history", "memory, peak, MB", 100),
+    Target("history", "etcd, of the finished jobs, MB", 60),
     Target("idle", "memory, MB", 80),
     Target("idle", "calls but Lease renewals", 0),
 )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from audit import answered, budget, calls, requested
+from etcd_size import compacted_size_mb
 from load_ways import Floor, FloorWithStatus, MpiOperatorWay, OperatorWay, Way
 from observer import Milestone, Object, ObservedJob
 from usage import memory_mb, peak_memory_mb, processor_seconds
@@ -281,7 +282,9 @@ class History(Row):
         live = await submitted(way, numbered("live", self.live * scale), 2, ends=False)
         await guarded(way, reach(live, Milestone.RUNNING))
         way.stop()
+        before = compacted_size_mb(way.cluster.settings)
         await guarded_away(self._finish(way, ended.name, round(self.finished * scale)))
+        stored = compacted_size_mb(way.cluster.settings) - before
         new = await way.submit("zz-new", 2)  # the last of the list, which is in the order of names
         began = time.monotonic()
         await asyncio.to_thread(way.operator.start)  # beside the observer, which notes the moments
@@ -293,6 +296,7 @@ class History(Row):
             "CPU until idle, s": processor_seconds(way.operator.pid),
             "memory, peak, MB": peak_memory_mb(way.operator.pid),
             "memory when idle, MB": memory_mb(way.operator.pid),
+            "etcd, of the finished jobs, MB": stored,
         }
 
     async def _finish(self, way: OperatorWay, name: str, count: int) -> None:
