@@ -1,7 +1,7 @@
 """Carries out the plan for a job."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from horovodjob.api.constants import Reason, Role
 from horovodjob.api.job import HorovodJob
@@ -20,6 +20,9 @@ from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.writer import Writer
+
+# Until then, the scheduler has found nodes for some of the pods that it has.
+CREATION_PAUSE_SECONDS = 0.05
 
 
 class PlanExecutor:
@@ -66,13 +69,13 @@ class PlanExecutor:
         if self._preflight and plan.create_launcher and (problem := await self._preflight.problem(job)):
             return refuse(state, PREFLIGHT, *problem, self._clock())
         try:
-            await self._creation.create(state, context.observed, plan)
+            is_complete = await self._creation.create(state, context.observed, plan)
         except InvalidJob as error:
             return refuse(state, "", Reason.INVALID_SPEC, str(error), context.now)
         except RefusedObject as error:
             return refuse_object(state, error, context.now)
         state.accept()
-        return None
+        return None if is_complete else self._clock() + timedelta(seconds=CREATION_PAUSE_SECONDS)
 
     async def _delete(self, state: JobState, observed: Observed, plan: Plan) -> None:
         job = state.job

@@ -8,6 +8,7 @@ from typing import Any
 from horovodjob.api.constants import Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.auxiliary_objects import AuxiliaryObjects
+from horovodjob_operator.controller.creation_pace import CreationPace
 from horovodjob_operator.controller.job_log import log_effect
 from horovodjob_operator.controller.job_pod_groups import JobPodGroups
 from horovodjob_operator.controller.job_secrets import JobSecrets
@@ -38,6 +39,7 @@ class PodCreation:
     ) -> None:
         self._pods, self._writer, self._reader, self._clock = pods, writer, reader, clock
         self._progress_url = progress_url
+        self._pace = CreationPace(pods)
         self.secrets = JobSecrets(pods, writer, clock)
         self.pod_groups = JobPodGroups(writer, reader)
         self._auxiliary_objects = AuxiliaryObjects(writer, reader)
@@ -50,17 +52,19 @@ class PodCreation:
         """A worker of the current attempt. Raises InvalidJob."""
         return worker_pod(job, index, job.status.attempt, self._progress_url, secret_name, spec_hash)
 
-    async def create(self, state: JobState, observed: Observed, plan: Plan) -> None:
-        """Creates the pods of the plan and the objects that they need.
+    async def create(self, state: JobState, observed: Observed, plan: Plan) -> bool:
+        """Creates pods of the plan and the objects that they need, and returns whether these are all pods.
 
         Raises InvalidJob, RefusedObject, Unavailable.
         """
         job = state.job
+        if not plan.create_launcher and self._pace.is_exceeded(job):
+            return False
         # Built before any write, so that a job that cannot be built leaves no objects.
         first = self._first_pods(job, plan)
         pod_group = job_pod_group(job)
         if plan.create_secret and not await self.secrets.ensure(state, observed):
-            return
+            return True
         if plan.create_launcher:
             await self._auxiliary_objects.ensure(state)
             state.auxiliary_objects_checked(self._clock())
@@ -68,18 +72,23 @@ class PodCreation:
             await self.pod_groups.ensure(state, observed, pod_group)
         # If the API server refuses the launcher or the first worker, the others are not created.
         await _gather(self._create(job, role, index, pod, plan) for role, index, pod in first)
-        slots = asyncio.Semaphore(MAX_CONCURRENT_CREATIONS)
+        workers, created = iter(plan.create_workers[1:]), len(plan.create_workers[:1])
 
-        async def create_worker(index: int) -> None:
-            async with slots:
+        async def create_workers() -> None:
+            nonlocal created
+            for index in workers:
+                if self._pace.is_exceeded(job):
+                    return
+                created += 1
                 pod = self.worker(job, index, plan.secret_name, plan.spec_hash)
                 await self._create(job, Role.WORKER, index, pod, plan)
 
-        await _gather(map(create_worker, plan.create_workers[1:]))
+        await _gather(create_workers() for _ in plan.create_workers[1 : MAX_CONCURRENT_CREATIONS + 1])
         if first:
             launcher = "the launcher and " if plan.create_launcher else ""
-            workers = count_text(len(plan.create_workers), "worker")
-            log_effect(job, f"created {launcher}{workers}, attempt {job.status.attempt}")
+            count = count_text(created, "worker")
+            log_effect(job, f"created {launcher}{count}, attempt {job.status.attempt}")
+        return created == len(plan.create_workers)
 
     def _first_pods(self, job: HorovodJob, plan: Plan) -> list[tuple[Role, int, dict[str, Any]]]:
         """The launcher and the first worker, as far as the plan creates them."""
@@ -92,6 +101,7 @@ class PodCreation:
 
     async def _create(self, job: HorovodJob, role: Role, index: int, pod: Mapping[str, Any], plan: Plan) -> None:
         name = pod["metadata"]["name"]
+        self._pace.record(job)
         try:
             metadata = await self._writer.create_pod(pod)
         except AlreadyExists:
@@ -126,7 +136,7 @@ class PodCreation:
 
 
 async def _gather(creations: Iterable[Awaitable[None]]) -> None:
-    """Waits for all creations, then raises the error of one of them, preferably a refusal."""
+    """Waits for all, then raises the error of one of them, preferably a refusal."""
     results = await asyncio.gather(*creations, return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: not isinstance(error, RefusedObject)):

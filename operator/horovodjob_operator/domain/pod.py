@@ -117,6 +117,11 @@ class Pod:
         return self.phase not in ("Succeeded", "Failed")
 
     @property
+    def waits_for_scheduler(self) -> bool:
+        """Whether the scheduler has not tried to find a node for it yet."""
+        return self.is_active and not (self.node or self.unschedulable_message or self.is_terminating)
+
+    @property
     def is_evicted(self) -> bool:
         """Whether the platform reports a disruption: eviction, preemption, a lost node or a node that shuts down."""
         return bool(self.disruption) or self.reason in EVICTION_REASONS

@@ -1,5 +1,6 @@
 """The cache of pods: what the watch and the responses to writes have shown. It holds facts and no whole objects."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,7 @@ class PodCache:
 
     def __init__(self) -> None:
         self._pods: dict[Key, dict[str, Pod]] = {}
+        self._waiting_for_scheduler: Counter[Key] = Counter()
         self._listed_namespaces: set[str] = set()
         """Namespaces with a complete list of pods; the empty string stands for all."""
         self._deleted_uids = DeletedUids()
@@ -44,6 +46,10 @@ class PodCache:
         """The pods with the label of the job, by name; they can belong to an earlier job with the same name."""
         return self._pods.get(key, {})
 
+    def waiting_for_scheduler(self, key: Key) -> int:
+        """The number of pods of the job for which the scheduler has not tried to find a node yet."""
+        return self._waiting_for_scheduler[key]
+
     def update(self, raw: Mapping[str, Any]) -> OwnedPod | None:
         """Stores a pod from the API server, and returns it if its facts are new."""
         owned = owned_pod(raw)
@@ -53,11 +59,10 @@ class PodCache:
         """Stores the facts of a pod unless newer ones are known, and returns whether they are new."""
         if owned.pod.uid in self._deleted_uids:
             return False
-        pods = self._pods.setdefault(owned.key, {})
-        known = pods.get(owned.pod.name)
+        known = self.of_job(owned.key).get(owned.pod.name)
         if known and known.uid == owned.pod.uid and known.version >= owned.pod.version:
             return False
-        pods[owned.pod.name] = owned.pod
+        self._put(owned.key, owned.pod)
         return known is None or replace(known, version=owned.pod.version) != owned.pod
 
     def delete(self, raw: Mapping[str, Any]) -> OwnedPod | None:
@@ -91,9 +96,15 @@ class PodCache:
 
     def _remove(self, owned: OwnedPod) -> None:
         pods = self._pods[owned.key]
-        del pods[owned.pod.name]
+        self._waiting_for_scheduler[owned.key] -= pods.pop(owned.pod.name).waits_for_scheduler
         if not pods:
-            del self._pods[owned.key]
+            del self._pods[owned.key], self._waiting_for_scheduler[owned.key]
+
+    def _put(self, key: Key, pod: Pod) -> None:
+        pods = self._pods.setdefault(key, {})
+        known = pods.get(pod.name)
+        self._waiting_for_scheduler[key] += pod.waits_for_scheduler - (known is not None and known.waits_for_scheduler)
+        pods[pod.name] = pod
 
     def has_listed(self, namespace: str) -> bool:
         """Whether the pods of a namespace have been listed."""
@@ -104,7 +115,7 @@ class PodCache:
         known = self._pods.get(key, {})
         for pod in pods:
             if pod.name in known and known[pod.name].uid == pod.uid:
-                known[pod.name] = replace(known[pod.name], **facts)
+                self._put(key, replace(known[pod.name], **facts))
 
     def has_running_pods(self, key: Key, uid: str | None) -> bool:
         """Whether a job has pods that are active, or run sidecars, and that are not being deleted."""
