@@ -7,6 +7,7 @@ from horovodjob_operator.controller.job_log import log_warning
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.domain.events import recorded_events
 from horovodjob_operator.errors import AlreadyExists, ClusterError, Unavailable
+from horovodjob_operator.kube.request_queue import Priority
 from horovodjob_operator.kube.writer import Writer
 
 # Older events are not posted. The API server deletes events after an hour.
@@ -18,7 +19,7 @@ class EventPoster:
     """Posts each event once."""
 
     def __init__(self, writer: Writer, clock: Callable[[], datetime]) -> None:
-        self._writer, self._clock = writer, clock
+        self._writer, self._clock, self._started_at = writer, clock, clock()
 
     def recover_events(self, state: JobState) -> None:
         """Adds recent events of a recorded status, if the process that wrote it may not have posted them.
@@ -33,8 +34,10 @@ class EventPoster:
     async def post(self, state: JobState) -> datetime | None:
         """Posts the pending events, and returns when to try again if some remain."""
         for number, (event, at) in enumerate(tuple((state.pending_events or {}).items())):
+            # The next status of the job waits for its events, but new jobs must not wait for those of all others.
+            priority = Priority.HIGH if at >= self._started_at else Priority.LOWEST
             try:
-                await self._writer.post_event(state.job, event, at + timedelta(microseconds=number))
+                await self._writer.post_event(state.job, event, at + timedelta(microseconds=number), priority)
             except AlreadyExists:
                 pass  # It was posted before.
             except ClusterError as error:

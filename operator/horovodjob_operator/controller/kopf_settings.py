@@ -26,7 +26,7 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = 100  # A larger chunk would determine the maximum memory of the process.
     settings.watching.server_timeout = timeout_seconds
     settings.watching.client_timeout = timeout_seconds + 30
     settings.watching.connect_timeout = 10

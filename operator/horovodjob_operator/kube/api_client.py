@@ -78,15 +78,18 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
+        priority: Priority | None = None,
     ) -> dict[str, Any]:
-        """The object in the response. Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable.
+        """The object in the response. Without a priority, a creation has a low one, and another request a high one.
 
-        A write that `may_write` does not permit raises Unavailable.
+        Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable, also if `may_write` forbids a write.
         """
         headers = {"Accept": accept, "Content-Type": content_type}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         # Reviews are POST requests too, but they have no namespace, and a client waits for their result.
-        priority = Priority.LOW if method == "POST" and "/namespaces/" in path else Priority.HIGH
+        is_creation = method == "POST" and "/namespaces/" in path
+        if priority is None:
+            priority = Priority.LOW if is_creation else Priority.HIGH
         try:
             async with (
                 self._queue.slot(priority),

@@ -14,6 +14,8 @@ class Priority(IntEnum):
     """All others: a status must not wait for all creations of a burst."""
     LOW = 1
     """Creations: a job has one for each pod."""
+    LOWEST = 2
+    """Events of an earlier process: most of them are posted already."""
 
 
 class RequestQueue:

@@ -12,6 +12,7 @@ from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.resources.pod_group import API_VERSIONS
 from horovodjob_operator.kube.api_client import METADATA_LIST, METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.object_paths import collection_path, jobs_path, object_path, pods_path
+from horovodjob_operator.kube.request_queue import Priority
 from horovodjob_operator.kube.status_patch import status_patch
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -101,7 +102,7 @@ class Writer:
         options = {**_delete_options(job.metadata.uid), "propagationPolicy": "Background"}
         await self._client.request("DELETE", f"{jobs_path(namespace)}/{name}", options, accept=METADATA_ONLY)
 
-    async def post_event(self, job: HorovodJob, event: Event, at: datetime) -> None:
+    async def post_event(self, job: HorovodJob, event: Event, at: datetime, priority: Priority) -> None:
         """Creates an event of the job. Raises AlreadyExists if it was created before, Refused."""
         namespace, name = job.key
         body = {
@@ -125,7 +126,7 @@ class Writer:
             },
         }
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        await self._client.request("POST", path, body, accept=METADATA_ONLY)
+        await self._client.request("POST", path, body, accept=METADATA_ONLY, priority=priority)
 
 
 def _delete_options(uid: str) -> dict[str, Any]:
