@@ -17,8 +17,8 @@ from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.metrics import count_transition
 
-# Changes of counts and messages alone are written at most this often, and only if no other request waits: so the start
-# of a job has four status writes, whatever its size and the number of other jobs.
+# Changes of counts and messages alone are written at most this often, and only if no request had to wait lately: so the
+# start of a job has four status writes, whatever its size and the number of other jobs.
 INSIGNIFICANT_SECONDS = 10
 
 

@@ -58,6 +58,11 @@ class ApiClient:
         """How many requests wait until others are complete."""
         return self._queue.depth
 
+    @property
+    def seconds_since_full(self) -> float:
+        """Time since a request last had to wait until others were complete."""
+        return self._queue.seconds_since_full
+
     async def aclose(self) -> None:
         """Closes all connections."""
         await self.session.close()

@@ -1,6 +1,8 @@
 """The order in which requests are sent to the API server while all slots are in use."""
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,11 +26,17 @@ class RequestQueue:
     def __init__(self, slots: int) -> None:
         self._free = slots
         self._waiting: dict[Priority, deque[asyncio.Future[None]]] = {priority: deque() for priority in Priority}
+        self._full_at = -math.inf
 
     @property
     def depth(self) -> int:
         """How many requests wait for a slot."""
         return sum(map(len, self._waiting.values()))
+
+    @property
+    def seconds_since_full(self) -> float:
+        """Time since a request last had to wait for a slot."""
+        return 0.0 if self.depth else time.monotonic() - self._full_at
 
     @asynccontextmanager
     async def slot(self, priority: Priority) -> AsyncIterator[None]:
@@ -53,6 +61,7 @@ class RequestQueue:
             raise
         finally:
             self._waiting[priority].remove(turn)
+            self._full_at = time.monotonic()
 
     def _release(self) -> None:
         """Passes the slot to the next request that waits, before a new request can take it."""

@@ -15,6 +15,8 @@ from horovodjob_operator.kube.object_paths import collection_path, jobs_path, ob
 from horovodjob_operator.kube.request_queue import Priority
 from horovodjob_operator.kube.status_patch import status_patch
 
+# A burst of jobs does not fill all slots all the time.
+BUSY_SECONDS = 10
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
 # The author of a template needs an error for a misspelt field, which the API server would otherwise drop.
@@ -29,8 +31,8 @@ class Writer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests wait until others are complete."""
-        return self._client.queue_depth > 0
+        """Whether requests had to wait for others in the last seconds."""
+        return self._client.seconds_since_full < BUSY_SECONDS
 
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
         """Writes the status of this version of the job, and returns the new version.
