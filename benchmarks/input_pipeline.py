@@ -4,7 +4,7 @@
 
 All ways take turns in one process on the same cores, after a warm-up: batches of 32 pictures of 32 x 32, moved by
 up to a tenth and mirrored. The generator has the tutorial's four worker threads or none, whichever is quicker. Each
-figure is the median of the rounds. Input includes the preparation of a batch in the compiled step.
+figure is the median of the rounds. `prepared in the step` is the way of a GPU, computed by the processors.
 
 Two more parts read JPEG files: from a share with 10 ms for each read, which a delay in the reader stands for, and from
 the disk, at 224 x 224 pixels. Exit status: 0 if all targets are met, 1 if not.
@@ -52,7 +52,13 @@ def pictures() -> Arrays:
 
 
 def pipeline(source: Arrays, threads: int) -> Iterator[Any]:
-    """The trainer's input: a compiled function gets a batch and prepares it, as the step does."""
+    """The trainer's input without a GPU: its threads prepare the batches."""
+    prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
+    yield from training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads, prepare=prepare)
+
+
+def pipeline_of_gpu(source: Arrays, threads: int) -> Iterator[Any]:
+    """The trainer's input for a GPU, computed here by the processors: a compiled function prepares each batch."""
     prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
     elements = iter(training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads))
     prepared = tf.function(lambda batches: prepare(*next(batches)), autograph=False)
@@ -88,9 +94,13 @@ def rate(batches: Iterator[Any], count: int) -> float:
 
 def compare_inputs(source: Arrays, *, rounds: int, batches: int, threads: int) -> float:
     """How many times the generator's batches/s the pipeline has."""
-    ways: dict[str, Iterator[Any]] = {"pipeline": pipeline(source, threads), "generator": iter(generator(source))}
+    ways: dict[str, Iterator[Any]] = {
+        "pipeline": pipeline(source, threads),
+        "prepared in the step": pipeline_of_gpu(source, threads),
+        "generator": iter(generator(source)),
+    }
     ways["generator, 4 workers"], stop = worked(source, 4)
-    counts = {name: batches if name == "pipeline" else max(20, batches // 8) for name in ways}
+    counts = {name: max(20, batches // 8) if name.startswith("generator") else batches for name in ways}
     for name, way in ways.items():
         rate(way, counts[name])
     stop()
@@ -119,11 +129,10 @@ def compare_steps(source: Arrays, *, rounds: int, steps: int, threads: int) -> f
     model = models.build_model("tutorial", shape=source.shape, classes=source.classes)
     model.compile(keras.optimizers.RMSprop(1e-4), "sparse_categorical_crossentropy", jit_compile=False)
     prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
-    elements = training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads)
-    same = tf.data.Dataset.from_tensors(prepare(*next(iter(elements)))).cache().repeat()
-    with_input = tf.function(lambda batches: model.train_step(prepare(*next(batches))), autograph=False)
-    without = tf.function(lambda batches: model.train_step(next(batches)), autograph=False)
-    ways = {"constant batch": (without, iter(same)), "pipeline": (with_input, iter(elements))}
+    elements = training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads, prepare=prepare)
+    same = tf.data.Dataset.from_tensors(next(iter(elements))).cache().repeat()
+    run = tf.function(lambda batches: model.train_step(next(batches)), autograph=False)
+    ways = {"constant batch": (run, iter(same)), "pipeline": (run, iter(elements))}
 
     def seconds(way: tuple[Any, Iterator[Any]]) -> float:
         step, batches = way

@@ -267,3 +267,26 @@ def test_the_velocity_factor_scales_momentum() -> None:
     zeros = tf.data.Dataset.from_tensors((tf.zeros((4, 2)), tf.zeros((4, 1)))).repeat()
     step(iter(zeros))  # without a gradient, only the factor and the momentum change the velocity
     assert all(np.allclose(velocity, 0.9 * 0.1 * 3.0) for velocity in model.optimizer.momentums)
+
+
+def test_a_step_that_prepares_its_batches_trains_as_on_prepared_batches() -> None:
+    import keras
+    import tensorflow as tf
+
+    from horovodjob_trainer import hvd
+    from horovodjob_trainer.run.step import build_step_function
+
+    def trained(batch: tuple[Any, ...], *preparation: Any) -> Any:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5)), "mse", jit_compile=False)
+        build_step_function(model, tf.Variable(1.0), *preparation)(iter(tf.data.Dataset.from_tensors(batch)))
+        return model.get_weights()
+
+    def prepare(position: Any, examples: Any, labels: Any) -> Any:
+        return tf.cast(examples, tf.float32) / 255, labels + tf.cast(position, tf.float32)
+
+    hvd.init()
+    bytes_, labels = np.arange(8, dtype=np.uint8).reshape(4, 2), np.ones((4, 1), np.float32)
+    in_step = trained((np.int64(3), bytes_, labels), prepare)
+    for weight, expected in zip(in_step, trained((bytes_.astype(np.float32) / 255, labels + 3)), strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-6)

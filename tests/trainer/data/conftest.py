@@ -83,11 +83,14 @@ Batches = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
 def train() -> Callable[..., Batches]:
     """The first batches of a source, as the model gets them."""
 
-    def batches(source: data.Source, count: int = 3, augment: Any = None, **settings: Any) -> Batches:
+    def batches(
+        source: data.Source, count: int = 3, augment: Any = None, *, in_step: bool = False, **settings: Any
+    ) -> Batches:
         settings = {"batch": 4, "rank": 0, "size": 1, "seed": 1} | settings
         prepare = batch_preparation(source, batch=settings["batch"], seed=settings["seed"], augment=augment)
-        elements = islice(training_batches(source, **settings), count)
-        return [(x.numpy(), y.numpy()) for x, y in (prepare(*element) for element in elements)]
+        elements = islice(training_batches(source, **settings, prepare=None if in_step else prepare), count)
+        prepared = (prepare(*element) for element in elements) if in_step else elements
+        return [(x.numpy(), y.numpy()) for x, y in prepared]
 
     return batches
 

@@ -56,6 +56,10 @@ def test_ranks_together_get_the_batch_of_one_rank_with_the_whole_batch_size(
     assert_equal(joined, whole)
 
 
+def test_the_step_prepares_batches_as_the_pipeline_does(train: Callable[..., Any]) -> None:
+    assert_equal(train(ramps(), 20, augment=BOTH, in_step=True), train(ramps(), 20, augment=BOTH))
+
+
 def test_the_augmentation_of_an_image_does_not_depend_on_the_batch_size(
     train: Callable[..., Any],
 ) -> None:

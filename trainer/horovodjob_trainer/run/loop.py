@@ -78,7 +78,7 @@ class Loop:
         # Rounding makes the statistics depend on the steps at which they are averaged, such as that of SIGTERM.
         in_step = self.moving_statistics if self.configuration.deterministic else []
         self.run_step = build_step_function(
-            self.model, self.learning_rate.velocity_factor, setup.training_preparation(), in_step
+            self.model, self.learning_rate.velocity_factor, setup.step_preparation(), in_step
         )
 
     def train(self) -> dict[str, float]:

@@ -32,6 +32,7 @@ def training_batches(
     window: Window | None = None,
     streams: int | None = None,
     crop: bool = False,
+    prepare: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
 ) -> Any:
     """Elements (position, examples, labels) for one rank as a tf.data.Dataset, infinite unless `steps` is given.
 
@@ -45,6 +46,8 @@ def training_batches(
     `size`. A source with encoded examples is then read a window at a time.
 
     With `crop`, which requires encoded images, each image is a random resized crop of the encoded one.
+
+    With `prepare`, a function of `batch_preparation`, the elements are what it makes of them.
     """
 
     def decode(content: Any, position: Any) -> Any:
@@ -81,11 +84,8 @@ def training_batches(
     rows = rows.unbatch()
     if steps is not None:
         rows = rows.take(steps)
-    return _prefetched(
-        example_batches(rows, source, batch=batch, threads=threads, read=read, decode=decode if crop else None),
-        source,
-        threads,
-    )
+    examples = example_batches(rows, source, batch=batch, threads=threads, read=read, decode=decode if crop else None)
+    return _prefetched(map_dataset(examples, prepare, threads) if prepare else examples, source, threads)
 
 
 def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int = 1, threads: int = 2) -> Any:
@@ -101,6 +101,14 @@ def evaluation_batches(source: Source, *, batch: int, rank: int = 0, size: int =
     return _prefetched(examples.apply(tf.data.experimental.assert_cardinality(count)), source, threads)
 
 
+def prepares_in_step() -> bool:
+    """Whether the compiled step prepares the training batches, because a GPU computes it.
+
+    Otherwise, the threads of the pipeline prepare the next batches while the step runs.
+    """
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def batch_preparation(
     source: Source,
     *,
@@ -109,7 +117,7 @@ def batch_preparation(
     augment: Augmentation | None = None,
     encode: Callable[..., Any] | None = None,
 ) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-    """The function that makes (examples, labels) for the model of an element, with operations of the device.
+    """The function that makes (examples, labels) for the model of an element, with operations that every device has.
 
     Examples become float32 and images have values from 0 to 1. The change of an image by `augment` depends only on the
     seed and its position, and requires the static size of the batch. `encode` encodes the labels.

@@ -9,7 +9,13 @@ from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.loss import label_encoding
-from horovodjob_trainer.run.pipeline import batch_preparation, evaluation_batches, training_batches
+from horovodjob_trainer.run.pipeline import (
+    batch_preparation,
+    evaluation_batches,
+    prepares_in_step,
+    training_batches,
+)
+from horovodjob_trainer.run.step import as_it_is
 from horovodjob_trainer.run.termination import Termination
 
 SHIFT = 0.1  # share of the height and width of an image, in each direction
@@ -45,6 +51,7 @@ class Setup:
             window=self.dataset.window,
             streams=streams,
             crop=configuration.crop == "random",
+            prepare=None if prepares_in_step() else self._training_preparation(),
         )
 
     def test_batches(self) -> Any:
@@ -57,8 +64,11 @@ class Setup:
             threads=self.threads,
         )
 
-    def training_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-        """The function that makes examples and labels for the model of an element of `training_batches`."""
+    def step_preparation(self) -> Callable[..., Any]:
+        """The function with which the step makes examples and labels for the model of an element of its batches."""
+        return self._training_preparation() if prepares_in_step() else as_it_is
+
+    def _training_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         configuration = self.configuration
         shift = SHIFT if configuration.augment and configuration.crop == "center" else 0.0
         return batch_preparation(
