@@ -16,7 +16,7 @@ from horovodjob_operator.kube.request_queue import Priority
 from horovodjob_operator.kube.status_patch import status_patch
 
 # A burst of jobs does not fill all slots all the time.
-BUSY_SECONDS = 10
+BUSY_SECONDS = 30
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
 # The author of a template needs an error for a misspelt field, which the API server would otherwise drop.
@@ -31,7 +31,7 @@ class Writer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests had to wait for others in the last seconds."""
+        """Whether requests had to wait for others in the last half minute."""
         return self._client.seconds_since_full < BUSY_SECONDS
 
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
