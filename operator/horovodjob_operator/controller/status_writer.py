@@ -17,9 +17,9 @@ from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.metrics import count_transition
 
-# Changes of counts and messages alone are written at most this often, and only if no request had to wait lately: so the
-# start of a job has four status writes, whatever its size and the number of other jobs.
-INSIGNIFICANT_SECONDS = 10
+# Changes of counts and messages alone are written at most this often, and less often if a request had to wait lately.
+# So the start of a job has four status writes, whatever its size and the number of other jobs.
+INSIGNIFICANT_SECONDS, BUSY_INSIGNIFICANT_SECONDS = 10, 60
 
 
 class StatusWriter:
@@ -55,9 +55,8 @@ class StatusWriter:
     def _deferred_until(self, state: JobState, status: HorovodJobStatus, now: datetime) -> datetime | None:
         if state.status_written_at is None or is_significant(state.job.status, status):
             return None
-        due = state.status_written_at + timedelta(seconds=INSIGNIFICANT_SECONDS)
-        if now >= due and self._writer.is_busy:
-            due = now + timedelta(seconds=INSIGNIFICANT_SECONDS)
+        seconds = BUSY_INSIGNIFICANT_SECONDS if self._writer.is_busy else INSIGNIFICANT_SECONDS
+        due = state.status_written_at + timedelta(seconds=seconds)
         return due if now < due else None
 
     async def _write(self, state: JobState, status: HorovodJobStatus, now: datetime) -> None:
