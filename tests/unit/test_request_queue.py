@@ -1,6 +1,7 @@
 """The order of requests if there are more than the limit of concurrent ones."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, suppress
 
@@ -101,6 +102,24 @@ async def test_a_request_can_be_cancelled_at_the_moment_a_slot_becomes_free() ->
     await other
     await use_slot()
     assert queue.depth == 0
+
+
+async def test_the_queue_knows_when_a_request_last_had_to_wait() -> None:
+    queue = RequestQueue(1)
+
+    async def use_slot() -> None:
+        async with queue.slot(Priority.LOW):
+            pass
+
+    await use_slot()
+    assert queue.seconds_since_full == math.inf
+    async with queue.slot(Priority.LOW):
+        other = asyncio.create_task(use_slot())
+        while queue.depth < 1:
+            await asyncio.sleep(0)
+        assert queue.seconds_since_full == 0
+    await other
+    assert 0 < queue.seconds_since_full < math.inf
 
 
 async def test_a_watch_does_not_occupy_a_slot(slow: SlowServer, connection: ApiClient) -> None:
