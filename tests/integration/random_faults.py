@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from integration.fault_proxy import NO_FAULT, Fault, Request
 
+WATCHES_PER_FAULT = 3
 MakeFault = Callable[[random.Random], Fault]
 FAULTS: Mapping[str, MakeFault] = {
     "429": lambda _: Fault(status=429, headers=(("Retry-After", "1"),)),
@@ -34,10 +35,11 @@ class RandomFaults:
         # There are few watches, so their faults are not left to chance.
         self._watches, self._watch_faults = itertools.count(1), itertools.cycle(WATCH_FAULTS)
         self.counts: Counter[str] = Counter()
+        self.watch_faults = 0
 
     def __call__(self, request: Request) -> Fault:
         if request.is_watch:
-            is_faulty = next(self._watches) % round(1 / self._rate) == 0
+            is_faulty = next(self._watches) % WATCHES_PER_FAULT == 0
             usual = Fault(reset_after_seconds=self._watch_seconds)
         else:
             is_faulty, usual = self._chance.random() < self._rate, NO_FAULT
@@ -45,4 +47,5 @@ class RandomFaults:
             return usual
         name = next(self._watch_faults) if request.is_watch else self._chance.choice(tuple(FAULTS))
         self.counts[name] += 1
+        self.watch_faults += request.is_watch
         return WATCH_FAULTS[name](self._chance)

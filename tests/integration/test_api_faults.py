@@ -11,10 +11,10 @@ import pytest
 from api.client import Api
 from integration.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
 from integration.operator_process import Operator
-from integration.random_faults import WATCH_FAULTS, RandomFaults
+from integration.random_faults import FAULTS, RandomFaults
 from integration.scenarios import SCENARIOS, outcome, submit_for
 
-JOBS, FAULT_RATE, WATCH_SECONDS = 20, 0.2, 5
+JOBS, FAULT_RATE, WATCH_SECONDS, MIN_WATCH_FAULTS = 20, 0.2, 5, 2
 # The API server is asked to end each watch after so many seconds: one that is half-open is noticed 5 s later.
 WATCH_TIMEOUT_SECONDS = "10"
 PLAYED = ("succeeds", "fails-once", "loses-worker", "suspended-and-resumed")
@@ -106,5 +106,6 @@ def test_twenty_jobs_end_as_usual_despite_faulty_answers(
             if each[key] != wanted
         ]
         assert differences == []
-        assert set(faults.counts) == set(WATCH_FAULTS), "each kind of fault has occurred"
+        assert set(faults.counts) >= set(FAULTS), "each kind of fault has occurred"
+        assert faults.watch_faults >= MIN_WATCH_FAULTS, "watches have failed in several ways"
         assert operator.errors() == []
