@@ -61,7 +61,7 @@ class Counting(keras.layers.Layer):
 
 class SlowTracing(keras.Model):
     def train_step(self, data):
-        (DIRECTORY / "tracing").touch()
+        (DIRECTORY / f"tracing-{os.environ.get('OMPI_COMM_WORLD_RANK')}").touch()
         time.sleep(TRACING_SECONDS)
         if MAX_FILE_BYTES:
             resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
@@ -127,8 +127,9 @@ def terminated(job: Job, rank: int) -> tuple[int, str]:
 
 
 def stopped_step(output: str) -> int:
-    (step,) = re.findall(r"^SIGTERM: stopped after step ([0-9]+), from which the next attempt", output, re.MULTILINE)
-    return int(step)
+    steps = re.findall(r"^SIGTERM: stopped after step ([0-9]+), from which the next attempt", output, re.MULTILINE)
+    assert len(steps) == 1, output
+    return int(steps[0])
 
 
 def test_sigterm_during_tracing_validation_and_a_slow_write_ends_in_a_checkpoint(
@@ -137,7 +138,7 @@ def test_sigterm_during_tracing_validation_and_a_slow_write_ends_in_a_checkpoint
     # A long grace period: on a busy machine, tracing and writing need more than the default.
     command = flags("--model", "own:slow", "--epochs", 2, "--grace-seconds", 300)
     job = start(command, 2, environment_of(TRACING_SECONDS=7))
-    job.wait_for("tracing")
+    job.wait_for("tracing-1")  # the other rank may begin earlier
     code, output = terminated(job, 1)
     assert code == 143, output
     first = stopped_step(output)
@@ -190,9 +191,9 @@ def test_a_run_that_cannot_write_checkpoints_ends_and_promises_nothing(
     (sentence,) = ended.errors
     assert ": File too large; no write has succeeded for " in sentence
 
-    (tmp_path / "tracing").unlink()
+    (tmp_path / "tracing-0").unlink()
     job = start(command, 1, variables | {"HOROVODJOB_ATTEMPT": "2"})
-    job.wait_for("tracing")
+    job.wait_for("tracing-0")
     code, output = terminated(job, 0)
     assert code == 143, output
     (message,) = re.findall(r"^SIGTERM: (.*)$", output, re.MULTILINE)
