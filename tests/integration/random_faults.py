@@ -35,7 +35,6 @@ class RandomFaults:
         # There are few watches, so their faults are not left to chance.
         self._watches, self._watch_faults = itertools.count(1), itertools.cycle(WATCH_FAULTS)
         self.counts: Counter[str] = Counter()
-        self.watch_faults = 0
 
     def __call__(self, request: Request) -> Fault:
         if request.is_watch:
@@ -47,5 +46,4 @@ class RandomFaults:
             return usual
         name = next(self._watch_faults) if request.is_watch else self._chance.choice(tuple(FAULTS))
         self.counts[name] += 1
-        self.watch_faults += request.is_watch
         return WATCH_FAULTS[name](self._chance)
