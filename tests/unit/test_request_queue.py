@@ -54,20 +54,20 @@ async def test_status_writes_precede_queued_creations(slow: SlowServer, connecti
     creations = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(6)]
     await wait_for_requests(slow, LIMIT)
     status = asyncio.create_task(connection.request("PATCH", "/status"))
-    while connection.queue_depth < 5:
+    while connection.queue.depth < 5:
         await asyncio.sleep(0)
     slow.may_answer.set()
     await asyncio.gather(status, *creations)
     assert slow.asked.index("PATCH /status") in (LIMIT, LIMIT + 1)
     creations_asked = [request for request in slow.asked if request != "PATCH /status"]
     assert creations_asked == [f"POST /namespaces/a/pod-{n}" for n in range(6)]
-    assert connection.queue_depth == 0
+    assert connection.queue.depth == 0
 
 
 async def test_a_cancelled_request_does_not_occupy_a_slot(slow: SlowServer, connection: ApiClient) -> None:
     tasks = [asyncio.create_task(connection.request("POST", f"/namespaces/a/pod-{number}")) for number in range(5)]
     await wait_for_requests(slow, LIMIT)
-    while connection.queue_depth < 3:
+    while connection.queue.depth < 3:
         await asyncio.sleep(0)
     for number in (0, 2, 4):  # one sent request and two queued ones
         tasks[number].cancel()

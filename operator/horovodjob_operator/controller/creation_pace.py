@@ -1,6 +1,7 @@
 """The pace at which a large job creates its pods while other jobs create theirs."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 from horovodjob.api.constants import Gang
@@ -21,15 +22,15 @@ class CreationPace:
 
     def __init__(self, pods: PodCache, clock: Callable[[], float] = time.monotonic) -> None:
         self._pods, self._clock = pods, clock
-        self._created_at: dict[Key, float] = {}
+        self._created_at: OrderedDict[Key, float] = OrderedDict()
         """When each job last created a pod, in the order of these times."""
         self._least: dict[Key, tuple[int, float]] = {}
         """The least number of waiting pods of each job that is at the limit, and since when."""
 
     def record(self, job: HorovodJob) -> None:
         """Records that the job creates a pod."""
-        self._created_at.pop(job.key, None)
         self._created_at[job.key] = self._clock()
+        self._created_at.move_to_end(job.key)
 
     def is_exceeded(self, job: HorovodJob) -> bool:
         """Whether the job must create its next pod later."""
@@ -48,5 +49,5 @@ class CreationPace:
         return now - since < PATIENCE_SECONDS
 
     def _drop_until(self, last: float) -> None:
-        while self._created_at and (key := next(iter(self._created_at))) and self._created_at[key] < last:
-            del self._created_at[key]
+        while self._created_at and next(iter(self._created_at.values())) < last:
+            self._created_at.popitem(last=False)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import kopf
 
+from horovodjob_operator.kube.api_client import LIST_CHUNK
 from horovodjob_operator.kube.watch_timing import silence_seconds
 
 # Between a watch that the API server refuses because it no longer has the version, and the list of all jobs.
@@ -26,7 +27,7 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    settings.watching.chunk_size = 100  # A larger chunk would determine the maximum memory of the process.
+    settings.watching.chunk_size = LIST_CHUNK
     settings.watching.server_timeout = timeout_seconds
     settings.watching.client_timeout = timeout_seconds + 30
     settings.watching.connect_timeout = 10

@@ -53,7 +53,7 @@ class PodCreation:
         return worker_pod(job, index, job.status.attempt, self._progress_url, secret_name, spec_hash)
 
     async def create(self, state: JobState, observed: Observed, plan: Plan) -> bool:
-        """Creates pods of the plan and the objects that they need, and returns whether these are all pods.
+        """Creates the pods of the plan and the objects that they need; returns False if it left pods for later.
 
         Raises InvalidJob, RefusedObject, Unavailable.
         """

@@ -21,6 +21,8 @@ from horovodjob_operator.kube.retry_after import RetryAfter
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 # The response to a deletecollection is a list of all deleted objects.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+# Objects in each part of a list. A larger part would determine the maximum memory of the process.
+LIST_CHUNK = 100
 
 
 class ApiClient:
@@ -30,7 +32,7 @@ class ApiClient:
         context = info.as_ssl_context()
         self.server = info.server
         # Watches do not count: they last for minutes, and must not wait for other requests.
-        self._queue = RequestQueue(limit)
+        self.queue = RequestQueue(limit)
         self._connector = aiohttp.TCPConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
         # The outermost is first: a write can become forbidden while it waits, and each try is counted.
         self._middlewares: tuple[ClientMiddlewareType, ...] = (
@@ -52,16 +54,6 @@ class ApiClient:
             timeout=aiohttp.ClientTimeout(total=60),
             read_bufsize=2**20,
         )
-
-    @property
-    def queue_depth(self) -> int:
-        """How many requests wait until others are complete."""
-        return self._queue.depth
-
-    @property
-    def seconds_since_full(self) -> float:
-        """Time since a request last had to wait until others were complete."""
-        return self._queue.seconds_since_full
 
     async def aclose(self) -> None:
         """Closes all connections."""
@@ -97,7 +89,7 @@ class ApiClient:
             priority = Priority.LOW if is_creation else Priority.HIGH
         try:
             async with (
-                self._queue.slot(priority),
+                self.queue.slot(priority),
                 self.session.request(method, self.server + path, data=data, params=params, headers=headers) as response,
             ):
                 content = await response.read()

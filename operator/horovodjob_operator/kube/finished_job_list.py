@@ -7,12 +7,10 @@ from typing import Any
 
 from horovodjob.api.constants import FINISHED_FIELD
 from horovodjob_operator.errors import ClusterError
-from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.api_client import LIST_CHUNK, ApiClient
 from horovodjob_operator.kube.object_paths import jobs_path
 from horovodjob_operator.kube.watch_timing import watch_retry_seconds
 
-# A larger chunk would determine the maximum memory of the process.
-CHUNK = "100"
 log = logging.getLogger("horovodjob.watch")
 
 
@@ -55,7 +53,7 @@ class FinishedJobList:
                 self.request(namespace)
 
     async def _list(self, namespace: str) -> None:
-        params, uids = {"fieldSelector": f"{FINISHED_FIELD}!=", "limit": CHUNK}, set[str]()
+        params, uids = {"fieldSelector": f"{FINISHED_FIELD}!=", "limit": str(LIST_CHUNK)}, set[str]()
         while True:
             answer = await self._client.request("GET", jobs_path(namespace), params=params)
             for job in answer["items"]:

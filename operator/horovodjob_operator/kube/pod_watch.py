@@ -11,12 +11,10 @@ import aiohttp
 
 from horovodjob.api.constants import LABEL_JOB
 from horovodjob_operator.errors import ClusterError, Gone, Refused
-from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.api_client import LIST_CHUNK, ApiClient
 from horovodjob_operator.kube.object_paths import pods_path
 from horovodjob_operator.kube.watch_timing import silence_seconds, watch_retry_seconds
 
-# A larger chunk would determine the maximum memory of the process.
-CHUNK = "100"
 log = logging.getLogger("horovodjob.watch")
 
 
@@ -75,7 +73,7 @@ class PodWatch:
     async def _list(self) -> str:
         """Lists all pods, and returns the version of the list."""
         uids: set[str] = set()
-        params = {"labelSelector": LABEL_JOB, "limit": CHUNK}
+        params = {"labelSelector": LABEL_JOB, "limit": str(LIST_CHUNK)}
         while True:
             answer = await self._client.request("GET", self._path, params=params)
             self.alive_at = time.monotonic()

@@ -32,7 +32,7 @@ class Writer:
     @property
     def is_busy(self) -> bool:
         """Whether requests had to wait for others in the last half minute."""
-        return self._client.seconds_since_full < BUSY_SECONDS
+        return self._client.queue.seconds_since_full < BUSY_SECONDS
 
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
         """Writes the status of this version of the job, and returns the new version.
