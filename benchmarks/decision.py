@@ -57,7 +57,7 @@ def running_job(workers: int) -> tuple[PodCache, JobState]:
         pods.store(OwnedPod(job.key, replace(worker, **common)))
     state = JobState(job, 1)
     while (status := next_status(context_of(pods, state))[0]) != state.job.status:
-        state.status_written(status, state.version + 1, NOW)
+        state.job = state.job.model_copy(update={"status": status})
     assert state.job.status.phase is Phase.RUNNING
     return pods, state
 

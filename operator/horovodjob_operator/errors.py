@@ -5,6 +5,7 @@ OperatorError
 └── ClusterError           a request to the API server failed
     ├── Refused            the request is not acceptable: a condition informs the user
     ├── AlreadyExists      another object has the name
+    ├── NameInUse          an object that Kubernetes is about to delete has the name: the creation is tried again
     ├── Conflict           the object has changed, or has another UID: the next event brings the new version
     ├── Gone               the object or its namespace does not exist: nothing remains to do
     │   └── NotServed      the API server does not serve objects of this kind
@@ -34,6 +35,10 @@ class Refused(ClusterError):
 
 class AlreadyExists(ClusterError):
     """An object with this name exists."""
+
+
+class NameInUse(ClusterError):
+    """An object of an earlier job or attempt still has the name; Kubernetes deletes it soon."""
 
 
 class Conflict(ClusterError):

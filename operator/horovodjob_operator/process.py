@@ -51,7 +51,10 @@ log = logging.getLogger("horovodjob")
 
 
 class Process:
-    """Creates the parts of the operator, and runs them until a signal or a failure ends the process."""
+    """Creates the parts of the operator; kopf starts them, and ends them after a signal or a failure.
+
+    A replica that is not the leader waits in the startup of kopf: it watches nothing, so it has no outdated caches.
+    """
 
     def __init__(
         self,
@@ -65,9 +68,9 @@ class Process:
         self.store, self.pods = JobStore(), PodCache()
         self.preflight = Preflight() if settings.preflight else None
         reader, writer = Reader(client), Writer(client, settings.identity)
-        reconciler = Reconciler(self.pods, writer, reader, now, settings.progress_url, self.preflight)
+        self.reconciler = Reconciler(self.pods, writer, reader, now, settings.progress_url, self.preflight)
         loader = JobLoader(self.store, reader, settings.defaults)
-        self.work_queue = WorkQueue(self.store, self.pods, reconciler, loader)
+        self.work_queue = WorkQueue(self.store, self.pods, self.reconciler, loader)
         self.events = EventHandlers(self.store, self.pods, self.work_queue, settings.defaults)
         self.namespaces = settings.watched_namespaces
         self.job_watch_age = JobWatchAge(self.namespaces or ("",))
@@ -92,23 +95,27 @@ class Process:
             for namespace in self.namespaces or ("",)
         ]
         self.became_leader, self.lease_thread = asyncio.Event(), lease_thread
-        loop = asyncio.get_running_loop()
         self.lease = Lease(
             lease_client,
             settings.lease_namespace,
             settings.lease_name,
             settings.identity,
             now,
-            on_acquired=partial(loop.call_soon_threadsafe, self.became_leader.set),
+            on_acquired=partial(asyncio.get_running_loop().call_soon_threadsafe, self.became_leader.set),
         )
         if settings.lease_namespace:
             client.may_write = lambda: self.lease.is_current
+        else:
+            self.became_leader.set()
+        self._servers: list[HealthServer | web.BaseRunner] = []
+        self._parts: list[asyncio.Task[None]] = []
+        self._stop, self._failure = asyncio.Event(), ""
         self._export_metrics()
 
     def _export_metrics(self) -> None:
         REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, self.is_leader))
-        WATCH_AGE.labels("pods").set_function(self._pod_watch_age)
-        WATCH_AGE.labels("horovodjobs").set_function(lambda: time.monotonic() - self.job_watch_age.alive_at)
+        WATCH_AGE.labels("pods").set_function(lambda: self._watch_ages()["pods"])
+        WATCH_AGE.labels("horovodjobs").set_function(lambda: self._watch_ages()["HorovodJobs"])
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
         WORKQUEUE_DELAYED.set_function(lambda: self.work_queue.timers)
         TASKS.set_function(partial(_count_tasks, asyncio.get_running_loop()))
@@ -118,9 +125,16 @@ class Process:
         """Whether this process reconciles jobs: it holds the Lease, or needs none."""
         return self.lease.is_held or not self.settings.lease_namespace
 
-    def _pod_watch_age(self) -> float:
-        """Seconds since the pod watch that has been silent for longest received data."""
-        return time.monotonic() - min(watch.alive_at for watch in self.pod_watches)
+    def _watch_ages(self) -> dict[str, float]:
+        """Seconds since the watch of each resource that has been silent for longest received data."""
+        alive_at = {
+            "pods": min(watch.alive_at for watch in self.pod_watches),
+            "HorovodJobs": self.job_watch_age.alive_at,
+        }
+        # A standby has no watches.
+        return {
+            resource: time.monotonic() - at if self.became_leader.is_set() else 0.0 for resource, at in alive_at.items()
+        }
 
     def _unfinished_jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:
         self.store.unfinished_jobs_listed(uids, version, namespace)
@@ -131,40 +145,96 @@ class Process:
 
     def unhealthy(self) -> str:
         """Why the process must be restarted; empty if it is healthy."""
-        ages = {"pods": self._pod_watch_age(), "HorovodJobs": time.monotonic() - self.job_watch_age.alive_at}
-        resource, age = max(ages.items(), key=lambda item: item[1])
+        resource, age = max(self._watch_ages().items(), key=lambda item: item[1])
         return f"the watch of the {resource} has been silent for {age:.0f} s" if age > MAX_WATCH_AGE_SECONDS else ""
 
     def unready(self) -> str:
-        """Why the process cannot reconcile jobs yet; empty if it can."""
+        """Why the process can neither reconcile jobs nor take over from the leader; empty if it can."""
+        if not self.became_leader.is_set():
+            return ""
         if not all(watch.has_listed.is_set() for watch in self.pod_watches):
             return "the pods have not been listed yet"
         return "" if self.unfinished_job_list.has_listed else "the HorovodJobs have not been listed yet"
 
     async def run(self) -> None:
         """Runs until a signal ends kopf, or until a part fails. Raises OperatorError in that case."""
-        servers = await self._start_servers()
-        # Kopf cancels all tasks that are created after its start, so ours are created before.
-        parts = [asyncio.create_task(part, name=name) for name, part in self._parts()]
-        job_watch = asyncio.create_task(self._watch_jobs(), name="the watch of the jobs")
-        try:
-            done, _ = await asyncio.wait([*parts, job_watch], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if error := task.exception():
-                    raise OperatorError(f"{task.get_name()} has ended: {type(error).__name__}: {error}") from error
-                if task is not job_watch:
-                    raise OperatorError(f"{task.get_name()} has ended")
-        finally:
-            await self.work_queue.close()
-            for task in [*parts, job_watch]:
-                task.cancel()
-            await asyncio.gather(*parts, job_watch, return_exceptions=True)
-            if self.preflight:
-                self.preflight.close()
-            await self.lease_thread.run(self.lease.release())
-            await asyncio.gather(*(server.cleanup() for server in servers))
+        registry = kopf.OperatorRegistry()
+        register(registry, self.events)
+        kopf.on.startup(registry=registry)(self.start)
+        kopf.on.cleanup(registry=registry)(self.stop)
+        kopf.on.login(registry=registry)(self.connect)
+        await kopf.operator(
+            registry=registry,
+            settings=kopf_settings(self.settings.watch_timeout_seconds),
+            standalone=True,
+            clusterwide=not self.namespaces,
+            namespaces=self.namespaces,
+            stop_flag=self._stop,
+        )
+        if self._failure:
+            raise OperatorError(self._failure)
 
-    async def _start_servers(self) -> list[HealthServer | web.BaseRunner]:
+    async def start(self, **_: object) -> None:
+        """Waits for the Lease and then for the pods, without which no job can be reconciled; kopf watches jobs next."""
+        try:
+            await self._start_servers()
+            if self.settings.lease_namespace:
+                self._run_part("the lease", self.lease_thread.run(self.lease.run()))
+            await self.became_leader.wait()
+            self.job_watch_age.reset()
+            for watch in self.pod_watches:
+                self._run_part("the watch of the pods", watch.run())
+            for watch in self.pod_watches:
+                await watch.has_listed.wait()
+            self._run_part("the lists of finished jobs", self.finished_job_list.run())
+            self._run_part("the events", self.reconciler.events.run())
+            self._run_part("the resync", self._resync())
+            await self._wait_for_crd()
+        except asyncio.CancelledError:
+            await self.stop()  # Kopf calls it only after a complete startup.
+            raise
+        except (OperatorError, OSError) as error:
+            self._fail(str(error))
+            await asyncio.Event().wait()
+
+    async def stop(self, **_: object) -> None:
+        """Completes the current reconciliations, and releases the Lease."""
+        await self.work_queue.close()
+        await self.reconciler.events.close()
+        for part in self._parts:
+            part.cancel()
+        await asyncio.gather(*self._parts, return_exceptions=True)
+        if self.preflight:
+            self.preflight.close()
+        await self.lease_thread.run(self.lease.release())
+        await asyncio.gather(*(server.cleanup() for server in self._servers))
+        self._stop.set()  # Kopf waits five seconds for the task that waits for it.
+
+    def connect(self, **_: object) -> kopf.AiohttpSession:
+        """The session of kopf, which closes it after some errors."""
+        session = self.client.new_session(
+            ExpiredWatch(), ForbiddenRetry(), self.unfinished_job_list, self.job_watch_age
+        )
+        return kopf.AiohttpSession(server=self.client.server, aiohttp_session=session)
+
+    def _run_part(self, name: str, part: Coroutine[Any, Any, None]) -> None:
+        """Runs a part until the process ends; its end is a failure."""
+
+        async def run() -> None:
+            try:
+                await part
+                self._fail(f"{name} has ended")
+            except Exception as error:
+                self._fail(f"{name} has ended: {type(error).__name__}: {error}")
+
+        self._parts.append(asyncio.create_task(run(), name=name))
+
+    def _fail(self, sentence: str) -> None:
+        """Ends the process because of a failure."""
+        self._failure = self._failure or sentence
+        self._stop.set()
+
+    async def _start_servers(self) -> None:
         settings = self.settings
         authorization = MetricsAuthorization(self.review_client) if settings.metrics_authorization else None
         health = HealthServer(
@@ -175,40 +245,18 @@ class Process:
             authorize=authorization.denial if authorization else None,
         )
         await health.start()
-        if not settings.progress_url:
-            return [health]
-        reports = ProgressReports(
-            ReportingJobs(self.store, self.pods, self.work_queue.enqueue),
-            TokenReviewer(self.client),
-            now,
-            is_leader=lambda: self.is_leader() and not self.unready(),
-        )
-        return [health, await start_server(settings.progress_port, reports)]
+        self._servers.append(health)
+        if settings.progress_url:
+            reports = ProgressReports(
+                ReportingJobs(self.store, self.pods, self.work_queue.enqueue),
+                TokenReviewer(self.client),
+                now,
+                is_leader=lambda: self.is_leader() and not self.unready(),
+            )
+            self._servers.append(await start_server(settings.progress_port, reports))
 
-    def _parts(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        parts: list[tuple[str, Coroutine[Any, Any, None]]] = [
-            *(("the watch of the pods", watch.run()) for watch in self.pod_watches),
-            ("the lists of finished jobs", self._list_finished_jobs()),
-            ("the work queue", self._run_work_queue()),
-        ]
-        if self.settings.lease_namespace:
-            parts.append(("the lease", self.lease_thread.run(self.lease.run())))
-        else:
-            self.became_leader.set()
-        return parts
-
-    async def _list_finished_jobs(self) -> None:
-        """Starts when the pods are listed: they show whether a finished job was cleaned up."""
-        for watch in self.pod_watches:
-            await watch.has_listed.wait()
-        await self.finished_job_list.run()
-
-    async def _run_work_queue(self) -> None:
-        """Opens the work queue when this process is the leader. Resyncs compensate for lost events."""
-        for watch in self.pod_watches:
-            await watch.has_listed.wait()
-        await self.became_leader.wait()
-        self.work_queue.open()
+    async def _resync(self) -> None:
+        """Reconciles all jobs again and again, which compensates for lost events."""
         while True:
             await self.work_queue.resync(self.settings.resync_seconds)
 
@@ -226,26 +274,6 @@ class Process:
                     log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
                 is_logged = True
                 await asyncio.sleep(1)
-
-    async def _watch_jobs(self) -> None:
-        await self._wait_for_crd()
-        registry = kopf.OperatorRegistry()
-        register(registry, self.events)
-
-        @kopf.on.login(registry=registry)
-        def connect(**_: object) -> kopf.AiohttpSession:
-            session = self.client.new_session(
-                ExpiredWatch(), ForbiddenRetry(), self.unfinished_job_list, self.job_watch_age
-            )
-            return kopf.AiohttpSession(server=self.client.server, aiohttp_session=session)
-
-        await kopf.operator(
-            registry=registry,
-            settings=kopf_settings(self.settings.watch_timeout_seconds),
-            standalone=True,
-            clusterwide=not self.namespaces,
-            namespaces=self.namespaces,
-        )
 
 
 def _count_tasks(loop: asyncio.AbstractEventLoop) -> float:

@@ -109,7 +109,6 @@ STATUS: Object = {
     "replicaStatuses": {"Launcher": PODS, "Worker": PODS},
     "workersReady": "2/2",
     "outputPathSegment": "a/b",
-    "startScripts": "c2214178",
     "errors": [
         {
             "time": MOMENT,

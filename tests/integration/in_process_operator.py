@@ -27,7 +27,7 @@ def cached_state(job: Job, store: JobStore) -> JobState:
     raw = job.get()
     new = new_job_state(raw, Metadata.model_validate(raw["metadata"]), JobDefaults())
     known = store.states.setdefault(new.job.key, new)
-    known.update(new.job, new.version, new.refusal)
+    known.update(new)
     return known
 
 

@@ -143,23 +143,34 @@ def test_a_resumed_job_gets_a_group_of_its_new_size(train: Submit, groups: Calla
 
 
 def test_a_group_that_outlives_its_pods_is_recreated_with_the_new_size(
-    train: Submit, groups: Callable[[], list[Object]], operator: Operator, api: Api, namespace: str
+    train: Submit, groups: Callable[[], list[Object]], operator: Operator
+) -> None:
+    job = train()
+    pods = job.wait_for_pods(MEMBERS)
+    operator.kill()
+    job.suspend(True, worker={"replicas": 3})
+    for role in pods:
+        job.delete_pod(role)
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
+    job.suspend(False)
+    operator.start()
+    job.advance_to("Running")
+    assert [size(group) for group in groups()] == [4]
+
+
+def test_a_job_whose_pods_are_refused_has_no_group(
+    train: Submit, groups: Callable[[], list[Object]], api: Api, namespace: str
 ) -> None:
     quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     api.create(quotas, quota)
     wait_for("the quota", lambda: api.get(f"{quotas}/none")["status"].get("hard"))
     job = train()
-    job.wait_for_condition("Queued", reason="WaitingForNodes")
-    wait_for("the group", groups)
-    operator.kill()
-    job.suspend(True, worker={"replicas": 3})
-    operator.start()
-    job.wait("Suspended")
+    wait_for("the message", lambda: "exceeded quota: none" in job.condition("Queued").get("message", ""))
+    wait_for("the group to be deleted", lambda: groups() == [])
     api.delete(f"{quotas}/none")
-    job.suspend(False)
     job.advance_to("Running")
-    assert [size(group) for group in groups()] == [4]
+    assert [size(group) for group in groups()] == [3]
 
 
 def test_pods_of_a_partly_scheduled_gang_are_deleted_and_the_group_is_kept(

@@ -14,6 +14,7 @@ from horovodjob_operator.controller.job_loader import JobLoader
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
+from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.kube.api_client import ApiClient
@@ -65,7 +66,8 @@ async def work_queue(store: JobStore, pod_cache: PodCache) -> AsyncIterator[Work
     work_queue = WorkQueue(store, pod_cache, reconciler, JobLoader(store, reader, JobDefaults()))
     before = reconciliations()
     async with contextlib.aclosing(nowhere):
-        work_queue.open()
+        for key in tuple(store.states):
+            work_queue.enqueue(key)
         while reconciliations() < before + JOBS:
             await asyncio.sleep(0)
         yield work_queue
@@ -105,26 +107,36 @@ def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(
     assert list(store.finished_phases()) == []
 
 
-async def test_a_new_leader_observes_changes_of_finished_jobs(
+async def test_only_unobserved_changes_of_finished_jobs_are_reconciled(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    await work_queue.close()
-    events, long_ago, before = (
-        EventHandlers(store, pod_cache, work_queue, JobDefaults()),
-        "2020-01-01T00:00:00Z",
-        reconciliations(),
-    )
+    events, long_ago = EventHandlers(store, pod_cache, work_queue, JobDefaults()), "2020-01-01T00:00:00Z"
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
     status = {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1}
-    store.states.clear()
-    for generation in (1, 2):
+    for generation, depth in ((1, 0), (2, 1)):
         named = {"generation": generation, "uid": f"old-{generation}", "name": f"old-{generation}"}
         events.job_updated({"metadata": metadata | named, "spec": {}, "status": status})
-    work_queue.open()
-    async with asyncio.timeout(10):
-        while reconciliations() == before:
-            await asyncio.sleep(0.01)
-    assert reconciliations() - before == 1
+        assert work_queue.depth == depth
+
+
+class EndlessReconciler(Reconciler):
+    """Asks for the next reconciliation each time, without an event."""
+
+    async def reconcile(self, state: JobState) -> Requeue:
+        """Has no effect."""
+        return Requeue(is_soon=True)
+
+
+async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobStore, pod_cache: PodCache) -> None:
+    nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
+    reader, writer, before = Reader(nowhere), Writer(nowhere, "test"), reconciliations()
+    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, "")
+    work_queue = WorkQueue(store, pod_cache, endless, JobLoader(store, reader, JobDefaults()))
+    async with contextlib.aclosing(nowhere):
+        work_queue.enqueue(("team", "job-0"))
+        await asyncio.sleep(1)
+        await work_queue.close()
+    assert 1 < reconciliations() - before < 10
 
 
 async def test_many_events_of_a_large_job_cause_few_reconciliations(

@@ -107,6 +107,7 @@ class Reason(StrEnum):
     STORAGE_UNAVAILABLE = "StorageUnavailable"
     INVALID_SPEC = "InvalidSpec"
     NAME_CONFLICT = "NameConflict"
+    UNKNOWN_STATUS = "UnknownStatus"
 
 
 class EventReason(StrEnum):

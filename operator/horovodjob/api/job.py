@@ -1,7 +1,6 @@
 """A HorovodJob as the API server stores it."""
 
 from datetime import datetime
-from typing import Any
 
 from pydantic import Field
 
@@ -37,11 +36,3 @@ class HorovodJob(Model):
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
         return self.metadata.namespace, self.metadata.name
-
-
-def parse_status(stored: Any) -> HorovodJobStatus:
-    """The stored status; an invalid status counts as the status of a new job."""
-    try:
-        return HorovodJobStatus.model_validate(stored or {})
-    except ValueError:
-        return HorovodJobStatus()

@@ -98,7 +98,6 @@ class HorovodJobStatus(Model):
     replica_statuses: ReplicaStatuses = Field(ReplicaStatuses(), description="Pods by role and state.")
     workers_ready: str = Field("", description="Ready workers and all workers, such as 3/4.")
     output_path_segment: str = Field("", description="Path below logs.pathPrefix, unique to this job.")
-    start_scripts: str = Field("", description="Version of the start scripts in the Secret <job>-mpi.")
     errors: tuple[JobError, ...] = Field((), description="The newest 10 errors, in the order of their times.")
     training: Training | None = Field(
         None, description="Progress of the training; kept until the next attempt reports its own."

@@ -8,7 +8,7 @@ import kopf
 from horovodjob.api.constants import GROUP, OPERATOR_NAME, PLURAL, VERSION
 from horovodjob.api.job import Metadata
 from horovodjob_operator.controller.finished_job import FinishedJob, finished_job_from_raw
-from horovodjob_operator.controller.job_parsing import new_job_state, parse_job
+from horovodjob_operator.controller.job_parsing import new_job_state
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
@@ -37,23 +37,20 @@ class EventHandlers:
         policy = (raw.get("spec") or {}).get("runPolicy") or {}
         if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
             return  # Another controller manages the job; the field is immutable.
-        if not (is_known and self._work_queue.is_open) and (job := finished_job_from_raw(raw, metadata)):
+        if not is_known and (job := finished_job_from_raw(raw, metadata)):
             self._finished_job_updated(key, job)
             return
+        newer = new_job_state(raw, metadata, self._defaults)
         if state and is_known:
-            parsed, refusal = parse_job(raw, metadata, self._defaults)
-            state.update(parsed, version, refusal)
+            state.update(newer)
         else:
-            self._store.keep(new_job_state(raw, metadata, self._defaults))
+            self._store.keep(newer)
         self._work_queue.enqueue(key)
 
     def _finished_job_updated(self, key: Key, job: FinishedJob) -> None:
-        is_new = self._store.uid(key) != job.uid
         self._work_queue.forget(key)
         self._store.keep_finished(key, job)
-        if is_new:
-            self._work_queue.enqueue_finished(key)
-        elif not job.is_observed:
+        if not job.is_observed or self._pods.has_running_pods(key, job.uid):
             self._work_queue.enqueue(key)
         elif job.delete_at:
             self._work_queue.enqueue_at(key, job.delete_at)

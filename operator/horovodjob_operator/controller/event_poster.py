@@ -1,49 +1,70 @@
-"""Posts the events of a job."""
+"""Posts the events of jobs in the background. They are best effort: Kubernetes promises an event to nobody."""
 
-from collections.abc import Callable
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.job_log import log_warning
-from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.domain.events import recorded_events
-from horovodjob_operator.errors import AlreadyExists, ClusterError, Unavailable
-from horovodjob_operator.kube.request_queue import Priority
+from horovodjob_operator.domain.events import Event
+from horovodjob_operator.errors import AlreadyExists, ClusterError, Gone, Unavailable
 from horovodjob_operator.kube.writer import Writer
 
-# Older events are not posted. The API server deletes events after an hour.
+# The API server deletes events after an hour, and a late one misleads.
 EVENT_SECONDS = 600
 RETRY_SECONDS = 10
+SENDERS = 4
+CLOSE_SECONDS = 2
+Post = tuple[HorovodJob, Event, datetime]
+log = logging.getLogger("horovodjob.events")
 
 
 class EventPoster:
-    """Posts each event once."""
+    """A queue of events. Each has a name of its own, so a repeated request creates no second one."""
 
-    def __init__(self, writer: Writer, clock: Callable[[], datetime]) -> None:
-        self._writer, self._clock, self._started_at = writer, clock, clock()
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._posts: asyncio.Queue[Post] = asyncio.Queue()
+        self._numbers = itertools.count()
 
-    def recover_events(self, state: JobState) -> None:
-        """Adds recent events of a recorded status, if the process that wrote it may not have posted them.
+    def post(self, job: HorovodJob, events: Iterable[Event], at: datetime) -> None:
+        """Queues events of a status that is written."""
+        for event in events:
+            # Their order is that of their times.
+            self._posts.put_nowait((job, event, at + timedelta(microseconds=next(self._numbers) % 1000)))
 
-        This is an earlier process, or this one if the response to the write was lost.
-        """
-        if not state.may_lack_events:
-            return
-        earliest = self._clock() - timedelta(seconds=EVENT_SECONDS)
-        state.recover_events({event: event.since for event in recorded_events(state.job) if event.since > earliest})
+    async def run(self) -> None:
+        """Sends queued events until cancelled."""
+        async with asyncio.TaskGroup() as senders:
+            for _ in range(SENDERS):
+                senders.create_task(self._send_all())
 
-    async def post(self, state: JobState) -> datetime | None:
-        """Posts the pending events, and returns when to try again if some remain."""
-        for number, (event, at) in enumerate(tuple((state.pending_events or {}).items())):
-            # The next status of the job waits for its events, but new jobs must not wait for those of all others.
-            priority = Priority.HIGH if at >= self._started_at else Priority.LOWEST
+    async def close(self) -> None:
+        """Gives the queued events a last moment."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._posts.join()
+        except TimeoutError:
+            log.warning("%d events are not posted", self._posts.qsize())
+
+    async def _send_all(self) -> None:
+        while True:
+            post = await self._posts.get()
             try:
-                await self._writer.post_event(state.job, event, at + timedelta(microseconds=number), priority)
-            except AlreadyExists:
-                pass  # It was posted before.
-            except ClusterError as error:
-                log_warning(state.job, f"event {event.reason} was not posted: {error}")
-                retry_at = self._clock() + timedelta(seconds=RETRY_SECONDS)
-                if isinstance(error, Unavailable) and retry_at < at + timedelta(seconds=EVENT_SECONDS):
-                    return retry_at
-            state.remove_event(event)
-        return None
+                await self._send(*post)
+            finally:
+                self._posts.task_done()
+
+    async def _send(self, job: HorovodJob, event: Event, at: datetime) -> None:
+        try:
+            await self._writer.post_event(job, event, at)
+        except (AlreadyExists, Gone):
+            pass  # The response to the first request was lost, or the namespace is being deleted.
+        except ClusterError as error:
+            log_warning(job, f"event {event.reason} was not posted: {error}")
+            if isinstance(error, Unavailable) and now() < at + timedelta(seconds=EVENT_SECONDS - RETRY_SECONDS):
+                post = (job, event, at)
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._posts.put_nowait, post)

@@ -5,34 +5,39 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from horovodjob.api.constants import ConditionType, Reason
-from horovodjob.api.job import HorovodJob, Metadata, parse_status
+from horovodjob.api.constants import Reason
+from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
+from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.observed import Refusal
 
+LEFT_ALONE = "this version of the operator does not change the job"
+
 
 def new_job_state(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefaults) -> JobState:
-    """The state of a job that this process reads for the first time."""
-    job, refusal = parse_job(raw, metadata, defaults)
-    has_conflict = job.status.condition(ConditionType.STALLED) and any(
-        condition.reason == Reason.NAME_CONFLICT for condition in job.status.conditions
-    )
-    owns_secret = job.status.phase is not None and not has_conflict
-    return JobState(job, int(metadata.resource_version), refusal, owns_secret=owns_secret)
+    """The state of a job as the API server stores it, with the defaults of the cluster.
 
-
-def parse_job(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefaults) -> tuple[HorovodJob, Refusal | None]:
-    """The job with the defaults of the cluster, and a refusal if its spec cannot be parsed."""
-    status = parse_status(raw.get("status"))
+    A spec or a status that this release cannot parse, such as after a rollback, becomes a refusal.
+    """
+    version = int(metadata.resource_version)
     try:
-        stored = HorovodJobSpec.model_validate(raw["spec"])
-        spec = defaults.apply_to(stored)
-        return HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored), None
-    except (ValidationError, KeyError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "is missing"}
-        field = ".".join(str(part) for part in ("spec", *first["loc"]))
-        message = f"{field}: {first['msg']}; this version of the operator does not change the job"
-        refusal = Refusal(Reason.INVALID_SPEC, message, retry_at=None, is_unreadable=True)
-        return HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""), status=status), refusal
+        status = HorovodJobStatus.model_validate(raw.get("status") or {})
+    except ValidationError as error:
+        refusal = _unreadable(Reason.UNKNOWN_STATUS, "status", error)
+        job = HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""))
+        return JobState(job, version, refusal, unreadable_status=raw["status"])
+    try:
+        stored = HorovodJobSpec.model_validate(raw.get("spec"))
+    except ValidationError as error:
+        refusal = _unreadable(Reason.INVALID_SPEC, "spec", error)
+        return JobState(HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""), status=status), version, refusal)
+    spec = defaults.apply_to(stored)
+    return JobState(HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored), version)
+
+
+def _unreadable(reason: Reason, part: str, error: ValidationError) -> Refusal:
+    first = error.errors()[0]
+    field = ".".join(str(step) for step in (part, *first["loc"]))
+    return Refusal(reason, f"{field}: {first['msg']}; {LEFT_ALONE}", retry_at=None, is_unreadable=True)

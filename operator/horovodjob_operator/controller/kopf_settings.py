@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import kopf
 
@@ -22,6 +23,20 @@ class EndlessBackoffs:
         return itertools.chain((1, 2, 5, 10), itertools.repeat(20))
 
 
+class NoDiffBase(kopf.DiffBaseStorage):
+    """Stores no last handled configuration. By default kopf copies the whole object at each event to compare it."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """Nothing to compare."""
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        """Nothing is stored."""
+
+    def store(self, **_: Any) -> None:
+        """Stores nothing."""
+
+
 def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     """Settings without annotations, finalizers, scans of all resources and events of kopf."""
     settings = kopf.OperatorSettings()
@@ -37,5 +52,5 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     settings.networking.error_backoffs = EndlessBackoffs()
     settings.queueing.idle_timeout = 1
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])
-    settings.persistence.diffbase_storage = kopf.MultiDiffBaseStorage([])
+    settings.persistence.diffbase_storage = NoDiffBase()
     return settings

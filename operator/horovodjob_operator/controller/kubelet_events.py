@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning, Observed
 from horovodjob_operator.domain.pod import Pod
@@ -21,25 +22,26 @@ class KubeletEvents:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    async def read(self, state: JobState, context: JobContext) -> datetime | None:
+    async def read(self, state: JobState, context: JobContext) -> Requeue:
         """Reads the events of a pod that does not start, and returns when to reconcile the job again."""
         now = context.now
-        unexplained = None if state.job.status.is_finished else _unexplained_pod(context.observed, now)
+        unexplained = None if context.job.status.is_finished else _unexplained_pod(context.observed, now)
         warning = state.kubelet_warning
         if unexplained is None or (warning and warning.reason is not unexplained[1]):
-            state.forget_kubelet_events()
+            state.kubelet_warning = state.kubelet_events_requested_at = None
         if unexplained is None:
-            return None
+            return Requeue()
         pod, reason, due = unexplained
         if state.kubelet_events_requested_at:
             due = max(due, state.kubelet_events_requested_at + timedelta(seconds=REREAD_SECONDS))
         if now < due:
-            return due
-        before, since = state.kubelet_warning, now - timedelta(seconds=RECENT_SECONDS)
-        state.kubelet_events_requested(now)
+            return Requeue(at=due)
+        # A request that fails counts too.
+        before, state.kubelet_events_requested_at = state.kubelet_warning, now
+        since = now - timedelta(seconds=RECENT_SECONDS)
         message = await self._reader.kubelet_message(state.job.metadata.namespace, pod.uid, reason, since)
-        state.kubelet_events_read(KubeletWarning(reason, message) if message else None)
-        return now if state.kubelet_warning != before else now + timedelta(seconds=REREAD_SECONDS)
+        state.kubelet_warning = KubeletWarning(reason, message) if message else None
+        return Requeue(at=now + timedelta(seconds=REREAD_SECONDS), is_soon=state.kubelet_warning != before)
 
 
 def _unexplained_pod(observed: Observed, now: datetime) -> tuple[Pod, KubeletEventReason, datetime] | None:

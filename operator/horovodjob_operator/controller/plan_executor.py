@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from horovodjob.api.constants import Reason, Role
+from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob.api.job import HorovodJob
-from horovodjob_operator.controller.dry_run import DryRun
 from horovodjob_operator.controller.job_log import log_effect
 from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.controller.pod_creation import PodCreation
-from horovodjob_operator.controller.refusals import PREFLIGHT, RefusedObject, refuse, refuse_object
+from horovodjob_operator.controller.object_creation import ObjectCreation, RefusedObject
+from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
-from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.errors import Conflict, Gone, InvalidJob
 from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.preflight import Preflight
-from horovodjob_operator.kube.reader import Reader
+from horovodjob_operator.kube.retry_delay import retry_delay_seconds
 from horovodjob_operator.kube.writer import Writer
 
-# Until then, the scheduler has found nodes for some of the pods that it has.
-CREATION_PAUSE_SECONDS = 0.05
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
+# How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
+OBJECTS_SECONDS = 300
 
 
 class PlanExecutor:
@@ -32,55 +32,91 @@ class PlanExecutor:
         self,
         pods: PodCache,
         writer: Writer,
-        reader: Reader,
+        creation: ObjectCreation,
         clock: Callable[[], datetime],
-        progress_url: str,
         preflight: Preflight | None,
     ) -> None:
-        self._pods, self._writer, self._clock, self._preflight = pods, writer, clock, preflight
-        self._creation = PodCreation(pods, writer, reader, clock, progress_url)
-        self._dry_run = DryRun(writer, self._creation, clock, preflight)
+        self._pods, self._writer, self._creation = pods, writer, creation
+        self._clock, self._preflight = clock, preflight
 
-    async def execute(self, state: JobState, context: JobContext, plan: Plan) -> datetime | None:
+    async def execute(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
         """Carries out the plan, and returns when to reconcile the job again. Raises ClusterError."""
-        job, observed = state.job, context.observed
+        job, observed = context.job, context.observed
         if plan.delete_job:
             await self._writer.delete_job(job)
             log_effect(job, "deleted the job: runPolicy.ttlSecondsAfterFinished has passed")
-            return None
-        await self._delete(state, observed, plan)
-        if plan.delete_secrets:
-            await self._creation.secrets.delete(state, observed)
+            return Requeue()
+        await self._delete(job, observed, plan)
         if plan.recheck_refusal:
-            return await self._dry_run.recheck(state, context.now)
-        if plan.creates_pods and (retry_at := await self._create(state, context, plan)):
-            return retry_at
+            return await self._recheck_refusal(state, context, plan)
+        if plan.creates_pods or plan.create_secrets:
+            return await self._create(state, context, plan)
         if plan.publish_hosts and observed.launcher:
             await self._writer.publish_hosts(job, plan.hosts)
             self._pods.change(job.key, [observed.launcher], hosts=plan.hosts)
             hosts = count_text(plan.hosts.count("\n"), "host")
             log_effect(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
-        # New pods and hosts count at once, because their events may bring nothing that is not known here.
-        return context.now if plan.creates_pods or plan.publish_hosts else None
+        await self._check_objects(state, context)
+        return Requeue()
 
-    async def _create(self, state: JobState, context: JobContext, plan: Plan) -> datetime | None:
-        """Creates pods; if that is not possible, returns when to reconcile the job again."""
-        job = state.job
-        if self._preflight and plan.create_launcher and (problem := await self._preflight.problem(job)):
-            return refuse(state, PREFLIGHT, *problem, self._clock())
+    async def _create(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
+        job = context.job
+        problem = await self._preflight.problem(job) if self._preflight and plan.create_launcher else None
         try:
-            is_complete = await self._creation.create(state, context.observed, plan)
+            if problem:
+                return self._refuse(state, *problem)
+            await self._creation.create(context, plan)
         except InvalidJob as error:
-            return refuse(state, "", Reason.INVALID_SPEC, str(error), context.now)
+            return self._refuse(state, Reason.INVALID_SPEC, str(error))
         except RefusedObject as error:
-            return refuse_object(state, error, context.now)
-        state.accept()
-        return None if is_complete else self._clock() + timedelta(seconds=CREATION_PAUSE_SECONDS)
+            if job.spec.scheduling.gang is not Gang.NONE and error.reason is not Reason.NAME_CONFLICT:
+                await self._delete_pod_group(job, job.spec.scheduling.gang)
+            return self._refuse(state, error.reason, str(error), is_stalled=error.is_stalled)
+        now = self._clock()
+        if plan.create_launcher:
+            state.objects_checked_at = now
+        if plan.has_more_workers:
+            return Requeue(is_soon=True)
+        state.refusal, state.refusal_count = None, 0
+        # The time for scheduling runs from the creation of the launcher.
+        scheduling = timedelta(seconds=job.spec.scheduling.timeout_seconds)
+        return Requeue(at=now + scheduling if plan.create_launcher else None)
 
-    async def _delete(self, state: JobState, observed: Observed, plan: Plan) -> None:
-        job = state.job
+    async def _recheck_refusal(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
+        """Finds out without an effect whether the objects can be created now; all pods are deleted."""
+        problem = await self._preflight.problem(context.job) if self._preflight else None
+        try:
+            if problem:
+                return self._refuse(state, *problem)
+            await self._creation.dry_run(context, plan)
+        except InvalidJob as error:
+            return self._refuse(state, Reason.INVALID_SPEC, str(error))
+        except RefusedObject as error:
+            return self._refuse(state, error.reason, str(error), is_stalled=error.is_stalled)
+        state.refusal = None  # The count remains until the objects are created.
+        return Requeue(is_soon=True)
+
+    def _refuse(self, state: JobState, reason: Reason, message: str, *, is_stalled: bool = True) -> Requeue:
+        """Records that an object of the job cannot be created."""
+        delay = retry_delay_seconds(state.refusal_count, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+        if state.refusal is None or state.refusal.message != message:
+            log_effect(state.job, f"{reason}: {message}")
+        state.refusal_count += 1
+        state.refusal = Refusal(reason, message, self._clock() + timedelta(seconds=delay), is_stalled)
+        return Requeue(is_soon=True)
+
+    async def _check_objects(self, state: JobState, context: JobContext) -> None:
+        """Recreates optional objects that a user has deleted."""
+        if context.launcher is None or not context.launcher.is_active or context.launcher.is_terminating:
+            return
+        state.objects_checked_at = state.objects_checked_at or context.now
+        if context.now >= state.objects_checked_at + timedelta(seconds=OBJECTS_SECONDS):
+            await self._creation.recreate_deleted(context.job)
+            state.objects_checked_at = context.now
+
+    async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
         for kind in plan.delete_pod_groups:  # Before the pods, from which the next reconciliation would know the group.
-            await self._creation.pod_groups.delete(state, kind)
+            await self._delete_pod_group(job, kind)
         if plan.delete_all_pods or plan.delete_workers:
             role = None if plan.delete_all_pods else Role.WORKER
             await self._writer.delete_pods(job, role)
@@ -94,6 +130,13 @@ class PlanExecutor:
             await self._writer.stop_launcher(job)
             self._pods.change(job.key, [observed.launcher], is_stopping=True)
             log_effect(job, "stopped the launcher and kept its pod with the log")
+
+    async def _delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
+        try:
+            await self._writer.delete_pod_group(job, kind)
+            log_effect(job, "deleted the PodGroup")
+        except Gone:
+            pass
 
     async def _delete_pod(self, job: HorovodJob, pod: Pod) -> None:
         try:

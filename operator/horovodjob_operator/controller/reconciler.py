@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from horovodjob_operator.controller.auxiliary_objects import AuxiliaryObjects
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.kubelet_events import KubeletEvents
+from horovodjob_operator.controller.object_creation import ObjectCreation
 from horovodjob_operator.controller.plan_executor import PlanExecutor
+from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.status_writer import StatusWriter
+from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.status import next_status
 from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.reader import Reader
@@ -28,30 +31,33 @@ class Reconciler:
         progress_url: str,
         preflight: Preflight | None = None,
     ) -> None:
-        self._event_poster = EventPoster(writer, clock)
-        self._status_writer = StatusWriter(pods, writer, self._event_poster, clock)
+        self._pods, self._clock = pods, clock
+        self.events = EventPoster(writer)
+        self._status_writer = StatusWriter(writer, self.events)
         self._kubelet_events = KubeletEvents(reader)
-        self._auxiliary_objects = AuxiliaryObjects(writer, reader)
-        self._executor = PlanExecutor(pods, writer, reader, clock, progress_url, preflight)
+        creation = ObjectCreation(pods, writer, reader, progress_url)
+        self._executor = PlanExecutor(pods, writer, creation, clock, preflight)
 
-    async def reconcile(self, state: JobState) -> datetime | None:
+    async def reconcile(self, state: JobState) -> Requeue:
         """Reconciles a job once, and returns when to reconcile it again without an event. Raises ClusterError."""
-        if state.job.metadata.deletion_timestamp:
-            return None  # Kubernetes deletes the objects of the job, and none must be created again.
-        self._event_poster.recover_events(state)
-        try:
-            # Before the plan: its deletions remove the evidence for the status.
-            context, outcome, status_due = await self._status_writer.write(state)
-            state.forget_deleted_pods()
-            plan = plan_for(context, outcome)
-            times = [
-                plan.requeue_at,
-                status_due,
-                await self._executor.execute(state, context, plan),
-                await self._kubelet_events.read(state, context),
-                await self._auxiliary_objects.recreate_deleted(state, context),
-            ]
-        finally:
-            # After the pods, which must not wait for events.
-            events_due = await self._event_poster.post(state)
-        return min((at for at in (*times, events_due) if at), default=None)
+        job, now = state.job, self._clock()
+        if job.metadata.deletion_timestamp:
+            return Requeue()  # Kubernetes deletes the objects of the job, and none must be created again.
+        if state.unreadable_status is not None:
+            await self._status_writer.write_unreadable(state, now)
+            return Requeue()
+        has_scripts = self._pods.has_scripts(job.metadata.namespace)
+        observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts)
+        context = JobContext(job, observed, now)
+        status, outcome = next_status(context)
+        # Before the plan: its deletions remove the evidence for the status.
+        due = Requeue(at=await self._status_writer.write(state, status, now))
+        state.forget_deleted_pods(observed.deleted_pods)
+        if outcome and outcome.failure:
+            return Requeue(is_soon=True)  # The outcome is that of the previous attempt.
+        if status != job.status:
+            context = JobContext(job.model_copy(update={"status": status}), observed, now)
+        plan = plan_for(context, outcome)
+        due |= Requeue(at=plan.requeue_at)
+        due |= await self._executor.execute(state, context, plan)
+        return due | await self._kubelet_events.read(state, context)

@@ -25,7 +25,7 @@ class ReportingJobs:
     def accept_report(self, job: HorovodJob, report: ProgressReport) -> None:
         """Stores a report and enqueues its job."""
         if state := self._store.states.get(job.key):
-            state.add_report(report)
+            state.progress_report = report
             self._enqueue(job.key)
 
     def pod_uids(self) -> set[str]:

@@ -3,30 +3,32 @@
 import asyncio
 import logging
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.event_poster import EVENT_SECONDS
 from horovodjob_operator.controller.finished_job import finished_job
 from horovodjob_operator.controller.job_loader import JobLoader
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
+from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain import names
-from horovodjob_operator.errors import Conflict, Gone, OperatorError
+from horovodjob_operator.errors import Conflict, Gone, NameInUse, OperatorError
 from horovodjob_operator.kube.cache import Key, PodCache
 from horovodjob_operator.kube.retry_delay import retry_delay_seconds
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 
 FIRST_RETRY_SECONDS, RETRY_JITTER = 0.5, 0.3
-# The pause after a reconciliation of a large job, which takes an eighth of this time: its pods change one by one.
-PAUSE_SECONDS_PER_WORKER = 2e-5
-MAX_WORKERS_WITHOUT_PAUSE = 200
+# Between two reconciliations of a job, whose pods change one by one. A reconciliation takes an eighth of the share of
+# the workers.
+PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.01, 2e-5
+# The longest pause if one reconciliation after the other asks for the next, and no event does.
+LONGEST_PAUSE_SECONDS = 1.0
 log = logging.getLogger("horovodjob.work_queue")
 
 
 class WorkQueue:
-    """Reconciles a job once for a burst of events, and again with an increasing delay after a failure."""
+    """Reconciles a job once for a burst of events, and again at the time that the reconciliation returns."""
 
     def __init__(self, store: JobStore, pods: PodCache, reconciler: Reconciler, loader: JobLoader) -> None:
         self._store, self._pods, self._reconciler, self._loader = store, pods, reconciler, loader
@@ -34,7 +36,7 @@ class WorkQueue:
         self._queued: dict[Key, float] = {}
         """Jobs that wait for their reconciliation, with the time of the performance counter when they were enqueued."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._open = False
+        self._is_closed = False
 
     @property
     def depth(self) -> int:
@@ -46,33 +48,9 @@ class WorkQueue:
         """Number of the jobs that are enqueued for a later time."""
         return len(self._timers)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether jobs are reconciled."""
-        return self._open
-
-    def open(self) -> None:
-        """Starts to reconcile: this process is the leader, and its caches are complete."""
-        self._open = True
-        for key in tuple(self._store.states):
-            self.enqueue(key)
-        for key in tuple(self._store.finished):
-            self.enqueue_finished(key)
-
-    def enqueue_finished(self, key: Key) -> None:
-        """Enqueues a finished job if it needs a reconciliation, or for the time of its deletion."""
-        job = self._store.finished[key]
-        if not self._open:
-            return
-        is_recent = now() - job.completed_at < timedelta(seconds=EVENT_SECONDS)
-        if is_recent or not job.is_observed or self._pods.has_running_pods(key, job.uid):
-            self.enqueue(key)
-        elif job.delete_at:
-            self.enqueue_at(key, job.delete_at)
-
     async def close(self) -> None:
         """Stops to reconcile, and waits at most five seconds for the current reconciliations."""
-        self._open = False
+        self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
         await self.wait_for_current(5)
@@ -98,56 +76,70 @@ class WorkQueue:
 
     def enqueue(self, key: Key) -> None:
         """Enqueues a job now."""
-        if not self._open or self._store.uid(key) is None or not self._pods.has_listed(key[0]):
+        if self._is_closed or self._store.uid(key) is None or not self._pods.has_listed(key[0]):
             return
         self._queued.setdefault(key, time.perf_counter())
         if key in self._running:
             return
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
+        self.forget(key)
         self._running[key] = asyncio.create_task(self._run(key), name=f"reconcile {key[0]}/{key[1]}")
-
-    async def _run(self, key: Key) -> None:
-        failures, requeue_at = 0, None
-        try:
-            while self._store.uid(key) and self._open:
-                if queued_at := self._queued.pop(key, None):
-                    WORKQUEUE_DURATION.observe(time.perf_counter() - queued_at)
-                requeue_at, failed = await self._reconcile(key, failures)
-                failures = failures + 1 if failed else 0
-                state = self._store.states.get(key)
-                if state and (workers := state.job.spec.worker.replicas) > MAX_WORKERS_WITHOUT_PAUSE:
-                    await asyncio.sleep(workers * PAUSE_SECONDS_PER_WORKER)
-                if key not in self._queued and not (requeue_at and requeue_at <= now()):
-                    break
-        finally:
-            del self._running[key]
-            self._queued.pop(key, None)
-        if requeue_at and self._store.uid(key) and self._open:
-            self.enqueue_at(key, requeue_at)
 
     def enqueue_at(self, key: Key, at: datetime) -> None:
         """Enqueues a job at a later time, unless an event enqueues it earlier."""
         self.forget(key)
-        delay = max((at - now()).total_seconds(), 0)
+        if self._is_closed or self._store.uid(key) is None:
+            return
+        seconds = (at - now()).total_seconds()
+        # A time that has passed is one that passed during the reconciliation.
+        delay = seconds if seconds > 0 else LONGEST_PAUSE_SECONDS
         self._timers[key] = asyncio.get_running_loop().call_later(delay, self.enqueue, key)
 
-    async def _reconcile(self, key: Key, failures: int) -> tuple[datetime | None, bool]:
-        """When the next reconciliation is due, and whether this one has failed."""
+    async def _run(self, key: Key) -> None:
+        """Reconciles a job until no event and no effect asks for the next reconciliation."""
+        failures = repeats = 0
+        requeue: Requeue | None = Requeue()
+        try:
+            while self._store.uid(key) and not self._is_closed:
+                if queued_at := self._queued.pop(key, None):
+                    WORKQUEUE_DURATION.observe(time.perf_counter() - queued_at)
+                requeue = await self._reconcile(key)
+                if requeue is None:
+                    await asyncio.sleep(retry_delay_seconds(failures, first=FIRST_RETRY_SECONDS, jitter=RETRY_JITTER))
+                    failures += 1
+                    continue
+                failures, repeats = 0, 0 if key in self._queued else repeats + 1
+                if not requeue.is_soon and key not in self._queued:
+                    break
+                await asyncio.sleep(self._pause(key, repeats))
+        finally:
+            del self._running[key]
+            self._queued.pop(key, None)
+        if requeue and requeue.at:
+            self.enqueue_at(key, requeue.at)
+
+    def _pause(self, key: Key, repeats: int) -> float:
+        state = self._store.states.get(key)
+        workers = state.job.spec.worker.replicas if state else 0
+        return min((PAUSE_SECONDS + workers * PAUSE_SECONDS_PER_WORKER) * 2.0**repeats, LONGEST_PAUSE_SECONDS)
+
+    async def _reconcile(self, key: Key) -> Requeue | None:
+        """When the next reconciliation is due; None if this one has failed."""
         started = time.perf_counter()
         fields = {"namespace": key[0], "job": key[1]}
         try:
             state = await self._loader.state(key)
             if state is None:
-                return None, False
+                return Requeue()
             fields = names.log_fields(state.job)
-            requeue_at = await self._reconciler.reconcile(state)
-            self._drop_finished(state, requeue_at)
-            return requeue_at, False
+            requeue = await self._reconciler.reconcile(state)
+            self._drop_finished(state, requeue)
+            return requeue
         except (Gone, Conflict) as error:
             # The job has changed, or it is deleted with or without its namespace: the watch will report it.
             log.debug("%s/%s %s", *key, error, extra=fields)
-            return None, False
+            return Requeue()
+        except NameInUse as error:
+            log.info("%s/%s %s", *key, error, extra=fields)
         except OperatorError as error:
             RECONCILE_ERRORS.inc()
             log.warning("%s/%s %s", *key, error, extra=fields)
@@ -158,14 +150,13 @@ class WorkQueue:
             log.debug("traceback", exc_info=error, extra=fields)
         finally:
             RECONCILE_DURATION.observe(time.perf_counter() - started)
-        await asyncio.sleep(retry_delay_seconds(failures, first=FIRST_RETRY_SECONDS, jitter=RETRY_JITTER))
-        return now(), True
+        return None
 
-    def _drop_finished(self, state: JobState, requeue_at: datetime | None) -> None:
+    def _drop_finished(self, state: JobState, requeue: Requeue) -> None:
         """Drops the state of a finished job that needs no reconciliation before its deletion."""
         job = state.job
         finished = finished_job(job, state.version)
         is_known = self._store.states.get(job.key) is state and job.key not in self._queued
-        if finished is None or requeue_at not in (None, finished.delete_at) or not is_known:
+        if finished is None or requeue.is_soon or requeue.at not in (None, finished.delete_at) or not is_known:
             return
         self._store.keep_finished(job.key, finished)

@@ -1,14 +1,23 @@
 """The pods of the current attempt: which are missing, which cannot be used, and which are hosts. Pure."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from horovodjob.api.constants import Role
+from horovodjob.api.constants import Gang, Role
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import replacement_at
 from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.observed import KubeletEventReason
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.resources.hostfile import hostfile
+
+# Between these many creations the operator observes the job and its pods again.
+MAX_CREATIONS = 128
+# The default scheduler takes pods of equal priority in the order of their creation, so all pods of a large job would be
+# ahead of those of a small job that arrives later. This number keeps the scheduler busy until the next reconciliation.
+MAX_WAITING_FOR_SCHEDULER = 64
+# A scheduler that waits for all pods of a job, or that reports no failed attempt, must not stop their creation.
+PATIENCE = timedelta(seconds=3)
 
 
 def pod_names(pods: Iterable[Pod]) -> frozenset[str]:
@@ -68,6 +77,21 @@ def missing_workers(context: JobContext) -> tuple[int, ...]:
         for index in context.job.spec.worker_indices
         if index not in context.workers and names.worker_name(context.job, index) not in occupied
     )
+
+
+def is_secret_missing(context: JobContext) -> bool:
+    """Whether a kubelet reports that a Secret of a new attempt does not exist."""
+    warning = context.observed.warning_message(KubeletEventReason.MOUNT_FAILED)
+    return "not found" in warning and any(name in warning for name in names.secret_names(context.job))
+
+
+def creation_limit(context: JobContext) -> tuple[int, datetime | None]:
+    """How many workers can be created now, and when there can be more although the scheduler has not taken its pods."""
+    waiting = [pod for pod in context.observed.pods if pod.waits_for_scheduler]
+    if len(waiting) <= MAX_WAITING_FOR_SCHEDULER // 2 or context.job.spec.scheduling.gang is not Gang.NONE:
+        return MAX_CREATIONS if not waiting else MAX_WAITING_FOR_SCHEDULER, None
+    impatient_at = min(pod.created_at or context.now for pod in waiting) + PATIENCE
+    return (MAX_CREATIONS, None) if context.now >= impatient_at else (0, impatient_at)
 
 
 def is_launcher_missing(context: JobContext) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from datetime import datetime
 from typing import Any
 
 from horovodjob.api import constants
@@ -32,13 +33,15 @@ HOSTS_FILE = "hosts"
 PROGRESS_AUDIENCE = "horovodjob.dev/progress"
 PROGRESS_DIRECTORY = "/var/run/secrets/horovodjob.dev/progress"
 PROGRESS_TOKEN = "token"
-# Keys of the Secret, which are names of files in the pods.
+# Keys of the Secret of a job, which are names of files in the pods.
 PRIVATE_KEY = "id_ed25519"
 AUTHORIZED_KEYS = "authorized_keys"
 HOST_KEY = "ssh_host_ed25519_key"
 KNOWN_HOSTS = "known_hosts"
 HOST_KEY_ALIAS = "horovodjob"
 SECRET_VOLUME = "horovodjob-mpi"
+# One a namespace and release: a release with other scripts has another.
+SCRIPTS_SECRET = f"horovodjob-scripts-{start_scripts.VERSION}"
 DEFAULT_EXPERIMENT = "default"
 _LAUNCHER_SUFFIX = f"-{Role.LAUNCHER}"
 _WORKER_INFIX = f"-{Role.WORKER}-"
@@ -50,24 +53,12 @@ KEYED_LISTS = {
 }
 
 
-def secret_name(job: HorovodJob) -> str:
-    """Name of the Secret with the keys of the job and the start scripts of this release, for its next attempt.
+def secret_names(job: HorovodJob) -> tuple[str, str]:
+    """Names of the Secrets that pods of a new attempt mount: that with the keys of the job, and the start scripts.
 
-    The operator can neither change nor read Secrets, so a job that began with other scripts gets a second one.
+    The operator cannot read Secrets. The UID in the name says that an existing Secret belongs to the job.
     """
-    name, status = _first_secret_name(job), job.status
-    is_first = status.phase is None or status.start_scripts == start_scripts.VERSION
-    return name if is_first else f"{name}-{start_scripts.VERSION}"
-
-
-def is_secret_name(job: HorovodJob, name: str) -> bool:
-    """Whether this or another release can have given the name to a Secret of the job."""
-    first = _first_secret_name(job)
-    return name == first or name.startswith(f"{first}-")
-
-
-def _first_secret_name(job: HorovodJob) -> str:
-    return f"{job.metadata.name}-mpi"
+    return f"{job.metadata.name}-{job.metadata.uid}", SCRIPTS_SECRET
 
 
 def launcher_name(job: HorovodJob) -> str:
@@ -92,9 +83,9 @@ def worker_index(pod_name: str) -> int:
     return int(pod_name.rpartition("-")[2])
 
 
-def event_name(job: HorovodJob, identity: str) -> str:
-    """Name of an event of the job. Posting it again causes a conflict instead of a second event."""
-    return f"{job.metadata.name}.{job.metadata.uid[:8]}.{identity}"
+def event_name(job: HorovodJob, at: datetime) -> str:
+    """Name of an event of the job at this time; `kubectl describe` sorts events by name."""
+    return f"{job.metadata.name}.{job.metadata.uid[:8]}.{round(at.timestamp() * 1e6):x}"
 
 
 def spec_hash(job: HorovodJob) -> str:

@@ -49,14 +49,14 @@ class Observed:
     kubelet_warning: KubeletWarning | None = None
     progress_report: ProgressReport | None = None
     """The newest report of rank 0, of any attempt."""
-    pod_group: Gang = Gang.NONE
-    """Kind of the PodGroup of the job that is known to exist; pods need not be its members yet."""
+    has_scripts: bool = False
+    """A pod of the namespace has mounted the start scripts of this release."""
 
     @property
     def pod_groups(self) -> frozenset[Gang]:
-        """Kinds of PodGroup of the job: the one known to exist, and those of its pods that are not stopping."""
+        """Kinds of PodGroup of the pods that are not stopping."""
         members = (pod for pod in self.pods if pod.is_active and not pod.is_terminating and not pod.is_stopping)
-        return frozenset({self.pod_group, *(pod.gang for pod in members)} - {Gang.NONE})
+        return frozenset({pod.gang for pod in members} - {Gang.NONE})
 
     @property
     def pod_awaiting_volumes(self) -> Pod | None:

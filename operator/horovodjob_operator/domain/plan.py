@@ -7,8 +7,10 @@ from horovodjob.api.constants import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.attempt_pods import (
+    creation_limit,
     hostfile_content,
     is_launcher_missing,
+    is_secret_missing,
     missing_workers,
     must_publish_hosts,
     pod_names,
@@ -27,12 +29,17 @@ from horovodjob_operator.domain.observed import Observed
 class Plan:
     """Effects on the cluster. Each is idempotent, so the next pass completes a pass that was interrupted."""
 
-    create_secret: bool = False
-    secret_name: str = ""
-    """Name of the Secret that pods of this attempt mount."""
+    create_secrets: bool = False
+    """Creates the Secret with the keys of the job, if it does not exist."""
+    create_scripts: bool = False
+    """Creates the Secret with the start scripts, if it does not exist."""
+    secret_names: tuple[str, ...] = ()
+    """Names of the Secrets that pods of this attempt mount."""
     spec_hash: str = ""
     """Hash of the spec that pods of this attempt are created from."""
     create_workers: tuple[int, ...] = ()
+    has_more_workers: bool = False
+    """Further workers are created by the next reconciliations."""
     create_launcher: bool = False
     hosts: str = ""
     """Hosts for the launcher that is created, or for the existing one if `publish_hosts`."""
@@ -45,8 +52,6 @@ class Plan:
     """Stops the containers of the launcher and keeps the pod with its log."""
     delete_pod_groups: frozenset[Gang] = frozenset()
     """PodGroups of a job without pods: a group without pods can keep a place in the queue of its scheduler."""
-    delete_secrets: bool = False
-    """Deletes the Secrets of a finished job, which needs no keys and start scripts."""
     delete_job: bool = False
     """Deletes the HorovodJob; Kubernetes deletes the objects that it owns."""
     recheck_refusal: bool = False
@@ -125,9 +130,9 @@ def _plan_to_clean_up(job: HorovodJob, observed: Observed) -> Plan:
     match job.spec.run_policy.clean_pod_policy:
         case CleanPodPolicy.ALL:
             delete = _has_pods_to_delete(observed)
-            return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups, delete_secrets=True)
+            return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups)
         case CleanPodPolicy.RUNNING:
-            return replace(_plan_to_stop(observed), delete_secrets=True)
+            return _plan_to_stop(observed)
         case CleanPodPolicy.NONE:
             return Plan(stop_launcher=_plan_to_stop(observed).stop_launcher)
 
@@ -140,14 +145,14 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         return Plan(delete_pods=unreachable, requeue_at=requeue_at)
     hosts = hostfile_content(context)
     stale = stale_pod_names(context, hosts)
-    secret_name = (launcher.secret_name if launcher else "") or names.secret_name(job)
+    secret_names = (launcher.secret_names if launcher else ()) or names.secret_names(job)
     spec_hash = launcher.spec_hash if launcher else names.spec_hash(job)
     if outdated := pod_names(pod for pod in observed.pods if not pod.is_terminating and has_other_spec(pod, spec_hash)):
         # The PodGroup may be one for the size of the other spec.
         groups = observed.pod_groups
         return Plan(delete_pods=stale | outdated, delete_pod_groups=groups, requeue_at=context.now)
     current = [pod for pod in context.workers.values() if not pod.is_terminating]
-    if others := pod_names(pod for pod in current if pod.secret_name not in ("", secret_name)):
+    if others := pod_names(pod for pod in current if pod.secret_names not in ((), secret_names)):
         # Their keys and start scripts, of another release of the operator, do not match those of the launcher.
         return Plan(delete_pods=stale | others, requeue_at=context.now)
     is_started = job.status.phase is Phase.RUNNING and not context.is_resizable
@@ -161,12 +166,18 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     earliest = worker_creation_at(context) if missing else None
     if earliest:
         missing, requeue_at = (), min(requeue_at or earliest, earliest)
+    limit, more_at = creation_limit(context)
+    if missing[limit:] and more_at:
+        requeue_at = min(requeue_at or more_at, more_at)
     create_launcher = is_launcher_missing(context)
+    create_secrets = create_launcher or (bool(missing) and not observed.pods) or is_secret_missing(context)
     return Plan(
-        create_secret=create_launcher or (bool(missing) and not observed.pods),
-        secret_name=secret_name,
+        create_secrets=create_secrets,
+        create_scripts=create_secrets and (is_secret_missing(context) or not observed.has_scripts),
+        secret_names=secret_names,
         spec_hash=spec_hash,
-        create_workers=missing,
+        create_workers=missing[:limit],
+        has_more_workers=0 < limit < len(missing),
         create_launcher=create_launcher,
         hosts=hosts,
         publish_hosts=must_publish_hosts(context, hosts),

@@ -106,8 +106,8 @@ class Pod:
     """The main container has ended, and other containers have not."""
     gang: Gang = Gang.NONE
     """Kind of the PodGroup that it is a member of."""
-    secret_name: str = ""
-    """Name of the Secret with its keys and start scripts."""
+    secret_names: tuple[str, ...] = ()
+    """Names of the Secrets with its keys and start scripts."""
     spec_hash: str = ""
     """Hash of the spec that the pod was created from; empty for pods of a release without such hashes."""
 

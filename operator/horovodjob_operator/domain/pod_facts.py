@@ -78,7 +78,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         is_stopping=spec.get("activeDeadlineSeconds") == 1,
         disruption=(disruption.get("reason") or "Disrupted") if disruption.get("status") == "True" else "",
         gang=membership(raw),
-        secret_name=_secret_name(spec.get("volumes") or ()),
+        secret_names=_secret_names(spec.get("volumes") or ()),
         spec_hash=labels.get(LABEL_SPEC_HASH, ""),
     )
     return OwnedPod(key, pod)
@@ -92,10 +92,10 @@ def owner_uid(metadata: Mapping[str, Any]) -> str:
     return ""
 
 
-def _secret_name(volumes: Iterable[Mapping[str, Any]]) -> str:
+def _secret_names(volumes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     volume = next((volume for volume in volumes if volume["name"] == SECRET_VOLUME), {})
     sources = (volume.get("projected") or {}).get("sources") or ()
-    return next((str(source["secret"]["name"]) for source in sources if "secret" in source), "")
+    return tuple(dict.fromkeys(str(source["secret"]["name"]) for source in sources if "secret" in source))
 
 
 def _time(text: str | None) -> datetime | None:

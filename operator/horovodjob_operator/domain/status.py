@@ -1,7 +1,9 @@
 """The status of a job, computed from the outcome of the checks. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from enum import Enum, auto
+from typing import Any
 
 from horovodjob.api.constants import (
     CleanPodPolicy,
@@ -19,7 +21,6 @@ from horovodjob.api.status import (
     ReplicaStatuses,
     Training,
 )
-from horovodjob_operator import start_scripts
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
@@ -40,6 +41,8 @@ EXECUTION_STATES = {
     Phase.SUCCEEDED: ExecutionState.SUCCEEDED,
     Phase.FAILED: ExecutionState.FAILED,
 }
+
+START_PHASES = (Phase.QUEUED, Phase.STARTING)
 
 # The conditions that are True in a phase. Prepared also depends on the workers, Stalled on the outcome.
 TRUE_IN_PHASE = {
@@ -70,9 +73,29 @@ def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
     return _status(context, outcome, now.replace(microsecond=0)), outcome
 
 
-def is_significant(old: HorovodJobStatus, new: HorovodJobStatus) -> bool:
-    """Whether the change must be written at once; changes of counts and messages alone can wait for the next write."""
-    return _significant_part(old) != _significant_part(new)
+class Urgency(Enum):
+    """How soon a change of the status must be written."""
+
+    NOW = auto()
+    START = auto()
+    """The job starts, and its next phase may follow at once."""
+    COUNTS = auto()
+    """Counts and messages alone."""
+
+
+def urgency(old: HorovodJobStatus, new: HorovodJobStatus) -> Urgency:
+    """How soon the change must be written."""
+    if _significant_part(old) == _significant_part(new):
+        return Urgency.COUNTS
+    is_start = old.phase in (None, *START_PHASES) and new.phase in START_PHASES
+    is_observed = old.observed_generation in (-1, new.observed_generation)
+    stalled = new.condition(ConditionType.STALLED)
+    has_news = max(old.attempt, 1) != new.attempt or old.errors != new.errors or _is_true(stalled)
+    return Urgency.START if is_start and is_observed and not has_news else Urgency.NOW
+
+
+def _is_true(condition: Condition | None) -> bool:
+    return condition is not None and condition.status == "True"
 
 
 def _significant_part(status: HorovodJobStatus) -> tuple[object, ...]:
@@ -108,7 +131,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         phase=phase,
         execution_state=EXECUTION_STATES[phase],
         conditions=_conditions(job, outcome, is_prepared=_is_prepared(context, phase), now=now),
-        start_time=(now if is_resumed else old.start_time or now) if has_started else None,
+        start_time=(now if is_resumed else old.start_time or _first_start(context, now)) if has_started else None,
         active_seconds=old.active_seconds + (_seconds_since(old.start_time, now) if is_suspended else 0),
         running_time=None if is_new_attempt else running_time,
         completion_time=now if phase.is_finished else None,
@@ -122,10 +145,15 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         replica_statuses=counts,
         workers_ready=f"{sum(count.ready for count in replicas)}/{job.spec.worker.replicas}",
         output_path_segment=names.output_path_segment(job),
-        start_scripts=start_scripts.VERSION if old.phase is None else old.start_scripts,
         errors=newest_errors(job, outcome, now),
         training=None if is_resumed else _training(old, context.observed.progress_report),
     )
+
+
+def _first_start(context: JobContext, now: datetime) -> datetime:
+    """When the first pod was created: the first status may be written later."""
+    times = (pod.created_at for pod in context.observed.pods if pod.created_at)
+    return min((now, *times))
 
 
 def _seconds_since(start: datetime | None, now: datetime) -> int:
@@ -134,24 +162,33 @@ def _seconds_since(start: datetime | None, now: datetime) -> int:
 
 def _stalled_status(job: HorovodJob, refusal: Refusal, now: datetime) -> HorovodJobStatus:
     """The status of a job with a spec that this version cannot parse: unchanged, except for Stalled."""
+    stored = tuple(condition.model_dump(mode="json", by_alias=True) for condition in job.status.conditions)
+    conditions = stalled_conditions(stored, job.metadata.generation, refusal, now)
+    parsed = tuple(Condition.model_validate(condition) for condition in conditions)
+    return job.status.model_copy(update={"observed_generation": job.metadata.generation, "conditions": parsed})
 
-    def updated(condition: Condition) -> Condition:
-        is_stalled = condition.type is ConditionType.STALLED
-        if not is_stalled and condition.type is not ConditionType.RECONCILING:
-            return condition
-        status = "True" if is_stalled else "False"
-        return condition.model_copy(
-            update={
-                "status": status,
-                "observed_generation": job.metadata.generation,
-                "last_transition_time": condition.last_transition_time if condition.status == status else now,
-                "reason": refusal.reason,
-                "message": refusal.message[:MAX_MESSAGE_CHARACTERS] if is_stalled else "",
-            }
-        )
 
-    conditions = tuple(map(updated, job.status.conditions))
-    return job.status.model_copy(update={"observed_generation": job.metadata.generation, "conditions": conditions})
+def stalled_conditions(
+    stored: tuple[Mapping[str, Any], ...], generation: int, refusal: Refusal, now: datetime
+) -> tuple[Mapping[str, Any], ...]:
+    """Stored conditions, with those that report an unreadable job; all others are unchanged."""
+    values = {
+        ConditionType.STALLED: ("True", refusal.message[:MAX_MESSAGE_CHARACTERS]),
+        ConditionType.RECONCILING: ("False", ""),
+    }
+    by_type = {str(condition.get("type")): condition for condition in stored}
+    for type_, (status, message) in values.items():
+        before = by_type.get(type_, {})
+        is_unchanged = before.get("status") == status and "lastTransitionTime" in before
+        by_type[type_] = {
+            "type": type_.value,
+            "status": status,
+            "observedGeneration": generation,
+            "lastTransitionTime": before["lastTransitionTime"] if is_unchanged else f"{now:%Y-%m-%dT%H:%M:%SZ}",
+            "reason": refusal.reason.value,
+            "message": message,
+        }
+    return tuple(by_type.values())
 
 
 def _training(old: HorovodJobStatus, report: ProgressReport | None) -> Training | None:

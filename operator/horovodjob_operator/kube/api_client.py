@@ -1,5 +1,6 @@
 """The client of the API server: one connector, plain dicts, the errors of `errors.py`."""
 
+import asyncio
 import json
 import ssl
 from collections.abc import Callable, Mapping
@@ -14,7 +15,6 @@ from horovodjob_operator.errors import Unavailable
 from horovodjob_operator.kube.api_errors import error_from_response
 from horovodjob_operator.kube.authentication import Authentication
 from horovodjob_operator.kube.request_metrics import count_request
-from horovodjob_operator.kube.request_queue import Priority, RequestQueue
 from horovodjob_operator.kube.retry_after import RetryAfter
 
 # Only the metadata of objects in responses to writes are used.
@@ -26,13 +26,16 @@ LIST_CHUNK = 100
 
 
 class ApiClient:
-    """Sends requests to the API server, at most `limit` at a time."""
+    """Sends requests to the API server, at most `limit` at a time, and half as many creations.
+
+    A job has a creation for each pod, and its status must not wait for those of all other jobs.
+    """
 
     def __init__(self, info: kopf.ConnectionInfo, *, limit: int, retry_after: RetryAfter | None = None) -> None:
         context = info.as_ssl_context()
         self.server = info.server
         # Watches do not count: they last for minutes, and must not wait for other requests.
-        self.queue = RequestQueue(limit)
+        self._creations, self._others = asyncio.Semaphore(max(limit // 2, 1)), asyncio.Semaphore(limit)
         self._connector = aiohttp.TCPConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
         # The outermost is first: a write can become forbidden while it waits, and each try is counted.
         self._middlewares: tuple[ClientMiddlewareType, ...] = (
@@ -55,6 +58,11 @@ class ApiClient:
             read_bufsize=2**20,
         )
 
+    @property
+    def has_waiting_creations(self) -> bool:
+        """Whether as many creations are sent as possible at a time."""
+        return self._creations.locked()
+
     async def aclose(self) -> None:
         """Closes all connections."""
         await self.session.close()
@@ -75,21 +83,17 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
-        priority: Priority | None = None,
+        is_creation: bool = False,
     ) -> dict[str, Any]:
-        """The object in the response. Without a priority, a creation has a low one, and another request a high one.
+        """The object in the response. Creations wait for creations, and other requests do not wait for them.
 
         Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable, also if `may_write` forbids a write.
         """
         headers = {"Accept": accept, "Content-Type": content_type}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        # Reviews are POST requests too, but they have no namespace, and a client waits for their result.
-        is_creation = method == "POST" and "/namespaces/" in path
-        if priority is None:
-            priority = Priority.LOW if is_creation else Priority.HIGH
         try:
             async with (
-                self.queue.slot(priority),
+                self._creations if is_creation else self._others,
                 self.session.request(method, self.server + path, data=data, params=params, headers=headers) as response,
             ):
                 content = await response.read()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from horovodjob_operator.domain.names import SCRIPTS_SECRET
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
 
@@ -34,7 +35,8 @@ class PodCache:
 
     def __init__(self) -> None:
         self._pods: dict[Key, dict[str, Pod]] = {}
-        self._waiting_for_scheduler: Counter[Key] = Counter()
+        self._mounted: Counter[tuple[str, str]] = Counter()
+        """The number of pods with an address, and so with mounted volumes, by namespace and Secret of start scripts."""
         self._listed_namespaces: set[str] = set()
         """Namespaces with a complete list of pods; the empty string stands for all."""
         self._deleted_uids = DeletedUids()
@@ -46,9 +48,9 @@ class PodCache:
         """The pods with the label of the job, by name; they can belong to an earlier job with the same name."""
         return self._pods.get(key, {})
 
-    def waiting_for_scheduler(self, key: Key) -> int:
-        """The number of pods of the job for which the scheduler has not tried to find a node yet."""
-        return self._waiting_for_scheduler[key]
+    def has_scripts(self, namespace: str) -> bool:
+        """Whether a pod of the namespace has mounted the start scripts of this release."""
+        return self._mounted[namespace, SCRIPTS_SECRET] > 0
 
     def update(self, raw: Mapping[str, Any]) -> OwnedPod | None:
         """Stores a pod from the API server, and returns it if its facts are new."""
@@ -96,15 +98,23 @@ class PodCache:
 
     def _remove(self, owned: OwnedPod) -> None:
         pods = self._pods[owned.key]
-        self._waiting_for_scheduler[owned.key] -= pods.pop(owned.pod.name).waits_for_scheduler
+        self._count_mount(owned.key, pods.pop(owned.pod.name), -1)
         if not pods:
-            del self._pods[owned.key], self._waiting_for_scheduler[owned.key]
+            del self._pods[owned.key]
 
     def _put(self, key: Key, pod: Pod) -> None:
         pods = self._pods.setdefault(key, {})
-        known = pods.get(pod.name)
-        self._waiting_for_scheduler[key] += pod.waits_for_scheduler - (known is not None and known.waits_for_scheduler)
+        if known := pods.get(pod.name):
+            self._count_mount(key, known, -1)
+        self._count_mount(key, pod, 1)
         pods[pod.name] = pod
+
+    def _count_mount(self, key: Key, pod: Pod, number: int) -> None:
+        if pod.address and pod.secret_names:
+            mount = key[0], pod.secret_names[-1]
+            self._mounted[mount] += number
+            if not self._mounted[mount]:
+                del self._mounted[mount]
 
     def has_listed(self, namespace: str) -> bool:
         """Whether the pods of a namespace have been listed."""

@@ -1,4 +1,4 @@
-"""Leader election by a Lease (coordination.k8s.io): one replica reconciles, the others keep their caches warm."""
+"""Leader election by a Lease (coordination.k8s.io): one replica reconciles, the others wait."""
 
 import asyncio
 import contextlib

@@ -5,7 +5,13 @@ from typing import Any
 
 from horovodjob.api.constants import API_VERSION, PLURAL
 
-PLURALS = {"Secret": "secrets", "Service": "services", "NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
+PLURALS = {
+    "Pod": "pods",
+    "Secret": "secrets",
+    "Service": "services",
+    "NetworkPolicy": "networkpolicies",
+    "PodGroup": "podgroups",
+}
 
 
 def jobs_path(namespace: str = "") -> str:

@@ -45,6 +45,7 @@ class PodWatch:
     async def run(self) -> None:
         """Lists and watches until cancelled."""
         failures, outdated, reported = 0, 0, ""
+        self.alive_at = time.monotonic()
         while True:
             try:
                 version = await self._list()

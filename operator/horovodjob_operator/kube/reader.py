@@ -6,7 +6,7 @@ from typing import Any
 
 from horovodjob_operator.domain.observed import KubeletEventReason
 from horovodjob_operator.kube.api_client import METADATA_ONLY, ApiClient
-from horovodjob_operator.kube.object_paths import jobs_path, object_path, pods_path
+from horovodjob_operator.kube.object_paths import jobs_path, object_path
 
 
 class Reader:
@@ -19,13 +19,10 @@ class Reader:
         """The HorovodJob with this name. Raises Gone."""
         return await self._client.request("GET", f"{jobs_path(namespace)}/{name}")
 
-    async def pod(self, namespace: str, name: str) -> dict[str, Any]:
-        """The pod with this name, of any owner. Raises Gone."""
-        return await self._client.request("GET", f"{pods_path(namespace)}/{name}")
-
-    async def partial_object(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The object with this kind and name, of any owner, with its metadata only. Raises Gone."""
-        return await self._client.request("GET", object_path(body), accept=METADATA_ONLY)
+    async def object(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The pod with this name, or the metadata of another object with this kind and name. Raises Gone."""
+        accept = "application/json" if body["kind"] == "Pod" else METADATA_ONLY
+        return await self._client.request("GET", object_path(body), accept=accept)
 
     async def kubelet_message(self, namespace: str, pod_uid: str, reason: KubeletEventReason, since: datetime) -> str:
         """Message of the newest kubelet event of the pod with this reason; empty if there is none since."""

@@ -1,6 +1,6 @@
 """Writes to the API server: each method sends one request."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +12,8 @@ from horovodjob_operator.domain.events import Event
 from horovodjob_operator.domain.resources.pod_group import API_VERSIONS
 from horovodjob_operator.kube.api_client import METADATA_LIST, METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.object_paths import collection_path, jobs_path, object_path, pods_path
-from horovodjob_operator.kube.request_queue import Priority
 from horovodjob_operator.kube.status_patch import status_patch
 
-# A burst of jobs does not fill all slots all the time.
-BUSY_SECONDS = 30
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
 # The author of a template needs an error for a misspelt field, which the API server would otherwise drop.
@@ -31,8 +28,8 @@ class Writer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests had to wait for others in the last half minute."""
-        return self._client.queue.seconds_since_full < BUSY_SECONDS
+        """Whether creations wait for others."""
+        return self._client.has_waiting_creations
 
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
         """Writes the status of this version of the job, and returns the new version.
@@ -44,15 +41,19 @@ class Writer:
         answer = await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
         return int(answer["metadata"]["resourceVersion"])
 
-    async def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> None:
-        """Creates an object of a job that is not a pod. Raises AlreadyExists, Refused, NotServed."""
-        path = collection_path(body["apiVersion"], body["kind"], body["metadata"]["namespace"])
-        await self._client.request("POST", path, body, params=DRY_RUN if dry_run else None, accept=METADATA_ONLY)
+    async def write_conditions(self, job: HorovodJob, conditions: Iterable[Mapping[str, Any]]) -> None:
+        """Replaces the conditions of this version of the job, and nothing else of its status. Raises Conflict, Gone."""
+        namespace, name = job.key
+        metadata = {"resourceVersion": job.metadata.resource_version}
+        patch = {"metadata": metadata, "status": {"conditions": [*conditions]}}
+        path = f"{jobs_path(namespace)}/{name}/status"
+        await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
 
-    async def create_pod(self, pod: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-        """Creates a pod, and returns its metadata. Raises AlreadyExists, Refused."""
-        path, params = pods_path(pod["metadata"]["namespace"]), STRICT | (DRY_RUN if dry_run else {})
-        answer = await self._client.request("POST", path, pod, params=params, accept=METADATA_ONLY)
+    async def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Creates an object of a job, and returns its metadata. Raises AlreadyExists, Refused, NotServed."""
+        path = collection_path(body["apiVersion"], body["kind"], body["metadata"]["namespace"])
+        params = (STRICT if body["kind"] == "Pod" else {}) | (DRY_RUN if dry_run else {})
+        answer = await self._client.request("POST", path, body, params=params, accept=METADATA_ONLY, is_creation=True)
         metadata: dict[str, Any] = answer["metadata"]
         return metadata
 
@@ -86,17 +87,15 @@ class Writer:
         params = {"labelSelector": names.own_pods_selector(job, role)}
         await self._client.request("DELETE", pods_path(job.metadata.namespace), params=params, accept=METADATA_LIST)
 
-    async def delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
-        """Deletes the PodGroup of the job, if it has one. Raises Gone, NotServed."""
+    async def delete_collection(self, job: HorovodJob, api_version: str, kind: str) -> None:
+        """Deletes the objects of a kind that have the labels of the job's pods. Raises Gone, NotServed."""
         params = {"labelSelector": names.own_pods_selector(job)}
-        path = collection_path(API_VERSIONS[kind], "PodGroup", job.metadata.namespace)
+        path = collection_path(api_version, kind, job.metadata.namespace)
         await self._client.request("DELETE", path, params=params, accept=METADATA_LIST)
 
-    async def delete_secret(self, namespace: str, name: str) -> None:
-        """Deletes a Secret. Raises Gone, Refused."""
-        await self._client.request(
-            "DELETE", f"{collection_path('v1', 'Secret', namespace)}/{name}", accept=METADATA_ONLY
-        )
+    async def delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
+        """Deletes the PodGroup of the job, if it has one. Raises Gone, NotServed."""
+        await self.delete_collection(job, API_VERSIONS[kind], "PodGroup")
 
     async def delete_job(self, job: HorovodJob) -> None:
         """Deletes the HorovodJob with this UID; Kubernetes deletes what it owns. Raises Gone, Conflict."""
@@ -104,13 +103,13 @@ class Writer:
         options = {**_delete_options(job.metadata.uid), "propagationPolicy": "Background"}
         await self._client.request("DELETE", f"{jobs_path(namespace)}/{name}", options, accept=METADATA_ONLY)
 
-    async def post_event(self, job: HorovodJob, event: Event, at: datetime, priority: Priority) -> None:
+    async def post_event(self, job: HorovodJob, event: Event, at: datetime) -> None:
         """Creates an event of the job. Raises AlreadyExists if it was created before, Refused."""
         namespace, name = job.key
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": names.event_name(job, event.identity), "namespace": namespace},
+            "metadata": {"name": names.event_name(job, at), "namespace": namespace},
             "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": f"{GROUP}/{OPERATOR_APP_NAME}",
             "reportingInstance": self._identity[:128],
@@ -128,7 +127,7 @@ class Writer:
             },
         }
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        await self._client.request("POST", path, body, accept=METADATA_ONLY, priority=priority)
+        await self._client.request("POST", path, body, accept=METADATA_ONLY)
 
 
 def _delete_options(uid: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from horovodjob.api.constants import Phase
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pod_facts import owned_pod
-from horovodjob_operator.domain.status import is_significant
+from horovodjob_operator.domain.status import Urgency, urgency
 from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
 
 
@@ -94,7 +94,7 @@ def test_changes_of_counts_alone_are_not_significant() -> None:
     cluster.update_pod("cifar-worker-0", is_ready=True)
     cluster.reconcile()
     assert cluster.status.workers_ready == "1/2"
-    assert not is_significant(before, cluster.status)
+    assert urgency(before, cluster.status) is Urgency.COUNTS
 
 
 def test_each_transition_has_its_event_once(running: FakeCluster) -> None:
@@ -105,7 +105,7 @@ def test_each_transition_has_its_event_once(running: FakeCluster) -> None:
         for old, new in zip([training_job().status, *running.statuses], running.statuses, strict=False)
         for event in events_between(running.job, old, new)
     ]
-    assert reasons == ["Created", "Admitted", "WorkersReady", "Started", "Succeeded"]
+    assert reasons == ["Created", "Admitted", "Started", "Succeeded"]
 
 
 def raw_launcher(*states: tuple[str, dict[str, Any]], phase: str = "Running") -> dict[str, Any]:

@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovodjob.api.constants import Phase, Role
-from horovodjob.api.job import parse_status
 from horovodjob.api.status import HorovodJobStatus, Training
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, is_current, parse_report
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
-from horovodjob_operator.domain.status import is_significant, next_status
+from horovodjob_operator.domain.status import Urgency, next_status, urgency
 from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed, may_report, token_claim
 from horovodjob_operator.kube.status_patch import status_dict
 from unit.domain.fake_cluster import FakeCluster, training_job
@@ -53,7 +52,7 @@ def test_the_stored_report_equals_the_written_one(body: dict[str, Any]) -> None:
     """Otherwise every reconciliation would see a changed status, and write it again."""
     report = parse_report(json.dumps(body).encode())
     status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training)
-    assert parse_status(json.loads(json.dumps(status_dict(status)))) == status
+    assert HorovodJobStatus.model_validate(json.loads(json.dumps(status_dict(status)))) == status
 
 
 @given(st.binary(max_size=MAX_REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
@@ -80,7 +79,7 @@ def training_after_report(cluster: FakeCluster, attempt: int, progress: float) -
     """The training status after a report."""
     observed = replace(cluster.observed, progress_report=ProgressReport(attempt=attempt, progress=progress))
     status, _ = next_status(JobContext(cluster.job, observed, cluster.now))
-    assert not is_significant(cluster.status, status), "a report causes no immediate status write"
+    assert urgency(cluster.status, status) is Urgency.COUNTS, "a report causes no immediate status write"
     cluster.job = cluster.job.model_copy(update={"status": status})
     return status.training
 

@@ -1,6 +1,5 @@
 """All pods of an attempt are built from one spec, even if the operator did not observe a change."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,9 +7,8 @@ import pytest
 
 from horovodjob.api.constants import Gang, Phase
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.table import compute_outcome
-from horovodjob_operator.domain.events import events_between, recorded_events
+from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.plan import plan_for
 from unit.domain.fake_cluster import FakeCluster, training_job
@@ -78,15 +76,6 @@ def test_an_unobserved_change_is_reported_as_a_suspension() -> None:
     assert reasons == ["Suspended", "Resumed"]
 
 
-def test_a_resumption_in_the_second_of_the_creation_follows_from_the_status() -> None:
-    cluster = cluster_in_phase(Phase.RUNNING)
-    change_while_operator_is_down(cluster, image="trainer:2")
-    cluster.reconcile()
-    transitions = {condition.last_transition_time for condition in cluster.status.conditions}
-    assert transitions == {cluster.status.start_time}
-    assert "Resumed" in [event.reason for event in recorded_events(cluster.job)]
-
-
 @pytest.mark.parametrize("writes", range(1, 4))
 def test_workers_that_remain_from_before_a_suspension_are_replaced(writes: int) -> None:
     cluster = cluster_in_phase(Phase.RUNNING)
@@ -105,10 +94,7 @@ def test_a_gang_changed_while_unobserved_gets_a_group_of_its_new_size(dead: list
     for name in dead:
         del cluster.pods[name]
     cluster.reconcile(die_after=2)
-    observed = replace(cluster.observed, pod_group=Gang.VOLCANO)
-    plan = plan_for(
-        JobContext(cluster.job, observed, cluster.now), compute_outcome(JobContext(cluster.job, observed, cluster.now))
-    )
+    plan = plan_for(cluster.context, compute_outcome(cluster.context))
     assert plan.delete_pod_groups == {Gang.VOLCANO}
     assert set(plan.delete_pods) == set(cluster.pods)
 

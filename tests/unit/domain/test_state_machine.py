@@ -1,6 +1,5 @@
 """Properties of a job under random sequences of events, checked by a state machine."""
 
-from itertools import pairwise
 from typing import Any
 
 import hypothesis.strategies as st
@@ -8,8 +7,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from horovodjob.api.constants import ConditionType, Phase, Role
-from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.domain.events import events_between, recorded_events
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 # The operator skips phases that pass while it is down, so an edge can span several of them.
@@ -184,17 +181,6 @@ class JobStateMachine(RuleBasedStateMachine):
             assert (type_ in true) == (status.phase is phase), f"{type_} in {status.phase}"
         assert ConditionType.READY not in true or ConditionType.RECONCILING not in true
         assert (status.completion_time is not None) == status.is_finished
-
-    @invariant()
-    def events_follow_from_the_recorded_status(self) -> None:
-        """Events are those of the last change: after a crash of the operator, its successor must post exactly these."""
-        if not hasattr(self, "cluster") or not self.cluster.statuses:
-            return
-        changes = pairwise([HorovodJobStatus(), *self.cluster.statuses])
-        posted = [set(events_between(self.cluster.job, old, new)) for old, new in changes]
-        last = {event.identity for event in posted[-1] if event.is_recorded}
-        recorded = {event.identity for event in recorded_events(self.cluster.job)}
-        assert last <= recorded <= {event.identity for events in posted for event in events}
 
     def teardown(self) -> None:
         """With pods that run to their end, every job finishes and no worker is left."""

@@ -7,15 +7,14 @@ import pytest
 
 from horovodjob.api.constants import CleanPodPolicy, ConditionType, Phase, Reason
 from horovodjob_operator import start_scripts
-from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.events import events_between, recorded_events
+from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
-from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.fake_cluster import UID, FakeCluster, training_job
 
 UNREADABLE = Refusal(Reason.INVALID_SPEC, "spec.mpi: no", retry_at=None, is_unreadable=True)
 
@@ -27,25 +26,9 @@ def running(**spec: Any) -> FakeCluster:
 
 
 def made_by_another_release(cluster: FakeCluster) -> None:
-    """The job with the Secret of a release with other start scripts."""
-    cluster.job = cluster.job.model_copy(
-        update={"status": cluster.status.model_copy(update={"start_scripts": "older"})}
-    )
+    """The pods of the job mount the Secret of an older release, with keys and start scripts."""
     for name in cluster.pods:
-        cluster.update_pod(name, secret_name="cifar-mpi")
-
-
-def test_a_job_keeps_its_first_secret_while_the_scripts_are_the_same() -> None:
-    job = running().job
-    assert job.status.start_scripts == start_scripts.VERSION
-    assert names.secret_name(job) == "cifar-mpi"
-
-
-def test_events_of_a_job_of_release_0_1_0_are_not_derived_again() -> None:
-    job = running().job
-    assert recorded_events(job)
-    older = job.status.model_copy(update={"start_scripts": ""})
-    assert recorded_events(job.model_copy(update={"status": older})) == ()
+        cluster.update_pod(name, secret_names=("cifar-mpi",))
 
 
 def test_a_restart_under_another_release_replaces_workers_with_other_keys() -> None:
@@ -58,10 +41,8 @@ def test_a_restart_under_another_release_replaces_workers_with_other_keys() -> N
     assert (cluster.status.restarts, cluster.status.preemptions) == (1, 0)
     cluster.wait(30)
     outcome = next_status(JobContext(cluster.job, Observed(), cluster.now))[1]
-    assert (
-        plan_for(JobContext(cluster.job, Observed(), cluster.now), outcome).secret_name
-        == f"cifar-mpi-{start_scripts.VERSION}"
-    )
+    plan = plan_for(JobContext(cluster.job, Observed(), cluster.now), outcome)
+    assert plan.secret_names == (f"cifar-{UID}", f"horovodjob-scripts-{start_scripts.VERSION}")
 
 
 def test_a_worker_of_a_running_elastic_attempt_gets_the_secret_of_its_launcher() -> None:
@@ -70,11 +51,11 @@ def test_a_worker_of_a_running_elastic_attempt_gets_the_secret_of_its_launcher()
     cluster.scale(3)
     outcome = next_status(cluster.context)[1]
     plan = plan_for(cluster.context, outcome)
-    assert (plan.create_workers, plan.delete_pods, plan.secret_name) == ((2,), frozenset(), "cifar-mpi")
-    made = worker_pod(cluster.job, 2, 1, "", plan.secret_name)
+    assert (plan.create_workers, plan.delete_pods, plan.secret_names) == ((2,), frozenset(), ("cifar-mpi",))
+    made = worker_pod(cluster.job, 2, 1, "", plan.secret_names)
     seen = owned_pod(made | {"metadata": made["metadata"] | {"uid": "u"}})
     assert seen
-    assert seen.pod.secret_name == "cifar-mpi"
+    assert seen.pod.secret_names == ("cifar-mpi",)
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.RESTARTING, Phase.TERMINATING])

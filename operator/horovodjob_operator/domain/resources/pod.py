@@ -75,7 +75,12 @@ def build_container(job: HorovodJob, role: Role) -> dict[str, Any]:
 
 
 def build_pod(
-    job: HorovodJob, role: Role, name: str, container: dict[str, Any], labels: dict[str, str], secret_name: str = ""
+    job: HorovodJob,
+    role: Role,
+    name: str,
+    container: dict[str, Any],
+    labels: dict[str, str],
+    secret_names: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """A pod with one container, without what only one of the roles has."""
     spec = job.spec
@@ -92,7 +97,7 @@ def build_pod(
         "automountServiceAccountToken": spec.service_account_name is not None,
         "enableServiceLinks": False,
         "containers": [container],
-        "volumes": _volumes(job, role, secret_name),
+        "volumes": _volumes(job, role, secret_names),
         "tolerations": tolerations,
         "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
     }
@@ -121,9 +126,9 @@ def build_pod(
     return pod
 
 
-def _volumes(job: HorovodJob, role: Role, secret_name: str) -> list[dict[str, Any]]:
+def _volumes(job: HorovodJob, role: Role, secret_names: tuple[str, ...]) -> list[dict[str, Any]]:
     volumes = [
-        secret_volume(secret_name or names.secret_name(job), role),
+        secret_volume(secret_names or names.secret_names(job), role),
         {"name": RUN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         {"name": TEMP_VOLUME, "emptyDir": {}},
     ]

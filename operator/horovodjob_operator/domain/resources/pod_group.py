@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.constants import LABEL_JOB_UID, Gang
+from horovodjob.api.constants import LABEL_JOB_UID, LABEL_SPEC_HASH, Gang
 from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.metadata import object_metadata
 from horovodjob_operator.domain.resources.resource_requests import format_quantity, pod_requests, total
@@ -24,7 +25,8 @@ def job_pod_group(job: HorovodJob) -> dict[str, Any] | None:
     if gang is Gang.NONE:
         return None
     metadata = object_metadata(job, job.metadata.name, "gang")
-    metadata["labels"][LABEL_JOB_UID] = job.metadata.uid
+    # A PodGroup is immutable, and a job can be resumed with another size.
+    metadata["labels"] |= {LABEL_JOB_UID: job.metadata.uid, LABEL_SPEC_HASH: names.spec_hash(job)}
     spec = _group_spec(job, launcher_pod(job, 0, "", ""), worker_pod(job, 0, 0, ""))
     return {"apiVersion": API_VERSIONS[gang], "kind": "PodGroup", "metadata": metadata, "spec": spec}
 

@@ -18,12 +18,17 @@ from horovodjob_operator.domain.resources.spot import prefer_spot_nodes
 
 
 def worker_pod(
-    job: HorovodJob, index: int, attempt: int, progress_url: str, secret_name: str = "", spec_hash: str = ""
+    job: HorovodJob,
+    index: int,
+    attempt: int,
+    progress_url: str,
+    secret_names: tuple[str, ...] = (),
+    spec_hash: str = "",
 ) -> dict[str, Any]:
     """The worker with this index.
 
     Rank 0 reports its progress to `progress_url`, unless it is empty; in an elastic job every worker can get rank 0.
-    `secret_name` is the Secret that the launcher of a running attempt mounts; by default it is that of a new attempt.
+    `secret_names` are those that the launcher of a running attempt mounts; by default they are those of a new attempt.
     All pods of an attempt have the same `spec_hash`.
 
     Raises InvalidJob for a template that is not a pod template.
@@ -40,7 +45,7 @@ def worker_pod(
         "resources": gpu_resources(job, job.spec.worker.resources),
     }
     labels = names.labels(job, Role.WORKER, index, attempt, spec_hash)
-    pod = build_pod(job, Role.WORKER, names.worker_name(job, index), container, labels, secret_name)
+    pod = build_pod(job, Role.WORKER, names.worker_name(job, index), container, labels, secret_names)
     if progress_url and (index == 0 or job.spec.elastic):
         add_progress_reporting(pod["spec"], progress_url)
     if job.spec.spot:

@@ -1,0 +1,184 @@
+"""Creates the objects of a job: those that its pods need, and then the pods, in batches that grow."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from horovodjob.api.constants import LABEL_SPEC_HASH, Reason
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.controller.job_log import log_effect, log_warning
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.messages import count_text
+from horovodjob_operator.domain.plan import Plan
+from horovodjob_operator.domain.pod_facts import owner_uid
+from horovodjob_operator.domain.resources.auxiliary_resources import auxiliary_resources
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.pod_group import job_pod_group, not_served_message
+from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
+from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NameInUse, NotServed, Refused
+from horovodjob_operator.kube.cache import PodCache
+from horovodjob_operator.kube.reader import Reader
+from horovodjob_operator.kube.ssh_keys import generate_ssh_keys
+from horovodjob_operator.kube.writer import Writer
+
+# A job with thousands of pods must leave requests for other jobs.
+MAX_CONCURRENT_CREATIONS = 32
+Body = dict[str, Any]
+T = TypeVar("T")
+
+
+class RefusedObject(Exception):
+    """An object of the job cannot be created as it is."""
+
+    def __init__(self, error: Refused, reason: Reason | None = None) -> None:
+        super().__init__(f"{error} (the operator keeps trying)" if error.over_quota else str(error))
+        self.is_stalled = not error.over_quota
+        self.reason = reason or (Reason.WAITING_FOR_NODES if error.over_quota else Reason.INVALID_SPEC)
+
+
+class ObjectCreation:
+    """Creates what a plan requires. An object that exists must belong to the job."""
+
+    def __init__(self, pods: PodCache, writer: Writer, reader: Reader, progress_url: str) -> None:
+        self._pods, self._writer, self._reader, self._progress_url = pods, writer, reader, progress_url
+
+    async def create(self, context: JobContext, plan: Plan) -> None:
+        """Creates the objects of the plan. Raises InvalidJob, RefusedObject, NameInUse, Unavailable.
+
+        All of them are built before the first write, except for further workers, so that a job that cannot be built
+        leaves no objects.
+        """
+        job, first_pods = context.job, self._first_pods(context.job, plan)
+        keys, others = self._prerequisites(context, plan)
+        are_new = await _gather(self._create(job, body) for body in (*keys, *others))
+        if keys and are_new[0] and any(pod.secret_names[:1] == plan.secret_names[:1] for pod in context.observed.pods):
+            await self._writer.delete_pods(job)
+            self._pods.change(job.key, context.observed.pods, is_terminating=True)
+            log_effect(job, "recreated the Secret and deleted the pods that use the old keys")
+            return
+        if plan.create_launcher:
+            await _gather(self._delete_disabled(job, body) for body in auxiliary_resources(job, enabled=False))
+        # If the API server refuses the launcher or the first worker, the others are not created.
+        await _gather(self._create(job, pod) for pod in first_pods)
+        workers = iter(plan.create_workers[1:])
+
+        async def create_workers() -> None:
+            for index in workers:
+                await self._create(job, self._worker(job, index, plan))
+
+        await _gather(create_workers() for _ in plan.create_workers[1 : MAX_CONCURRENT_CREATIONS + 1])
+        if first_pods:
+            launcher = "the launcher and " if plan.create_launcher else ""
+            count = count_text(len(plan.create_workers), "worker")
+            log_effect(job, f"created {launcher}{count}, attempt {job.status.attempt}")
+
+    async def dry_run(self, context: JobContext, plan: Plan) -> None:
+        """Sends dry-run requests for one object of each kind of the plan. Raises as `create` does."""
+        job, first_pods = context.job, self._first_pods(context.job, plan)
+        keys, others = self._prerequisites(context, plan)
+        await _gather(self._create(job, body, dry_run=True) for body in (*keys, *others, *first_pods))
+
+    async def recreate_deleted(self, job: HorovodJob) -> None:
+        """Creates optional objects that a user has deleted again."""
+        for body in auxiliary_resources(job):
+            try:
+                await self._reader.object(body)
+            except Gone:
+                try:
+                    await self._writer.create(body)
+                    log_effect(job, f"recreated the deleted {_description(body)}")
+                except (AlreadyExists, Refused) as error:
+                    # The pods run, so neither a quota nor an object of another owner is a reason to delete them.
+                    log_warning(job, f"{_description(body)} cannot be recreated: {error}")
+
+    def _prerequisites(self, context: JobContext, plan: Plan) -> tuple[list[Body], list[Body]]:
+        """The Secret with the keys, if the plan creates it; and the other objects that pods need."""
+        job, pod_group = context.job, job_pod_group(context.job) if plan.creates_pods else None
+        return (
+            [keys_secret(job, generate_ssh_keys())] if plan.create_secrets else [],
+            [
+                *([scripts_secret(job.metadata.namespace)] if plan.create_scripts else []),
+                *(auxiliary_resources(job) if plan.create_launcher else []),
+                *([pod_group] if pod_group else []),
+            ],
+        )
+
+    def _first_pods(self, job: HorovodJob, plan: Plan) -> list[Body]:
+        """The launcher and the first worker, as far as the plan creates them. Raises InvalidJob."""
+        workers = [self._worker(job, index, plan) for index in plan.create_workers[:1]]
+        if not plan.create_launcher:
+            return workers
+        return [launcher_pod(job, job.status.attempt, plan.hosts, self._progress_url, plan.spec_hash), *workers]
+
+    def _worker(self, job: HorovodJob, index: int, plan: Plan) -> Body:
+        return worker_pod(job, index, job.status.attempt, self._progress_url, plan.secret_names, plan.spec_hash)
+
+    async def _create(self, job: HorovodJob, body: Body, *, dry_run: bool = False) -> bool:
+        """Creates an object, and returns whether it is new; if it is not, it belongs to the job."""
+        try:
+            metadata = await self._writer.create(body, dry_run=dry_run)
+        except AlreadyExists as error:
+            # The name of a Secret belongs to the job or to the release, and the operator has no right to read it.
+            if body["kind"] != "Secret":
+                self._pods.update(await self._existing(job, body, error))
+            return False
+        except NotServed as error:
+            raise RefusedObject(Refused(not_served_message(job.spec.scheduling.gang))) from error
+        except Refused as error:
+            raise RefusedObject(error) from error
+        if not dry_run:
+            self._pods.update({**body, "metadata": {**body["metadata"], **metadata}})
+        return True
+
+    async def _existing(self, job: HorovodJob, body: Body, error: AlreadyExists) -> Mapping[str, Any]:
+        """The existing object with the name of an object of the job. Raises RefusedObject, NameInUse."""
+        description = _description(body)
+        try:
+            found = await self._reader.object(body)
+        except Gone as gone:
+            raise NameInUse(f"{description} was deleted meanwhile") from gone
+        metadata = found["metadata"]
+        owner = owner_uid(metadata)
+        if owner not in ("", job.metadata.uid):
+            raise NameInUse(f"{description} of an earlier job with the same name still exists") from error
+        if not owner:
+            message = f"{description} exists and does not belong to this job: delete or rename it, or rename the job"
+            raise RefusedObject(Refused(message), Reason.NAME_CONFLICT) from error
+        if body["kind"] == "Pod":
+            return found
+        hashes = [(of.get("labels") or {}).get(LABEL_SPEC_HASH) for of in (metadata, body["metadata"])]
+        if None not in hashes and hashes[0] != hashes[1] and "deletionTimestamp" not in metadata:
+            await self._writer.delete_collection(job, body["apiVersion"], body["kind"])
+            log_effect(job, f"deleted {description}, which was created for another spec")
+        elif "deletionTimestamp" not in metadata:
+            return found
+        raise NameInUse(f"{description} is being deleted") from error
+
+    async def _delete_disabled(self, job: HorovodJob, body: Body) -> None:
+        """Deletes an object that an earlier spec of the job enabled, before a suspension."""
+        if job.metadata.generation == 1 or job.status.attempt == 1:
+            return
+        try:
+            found = await self._reader.object(body)
+            if owner_uid(found["metadata"]) == job.metadata.uid:
+                await self._writer.delete(body, found["metadata"]["uid"])
+                log_effect(job, f"deleted {_description(body)}, which the spec no longer enables")
+        except Refused as error:  # The operator has the rights of an older release.
+            log_warning(job, f"{_description(body)} cannot be deleted: {error}")
+        except (Gone, Conflict):
+            pass
+
+
+def _description(body: Mapping[str, Any]) -> str:
+    kind = "pod" if body["kind"] == "Pod" else body["kind"]
+    return f"{kind} {body['metadata']['name']}"
+
+
+async def _gather(creations: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of all, or the error of one of them, preferably a refusal."""
+    results = await asyncio.gather(*creations, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    for error in sorted(errors, key=lambda error: not isinstance(error, RefusedObject)):
+        raise error
+    return [result for result in results if not isinstance(result, BaseException)]

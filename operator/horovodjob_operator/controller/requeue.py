@@ -1,0 +1,21 @@
+"""When a job is reconciled again without an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """The result of a reconciliation, or of a part of it."""
+
+    at: datetime | None = None
+    """The latest time of the next reconciliation; it is in the future."""
+    is_soon: bool = False
+    """An effect of this reconciliation is the reason for the next one, which a rate limit delays."""
+
+    def __or__(self, other: Requeue) -> Requeue:
+        """The earlier of both."""
+        at = min((time for time in (self.at, other.at) if time), default=None)
+        return Requeue(at, self.is_soon or other.is_soon)
