@@ -16,7 +16,7 @@ import yaml
 from fake_cluster import FakeCluster
 from observer import ENDS, JOB, ROLE, Client, Milestone, Object, ObservedJob, Observer
 
-from api.client import JOBS, Api, wait_for
+from api.client import JOBS, Api, is_served, wait_for
 from horovodjob.api.constants import ANNOTATION_HOSTS, LABEL_REPLICA_INDEX
 from integration.control_plane import OPERATOR_NAMESPACE, operator_kubeconfig
 from integration.operator_process import Operator
@@ -334,7 +334,7 @@ class MpiOperatorWay(Way):
 
     async def prepare(self) -> None:
         self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", mpijob_definition())
-        wait_for("MPIJobs to be served", lambda: self.api.find(self.jobs_path))
+        wait_for("MPIJobs to be served", lambda: is_served(self.api, self.jobs_path))
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": self.name}}
         self.api.create(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts", account)
         self.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", cluster_admin(self.name))

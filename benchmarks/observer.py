@@ -14,6 +14,7 @@ Object = dict[str, Any]
 # Labels that the jobs' pod templates have, for the observer and for kwok's stages.
 JOB, ROLE, ENDS = "load-job", "load-role", "load-ends"
 MERGE_PATCH = "application/merge-patch+json"
+TEMPORARY_ERRORS = (500, 502, 503, 504)
 
 
 class Client:
@@ -42,8 +43,7 @@ class Client:
         while True:
             async with self._session.request(method, path, data=data, headers=headers) as response:
                 text = await response.read()
-                if response.status == 429:
-                    await asyncio.sleep(float(response.headers.get("Retry-After", "1")))
+                if await wait_to_retry(response):
                     continue
                 if response.status >= 400:
                     raise RuntimeError(f"{method} {path}: {response.status} {text[:300].decode(errors='replace')}")
@@ -60,6 +60,8 @@ class Client:
         while True:
             query = f"watch=1&allowWatchBookmarks=1&resourceVersion={version}"
             async with self._session.get(f"{path}?{query}") as response:
+                if await wait_to_retry(response):
+                    continue
                 response.raise_for_status()
                 async for line in response.content:
                     event = json.loads(line)
@@ -68,6 +70,17 @@ class Client:
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         take(event["type"], event["object"])
+
+
+async def wait_to_retry(response: aiohttp.ClientResponse) -> bool:
+    """Whether to repeat the request, after the time that the API server asks for.
+
+    A request that was answered with 429 had no effect. After another temporary error, only a read can be repeated.
+    """
+    is_temporary = response.status == 429 or (response.method == "GET" and response.status in TEMPORARY_ERRORS)
+    if is_temporary:
+        await asyncio.sleep(float(response.headers.get("Retry-After", "1")))
+    return is_temporary
 
 
 class Milestone(StrEnum):

@@ -2,6 +2,7 @@
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +19,7 @@ from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.progress_report import ReportResult
+from horovodjob_operator.domain.start_deadline import start_deadline
 
 # The creation time of a counter would be an additional series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -120,11 +122,13 @@ class JobCollector(Collector):
         self._jobs, self._finished, self._is_leader = jobs, finished, is_leader
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Jobs by namespace and phase, since when the oldest is queued, and the progress of running jobs."""
+        """Jobs by phase and stalled ones, the times of those that wait, and the progress of running jobs."""
         is_leader = self._is_leader()
         jobs = tuple(self._jobs()) if is_leader else ()
         yield _phases(jobs, self._finished() if is_leader else ())
+        yield _stalled(jobs)
         yield _oldest_queued(jobs)
+        yield _earliest_start_deadline(jobs)
         yield from _training(jobs)
 
 
@@ -137,19 +141,58 @@ def _phases(jobs: Iterable[HorovodJob], finished: Iterable[tuple[str, Phase]]) -
     return family
 
 
-def _oldest_queued(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
+def _stalled(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
+        "horovodjob_jobs_stalled",
+        "Unfinished jobs that cannot continue without a user action, by reason.",
+        labels=["namespace", "reason"],
+    )
+    tally = Tally(
+        (job.metadata.namespace, stalled.reason)
+        for job in jobs
+        if not job.status.is_finished
+        if (stalled := job.status.condition(ConditionType.STALLED)) and stalled.status == "True"
+    )
+    for (namespace, reason), count in sorted(tally.items()):
+        family.add_metric([namespace, reason], count)
+    return family
+
+
+def _oldest_queued(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
+    def queued_since(job: HorovodJob) -> datetime | None:
+        if (job.status.phase or Phase.QUEUED) is not Phase.QUEUED:
+            return None
+        queued = job.status.condition(ConditionType.QUEUED)
+        return queued.last_transition_time if queued else job.metadata.creation_timestamp
+
+    return _earliest(
+        jobs,
+        queued_since,
         "horovodjob_oldest_queued_timestamp_seconds",
         "When the job that has been Queued for longest was queued, in seconds since 1970.",
-        labels=["namespace"],
     )
-    oldest: dict[str, float] = {}
+
+
+def _earliest_start_deadline(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
+    return _earliest(
+        jobs,
+        start_deadline,
+        "horovodjob_earliest_start_deadline_timestamp_seconds",
+        "When the first of the Starting jobs should run at the latest, in seconds since 1970.",
+    )
+
+
+def _earliest(
+    jobs: Iterable[HorovodJob], time_of: Callable[[HorovodJob], datetime | None], name: str, documentation: str
+) -> GaugeMetricFamily:
+    """The earliest of these times of the jobs of each namespace."""
+    family = GaugeMetricFamily(name, documentation, labels=["namespace"])
+    earliest: dict[str, float] = {}
     for job in jobs:
-        if (job.status.phase or Phase.QUEUED) is Phase.QUEUED:
-            queued = job.status.condition(ConditionType.QUEUED)
-            since = (queued.last_transition_time if queued else job.metadata.creation_timestamp).timestamp()
-            oldest[job.metadata.namespace] = min(since, oldest.get(job.metadata.namespace, since))
-    for namespace, timestamp in sorted(oldest.items()):
+        if time := time_of(job):
+            namespace = job.metadata.namespace
+            earliest[namespace] = min(time.timestamp(), earliest.get(namespace, time.timestamp()))
+    for namespace, timestamp in sorted(earliest.items()):
         family.add_metric([namespace], timestamp)
     return family
 

@@ -1,12 +1,13 @@
-"""The spec of a job is frozen while it runs, and can change while it is suspended."""
+"""The spec of a job is frozen while it runs, can change while it is suspended, and is final when it has ended."""
 
 import copy
 import itertools
 from typing import Any
 
 import pytest
+import yaml
 
-from api.client import Api, ApiError, Object, job
+from api.client import INVALID, Api, ApiError, Object, job
 from horovodjob.api.frozen_spec import frozen_paths
 
 BEFORE: Object = {
@@ -118,6 +119,7 @@ CHANGES: tuple[tuple[Path, Any], ...] = (
     (("runPolicy", "activeDeadlineSeconds"), 7200),
     (("runPolicy", "activeDeadlineSeconds"), REMOVED),
 )
+ENDED = "cannot change, because the job has ended and never runs again: create a job with another name"
 NAMES = (f"frozen-{number}" for number in itertools.count())
 
 
@@ -136,6 +138,22 @@ def with_value(spec: Object, path: Path, value: Any) -> Object:
 
 def with_suspend(spec: Object, suspend: bool) -> Object:
     return with_value(spec, ("runPolicy", "suspend"), suspend)
+
+
+def ended_job(api: Api, jobs: str, phase: str = "Succeeded", **spec: Any) -> Object:
+    """A job that has ended."""
+    name = next(NAMES)
+    api.create(jobs, job(name, **spec))
+    return end(api, f"{jobs}/{name}", phase)
+
+
+def end(api: Api, path: str, phase: str = "Succeeded") -> Object:
+    """Ends a job as the operator does, by a write of its status."""
+    return api.patch(f"{path}/status", {"status": {"phase": phase, "completionTime": "2026-11-22T12:00:00Z"}})
+
+
+def path_of(jobs: str, body: Object) -> str:
+    return f"{jobs}/{body['metadata']['name']}"
 
 
 def field_name(path: Path) -> str:
@@ -236,6 +254,104 @@ def test_managed_by_is_immutable(api: Api, jobs: str, before: str | None, suspen
 def test_labels_and_annotations_of_a_running_job_can_change(api: Api, jobs: str, running_job: Object) -> None:
     stored = api.patch(f"{jobs}/running?dryRun=All", {"metadata": {"labels": {"team": "vision"}}})
     assert stored["metadata"]["labels"] == {"team": "vision"}
+
+
+@pytest.fixture(scope="module")
+def ended_suspended_job(api: Api, jobs: str) -> Object:
+    """The jobs of earlier releases can be so: they could be suspended after their end."""
+    return ended_job(api, jobs, **with_suspend(BEFORE, True))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=change_id)
+def test_a_change_of_a_job_that_has_ended_is_rejected_even_if_it_is_suspended(
+    api: Api, jobs: str, ended_suspended_job: Object, change: tuple[Path, Any]
+) -> None:
+    after = {**ended_suspended_job, "spec": with_value(ended_suspended_job["spec"], *change)}
+    with pytest.raises(ApiError) as refused:
+        api.replace(f"{path_of(jobs, after)}?dryRun=All", after)
+    assert refused.value.status == INVALID
+    assert f": {field_name(change[0])} {ENDED}" in refused.value.message
+    assert "suspended" not in refused.value.message
+
+
+@pytest.mark.parametrize("field", ["suspend", "terminate"])
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_job_that_has_ended_can_be_neither_suspended_nor_terminated(
+    api: Api, jobs: str, phase: str, field: str
+) -> None:
+    ended = ended_job(api, jobs, phase)
+    with pytest.raises(ApiError, match=f"runPolicy.{field} {ENDED}"):
+        api.patch(path_of(jobs, ended), {"spec": {"runPolicy": {field: True}}})
+
+
+def test_a_suspended_job_that_has_ended_cannot_be_resumed_and_all_changed_fields_are_named(
+    api: Api, jobs: str, ended_suspended_job: Object
+) -> None:
+    wanted = {"image": "trainer:2", "pool": None, "runPolicy": {"backoffLimit": 9, "suspend": False}}
+    with pytest.raises(ApiError, match=f": image, pool, runPolicy.backoffLimit, runPolicy.suspend {ENDED}"):
+        api.patch(path_of(jobs, ended_suspended_job), {"spec": wanted})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"runPolicy": {"suspend": True}}, {"elastic": {"minReplicas": 1, "maxReplicas": 4}}],
+    ids=["plain", "suspended", "elastic"],
+)
+def test_a_job_that_has_ended_cannot_be_scaled(api: Api, jobs: str, spec: Object) -> None:
+    path = path_of(jobs, ended_job(api, jobs, **spec))
+    for target, body in ((f"{path}/scale", {"replicas": 3}), (path, {"worker": {"replicas": 3}})):
+        with pytest.raises(ApiError) as refused:
+            api.patch(target, {"spec": body})
+        assert refused.value.status == INVALID
+        assert f"worker.replicas {ENDED}" in refused.value.message
+        assert "suspended" not in refused.value.message
+    assert api.patch(f"{path}/scale", {"spec": {"replicas": 2}})["spec"]["replicas"] == 2
+
+
+def test_the_time_to_live_of_a_job_that_has_ended_can_be_set_changed_and_removed(api: Api, jobs: str) -> None:
+    path = path_of(jobs, ended_job(api, jobs))
+    for seconds in (60, 0, None):
+        stored = api.patch(path, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": seconds}}})
+        assert stored["spec"]["runPolicy"].get("ttlSecondsAfterFinished") == seconds
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_the_metadata_of_a_job_that_has_ended_can_change(api: Api, jobs: str, suspend: bool) -> None:
+    path = path_of(jobs, ended_job(api, jobs, runPolicy={"suspend": suspend}))
+    added = {"labels": {"team": "vision"}, "annotations": {"note": "best"}, "finalizers": ["example.org/archive"]}
+    stored = api.patch(path, {"metadata": added})
+    assert added.items() <= stored["metadata"].items()
+    assert "finalizers" not in api.patch(path, {"metadata": {"finalizers": None}})["metadata"]
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_the_status_of_a_job_that_has_ended_can_be_written(api: Api, jobs: str, suspend: bool) -> None:
+    ended = ended_job(api, jobs, runPolicy={"suspend": suspend})
+    path = f"{path_of(jobs, ended)}/status"
+    assert api.patch(path, {"status": {"observedGeneration": 1}})["status"]["observedGeneration"] == 1
+    after = {**api.get(path_of(jobs, ended)), "spec": {**ended["spec"], "image": "ignored"}}
+    assert api.replace(path, after)["spec"] == ended["spec"]
+
+
+@pytest.mark.parametrize("options", [(), ("--server-side",)], ids=["client-side", "server-side"])
+def test_the_manifest_of_a_job_that_has_ended_can_be_applied_again(
+    api: Api, jobs: str, options: tuple[str, ...]
+) -> None:
+    shares = [{"name": "data", "account": "mystorageaccount", "share": "data"}]  # its items have defaults
+    manifest = yaml.safe_dump(job(next(NAMES), azureFiles=shares))
+    path = path_of(jobs, yaml.safe_load(manifest))
+    assert api.kubectl("apply", *options, "-f", "-", stdin=manifest).returncode == 0
+    before = end(api, path)
+    done = api.kubectl("apply", *options, "-f", "-", stdin=manifest)
+    assert done.returncode == 0, done.stderr
+    assert api.get(path)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_omitting_a_default_value_is_no_change_of_a_job_that_has_ended(api: Api, jobs: str) -> None:
+    ended = ended_job(api, jobs)
+    for optional in ("launcher", "podSecurity", "runPolicy"):
+        del ended["spec"][optional]
+    assert api.replace(path_of(jobs, ended), ended)["metadata"]["generation"] == 1
 
 
 def test_every_field_of_the_spec_is_in_the_table() -> None:

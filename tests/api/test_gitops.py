@@ -13,6 +13,7 @@ from integration.status_invariants import kstatus
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
 SUCCEEDED = yaml.safe_load((GITOPS / "argocd" / "testdata" / "succeeded.yaml").read_text())
 FROZEN = "image can change only while the job is suspended: set runPolicy.suspend to true first"
+ENDED = "image cannot change, because the job has ended and never runs again: create a job with another name"
 APPLY = "application/apply-patch+yaml"
 
 
@@ -62,14 +63,24 @@ def test_a_finished_job_that_is_applied_again_is_not_changed(api: Api, finished_
     assert kstatus([after]) == ["Current"]
 
 
+def test_a_changed_manifest_of_a_running_job_is_rejected_with_the_documented_message(api: Api) -> None:
+    assert_rejected(api, job("running-in-git"), FROZEN)
+
+
 def test_a_changed_manifest_of_a_finished_job_is_rejected_with_the_documented_message(
     api: Api, finished_job: Object
 ) -> None:
+    assert_rejected(api, finished_job, ENDED)
+
+
+def assert_rejected(api: Api, manifest: Object, message: str) -> None:
+    """The API server rejects another image in the manifest, with a message of the page on GitOps."""
+    apply_manifest(api, manifest)
     with pytest.raises(ApiError) as refused:
-        apply_manifest(api, {**finished_job, "spec": {**finished_job["spec"], "image": "trainer:2"}})
+        apply_manifest(api, {**manifest, "spec": {**manifest["spec"], "image": "trainer:2"}})
     assert refused.value.status == 422  # Flux replaces the object with `force` only after this error
-    assert FROZEN in refused.value.message
-    assert FROZEN in " ".join((ROOT / "docs" / "gitops.md").read_text().split())
+    assert message in refused.value.message
+    assert message in " ".join((ROOT / "docs" / "gitops.md").read_text().split())
 
 
 def test_a_finished_job_cannot_be_replaced_and_runs_again_with_force(
@@ -79,7 +90,7 @@ def test_a_finished_job_cannot_be_replaced_and_runs_again_with_force(
     before = api.get(path)
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump({**finished_job, "spec": {**finished_job["spec"], "image": "trainer:2"}}))
-    assert FROZEN in api.kubectl("replace", "-f", str(manifest)).stderr
+    assert ENDED in api.kubectl("replace", "-f", str(manifest)).stderr
     assert api.kubectl("replace", "--force", "-f", str(manifest)).returncode == 0
     after = api.get(path)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]

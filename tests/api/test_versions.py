@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from api.client import BASE, Api, Object, install_definition, job, wait_for
+from api.client import BASE, Api, ApiError, Object, install_definition, job, wait_for
 from api.every_field import SPECS, STATUS, fields, paths, pruned
 from api.previous_release import shipped_file
 
@@ -131,3 +131,22 @@ def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str
             assert api.get(path)[part] == pruned(new[part], parts[part])
         assert api.patch(path, {"metadata": {"labels": {"team": "b"}}})["spec"] == api.get(path)["spec"]
         api.delete(path)
+
+
+def test_a_job_that_changed_after_its_end_under_the_previous_release_is_final_and_its_status_can_be_written(
+    api: Api, jobs: str, releases: None
+) -> None:
+    serve(api, PREVIOUS, jobs)
+    path = f"{jobs}/changed-late"
+    api.create(jobs, {**job("changed-late"), "spec": SPECS["elastic"] | {"runPolicy": {"suspend": True}}})
+    status = pruned(STATUS, schema(PREVIOUS)["properties"]["status"]) | {"phase": "Succeeded"}
+    api.patch(f"{path}/status", {"status": status})
+    api.patch(f"{path}/scale", {"spec": {"replicas": 3}})
+
+    serve(api, PRESENT, jobs)
+    assert api.patch(f"{path}/status", {"status": {"observedGeneration": 2}})["status"]["observedGeneration"] == 2
+    assert api.patch(path, {"metadata": {"labels": {"team": "a"}}})["spec"]["worker"]["replicas"] == 3
+    for target, body in ((path, {"image": "trainer:2"}), (f"{path}/scale", {"replicas": 2})):
+        with pytest.raises(ApiError, match="the job has ended and never runs again"):
+            api.patch(target, {"spec": body})
+    api.delete(path)

@@ -105,6 +105,26 @@ def test_a_finished_job_is_not_terminated_again(hvj: Hvj, cluster: ClusterState)
     assert hvj("job", "terminate", "-n", "train").data["executionState"] == "succeeded"
 
 
+def test_a_job_that_ends_while_its_termination_is_confirmed_is_no_error(cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.run()
+    with terminal("job", "terminate", "-n", "train", "--query", "executionState") as screen:
+        screen.until("Terminate job train? [y/N]: ")
+        cluster.succeed()
+        screen.type("y\n")
+        screen.until("succeeded")
+        assert screen.end() == 0
+
+
+@pytest.mark.parametrize("command", [("suspend",), ("resume",), ("scale", "-t", "3")], ids=lambda command: command[0])
+def test_a_finished_job_cannot_change(hvj: Hvj, cluster: ClusterState, command: tuple[str, ...]) -> None:
+    cluster.create(elastic=ELASTIC)
+    cluster.succeed()
+    done = hvj("job", *command, "-n", "train")
+    sentence = "job train has ended (Succeeded) and never runs again; create a job with another name"
+    assert (done.code, done.stdout, done.stderr) == (1, "", f"error: {sentence}\n")
+
+
 def test_suspend_and_resume_set_the_field(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create()
     for command, value in (("suspend", True), ("resume", False)):

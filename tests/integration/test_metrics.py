@@ -113,6 +113,43 @@ def test_the_oldest_queued_job_sets_the_age_of_the_queue(submit_job: Submit, ope
     wait_for("nobody", lambda: oldest(first) is None)
 
 
+def test_the_start_deadline_is_that_of_the_starting_job_that_is_due_first(
+    submit_job: Submit, operator: Operator
+) -> None:
+    def deadline(job: Job) -> float | None:
+        name = "horovodjob_earliest_start_deadline_timestamp_seconds"
+        return operator.samples(name, "namespace").get(job.namespace)
+
+    late, soon = submit_job("late"), submit_job("soon", scheduling={"timeoutSeconds": 60})
+    late.advance_to("Queued")
+    assert deadline(late) is None
+    for job, seconds in ((late, 600), (soon, 60)):
+        job.advance_to("Starting")
+        since = datetime.fromisoformat(job.condition("Queued")["lastTransitionTime"]).timestamp()
+        wait_for(f"the deadline of {job.name}", lambda since=since, seconds=seconds: deadline(late) == since + seconds)  # type: ignore[misc]
+    soon.advance_to("Running", since="Starting")
+    wait_for("the other deadline", lambda: (deadline(late) or 0) > since + 300)
+    late.delete()
+    wait_for("no deadline", lambda: deadline(late) is None)
+
+
+def test_a_stalled_job_is_counted_by_its_reason_until_it_continues_or_is_deleted(
+    submit_job: Submit, operator: Operator
+) -> None:
+    def stalled(job: Job) -> dict[str, float]:
+        return operator.samples("horovodjob_jobs_stalled", "reason", namespace=job.namespace)
+
+    template = {"template": {"spec": {"containers": "x"}}}
+    jobs = [submit_job(name, worker={"replicas": 1, "gpus": 0, **template}) for name in ("first", "second")]
+    failed = submit_job("failed", runPolicy={"terminate": True})
+    failed.wait("Failed")
+    wait_for("both", lambda: stalled(failed) == {"InvalidSpec": 2})
+    jobs[0].suspend()
+    wait_for("one", lambda: stalled(failed) == {"InvalidSpec": 1})
+    jobs[1].delete()
+    wait_for("none", lambda: stalled(failed) == {})
+
+
 def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
     restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
 ) -> None:

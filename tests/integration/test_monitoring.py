@@ -58,6 +58,10 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
     """One job in each phase that a dashboard shows; the one that runs reports its progress."""
     made = {name: submit(api, NAMESPACE, name) for name in ("queued", "running", "succeeded", "restarting")}
     made["failed"] = submit(api, NAMESPACE, "failed", runPolicy={"backoffLimit": 0})
+    made["starting"] = submit(api, NAMESPACE, "starting").advance_to("Starting")
+    template = {"template": {"spec": {"containers": "x"}}}
+    made["stalled"] = submit(api, NAMESPACE, "stalled", worker={"replicas": 1, "gpus": 0, **template})
+    made["stalled"].wait_for_condition("Stalled", reason="InvalidSpec")
     for name in ("running", "succeeded", "restarting"):
         made[name].advance_to(name.capitalize())
     made["failed"].advance_to("Running").end("launcher", 1)
@@ -117,8 +121,10 @@ def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
     def is_there(query: str, expected: float) -> None:
         wait_for(f"{query} to be {expected}, not {value(query)}", lambda: value(query) == expected)
 
-    for phase in ("Queued", "Running", "Succeeded", "Restarting", "Failed"):
+    for phase in ("Starting", "Running", "Succeeded", "Restarting", "Failed"):
         is_there(f'horovodjob_jobs{{namespace="{NAMESPACE}", phase="{phase}"}}', 1)
+    is_there(f'horovodjob_jobs{{namespace="{NAMESPACE}", phase="Queued"}}', 2)
+    is_there(f'horovodjob_jobs_stalled{{namespace="{NAMESPACE}", reason="InvalidSpec"}}', 1)
     of_job = f'{{namespace="{NAMESPACE}", name="running"}}'
     is_there(f"horovodjob_training_progress_ratio{of_job}", 0.13)
     is_there(f"horovodjob_training_samples_per_second{of_job}", 5120)
@@ -151,9 +157,10 @@ def test_only_training_series_have_the_name_of_a_job_and_they_end_with_it(monito
     with_job = {metric["__name__"] for metric in metrics if set(monitored.jobs) & set(metric.values())}
     assert with_job
     assert all(name.startswith("horovodjob_training_") for name in with_job)
-    monitored.jobs["running"].delete()
-    monitored.jobs["queued"].delete()
-    gone = '{__name__=~"horovodjob_(training|oldest).+"} or horovodjob_jobs{phase=~"Running|Queued"}'
+    for name in ("running", "queued", "starting", "stalled"):
+        monitored.jobs[name].delete()
+    of_jobs = '{__name__=~"horovodjob_(training|oldest|earliest|jobs_stalled).*"}'
+    gone = f'{of_jobs} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
     wait_for("the end of the series", lambda: not monitored.prometheus.query(gone))
 
 

@@ -10,7 +10,7 @@
 {{- empty .elastic | ternary $checksums (omit $checksums "worker.replicas") | toJson }}
 {{- end }}
 
-{{- /* Fails where the API server would refuse the new spec, or where the job has ended and would ignore it. */ -}}
+{{- /* Fails where the API server would refuse the new spec, and names the remedy for a release. */ -}}
 {{- define "horovodjob.refuseChanges" -}}
 {{- $old := dig "metadata" "annotations" "horovodjob.dev/spec-checksums" "" .live | default "{}" | fromJson }}
 {{- $new := .checksums }}

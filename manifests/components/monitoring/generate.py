@@ -122,12 +122,16 @@ JOBS = Dashboard(
     "jobs",
     "HorovodJobs",
     (
-        Panel("Jobs", {"{{phase}}": f"sum by (phase) (horovodjob_jobs{OF_NAMESPACE})"}, width=12),
+        Panel("Jobs", {"{{phase}}": f"sum by (phase) (horovodjob_jobs{OF_NAMESPACE})"}),
         Panel(
             "Longest wait in the queue",
             {"{{namespace}}": f"time() - min by (namespace) ({OLDEST_QUEUED}{OF_NAMESPACE})"},
             unit="s",
-            width=12,
+        ),
+        Panel(
+            "Stalled jobs",
+            {"{{namespace}}: {{reason}}": f"sum by (namespace, reason) (horovodjob_jobs_stalled{OF_NAMESPACE})"},
+            description="They cannot continue without a user action.",
         ),
         Panel("Progress", _training("progress_ratio"), unit="percentunit", kind="bargauge"),
         Panel("Throughput (samples/s)", _training("samples_per_second")),

@@ -111,8 +111,6 @@ def status_schema() -> dict[str, Any]:
 
 def custom_resource_definition() -> dict[str, Any]:
     """The CustomResourceDefinition."""
-    spec = schema_of(HorovodJobSpec)
-    spec["x-kubernetes-validations"] = [*spec["x-kubernetes-validations"], frozen_spec.REPLICAS_RULE]
     columns = [
         # The API server does not store priority 0, so with it each `kubectl apply` would be a change.
         {"name": name, "type": type_, "jsonPath": path, "description": description}
@@ -127,10 +125,10 @@ def custom_resource_definition() -> dict[str, Any]:
             "apiVersion": {"type": "string", "description": "Version of the schema of this object."},
             "kind": {"type": "string", "description": "HorovodJob."},
             "metadata": {"type": "object"},
-            "spec": spec,
+            "spec": schema_of(HorovodJobSpec),
             "status": status_schema(),
         },
-        "x-kubernetes-validations": list(NAME_RULES),
+        "x-kubernetes-validations": [*NAME_RULES, frozen_spec.REPLICAS_RULE],
     }
     version = {
         "name": VERSION,

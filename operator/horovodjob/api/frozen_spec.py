@@ -1,4 +1,6 @@
-"""The fields of the spec that can change only while the job is suspended, and the admission policy that enforces it.
+"""When the fields of the spec can change, and the admission policy that enforces it.
+
+Most fields can change only while the job is suspended, and none but `ttlSecondsAfterFinished` after the job has ended.
 
 The API server evaluates rules of the schema at each write of the status too, which doubled its cost. It evaluates the
 ValidatingAdmissionPolicy only at writes of the spec.
@@ -8,7 +10,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from horovodjob.api.constants import GROUP, PLURAL
+from horovodjob.api.constants import GROUP, PLURAL, Phase
 from horovodjob.api.policies import RunPolicy
 from horovodjob.api.replicas import Worker
 from horovodjob.api.spec import HorovodJobSpec
@@ -20,11 +22,29 @@ ONLY_WHILE_SUSPENDED = (
     " can change only while the job is suspended: set runPolicy.suspend to true first, or delete the job and create it "
     "again"
 )
+NOT_AFTER_THE_END = (
+    " cannot change, because the job has ended and never runs again: create a job with another name, or delete this "
+    "one first"
+)
+FINAL_PHASES = [phase.value for phase in Phase if phase.is_finished]
+
+
+def _has_ended(job: str) -> str:
+    """A CEL expression for whether this version of the job has ended."""
+    return f"has({job}.status) && has({job}.status.phase) && {job}.status.phase in {FINAL_PHASES}"
+
+
+def _is_suspended(old: str, new: str) -> str:
+    return f"{old}.spec.runPolicy.suspend || {new}.spec.runPolicy.suspend"
+
+
 # In the schema, because `kubectl scale` writes a subresource, which the policy does not match.
 REPLICAS_RULE = {
-    "rule": "self.runPolicy.suspend || oldSelf.runPolicy.suspend || has(self.elastic) || "
-    "self.worker.replicas == oldSelf.worker.replicas",
-    "message": f"worker.replicas{ONLY_WHILE_SUSPENDED} with spec.elastic, which lets it change at any time",
+    "rule": "self.spec.worker.replicas == oldSelf.spec.worker.replicas || "
+    f"!({_has_ended('oldSelf')}) && ({_is_suspended('oldSelf', 'self')} || has(self.spec.elastic))",
+    "messageExpression": f"'worker.replicas' + ({_has_ended('oldSelf')} ? '{NOT_AFTER_THE_END}' : "
+    f"'{ONLY_WHILE_SUSPENDED} with spec.elastic, which lets it change at any time')",
+    "fieldPath": ".spec.worker.replicas",
 }
 
 
@@ -47,7 +67,8 @@ def frozen_paths() -> list[str]:
 
 def policy() -> dict[str, Any]:
     """The ValidatingAdmissionPolicy, with a message that names the changed fields."""
-    changed = " + ".join(_changed(parent, names) for parent, names in frozen_fields().items())
+    frozen = " + ".join(_changed(parent, names) for parent, names in frozen_fields().items())
+    others = f"{_changed('worker', ['replicas'])} + {_changed('runPolicy', _changeable_before_the_end())}"
     resource = {
         "apiGroups": [GROUP],
         "apiVersions": ["*"],
@@ -69,17 +90,22 @@ def policy() -> dict[str, Any]:
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": constraints,
-            "matchConditions": [
+            "variables": [
+                {"name": "hasEnded", "expression": _has_ended("oldObject")},
+                {"name": "isSuspended", "expression": _is_suspended("oldObject", "object")},
+                {"name": "frozen", "expression": frozen},
+                {"name": "others", "expression": others},
                 {
-                    "name": "not-suspended",
-                    "expression": "!oldObject.spec.runPolicy.suspend && !object.spec.runPolicy.suspend",
-                }
+                    "name": "refused",
+                    "expression": "variables.hasEnded ? variables.frozen + variables.others : "
+                    "variables.isSuspended ? [] : variables.frozen",
+                },
             ],
-            "variables": [{"name": "changed", "expression": changed}],
             "validations": [
                 {
-                    "expression": "size(variables.changed) == 0",
-                    "messageExpression": f"variables.changed.join(', ') + '{ONLY_WHILE_SUSPENDED}'",
+                    "expression": "size(variables.refused) == 0",
+                    "messageExpression": "variables.refused.join(', ') + "
+                    f"(variables.hasEnded ? '{NOT_AFTER_THE_END}' : '{ONLY_WHILE_SUSPENDED}')",
                     "reason": "Invalid",
                 }
             ],
@@ -95,6 +121,11 @@ def binding() -> dict[str, Any]:
         "metadata": {"name": POLICY},
         "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
     }
+
+
+def _changeable_before_the_end() -> list[str]:
+    """The fields of the run policy that are not frozen before the job has ended, but after it."""
+    return [to_camel(name) for name in NOT_FROZEN if name != "ttl_seconds_after_finished"]
 
 
 def _path(parent: str, name: str) -> str:

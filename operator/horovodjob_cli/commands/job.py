@@ -158,10 +158,23 @@ def terminate(
     job = kube.job(name, workspace, experiment)
     if not batchai_records.is_finished(job):
         confirm(f"Terminate job {name}?", yes)
-        job = kube.patch_job(job, {"runPolicy": {"terminate": True}})
+        job = _request_termination(job)
         if not no_wait:
             job = next(version for version in job_versions(job) if batchai_records.is_finished(version))
     return job_record(job)
+
+
+def _request_termination(job: dict[str, Any]) -> dict[str, Any]:
+    """The job after the request. A job that has ended in the meantime cannot change, and is returned as it is."""
+    from kubernetes.client import ApiException
+
+    try:
+        return kube.patch_job(job, {"runPolicy": {"terminate": True}})
+    except ApiException:
+        found = kube.find_job(job["metadata"]["name"], job["metadata"]["namespace"])
+        if found is None or not batchai_records.is_finished(found):
+            raise
+        return found
 
 
 @command(app, "suspend", table=JOB_TABLE)
@@ -190,7 +203,8 @@ def scale(
 def _unfinished(name: str, workspace: str | None, experiment: str | None) -> dict[str, Any]:
     job = kube.job(name, workspace, experiment)
     if batchai_records.is_finished(job):
-        raise CliError(f"job {name} has ended ({job['status']['phase']}) and cannot change; create it again")
+        phase = job["status"]["phase"]
+        raise CliError(f"job {name} has ended ({phase}) and never runs again; create a job with another name")
     return job
 
 

@@ -1,0 +1,176 @@
+"""The gauges of jobs that Prometheus scrapes: stalled jobs, and jobs that should have started."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from horovodjob.api.constants import ConditionType, Phase
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.pod import ContainerWaiting
+from horovodjob_operator.metrics import JobCollector
+from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+
+Series = dict[tuple[str, ...], float]
+
+
+def series(jobs: Iterable[HorovodJob], name: str, *, is_leader: bool = True) -> Series:
+    """The values of a gauge, by its labels."""
+    collector = JobCollector(lambda: jobs, tuple, lambda: is_leader)
+    families = {family.name: family for family in collector.collect()}
+    return {tuple(sample.labels.values()): sample.value for sample in families[name].samples}
+
+
+def stalled(*clusters: FakeCluster, is_leader: bool = True) -> Series:
+    """The stalled jobs by namespace and reason."""
+    return series([cluster.job for cluster in clusters], "horovodjob_jobs_stalled", is_leader=is_leader)
+
+
+def start_deadline(*clusters: FakeCluster) -> dict[str, float]:
+    """The earliest deadline of a start by namespace, in seconds after noon."""
+    jobs = [cluster.job for cluster in clusters]
+    found = series(jobs, "horovodjob_earliest_start_deadline_timestamp_seconds")
+    return {namespace: time - NOON.timestamp() for (namespace,), time in found.items()}
+
+
+def stalled_cluster(namespace: str = "team") -> FakeCluster:
+    """A job with a container that the kubelet could not start 50 s after all pods had a node."""
+    cluster = starting_cluster()
+    cluster.wait(50)
+    metadata = cluster.job.metadata.model_copy(update={"namespace": namespace})
+    cluster.job = cluster.job.model_copy(update={"metadata": metadata})
+    waiting = ContainerWaiting("worker", "CreateContainerConfigError", 'secret "keys" not found')
+    cluster.update_pod(names.worker_name(cluster.job, 0), waiting=waiting)
+    cluster.reconcile()
+    return cluster
+
+
+def starting_cluster(**spec: Any) -> FakeCluster:
+    """A job that has had all its nodes since 100 s after noon."""
+    cluster = FakeCluster(training_job(**spec))
+    cluster.reconcile()
+    cluster.wait(100)
+    cluster.schedule_pods()
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.STARTING
+    return cluster
+
+
+def restarted_cluster(**spec: Any) -> FakeCluster:
+    """A job that failed 1,000 s after it has been Starting, and is Starting again 50 s later."""
+    cluster = starting_cluster(**spec)
+    cluster.make_workers_ready()
+    cluster.reconcile()
+    cluster.wait(1000)
+    cluster.end_container(names.launcher_name(cluster.job), 1)
+    cluster.reconcile()
+    cluster.wait(20)
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.RESTARTING
+    cluster.remove_terminating_pods()
+    cluster.wait(30)
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.reconcile()
+    assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 2)
+    return cluster
+
+
+def test_stalled_jobs_are_counted_by_namespace_and_reason() -> None:
+    clusters = (stalled_cluster("a"), stalled_cluster("a"), stalled_cluster("b"), starting_cluster())
+    assert stalled(*clusters) == {("a", "InvalidSpec"): 2, ("b", "InvalidSpec"): 1}
+
+
+def test_a_job_that_continues_is_not_stalled() -> None:
+    cluster = stalled_cluster()
+    cluster.update_pod(names.worker_name(cluster.job, 0), waiting=None)
+    cluster.reconcile()
+    assert stalled(cluster) == {}
+
+
+def test_a_failed_job_is_not_stalled_although_it_has_the_condition() -> None:
+    cluster = FakeCluster(training_job(runPolicy={"terminate": True}))
+    cluster.reconcile()
+    condition = cluster.status.condition(ConditionType.STALLED)
+    assert (phase_of(cluster), condition and condition.status) == (Phase.FAILED, "True")
+    assert stalled(cluster) == {}
+
+
+def test_only_the_leader_counts_stalled_jobs() -> None:
+    assert stalled(stalled_cluster(), is_leader=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [
+        ({}, 600),
+        ({"scheduling": {"timeoutSeconds": 60}}, 60),
+        ({"scheduling": {"timeoutSeconds": 60}, "preparation": {"command": "true", "timeoutSeconds": 900}}, 960),
+        ({"scheduling": {"timeoutSeconds": 60, "gang": "Native"}}, 60),
+    ],
+    ids=["default", "timeout", "preparation", "gang"],
+)
+def test_a_job_should_run_when_its_time_limit_after_the_assignment_of_nodes_is_over(
+    spec: dict[str, Any], seconds: int
+) -> None:
+    assert start_deadline(starting_cluster(**spec)) == {"team": 100 + seconds}
+
+
+def test_an_error_of_the_current_attempt_does_not_change_the_deadline() -> None:
+    cluster = stalled_cluster()
+    assert [error.attempt for error in cluster.status.errors] == [cluster.status.attempt]
+    assert start_deadline(cluster) == {"team": 700}
+
+
+def test_the_earliest_deadline_of_a_namespace_is_exported() -> None:
+    clusters = (starting_cluster(scheduling={"timeoutSeconds": seconds}) for seconds in (300, 60, 600))
+    assert start_deadline(*clusters) == {"team": 160}
+
+
+def test_jobs_in_other_phases_have_no_deadline() -> None:
+    queued, running = FakeCluster(training_job()), FakeCluster(training_job())
+    queued.reconcile()
+    running.start()
+    assert (phase_of(queued), phase_of(running)) == (Phase.QUEUED, Phase.RUNNING)
+    assert start_deadline(queued, running, FakeCluster(training_job())) == {}
+
+
+def test_the_time_limit_of_a_resumed_job_counts_from_its_new_nodes() -> None:
+    cluster = starting_cluster(scheduling={"timeoutSeconds": 60})
+    cluster.edit_run_policy(suspend=True)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.wait(5000)
+    cluster.edit_run_policy(suspend=False)
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.STARTING
+    assert start_deadline(cluster) == {"team": 5160}
+
+
+def test_the_time_limit_after_a_scheduling_timeout_counts_from_the_next_nodes() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+    cluster.schedule_pods(at_most=2)
+    cluster.wait(60)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.wait(940)
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.reconcile()
+    assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 2)
+    assert start_deadline(cluster) == {"team": 1060}
+
+
+def test_a_restart_has_its_longest_delay_and_the_time_for_its_nodes_in_addition() -> None:
+    cluster = restarted_cluster(scheduling={"timeoutSeconds": 60})
+    failed_at = (cluster.status.errors[-1].time - NOON) / timedelta(seconds=1)
+    assert start_deadline(cluster) == {"team": failed_at + 360 + 60 + 60}
+
+
+def test_a_restarted_gang_has_no_deadline_because_it_can_wait_for_its_nodes_without_a_limit() -> None:
+    assert start_deadline(restarted_cluster(scheduling={"gang": "Native"})) == {}
