@@ -23,7 +23,7 @@ from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.finished_job_list import FinishedJobList
-from horovodjob_operator.kube.job_watch import ExpiredWatch, ForbiddenRetry, JobWatchAge, UnfinishedJobList
+from horovodjob_operator.kube.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
 from horovodjob_operator.kube.lease import Lease
 from horovodjob_operator.kube.metrics_authorization import MetricsAuthorization
 from horovodjob_operator.kube.pod_watch import PodWatch
@@ -73,7 +73,7 @@ class Process:
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler, loader)
         self.events = EventHandlers(self.store, self.pods, self.work_queue, settings.defaults)
         self.namespaces = settings.watched_namespaces
-        self.job_watch_age = JobWatchAge(self.namespaces or ("",))
+        self.job_watch = JobWatch(self.namespaces or ("",))
         self.unfinished_job_list = UnfinishedJobList(
             self.namespaces or ("",), updated=self.events.job_updated, listed=self._unfinished_jobs_listed
         )
@@ -129,7 +129,7 @@ class Process:
         """Seconds since the watch of each resource that has been silent for longest received data."""
         alive_at = {
             "pods": min(watch.alive_at for watch in self.pod_watches),
-            "HorovodJobs": self.job_watch_age.alive_at,
+            "HorovodJobs": self.job_watch.alive_at,
         }
         # A standby has no watches.
         return {
@@ -181,7 +181,7 @@ class Process:
             if self.settings.lease_namespace:
                 self._run_part("the lease", self.lease_thread.run(self.lease.run()))
             await self.became_leader.wait()
-            self.job_watch_age.reset()
+            self.job_watch.reset()
             for watch in self.pod_watches:
                 self._run_part("the watch of the pods", watch.run())
             for watch in self.pod_watches:
@@ -212,9 +212,7 @@ class Process:
 
     def connect(self, **_: object) -> kopf.AiohttpSession:
         """The session of kopf, which closes it after some errors."""
-        session = self.client.new_session(
-            ExpiredWatch(), ForbiddenRetry(), self.unfinished_job_list, self.job_watch_age
-        )
+        session = self.client.new_session(ForbiddenRetry(), self.unfinished_job_list, self.job_watch)
         return kopf.AiohttpSession(server=self.client.server, aiohttp_session=session)
 
     def _run_part(self, name: str, part: Coroutine[Any, Any, None]) -> None:
@@ -269,7 +267,7 @@ class Process:
                 return
             except ClusterError as error:
                 if isinstance(error, NotServed):
-                    self.job_watch_age.reset()
+                    self.job_watch.reset()
                 if not is_logged:
                     log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
                 is_logged = True

@@ -71,7 +71,7 @@ def test_an_operator_killed_between_two_writes_completes_them(
     for role in missing:
         job.delete_pod(role)
     if killed_when == "before the first pod":
-        api.delete(f"/api/v1/namespaces/{job.namespace}/secrets/train-mpi")
+        api.delete(f"/api/v1/namespaces/{job.namespace}/secrets/train-{job.uid}")
     if killed_when == "before the hosts":
         job.schedule()
         for role in ("worker-0", "worker-1"):

@@ -1,17 +1,20 @@
 """The pod cache during a relist, with components of the operator and a real API server."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from api.client import Api
+from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.pod_watch import PodWatch
-from integration.in_process_operator import cached_state, one_hour_later, reconciler_of
+from integration.in_process_operator import cached_state, reconciler_of
 from integration.job_driver import NODE, Job, submit
 from integration.operator_process import Operator
 
@@ -53,10 +56,10 @@ async def test_a_pod_that_no_watch_has_reported_is_cached_as_it_is(
     job.wait_for_pods()
     operator_process.kill()
     job.schedule()
-    pods = PodCache()
-    reconciler = reconciler_of(connection, one_hour_later, pods)
+    pods, hours = PodCache(), itertools.count(1)
+    reconciler = reconciler_of(connection, lambda: now() + timedelta(hours=next(hours)), pods)
     state = cached_state(job, JobStore())
-    for _ in range(2):
+    for _ in range(5):
         await reconciler.reconcile(state)
     assert {pod.node for pod in pods.of_job(state.job.key).values()} == {NODE}
     assert (job.phase, job.status["attempt"]) == ("Starting", 1)

@@ -109,8 +109,8 @@ class PlanExecutor:
         """Recreates optional objects that a user has deleted."""
         if context.launcher is None or not context.launcher.is_active or context.launcher.is_terminating:
             return
-        state.objects_checked_at = state.objects_checked_at or context.now
-        if context.now >= state.objects_checked_at + timedelta(seconds=OBJECTS_SECONDS):
+        checked_at = state.objects_checked_at
+        if checked_at is None or context.now >= checked_at + timedelta(seconds=OBJECTS_SECONDS):
             await self._creation.recreate_deleted(context.job)
             state.objects_checked_at = context.now
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from horovodjob.api.constants import Phase
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.kubelet_events import KubeletEvents
@@ -17,6 +18,9 @@ from horovodjob_operator.kube.cache import PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.writer import Writer
+
+# Without pods to wait for, the next phase follows at once.
+FOLLOWED_PHASES = (Phase.TERMINATING, Phase.SUSPENDED)
 
 
 class Reconciler:
@@ -55,6 +59,8 @@ class Reconciler:
         state.forget_deleted_pods(observed.deleted_pods)
         if outcome and outcome.failure:
             return Requeue(is_soon=True)  # The outcome is that of the previous attempt.
+        if status.phase in FOLLOWED_PHASES and status.phase is not job.status.phase:
+            due |= Requeue(is_soon=True)
         if status != job.status:
             context = JobContext(job.model_copy(update={"status": status}), observed, now)
         plan = plan_for(context, outcome)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -62,6 +62,16 @@ class ApiClient:
     def has_waiting_creations(self) -> bool:
         """Whether as many creations are sent as possible at a time."""
         return self._creations.locked()
+
+    async def pages(self, path: str, selector: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+        """The parts of a list. Raises as `request` does, such as Gone if the version of the list has expired."""
+        params = {**selector, "limit": str(LIST_CHUNK)}
+        while True:
+            page = await self.request("GET", path, params=params)
+            yield page
+            if not (following := page["metadata"].get("continue")):
+                return
+            params["continue"] = following
 
     async def aclose(self) -> None:
         """Closes all connections."""

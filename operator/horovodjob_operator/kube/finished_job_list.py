@@ -7,7 +7,7 @@ from typing import Any
 
 from horovodjob.api.constants import FINISHED_FIELD
 from horovodjob_operator.errors import ClusterError
-from horovodjob_operator.kube.api_client import LIST_CHUNK, ApiClient
+from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.object_paths import jobs_path
 from horovodjob_operator.kube.watch_timing import watch_retry_seconds
 
@@ -53,12 +53,10 @@ class FinishedJobList:
                 self.request(namespace)
 
     async def _list(self, namespace: str) -> None:
-        params, uids = {"fieldSelector": f"{FINISHED_FIELD}!=", "limit": str(LIST_CHUNK)}, set[str]()
-        while True:
-            answer = await self._client.request("GET", jobs_path(namespace), params=params)
-            for job in answer["items"]:
+        uids, version = set[str](), 0
+        async for page in self._client.pages(jobs_path(namespace), {"fieldSelector": f"{FINISHED_FIELD}!="}):
+            version = int(page["metadata"]["resourceVersion"])
+            for job in page["items"]:
                 uids.add(job["metadata"]["uid"])
                 self._updated(job)
-            if not (following := answer["metadata"].get("continue")):
-                return self._listed(uids, int(answer["metadata"]["resourceVersion"]), namespace)
-            params["continue"] = following
+        self._listed(uids, version, namespace)

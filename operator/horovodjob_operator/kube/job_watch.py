@@ -112,25 +112,11 @@ class ForbiddenRetry:
         return response
 
 
-class ExpiredWatch:
-    """Makes each failure of a watch of jobs look like an outdated version, after which kopf lists the jobs again.
+class JobWatch:
+    """Records when each watch of jobs last received data, and makes kopf list again after a failure.
 
-    At the status code 410 and at events of other errors, kopf would end.
-    """
-
-    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        """Sends the request."""
-        response = await handler(request)
-        if verb_and_resource(request) == ("watch", PLURAL) and response.status in (200, 410):
-            is_expired = response.status == 410
-            response.status, response.content = 200, _ExpiringStream(response.content, is_expired)  # type: ignore[assignment]
-        return response
-
-
-class JobWatchAge:
-    """Records when each watch of jobs last received data.
-
-    Kopf drops bookmarks, the only events in an idle cluster, before it calls its handlers.
+    Kopf drops bookmarks, the only events in an idle cluster, before it calls its handlers; and it ends at the status
+    code 410 and at events of errors other than an outdated version.
     """
 
     def __init__(self, namespaces: Iterable[str]) -> None:
@@ -141,47 +127,34 @@ class JobWatchAge:
         """When the watch that has been silent for longest last received data, on the monotonic clock."""
         return min(self._alive_at.values())
 
-    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        """Sends the request, and records each chunk of the response to a watch."""
-        response = await handler(request)
-        verb, resource = verb_and_resource(request)
-        if resource == PLURAL and verb in ("list", "watch") and response.status < 500:
-            namespace = namespace_of(request)
-            self._reset(namespace)
-            if verb == "watch":
-                response.content = _ObservedStream(response.content, lambda: self._reset(namespace))  # type: ignore[assignment]
-        return response
-
     def reset(self) -> None:
         """Records that the API server answers, although it has no jobs to watch."""
-        for namespace in self._alive_at:
-            self._reset(namespace)
+        self._alive_at = dict.fromkeys(self._alive_at, time.monotonic())
 
-    def _reset(self, namespace: str) -> None:
-        self._alive_at[namespace] = time.monotonic()
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request, and observes the response if it is a list or a watch."""
+        response = await handler(request)
+        verb, resource = verb_and_resource(request)
+        if resource != PLURAL or verb not in ("list", "watch") or response.status >= 500:
+            return response
+        namespace = namespace_of(request)
 
+        def is_alive() -> None:
+            self._alive_at[namespace] = time.monotonic()
 
-class _ObservedStream:
-    """The content of a response; calls `on_chunk` for each chunk that is read."""
-
-    def __init__(self, content: StreamReader, on_chunk: Callable[[], None]) -> None:
-        self._content, self._on_chunk = content, on_chunk
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._content, name)
-
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """The chunks of the response."""
-        async for chunk in self._content.iter_chunked(size):
-            self._on_chunk()
-            yield chunk
+        is_alive()
+        if verb == "watch" and response.status in (200, 410):
+            is_expired = response.status == 410
+            response.status = 200
+            response.content = _Events(response.content, is_alive, is_expired=is_expired)  # type: ignore[assignment]
+        return response
 
 
-class _ExpiringStream:
+class _Events:
     """The content of the response to a watch: complete events, with the code 410 in each error."""
 
-    def __init__(self, content: StreamReader, is_expired: bool) -> None:
-        self._content, self._is_expired = content, is_expired
+    def __init__(self, content: StreamReader, on_chunk: Callable[[], None], *, is_expired: bool) -> None:
+        self._content, self._on_chunk, self._is_expired = content, on_chunk, is_expired
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
@@ -193,6 +166,7 @@ class _ExpiringStream:
             return
         rest = b""
         async for chunk in self._content.iter_chunked(size):
+            self._on_chunk()
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 yield (EXPIRED if _is_error(line) else line) + b"\n"

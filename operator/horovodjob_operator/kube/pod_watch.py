@@ -11,7 +11,7 @@ import aiohttp
 
 from horovodjob.api.constants import LABEL_JOB
 from horovodjob_operator.errors import ClusterError, Gone, Refused
-from horovodjob_operator.kube.api_client import LIST_CHUNK, ApiClient
+from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.object_paths import pods_path
 from horovodjob_operator.kube.watch_timing import silence_seconds, watch_retry_seconds
 
@@ -73,20 +73,15 @@ class PodWatch:
 
     async def _list(self) -> str:
         """Lists all pods, and returns the version of the list."""
-        uids: set[str] = set()
-        params = {"labelSelector": LABEL_JOB, "limit": str(LIST_CHUNK)}
-        while True:
-            answer = await self._client.request("GET", self._path, params=params)
-            self.alive_at = time.monotonic()
-            for pod in answer["items"]:
+        uids, version = set[str](), ""
+        async for page in self._client.pages(self._path, {"labelSelector": LABEL_JOB}):
+            self.alive_at, version = time.monotonic(), str(page["metadata"]["resourceVersion"])
+            for pod in page["items"]:
                 uids.add(pod["metadata"]["uid"])
                 self._updated(pod)
-            following, version = answer["metadata"].get("continue"), answer["metadata"]["resourceVersion"]
-            if not following:
-                self._listed(uids, int(version), self.namespace)
-                self.has_listed.set()
-                return str(version)
-            params["continue"] = following
+        self._listed(uids, int(version), self.namespace)
+        self.has_listed.set()
+        return version
 
     async def _follow(self, version: str) -> str:
         """Watches from a version, and returns the version of the last event. Raises Gone if a list is necessary."""
