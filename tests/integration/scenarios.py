@@ -64,8 +64,8 @@ def _scale(job: Job, replicas: int) -> None:
     job.api.patch(job.path, {"spec": {"worker": {"replicas": replicas}}})
 
 
-def finish_next_attempt(job: Job) -> None:
-    """The next attempt succeeds: its launcher is a new pod, its workers may be those of the attempt before."""
+def run_next_attempt(job: Job) -> None:
+    """The next attempt runs: its launcher is a new pod, its workers may be those of the attempt before."""
 
     def recreated() -> bool:
         launcher = job.pods().get("launcher")
@@ -76,6 +76,11 @@ def finish_next_attempt(job: Job) -> None:
     job.schedule()
     job.run()
     job.wait("Running")
+
+
+def finish_next_attempt(job: Job) -> None:
+    """The next attempt succeeds."""
+    run_next_attempt(job)
     job.end("launcher", 0)
     job.wait("Succeeded")
 
