@@ -37,8 +37,8 @@ def finished(submit_job: Submit) -> Job:
 
 
 def requests_since(control_plane: OperatorControlPlane, namespace: str, before: int) -> list[str]:
-    """The operator's requests since, except for events that it posts again."""
-    return [request for request in control_plane.requests(namespace)[before:] if request != "create events"]
+    """The operator's requests since."""
+    return control_plane.requests(namespace)[before:]
 
 
 def test_a_starting_operator_counts_finished_jobs_without_requests_for_them(
@@ -77,33 +77,11 @@ def test_a_change_of_a_finished_job_is_observed(finished: Job, api: Api, operato
     wait_for("the count", lambda: operator.jobs(finished.namespace) == {})
 
 
-@pytest.mark.parametrize("policy", ["Running", "All", "None"])
-def test_the_ssh_secret_is_deleted_when_the_job_finishes_unless_its_pods_stay(
-    submit_job: Submit, api: Api, policy: str
-) -> None:
-    job = submit_job(runPolicy={"cleanPodPolicy": policy}).advance_to("Running")
-    secret = f"/api/v1/namespaces/{job.namespace}/secrets/{job.name}-mpi"
-    assert api.find(secret)
-    job.end("launcher", 0)
-    job.wait("Succeeded")
-    if policy == "None":
-        wait_for("the last event", lambda: job.events()["Succeeded"])
-        assert api.find(secret)
-    else:
-        wait_for("the SSH Secret to be deleted", lambda: api.find(secret) is None)
-
-
-def test_a_foreign_secret_is_kept_when_the_job_that_it_blocks_fails(
-    submit_job: Submit, api: Api, namespace: str, operator_process: Operator
-) -> None:
-    secrets = f"/api/v1/namespaces/{namespace}/secrets"
-    api.create(secrets, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"}})
-    job = submit_job(runPolicy={"activeDeadlineSeconds": 3})
-    job.wait("Failed")
-    operator_process.kill()
-    operator_process.start()
-    wait_for("its events to be posted again", lambda: operator_process.requests().get("create events"))
-    assert api.find(f"{secrets}/train-mpi")
+def test_the_ssh_secret_stays_until_the_job_is_deleted(finished: Job, api: Api) -> None:
+    wait_for("the last event", lambda: finished.events()["Succeeded"])
+    assert api.find(finished.secret_path)
+    finished.delete()
+    wait_for("the SSH Secret to be deleted", lambda: api.find(finished.secret_path) is None)
 
 
 def test_a_restarted_operator_completes_the_clean_up_of_a_finished_job(
@@ -116,8 +94,6 @@ def test_a_restarted_operator_completes_the_clean_up_of_a_finished_job(
     api.patch(f"{job.path}/status", {"status": {**finished.status, "completionTime": now}})
     operator_process.start()
     wait_for("its workers to be deleted", lambda: set(job.pods()) == {"launcher"})
-    secret = f"/api/v1/namespaces/{job.namespace}/secrets/{job.name}-mpi"
-    wait_for("the SSH Secret to be deleted", lambda: api.find(secret) is None)
 
 
 @pytest.fixture
