@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from api.client import Api, wait_for
-from integration.job_driver import Job
+from integration.control_plane import make_namespace
+from integration.job_driver import Job, submit
 from integration.operator_process import Operator
+from integration.quota import Quota
 
 Submit = Callable[..., Job]
 HOLD = {"metadata": {"finalizers": ["example.com/no-kubelet"]}}
@@ -47,10 +49,7 @@ def refusal_with_a_terminating_launcher(submit_job: Submit, held_pods: list[str]
     job = submit_job("stuck", scheduling={"timeoutSeconds": 6})
     job.wait_for_pods()
     hold(job, "launcher", held_pods)
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
-    path = f"/api/v1/namespaces/{job.namespace}/resourcequotas"
-    job.api.create(path, quota)
-    wait_for("the quota", lambda: job.api.get(f"{path}/few")["status"].get("hard"))
+    Quota(job.api, job.namespace, 0)
     job.delete_pod("worker-1")
     wait_for("the refusal", lambda: set(job.pods()) == {"launcher"})
     return job
@@ -72,9 +71,18 @@ STUCK = {
 }
 
 
+@pytest.fixture
+def other_namespace(api: Api, namespace: str) -> Iterator[str]:
+    """A namespace without a quota."""
+    name = f"{namespace}-other"
+    make_namespace(api, name)
+    yield name
+    api.delete(f"/api/v1/namespaces/{name}")
+
+
 @pytest.mark.parametrize("stuck", STUCK)
 def test_a_job_that_cannot_continue_does_not_occupy_the_operator(
-    submit_job: Submit, operator: Operator, held_pods: list[str], stuck: str
+    submit_job: Submit, operator: Operator, api: Api, other_namespace: str, held_pods: list[str], stuck: str
 ) -> None:
     job = STUCK[stuck](submit_job, held_pods)
     seconds = job.get()["spec"]["scheduling"]["timeoutSeconds"]
@@ -84,7 +92,7 @@ def test_a_job_that_cannot_continue_does_not_occupy_the_operator(
     wait_for("some seconds", lambda: time.monotonic() > end)
     assert operator.get("/healthz", seconds=1)[0] == 200
     assert reconciliations(operator) - before < MOST_RECONCILIATIONS
-    submit_job("other").advance_to("Succeeded")
+    submit(api, other_namespace).advance_to("Succeeded")
     assert time.monotonic() - end < PROMPT_SECONDS
 
 

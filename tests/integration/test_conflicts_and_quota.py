@@ -10,6 +10,7 @@ from api.client import Api, wait_for
 from integration.control_plane import make_namespace
 from integration.job_driver import Job, has_ended, restricted_pod, submit
 from integration.operator_process import Operator
+from integration.quota import Quota
 
 Submit = Callable[..., Job]
 
@@ -189,22 +190,6 @@ def test_a_malformed_job_starts_when_it_is_corrected(submit_job: Submit) -> None
     job.wait("Suspended")
     job.suspend(False, worker={"template": None})
     job.advance_to("Succeeded")
-
-
-class Quota:
-    """A quota of pods in the namespace of the test. Its controller needs seconds, so the test writes its status."""
-
-    def __init__(self, api: Api, namespace: str, pods: int) -> None:
-        self._api, quotas = api, f"/api/v1/namespaces/{namespace}/resourcequotas"
-        self._path = f"{quotas}/few"
-        body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
-        api.create(quotas, {**body, "spec": {"hard": {"pods": str(pods)}}})
-        api.patch(f"{self._path}/status", {"status": {"hard": {"pods": str(pods)}, "used": {"pods": "0"}}})
-
-    def change(self, pods: int) -> None:
-        hard = {"hard": {"pods": str(pods)}}
-        self._api.patch(self._path, {"spec": hard})
-        self._api.patch(f"{self._path}/status", {"status": hard})
 
 
 def is_over_quota(job: Job) -> bool:
