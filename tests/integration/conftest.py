@@ -14,6 +14,7 @@ from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.authentication import login
 from integration.control_plane import OperatorControlPlane, install, is_ready, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, restricted_pod, submit
+from integration.leader_election import Pair, leader_and_standby
 from integration.operator_process import STARTED, Operator
 from integration.reason_coverage import ReasonCoverage
 from integration.status_invariants import violations
@@ -91,6 +92,14 @@ def operator(operator_process: Operator) -> Operator:
         operator_process.start()
     operator_process.new_log_lines()
     return operator_process
+
+
+@pytest.fixture
+def pair(operator_process: Operator, api: Api, tmp_path: Path) -> Iterator[Pair]:
+    """A leader and a standby."""
+    operator_process.kill()
+    with leader_and_standby(api, tmp_path) as started:
+        yield started
 
 
 @pytest.fixture

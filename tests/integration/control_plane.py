@@ -22,8 +22,12 @@ CONTROLLERS = ",".join(
 )
 
 
+# The defaults of kube-controller-manager, in requests a second: the tests start it with more.
+DEFAULT_CLIENT_LIMITS = ("--kube-api-qps=20", "--kube-api-burst=30")
+
+
 class OperatorControlPlane(ControlPlane):
-    """A control plane without node controllers. Its API server can be restarted."""
+    """A control plane without node controllers. Its API server and its controllers can be restarted."""
 
     def __init__(self) -> None:
         super().__init__(controllers=True)
@@ -42,10 +46,18 @@ class OperatorControlPlane(ControlPlane):
 
         Tests use the fixture `restart_apiserver`, which resets the gaps of the watches.
         """
-        process = self._processes["kube-apiserver"]
+        self._end("kube-apiserver")
+        super()._run("kube-apiserver", [word for word in self._commands["kube-apiserver"] if word not in without])
+
+    def restart_controllers(self, *arguments: str) -> None:
+        """Kills the controller manager and starts it again, with these arguments in addition to its own."""
+        self._end("kube-controller-manager")
+        super()._run("kube-controller-manager", [*self._commands["kube-controller-manager"], *arguments])
+
+    def _end(self, name: str) -> None:
+        process = self._processes[name]
         process.kill()
         process.wait()
-        super()._run("kube-apiserver", [word for word in self._commands["kube-apiserver"] if word not in without])
 
     def requests(self, namespace: str) -> list[str]:
         """The operator's requests for this namespace, in order, as `verb resource`."""

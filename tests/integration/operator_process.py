@@ -107,12 +107,12 @@ class Operator:
         assert self._process
         self._process.send_signal(number)
 
-    def get(self, path: str, token: str = "") -> tuple[int, str]:
-        """Status code and text of the response; 0 without a response."""
+    def get(self, path: str, token: str = "", *, seconds: float = 60) -> tuple[int, str]:
+        """Status code and text of the response; 0 without a response in this time."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=seconds) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

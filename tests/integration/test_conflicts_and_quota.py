@@ -1,5 +1,6 @@
 """Name conflicts, invalid templates and exhausted quotas."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,11 +8,11 @@ import pytest
 
 from api.client import Api, wait_for
 from integration.control_plane import make_namespace
-from integration.job_driver import Job, restricted_pod, submit
+from integration.job_driver import Job, has_ended, restricted_pod, submit
 from integration.operator_process import Operator
+from integration.quota import Quota
 
 Submit = Callable[..., Job]
-SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"}, "stringData": {"mine": "kept"}}
 
 
 @pytest.mark.parametrize("name", ["train-worker-1", "train-launcher"])
@@ -25,21 +26,6 @@ def test_a_foreign_pod_with_the_same_name_is_kept_and_blocks_the_job_until_it_is
     assert message == f"pod {name} exists and does not belong to this job: delete or rename it, or rename the job"
     assert api.get(f"{pods}/{name}")["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
     api.delete(f"{pods}/{name}")
-    job.wait_for_condition("Stalled", status="False")
-    job.advance_to("Succeeded")
-
-
-def test_a_foreign_secret_with_the_same_name_is_kept_and_blocks_the_job_until_it_is_deleted(
-    submit_job: Submit, api: Api, namespace: str
-) -> None:
-    secrets = f"/api/v1/namespaces/{namespace}/secrets"
-    foreign = api.create(secrets, SECRET)
-    job = submit_job()
-    message = job.wait_for_condition("Stalled", reason="NameConflict")
-    assert message.startswith("Secret train-mpi exists and does not belong to this job")
-    assert api.get(f"{secrets}/train-mpi")["data"] == foreign["data"]
-    assert job.pods() == {}
-    api.delete(f"{secrets}/train-mpi")
     job.wait_for_condition("Stalled", status="False")
     job.advance_to("Succeeded")
 
@@ -206,13 +192,45 @@ def test_a_malformed_job_starts_when_it_is_corrected(submit_job: Submit) -> None
     job.advance_to("Succeeded")
 
 
+def is_over_quota(job: Job) -> bool:
+    return "exceeded quota: few" in job.condition("Ready").get("message", "")
+
+
 def test_a_job_over_quota_waits_until_the_quota_is_raised(submit_job: Submit, api: Api, namespace: str) -> None:
-    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
-    api.create(quotas, quota)
-    wait_for("the quota", lambda: api.get(f"{quotas}/few")["status"].get("hard"))
+    quota = Quota(api, namespace, 1)
     job = submit_job()
-    wait_for("the message", lambda: "exceeded quota: few" in job.condition("Queued").get("message", ""))
-    assert job.condition("Stalled")["status"] == "False"
-    api.patch(f"{quotas}/few", {"spec": {"hard": {"pods": "10"}}})
+    wait_for("the message", lambda: is_over_quota(job))
+    assert (job.condition("Queued")["reason"], job.condition("Stalled")["status"]) == ("WaitingForNodes", "False")
+    quota.change(10)
     job.advance_to("Succeeded")
+
+
+def test_a_job_that_waited_for_quota_waits_no_longer_when_it_is_over_quota_again(
+    submit_job: Submit, operator: Operator, api: Api, namespace: str
+) -> None:
+    quota, before = Quota(api, namespace, 0), refusals(operator)
+    job = submit_job(worker={"replicas": 1, "gpus": 0})
+    wait_for("the first refusal", lambda: refusals(operator) > before)
+    first = seconds_until_accepted(job, quota)
+    job.advance_to("Running")
+    quota.change(0)
+    before = refusals(operator)
+    job.end("launcher", 1)
+    job.skip_backoff()
+    wait_for("the next refusal", lambda: refusals(operator) > before)
+    assert seconds_until_accepted(job, quota) < first * 1.5
+
+
+def refusals(operator: Operator) -> float:
+    """The number of pods that the API server has refused."""
+    return operator.samples("horovodjob_operator_api_requests_total", "code", verb="create", resource="pods").get(
+        "403", 0
+    )
+
+
+def seconds_until_accepted(job: Job, quota: Quota) -> float:
+    """How long a refused job waits although the quota is raised at once."""
+    begin = time.monotonic()
+    quota.change(10)
+    wait_for("a launcher", lambda: "launcher" in job.pods() and not has_ended(job.pods()["launcher"]))
+    return time.monotonic() - begin

@@ -36,6 +36,11 @@ def finished(submit_job: Submit) -> Job:
     return job
 
 
+def requests_since(control_plane: OperatorControlPlane, namespace: str, before: int) -> list[str]:
+    """The operator's requests since."""
+    return control_plane.requests(namespace)[before:]
+
+
 def test_a_starting_operator_counts_finished_jobs_without_requests_for_them(
     finished: Job, api: Api, operator_process: Operator, control_plane: OperatorControlPlane
 ) -> None:
@@ -45,7 +50,7 @@ def test_a_starting_operator_counts_finished_jobs_without_requests_for_them(
     before = len(control_plane.requests(finished.namespace))
     operator_process.start()
     wait_for("the count", lambda: operator_process.jobs(finished.namespace) == {"Succeeded": len(others)})
-    assert control_plane.requests(finished.namespace)[before:] == []
+    assert requests_since(control_plane, finished.namespace, before) == []
     others[0].delete()
     wait_for("one to be forgotten", lambda: operator_process.jobs(finished.namespace) == {"Succeeded": len(others) - 1})
 
@@ -70,6 +75,13 @@ def test_a_change_of_a_finished_job_is_observed(finished: Job, api: Api, operato
     finished.edit_policy(ttlSecondsAfterFinished=0)
     wait_for("its deletion", lambda: api.find(finished.path) is None)
     wait_for("the count", lambda: operator.jobs(finished.namespace) == {})
+
+
+def test_the_ssh_secret_stays_until_the_job_is_deleted(finished: Job, api: Api) -> None:
+    wait_for("the last event", lambda: finished.events()["Succeeded"])
+    assert api.find(finished.secret_path)
+    finished.delete()
+    wait_for("the SSH Secret to be deleted", lambda: api.find(finished.secret_path) is None)
 
 
 def test_a_restarted_operator_completes_the_clean_up_of_a_finished_job(

@@ -12,7 +12,6 @@ from integration.job_driver import Job
 from integration.operator_process import Operator
 
 Submit = Callable[..., Job]
-SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-mpi"}}
 
 
 @pytest.fixture
@@ -150,20 +149,26 @@ def test_a_stalled_job_is_counted_by_its_reason_until_it_continues_or_is_deleted
     wait_for("none", lambda: stalled(failed) == {})
 
 
+def policy_of_another_job(api: Api, submit_job: Submit) -> str:
+    """Path of a NetworkPolicy `train` of another job, which blocks the job `train` until it is deleted."""
+    other = submit_job("other", runPolicy={"managedBy": "example.com/nobody"})
+    owner = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "name": "other", "uid": other.uid}
+    metadata = {"name": "train", "ownerReferences": [{**owner, "controller": True}]}
+    body = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata}
+    policies = f"/apis/networking.k8s.io/v1/namespaces/{other.namespace}/networkpolicies"
+    api.create(policies, {**body, "spec": {"podSelector": {}}})
+    return f"{policies}/train"
+
+
 def test_a_job_that_changes_while_its_retry_is_delayed_waits_in_the_work_queue(
     restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
 ) -> None:
-    other = submit_job("other", runPolicy={"managedBy": "example.com/nobody"})
-    owner = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "name": "other", "uid": other.uid}
-    reference = {**owner, "controller": True}
-    body = {"metadata": {"name": "train", "ownerReferences": [reference]}, "spec": {"podSelector": {}}}
-    policies = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
-    api.create(policies, {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", **body})
+    policy = policy_of_another_job(api, submit_job)
     job = submit_job()  # with each try the delay grows, until the NetworkPolicy of the other job is deleted
     wait_for("a long delay", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 4)
     api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
     wait_for("the change", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 1)
-    api.delete(f"{policies}/train")
+    api.delete(policy)
     job.advance_to("Succeeded")
     wait_for("an empty queue", lambda: restarted_operator.metrics()["horovodjob_operator_workqueue_depth"] == 0)
     assert restarted_operator.metrics()["horovodjob_operator_workqueue_queue_duration_seconds_sum"] > 1
@@ -175,7 +180,7 @@ def test_every_request_and_every_reconciliation_is_counted(restarted_operator: O
     job = submit_job(worker={"replicas": 3, "gpus": 0}).advance_to("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
     grown = {call: count - before.get(call, 0) for call, count in restarted_operator.requests().items()}
-    assert (grown["create pods"], grown["create secrets"], grown["deletecollection pods"]) == (4, 1, 1)
+    assert (grown["create pods"], grown["create networkpolicies"], grown["deletecollection pods"]) == (4, 1, 1)
     metrics = restarted_operator.metrics()
     assert metrics["horovodjob_operator_reconcile_duration_seconds_count"] >= looks + 4
     assert metrics["horovodjob_operator_workqueue_queue_duration_seconds_count"] >= 4
@@ -185,11 +190,10 @@ def test_a_reconciliation_that_must_be_repeated_is_counted_as_an_error(
     restarted_operator: Operator, submit_job: Submit, api: Api, namespace: str
 ) -> None:
     assert restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] == 0
-    secrets = f"/api/v1/namespaces/{namespace}/secrets"
-    api.create(secrets, SECRET)
-    job = submit_job()  # the Secret may belong to an earlier job of this name that is being deleted
+    policy = policy_of_another_job(api, submit_job)
+    job = submit_job()
     wait_for("an error", lambda: restarted_operator.metrics()["horovodjob_operator_reconcile_errors_total"] >= 1)
-    api.delete(f"{secrets}/train-mpi")
+    api.delete(policy)
     job.advance_to("Succeeded")
 
 

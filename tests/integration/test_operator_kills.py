@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import queue
+import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from api.client import Api
+from api.client import Api, wait_for
 from integration.control_plane import make_namespace
 from integration.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
 from integration.forked_operator import ForkedOperator, ForkServer
 from integration.operator_process import Operator
-from integration.scenarios import SCENARIOS, SPECS, outcome, submit_for
+from integration.scenarios import EVENTS_OF_SHORT_PHASES, SCENARIOS, SPECS, excess_events, outcome, submit_for
 
 # A run waits most of its time.
 PARALLEL_RUNS = 12
+UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NUMBERS = itertools.count(1)
 
 
@@ -44,6 +46,15 @@ class Kill:
 
     def __str__(self) -> str:
         return f"{'after' if self.is_after else 'before'} {self.write}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of a job, the writes about it, and its events."""
+
+    outcome: dict[str, Any]
+    writes: list[Write]
+    events: Counter[str]
 
 
 class Faults:
@@ -73,19 +84,19 @@ def is_about(request: Request, job: str) -> bool:
 
 
 def description(request: Request, job: str) -> str:
-    """What a request writes, without the names and times that differ from run to run."""
+    """What a request writes, without the names, UIDs and times that differ from run to run."""
     _, resource, *name = request.path.partition("/namespaces/")[2].split("/")
     match request.method, resource:
         case "POST", "events":
             what = request.body["reason"]
         case "POST", _:
-            what = request.body["metadata"]["name"].replace(job, "JOB")
+            what = UID.sub("UID", request.body["metadata"]["name"].replace(job, "JOB"))
         case "PATCH", "horovodjobs":
             what = request.body["status"].get("phase", "")
         case "PATCH", _:
             what = next(iter(next(iter(request.body.values()))))
         case _:
-            what = "".join(name).replace(job, "JOB")
+            what = UID.sub("UID", "".join(name).replace(job, "JOB"))
     return f"{request.method} {resource} {what}".strip()
 
 
@@ -104,24 +115,28 @@ class Lane:
         stack.callback(self.operator.kill)
         self.operator.start()
 
-    def run(self, scenario: str, kill: Kill | None = None) -> tuple[dict[str, Any], list[Write]]:
-        """The outcome of a job, and the writes about it."""
+    def run(self, scenario: str, kill: Kill | None, usual: Counter[str]) -> Run:
+        """Runs a job; `usual` are the events of an undisturbed one."""
         name = f"job-{next(NUMBERS)}-x"
         faults = self.proxy.fault = Faults(name, self.operator, kill)
         begin = len(self.proxy.answered)
         job = submit_for(self._api, self.namespace, scenario, name)
         SCENARIOS[scenario](job)
+        if kill is None:
+            wait_for("the last event", lambda: job.events()[job.phase])
+        elif not kill.write.text.endswith(EVENTS_OF_SHORT_PHASES):
+            wait_for(f"a write {kill.write}", lambda: kill.write in faults.writes)
         found = outcome(job)
         created = (
             description(request, name)
             for request, status in self.proxy.answered[begin:]
-            # An event can be read before the proxy receives the answer to its creation; the outcome counts the events.
             if (request.method, status) == ("POST", 201) and is_about(request, name) and "/events" not in request.path
         )
         found["created"] = dict(Counter(created))
-        assert kill is None or kill.write in faults.writes, f"no such write, but {[*map(str, faults.writes)]}"
+        found["excess events"] = excess_events(job, usual) if kill else {}
+        events = job.events()
         job.delete()
-        return found, faults.writes
+        return Run(found, faults.writes, events)
 
 
 class Lanes:
@@ -133,11 +148,11 @@ class Lanes:
             self._free.put(lane)
         self.pool = ThreadPoolExecutor(len(lanes))
 
-    def run(self, scenario: str, kill: Kill | None = None) -> tuple[dict[str, Any], list[Write]]:
-        """The outcome of a job, and the writes about it."""
+    def run(self, scenario: str, kill: Kill | None = None, usual: Counter[str] | None = None) -> Run:
+        """Runs a job in a free lane."""
         lane = self._free.get()
         try:
-            return lane.run(scenario, kill)
+            return lane.run(scenario, kill, usual or Counter())
         finally:
             self._free.put(lane)
 
@@ -157,7 +172,8 @@ def lanes(
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_job_ends_as_usual_wherever_the_operator_is_killed(lanes: Lanes, scenario: str) -> None:
-    undisturbed, writes = lanes.run(scenario)
+    undisturbed = lanes.run(scenario)
+    writes = undisturbed.writes
     if scenario != "succeeds" and scenario not in SPECS:
         # Until then the writes are those of a job that succeeds, where each of them has its kills.
         writes = writes[writes.index(Write("PATCH horovodjobs Running")) :]
@@ -165,10 +181,11 @@ def test_a_job_ends_as_usual_wherever_the_operator_is_killed(lanes: Lanes, scena
 
     def difference(kill: Kill) -> str:
         try:
-            found, _ = lanes.run(scenario, kill)
+            found = lanes.run(scenario, kill, undisturbed.events).outcome
         except Exception as error:
             return f"{kill}: {error}"
-        parts = [f"{key} {found[key]}, not {wanted}" for key, wanted in undisturbed.items() if found[key] != wanted]
+        pairs = [(key, found[key], wanted) for key, wanted in undisturbed.outcome.items()]
+        parts = [f"{key} {value}, not {wanted}" for key, value, wanted in pairs if value != wanted]
         return f"{kill}: {'; '.join(parts)}" if parts else ""
 
     if differences := [line for line in lanes.pool.map(difference, kills) if line]:

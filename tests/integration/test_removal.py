@@ -24,10 +24,8 @@ def jobs_to_delete(api: Api, namespace: str) -> tuple[Job, Job]:
 
 def is_deleted(api: Api, job: Job) -> bool:
     """Whether the pods, the Secret and the NetworkPolicy of the job are deleted."""
-    core = f"/api/v1/namespaces/{job.namespace}"
     policy = f"/apis/networking.k8s.io/v1/namespaces/{job.namespace}/networkpolicies/{job.name}"
-    paths = (f"{core}/secrets/{job.name}-mpi", policy)
-    return job.pods() == {} and not any(api.find(path) for path in paths)
+    return job.pods() == {} and not any(api.find(path) for path in (job.secret_path, policy))
 
 
 def delete_namespace(api: Api, name: str) -> None:
