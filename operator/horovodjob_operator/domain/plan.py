@@ -62,19 +62,17 @@ class Plan:
 def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
     """What to do, given the facts and the outcome of the checks that the status of the job was derived from."""
     job, observed, now = context.job, context.observed, context.now
-    if observed.refusal and observed.refusal.is_unreadable:
-        return Plan()
+    if (observed.refusal and observed.refusal.is_unreadable) or (outcome and outcome.failure):
+        return Plan()  # The status with the failure is written first, and the checks then have another outcome.
     if job.status.is_finished or outcome is None:
         return _plan_for_finished_job(job, observed, now)
-    # A time that has passed since the outcome counts too: it causes another pass at once.
-    times = (outcome.requeue_at, context.deadline, context.scheduling_deadline)
-    requeue_at = min((at for at in times if at), default=None)
+    requeue_at = context.next_time(outcome.requeue_at, context.deadline, context.scheduling_deadline)
     match outcome.phase:
         case Phase.SUSPENDED:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), delete_pod_groups=observed.pod_groups)
         case Phase.TERMINATING:
             return _plan_to_stop(observed)
-        case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT and not outcome.failure:
+        case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), requeue_at=requeue_at)
         case _ if observed.refusal and not context.is_resizable:
             retry_at = observed.refusal.retry_at
@@ -83,8 +81,6 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
                 recheck_refusal=retry_at is not None and now >= retry_at,
                 requeue_at=requeue_at,
             )
-        case _ if outcome.failure:
-            return Plan(requeue_at=now)
         case _:
             return _plan_for_attempt(context, requeue_at)
 
@@ -160,7 +156,7 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     missing = missing_workers(context)
     earliest = worker_creation_at(context) if missing else None
     if earliest:
-        missing, requeue_at = (), min(requeue_at or earliest, earliest)
+        missing, requeue_at = (), context.next_time(requeue_at, earliest)
     create_launcher = is_launcher_missing(context)
     return Plan(
         create_secret=create_launcher or (bool(missing) and not observed.pods),

@@ -110,7 +110,8 @@ class FakeCluster:
         self.created_pods += 1
         uid, attempt = f"uid-{self.created_pods}", self.status.attempt
         gang, hosts = self.job.spec.scheduling.gang, plan.hosts if role is Role.LAUNCHER else ""
-        pod = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now, gang=gang)
+        created_at = self.now.replace(microsecond=0)  # times of the API server are whole seconds
+        pod = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=created_at, gang=gang)
         self.pods[name] = replace(pod, spec_hash=plan.spec_hash)
 
     def _delete(self, pod: Pod) -> None:

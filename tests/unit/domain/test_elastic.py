@@ -1,6 +1,7 @@
 """Elastic jobs: statuses, hosts and pods when workers join, leave and are lost."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -252,3 +253,13 @@ def test_the_end_of_the_launcher_ends_the_attempt(running: FakeCluster) -> None:
     running.wait(3)
     running.reconcile()
     assert (running.status.phase, running.status.exit_code, running.status.restarts) == (Phase.RESTARTING, 7, 1)
+
+
+def test_a_lost_worker_is_reported_once_if_the_clock_of_the_api_server_is_ahead() -> None:
+    cluster = FakeCluster(training_job(elastic={"minReplicas": 1}))
+    cluster.start()
+    created_at = cluster.now + timedelta(seconds=30)
+    cluster.update_pod("cifar-worker-1", is_terminating=True, created_at=created_at)
+    cluster.reconcile()
+    (error,) = cluster.status.errors
+    assert (error.time, cluster.status.preemptions) == (created_at, 1)

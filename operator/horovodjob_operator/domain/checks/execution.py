@@ -15,12 +15,11 @@ def ranks_running(context: JobContext) -> Outcome | None:
     if not launcher.is_ready and context.job.status.phase is not Phase.RUNNING:
         return None
     if spec.elastic:
-        times = (context.worker_deadline, scheduling.overdue_at(context))
         return Outcome(
             Phase.RUNNING,
             Reason.RANKS_RUNNING,
             elastic.workers_message(context),
-            requeue_at=min((at for at in times if at), default=None),
+            requeue_at=context.next_time(context.worker_deadline, scheduling.overdue_at(context)),
             worker_losses=elastic.worker_losses(context),
         )
     program = f"mpirun runs {count_text(spec.worker.replicas * spec.slots, 'rank')} on"
