@@ -22,6 +22,17 @@ def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[Job
     return errors[-MAX_ERRORS:]
 
 
+def errors_after(job: HorovodJob, failure: Failure, now: datetime) -> tuple[JobError, ...]:
+    """The errors of the status after this failure of the attempt."""
+    return (*job.status.errors, _failure_error(job, failure, now))[-MAX_ERRORS:]
+
+
+def is_disruption(error: JobError) -> bool:
+    """Whether the error shows a disruption: the container did not end by itself."""
+    is_reported = error.reason in (Reason.EVICTED, Reason.NODE_LOST)
+    return is_reported or (error.reason in (Reason.WORKER_LOST, Reason.LAUNCHER_FAILED) and not error.container)
+
+
 def _loss_time(loss: Failure, now: datetime) -> datetime:
     """When a worker was lost: not before it was created, even if the clock of the API server is ahead.
 

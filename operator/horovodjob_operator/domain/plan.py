@@ -153,10 +153,8 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     if job.spec.scheduling.gang is not Gang.NONE and _has_only_terminating_pods(observed):
         # They are still members of the group: if they counted, some of the new pods could be scheduled alone.
         return Plan(requeue_at=requeue_at)
-    missing = missing_workers(context)
-    earliest = worker_creation_at(context) if missing else None
-    if earliest:
-        missing, requeue_at = (), context.next_time(requeue_at, earliest)
+    delayed = {index: at for index in missing_workers(context) if (at := worker_creation_at(context, index))}
+    missing = tuple(index for index in missing_workers(context) if index not in delayed)
     create_launcher = is_launcher_missing(context)
     return Plan(
         create_secret=create_launcher or (bool(missing) and not observed.pods),
@@ -167,5 +165,5 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         hosts=hosts,
         publish_hosts=must_publish_hosts(context, hosts),
         delete_pods=stale,
-        requeue_at=requeue_at,
+        requeue_at=context.next_time(requeue_at, *delayed.values()),
     )
