@@ -12,7 +12,7 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.observed import KubeletWarning, Observed
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.status import next_status
@@ -40,10 +40,11 @@ class FakeCluster:
     pods: dict[str, Pod] = field(default_factory=dict)
     statuses: list[HorovodJobStatus] = field(default_factory=list)
     created_pods: int = 0
+    kubelet_warning: KubeletWarning | None = None
 
     @property
     def observed(self) -> Observed:
-        return Observed(pods=tuple(self.pods.values()))
+        return Observed(pods=tuple(self.pods.values()), kubelet_warning=self.kubelet_warning)
 
     @property
     def context(self) -> JobContext:

@@ -53,7 +53,6 @@ class RandomCluster(FakeCluster):
     stale_owner_pods: tuple[Pod, ...] = ()
     deleted_pods: dict[str, Pod] = field(default_factory=dict)
     refusal: Refusal | None = None
-    kubelet_warning: KubeletWarning | None = None
 
     def __post_init__(self) -> None:
         # The operator's clock; times of the API server are those of another.
