@@ -62,8 +62,9 @@ class RunPolicy(Model):
     )
     clean_pod_policy: CleanPodPolicy = Field(
         CleanPodPolicy.RUNNING,
-        description="Pods to delete when the job has finished: Running (the workers; the launcher stays with its log), "
-        "All or None.",
+        description="Pods to delete when the job has finished: Running (the workers that run; the launcher, and "
+        "workers that have ended, stay with their logs), All or None (terminate and the deadline stop pods instead of "
+        "deleting them). Pods without a node are always deleted.",
     )
     backoff_limit: int = Field(
         3,

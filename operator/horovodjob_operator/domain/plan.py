@@ -1,5 +1,6 @@
 """What to do about a job, as values: which objects to create, change and delete, and when to reconcile again. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -21,6 +22,10 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.suspension import has_other_spec
 from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.pod import Pod
+
+# The label selector of a deletion contains their indices.
+MAX_KEPT_WORKERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,14 @@ class Plan:
     publish_hosts: bool = False
     delete_all_pods: bool = False
     delete_workers: bool = False
+    keep_workers: tuple[int, ...] = ()
+    """Indices of the workers that `delete_workers` does not delete: they have ended, and their pods have the logs."""
+    delete_unscheduled_pods: bool = False
+    """Deletes the pods without a node: they have no log."""
     delete_pods: frozenset[str] = frozenset()
     """Names of single pods to delete."""
-    stop_launcher: bool = False
-    """Stops the containers of the launcher and keeps the pod with its log."""
+    stop_pods: frozenset[str] = frozenset()
+    """Names of pods to keep with their logs, and whose containers are stopped."""
     delete_pod_groups: frozenset[Gang] = frozenset()
     """PodGroups of a job without pods: a group without pods can keep a place in the queue of its scheduler."""
     delete_secrets: bool = False
@@ -71,7 +80,7 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
         case Phase.SUSPENDED:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), delete_pod_groups=observed.pod_groups)
         case Phase.TERMINATING:
-            return _plan_to_stop(observed)
+            return _plan_to_stop(job, observed)
         case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), requeue_at=requeue_at)
         case _ if observed.refusal and not context.is_resizable:
@@ -93,18 +102,37 @@ def _has_only_terminating_pods(observed: Observed) -> bool:
     return bool(observed.pods or observed.stale_owner_pods) and not _has_pods_to_delete(observed)
 
 
-def _plan_to_stop(observed: Observed) -> Plan:
-    """Deletes the workers, and stops the launcher but keeps its pod with its log."""
-    launcher = observed.launcher
-    plan = Plan(
-        delete_workers=any(pod.role is Role.WORKER and not pod.is_terminating for pod in observed.pods),
+def _plan_to_stop(job: HorovodJob, observed: Observed) -> Plan:
+    """Ends the pods of the job, and keeps the logs that cleanPodPolicy does not give up.
+
+    Workers that run are deleted, or stopped if no pod may be deleted. Pods that have ended stay with their logs.
+    """
+    if job.spec.run_policy.clean_pod_policy is CleanPodPolicy.NONE:
+        return Plan(
+            delete_unscheduled_pods=_has_unscheduled_pods(observed),
+            stop_pods=_pods_to_stop(observed.pods),
+            delete_pod_groups=observed.pod_groups,
+        )
+    running = [pod for pod in observed.pods if pod.is_active and not pod.is_terminating]
+    kept = (pod for pod in observed.pods if not pod.is_active or pod.role is Role.LAUNCHER)
+    ended = sorted(pod.index for pod in observed.pods if pod.role is Role.WORKER and not pod.is_active)
+    return Plan(
+        delete_workers=any(pod.role is Role.WORKER for pod in running),
+        keep_workers=tuple(ended[:MAX_KEPT_WORKERS]),
+        delete_pods=pod_names(pod for pod in running if pod.role is Role.LAUNCHER and not pod.node),
+        stop_pods=_pods_to_stop(kept),
         delete_pod_groups=observed.pod_groups,
     )
-    if launcher is None or launcher.is_terminating or not (launcher.is_active or launcher.has_running_sidecars):
-        return plan
-    if not launcher.node:
-        return replace(plan, delete_pods=frozenset({launcher.name}))
-    return replace(plan, stop_launcher=not launcher.is_stopping)
+
+
+def _has_unscheduled_pods(observed: Observed) -> bool:
+    return any(pod.is_active and not pod.node and not pod.is_terminating for pod in observed.pods)
+
+
+def _pods_to_stop(pods: Iterable[Pod]) -> frozenset[str]:
+    """Pods with containers that run, the main container or sidecars, and that have not been requested to stop."""
+    running = (pod for pod in pods if pod.node and (pod.is_active or pod.has_running_sidecars))
+    return pod_names(pod for pod in running if not pod.is_terminating and not pod.is_stopping)
 
 
 def _plan_for_finished_job(job: HorovodJob, observed: Observed, now: datetime) -> Plan:
@@ -123,9 +151,11 @@ def _plan_to_clean_up(job: HorovodJob, observed: Observed) -> Plan:
             delete = _has_pods_to_delete(observed)
             return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups, delete_secrets=True)
         case CleanPodPolicy.RUNNING:
-            return replace(_plan_to_stop(observed), delete_secrets=True)
+            return replace(_plan_to_stop(job, observed), delete_secrets=True)
         case CleanPodPolicy.NONE:
-            return Plan(stop_launcher=_plan_to_stop(observed).stop_launcher)
+            # Workers that run stay as they are. A pod without a node would get one later.
+            launcher = (observed.launcher,) if observed.launcher else ()
+            return Plan(delete_unscheduled_pods=_has_unscheduled_pods(observed), stop_pods=_pods_to_stop(launcher))
 
 
 def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:

@@ -91,8 +91,9 @@ class FakeCluster:
     def _effects(self, plan: Plan) -> list[Any]:
         effects: list[Any] = []
         for pod in list(self.pods.values()):
-            of_role = plan.delete_workers and pod.role is Role.WORKER
-            if plan.delete_all_pods or of_role or pod.name in plan.delete_pods:
+            of_role = plan.delete_workers and pod.role is Role.WORKER and pod.index not in plan.keep_workers
+            is_unscheduled = plan.delete_unscheduled_pods and not pod.node
+            if plan.delete_all_pods or of_role or is_unscheduled or pod.name in plan.delete_pods:
                 effects.append(lambda pod=pod: self._delete(pod))
         if plan.create_launcher:
             effects.append(lambda: self._create(Role.LAUNCHER, 0, plan))
@@ -101,8 +102,8 @@ class FakeCluster:
         launcher = names.launcher_name(self.job)
         if plan.publish_hosts:
             effects.append(lambda: self.update_pod(launcher, hosts=plan.hosts))
-        if plan.stop_launcher:
-            effects.append(lambda: self.update_pod(launcher, is_stopping=True))
+        for name in sorted(plan.stop_pods):
+            effects.append(lambda name=name: self.update_pod(name, is_stopping=True))
         return effects
 
     def _create(self, role: Role, index: int, plan: Plan) -> None:

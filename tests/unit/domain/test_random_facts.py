@@ -11,7 +11,7 @@ from unit.domain.random_cluster import RandomCluster, random_job
 
 STEPS, RUNS, CHUNKS = 40, 1500, 10
 # These describe effects, and are none.
-PARAMETERS = {"secret_name", "spec_hash", "hosts", "requeue_at"}
+PARAMETERS = {"keep_workers", "secret_name", "spec_hash", "hosts", "requeue_at"}
 
 
 def has_effects(plan: Plan) -> bool:
