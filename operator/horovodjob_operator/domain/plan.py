@@ -80,7 +80,7 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
         case Phase.SUSPENDED:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), delete_pod_groups=observed.pod_groups)
         case Phase.TERMINATING:
-            return _plan_to_stop(job, observed)
+            return replace(_plan_to_stop(job, observed), requeue_at=context.next_time(outcome.requeue_at))
         case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), requeue_at=requeue_at)
         case _ if observed.refusal and not context.is_resizable:

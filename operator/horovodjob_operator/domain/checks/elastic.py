@@ -6,10 +6,10 @@ from datetime import timedelta
 from horovodjob.api.constants import Reason
 from horovodjob.api.status import MAX_ERRORS
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks import scheduling
 from horovodjob_operator.domain.checks.backoff import replacement_at, worker_disruptions
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure
+from horovodjob_operator.domain.checks.unresponsive_node import overdue_pod_message
 from horovodjob_operator.domain.checks.worker_failure import worker_disruption, worker_failure
 from horovodjob_operator.domain.messages import count_text, ordinal
 
@@ -32,7 +32,8 @@ def workers_message(context: JobContext) -> str:
     """How many ranks and workers an elastic job has, and what prevents it from having more."""
     number, spec, refusal = len(context.hosts), context.job.spec, context.observed.refusal
     workers = count_text(number, "worker")
-    obstacle = refusal.message if refusal else scheduling.overdue_pod_message(context) or _replacement_message(context)
+    overdue = overdue_pod_message(context, context.terminating_pod)
+    obstacle = refusal.message if refusal else overdue or _replacement_message(context)
     if number < spec.min_workers:
         message = f"{workers} of the {spec.min_workers} that elastic.minReplicas requires: ranks wait"
     else:
