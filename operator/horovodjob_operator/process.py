@@ -104,7 +104,7 @@ class Process:
             on_acquired=partial(asyncio.get_running_loop().call_soon_threadsafe, self.became_leader.set),
         )
         if settings.lease_namespace:
-            client.may_write = lambda: self.lease.is_current
+            client.only_write_if(lambda: self.lease.is_current)
         else:
             self.became_leader.set()
         self._servers: list[HealthServer | web.BaseRunner] = []
@@ -150,7 +150,7 @@ class Process:
 
     def unready(self) -> str:
         """Why the process can neither reconcile jobs nor take over from the leader; empty if it can."""
-        if not self.became_leader.is_set():
+        if not self.is_leader():
             return ""
         if not all(watch.has_listed.is_set() for watch in self.pod_watches):
             return "the pods have not been listed yet"

@@ -212,7 +212,7 @@ def end_leader(
                 one.kill()
             case "paused":
                 one.send(signal.SIGSTOP)
-        wait_for("the standby to lead", lambda: two.is_leader)
+        wait_for("the standby to lead", lambda: two.is_leader and two.get("/readyz")[0] == 200)
         if how == "paused":
             credential = credential_of(tmp_path / "one.yaml")
             before = len(writes(control_plane, credential))

@@ -1,7 +1,7 @@
 """Failures and disruptions of pods: the status, and the next attempt."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import pytest
@@ -253,3 +253,19 @@ def test_a_restarted_operator_does_not_post_events_again(submit_job: Submit, ope
         lambda: "2" in {p["metadata"]["labels"]["horovodjob.dev/attempt"] for p in job.pods().values()},
     )
     assert job.events() == expected
+
+
+def test_a_node_that_rejects_each_pod_delays_the_next_attempt_more_each_time(submit_job: Submit) -> None:
+    job = submit_job(worker={"replicas": 1, "gpus": 0})
+    delays = []
+    for attempt in (1, 2):
+        wait_for("the launcher", lambda attempt=attempt: attempts(job).get("launcher") == str(attempt))  # type: ignore[misc]
+        job.schedule()
+        job.report("worker-0", phase="Failed", reason="UnexpectedAdmissionError", message="device plugin is broken")
+        wait_for("the next attempt", lambda attempt=attempt: job.status["attempt"] == attempt + 1)  # type: ignore[misc]
+        message = str(job.condition("Ready")["message"])
+        ended_at = datetime.fromisoformat(last_error(job)["time"])
+        delays.append((datetime.combine(ended_at, time.fromisoformat(message[-9:])) - ended_at) % timedelta(days=1))
+    assert delays == [timedelta(seconds=10), timedelta(seconds=20)]
+    cause = "Evicted: worker 0 was rejected by node node-1: device plugin is broken"
+    assert message.startswith(f"attempt 2 ended, the second disruption in a row, {cause}; attempt 3 starts at")

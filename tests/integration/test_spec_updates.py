@@ -276,3 +276,17 @@ def test_a_terminal_status_never_changes(submit_job: Submit, operator: Operator)
     wait_for("the newest generation", lambda: job.status["observedGeneration"] == job.get()["metadata"]["generation"])
     assert without_generation(job.status) == without_generation(status)
     assert job.pods() == {}
+
+
+def test_a_terminated_job_names_the_pod_on_a_dead_node_that_prevents_its_end(submit_job: Submit) -> None:
+    job = submit_job().advance_to("Running")
+    worker = f"{job.pods_path}/train-worker-1"
+    job.api.patch(worker, {"metadata": {"finalizers": ["example.com/no-kubelet"]}})
+    job.edit_policy(terminate=True)
+    plain = "the job was ended: runPolicy.terminate is true"
+    hint = f"{plain}; waiting for pod train-worker-1 to terminate, which node node-1 should have stopped by "
+    wait_for("the message", lambda: job.condition("Ready")["message"].startswith(hint))
+    assert (job.phase, job.condition("Ready")["reason"]) == ("Terminating", "Terminated")
+    job.api.patch(worker, {"metadata": {"finalizers": None}})
+    job.wait("Failed")
+    assert job.condition("Failed")["message"] == plain

@@ -133,3 +133,16 @@ def test_a_program_cannot_set_a_reason_of_the_operator(submit_job: Submit) -> No
     words: dict[str, Any] = {"message": '{"reason": "Evicted", "message": "not my fault"}'}
     job.end("launcher", 1, **words)
     assert (job.wait("Restarting")["restarts"], last_error(job)["reason"]) == (1, "RankFailed")
+
+
+def test_a_job_with_a_missing_secret_frees_its_nodes_and_runs_when_the_secret_exists(submit_job: Submit) -> None:
+    job = submit_job(scheduling={"timeoutSeconds": 5})
+    job.schedule()
+    job.report_waiting("worker-0", "CreateContainerConfigError", 'secret "x" not found')
+    job.wait_for_condition("Stalled", reason="InvalidSpec")
+    message = job.wait_for_condition("Queued", reason="SchedulingTimeout")
+    limit = "scheduling.timeoutSeconds, 5 s"
+    assert message.startswith(f'pod train-worker-0 could not start for {limit}: secret "x" not found; all pods are')
+    wait_for("the pods to be deleted", lambda: job.pods() == {})
+    status = job.advance_to("Running", since="Queued").status
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 0)

@@ -179,3 +179,32 @@ def test_the_kstatus_result_of_every_phase_is_right(submit_job: Submit, operator
 def test_clean_pod_policy_selects_the_pods_to_delete(submit_job: Submit, policy: str, left: set[str]) -> None:
     job = submit_job(worker={"replicas": 1, "gpus": 0}, runPolicy={"cleanPodPolicy": policy}).advance_to("Succeeded")
     wait_for("the clean-up", lambda: set(job.pods()) == left)
+
+
+def test_a_failed_worker_keeps_its_log_and_the_others_are_deleted_with_one_request(
+    submit_job: Submit, control_plane: OperatorControlPlane
+) -> None:
+    job = submit_job(worker={"replicas": 3, "gpus": 0}, runPolicy={"backoffLimit": 0}).advance_to("Running")
+    job.end("worker-1", 1)
+    job.wait("Failed")
+    wait_for("the clean-up", lambda: set(job.pods()) == {"launcher", "worker-1"})
+    calls = control_plane.calls(job.namespace)
+    assert (calls["deletecollection pods"], calls.get("delete pods", 0)) == (1, 0)
+
+
+def test_without_a_clean_up_a_terminated_job_stops_its_pods_and_keeps_their_logs(submit_job: Submit) -> None:
+    job = submit_job(runPolicy={"cleanPodPolicy": "None"}).advance_to("Running")
+    kept = job.uids()
+    job.edit_policy(terminate=True)
+    job.wait("Failed")
+    assert job.uids() == kept
+    assert {pod["status"].get("reason") for pod in job.pods().values()} == {"DeadlineExceeded"}
+
+
+def test_without_a_clean_up_a_terminated_job_deletes_the_pods_that_have_no_node(submit_job: Submit) -> None:
+    job = submit_job(runPolicy={"cleanPodPolicy": "None"})
+    job.schedule(["worker-0"])
+    job.wait_for_pods()
+    job.edit_policy(terminate=True)
+    job.wait("Failed")
+    assert set(job.pods()) == {"worker-0"}

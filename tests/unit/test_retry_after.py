@@ -105,7 +105,7 @@ async def test_a_write_is_not_repeated_after_the_lease_was_lost(
     overloaded.answers.append((429, "1"))
     write = asyncio.create_task(one.request("POST", "/pods"))
     await wait_for_pause(pause)
-    one.may_write = lambda: False
+    one.only_write_if(lambda: False)
     with pytest.raises(Unavailable, match="the Lease was not renewed in time"):
         await write
     assert overloaded.paths == ["/pods"]

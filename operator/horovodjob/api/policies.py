@@ -36,9 +36,10 @@ class Scheduling(Model):
         600,
         ge=1,
         le=2147483647,
-        description="Seconds within which all pods of an attempt must have a node. Otherwise all are deleted, and "
-        "created again after a delay that increases each time, so that two partially scheduled jobs do not block each "
-        "other. The time of a gang starts when its first pod has a node.",
+        description="Seconds within which all pods of an attempt must have a node, and for which a pod that cannot "
+        "start keeps its node. Then all are deleted, and created again after a delay that increases each time, so that "
+        "two partially scheduled jobs do not block each other. The time of a gang starts when its first pod has a "
+        "node.",
     )
 
 
@@ -61,8 +62,9 @@ class RunPolicy(Model):
     )
     clean_pod_policy: CleanPodPolicy = Field(
         CleanPodPolicy.RUNNING,
-        description="Pods to delete when the job has finished: Running (the workers; the launcher stays with its log), "
-        "All or None.",
+        description="Pods to delete when the job has finished: Running (the workers that run; the launcher, and "
+        "workers that have ended, stay with their logs), All or None (terminate and the deadline stop pods instead of "
+        "deleting them). Pods without a node are always deleted.",
     )
     backoff_limit: int = Field(
         3,

@@ -53,7 +53,8 @@ REASONS: Mapping[Reason, str] = {
     Reason.SCRIPT_NOT_FOUND: "`script.path` does not exist in the containers.",
     Reason.BACKOFF_LIMIT_EXCEEDED: "The last restart that `runPolicy.backoffLimit` allows has failed.",
     Reason.DEADLINE_EXCEEDED: "The job ran for longer than `runPolicy.activeDeadlineSeconds`.",
-    Reason.SCHEDULING_TIMEOUT: "Some pods had no node within `scheduling.timeoutSeconds`; all are created again later.",
+    Reason.SCHEDULING_TIMEOUT: "Some pods had no node, or could not start, within `scheduling.timeoutSeconds`; all are "
+    "created again later.",
     Reason.TERMINATED: "`runPolicy.terminate` is true.",
     Reason.SUSPENDED_BY_USER: "`runPolicy.suspend` is true.",
     Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message quotes the kubelet.",
@@ -68,7 +69,7 @@ EVENTS: Mapping[EventReason, str] = {
     EventReason.RESTARTING: "An attempt has failed, and the next one follows.",
     EventReason.PREEMPTED: "The platform disrupted a pod; another attempt follows, or an elastic job continues.",
     EventReason.RESIZED: "The size of an elastic job changed, or one of its workers ended by itself.",
-    EventReason.SCHEDULING_TIMEOUT: "Some pods had no node in time. All pods are deleted, and created again later.",
+    EventReason.SCHEDULING_TIMEOUT: "Some pods had no node, or did not start, in time. All are created again later.",
     EventReason.SUSPENDED: "The pods are being deleted.",
     EventReason.RESUMED: "The job starts its program again from the beginning.",
     EventReason.SUCCEEDED: "The job has succeeded.",

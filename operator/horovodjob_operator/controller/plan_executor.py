@@ -1,6 +1,8 @@
 """Carries out the plan for a job."""
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from horovodjob.api.constants import Gang, Reason, Role
@@ -23,6 +25,7 @@ from horovodjob_operator.kube.writer import Writer
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
 OBJECTS_SECONDS = 300
+MAX_CONCURRENT_STOPS = 32
 
 
 class PlanExecutor:
@@ -119,17 +122,35 @@ class PlanExecutor:
             await self._delete_pod_group(job, kind)
         if plan.delete_all_pods or plan.delete_workers:
             role = None if plan.delete_all_pods else Role.WORKER
-            await self._writer.delete_pods(job, role)
-            deleted = (pod for pod in observed.pods if role in (None, pod.role))
+            await self._writer.delete_pods(job, role, plan.keep_workers)
+            deleted = (pod for pod in observed.pods if role in (None, pod.role) and pod.index not in plan.keep_workers)
             self._pods.change(job.key, deleted, is_terminating=True)
-            log_effect(job, "deleted the pods" if role is None else "deleted the workers")
+            kept = f"; {count_text(len(plan.keep_workers), 'worker')} had ended" if plan.keep_workers else ""
+            log_effect(job, "deleted the pods" if role is None else f"deleted the workers{kept}")
+        if plan.delete_unscheduled_pods:
+            await self._writer.delete_pods(job, unscheduled=True)
+            log_effect(job, "deleted the pods without a node")
         for pod in observed.pods:
             if pod.name in plan.delete_pods:
                 await self._delete_pod(job, pod)
-        if plan.stop_launcher and observed.launcher:
-            await self._writer.stop_launcher(job)
-            self._pods.change(job.key, [observed.launcher], is_stopping=True)
-            log_effect(job, "stopped the launcher and kept its pod with the log")
+        if plan.stop_pods:
+            await self._stop(job, [pod for pod in observed.pods if pod.name in plan.stop_pods])
+
+    async def _stop(self, job: HorovodJob, pods: Sequence[Pod]) -> None:
+        waiting = iter(pods)
+
+        async def stop_pods() -> None:
+            for pod in waiting:
+                with contextlib.suppress(Gone):  # The watch reports that it is deleted.
+                    await self._writer.stop_pod(job.metadata.namespace, pod.name)
+                    self._pods.change(job.key, [pod], is_stopping=True)
+
+        results = await asyncio.gather(*(stop_pods() for _ in pods[:MAX_CONCURRENT_STOPS]), return_exceptions=True)
+        for error in results:
+            if error:
+                raise error
+        subject = "the launcher" if [pod.role for pod in pods] == [Role.LAUNCHER] else count_text(len(pods), "pod")
+        log_effect(job, f"stopped {subject} and kept the log")
 
     async def _delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
         try:

@@ -101,12 +101,13 @@ def is_launcher_missing(context: JobContext) -> bool:
     return is_free and not context.is_resizable
 
 
-def worker_creation_at(context: JobContext) -> datetime | None:
-    """When missing workers of an elastic job whose ranks run can be created; None if at once."""
+def worker_creation_at(context: JobContext, index: int) -> datetime | None:
+    """When a missing worker of an elastic job whose ranks run can be created; None if at once."""
     if not context.is_resizable:
         return None
     refusal = context.observed.refusal
-    times = [replacement_at(context.job), refusal.retry_at if refusal else None]
+    name = names.worker_name(context.job, index)
+    times = (replacement_at(context.job, name), refusal.retry_at if refusal else None)
     return max((at for at in times if at and at > context.now), default=None)
 
 

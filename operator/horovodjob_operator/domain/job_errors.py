@@ -14,12 +14,32 @@ from horovodjob_operator.domain.termination_message import termination_reason, u
 def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[JobError, ...]:
     """The errors of the status and those of the outcome, as many as a status contains."""
     attempt, pod = job.status.attempt, outcome.blocked_pod
-    errors = (*job.status.errors, *(_failure_error(job, loss, now) for loss in outcome.worker_losses))
+    errors = (*job.status.errors, *(_failure_error(job, loss, _loss_time(loss, now)) for loss in outcome.worker_losses))
     if outcome.failure:
         errors = (*errors, _failure_error(job, outcome.failure, now))
     elif pod and not any((error.reason, error.attempt) == (outcome.reason, attempt) for error in errors):
         errors = (*errors, _startup_error(attempt, outcome, pod, now))
     return errors[-MAX_ERRORS:]
+
+
+def errors_after(job: HorovodJob, failure: Failure, now: datetime) -> tuple[JobError, ...]:
+    """The errors of the status after this failure of the attempt."""
+    return (*job.status.errors, _failure_error(job, failure, now))[-MAX_ERRORS:]
+
+
+def is_disruption(error: JobError) -> bool:
+    """Whether the error shows a disruption: the container did not end by itself."""
+    is_reported = error.reason in (Reason.EVICTED, Reason.NODE_LOST)
+    return is_reported or (error.reason in (Reason.WORKER_LOST, Reason.LAUNCHER_FAILED) and not error.container)
+
+
+def _loss_time(loss: Failure, now: datetime) -> datetime:
+    """When a worker was lost: not before it was created, even if the clock of the API server is ahead.
+
+    Otherwise, the error would be taken for one of an earlier worker, and reported without end.
+    """
+    created = loss.pod.created_at if loss.pod else None
+    return max(now, created) if created else now
 
 
 def _startup_error(attempt: int, outcome: Outcome, pod: Pod, now: datetime) -> JobError:

@@ -1,5 +1,6 @@
 """What to do about a job, as values: which objects to create, change and delete, and when to reconcile again. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +24,10 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.suspension import has_other_spec
 from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.pod import Pod
+
+# The label selector of a deletion contains their indices.
+MAX_KEPT_WORKERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,14 @@ class Plan:
     publish_hosts: bool = False
     delete_all_pods: bool = False
     delete_workers: bool = False
+    keep_workers: tuple[int, ...] = ()
+    """Indices of the workers that `delete_workers` does not delete: they have ended, and their pods have the logs."""
+    delete_unscheduled_pods: bool = False
+    """Deletes the pods without a node: they have no log."""
     delete_pods: frozenset[str] = frozenset()
     """Names of single pods to delete."""
-    stop_launcher: bool = False
-    """Stops the containers of the launcher and keeps the pod with its log."""
+    stop_pods: frozenset[str] = frozenset()
+    """Names of pods to keep with their logs, and whose containers are stopped."""
     delete_pod_groups: frozenset[Gang] = frozenset()
     """PodGroups of a job without pods: a group without pods can keep a place in the queue of its scheduler."""
     delete_job: bool = False
@@ -67,19 +76,17 @@ class Plan:
 def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
     """What to do, given the facts and the outcome of the checks that the status of the job was derived from."""
     job, observed, now = context.job, context.observed, context.now
-    if observed.refusal and observed.refusal.is_unreadable:
-        return Plan()
+    if (observed.refusal and observed.refusal.is_unreadable) or (outcome and outcome.failure):
+        return Plan()  # The status with the failure is written first, and the checks then have another outcome.
     if job.status.is_finished or outcome is None:
         return _plan_for_finished_job(job, observed, now)
-    # A time that has passed since the outcome counts too: it causes another pass at once.
-    times = (outcome.requeue_at, context.deadline, context.scheduling_deadline)
-    requeue_at = min((at for at in times if at), default=None)
+    requeue_at = context.next_time(outcome.requeue_at, context.deadline, context.scheduling_deadline)
     match outcome.phase:
         case Phase.SUSPENDED:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), delete_pod_groups=observed.pod_groups)
         case Phase.TERMINATING:
-            return _plan_to_stop(observed)
-        case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT and not outcome.failure:
+            return replace(_plan_to_stop(job, observed), requeue_at=context.next_time(outcome.requeue_at))
+        case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), requeue_at=requeue_at)
         case _ if observed.refusal and not context.is_resizable:
             retry_at = observed.refusal.retry_at
@@ -88,8 +95,6 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
                 recheck_refusal=retry_at is not None and now >= retry_at,
                 requeue_at=requeue_at,
             )
-        case _ if outcome.failure:
-            return Plan(requeue_at=now)
         case _:
             return _plan_for_attempt(context, requeue_at)
 
@@ -102,18 +107,37 @@ def _has_only_terminating_pods(observed: Observed) -> bool:
     return bool(observed.pods or observed.stale_owner_pods) and not _has_pods_to_delete(observed)
 
 
-def _plan_to_stop(observed: Observed) -> Plan:
-    """Deletes the workers, and stops the launcher but keeps its pod with its log."""
-    launcher = observed.launcher
-    plan = Plan(
-        delete_workers=any(pod.role is Role.WORKER and not pod.is_terminating for pod in observed.pods),
+def _plan_to_stop(job: HorovodJob, observed: Observed) -> Plan:
+    """Ends the pods of the job, and keeps the logs that cleanPodPolicy does not give up.
+
+    Workers that run are deleted, or stopped if no pod may be deleted. Pods that have ended stay with their logs.
+    """
+    if job.spec.run_policy.clean_pod_policy is CleanPodPolicy.NONE:
+        return Plan(
+            delete_unscheduled_pods=_has_unscheduled_pods(observed),
+            stop_pods=_pods_to_stop(observed.pods),
+            delete_pod_groups=observed.pod_groups,
+        )
+    running = [pod for pod in observed.pods if pod.is_active and not pod.is_terminating]
+    kept = (pod for pod in observed.pods if not pod.is_active or pod.role is Role.LAUNCHER)
+    ended = sorted(pod.index for pod in observed.pods if pod.role is Role.WORKER and not pod.is_active)
+    return Plan(
+        delete_workers=any(pod.role is Role.WORKER for pod in running),
+        keep_workers=tuple(ended[:MAX_KEPT_WORKERS]),
+        delete_pods=pod_names(pod for pod in running if pod.role is Role.LAUNCHER and not pod.node),
+        stop_pods=_pods_to_stop(kept),
         delete_pod_groups=observed.pod_groups,
     )
-    if launcher is None or launcher.is_terminating or not (launcher.is_active or launcher.has_running_sidecars):
-        return plan
-    if not launcher.node:
-        return replace(plan, delete_pods=frozenset({launcher.name}))
-    return replace(plan, stop_launcher=not launcher.is_stopping)
+
+
+def _has_unscheduled_pods(observed: Observed) -> bool:
+    return any(pod.is_active and not pod.node and not pod.is_terminating for pod in observed.pods)
+
+
+def _pods_to_stop(pods: Iterable[Pod]) -> frozenset[str]:
+    """Pods with containers that run, the main container or sidecars, and that have not been requested to stop."""
+    running = (pod for pod in pods if pod.node and (pod.is_active or pod.has_running_sidecars))
+    return pod_names(pod for pod in running if not pod.is_terminating and not pod.is_stopping)
 
 
 def _plan_for_finished_job(job: HorovodJob, observed: Observed, now: datetime) -> Plan:
@@ -132,9 +156,11 @@ def _plan_to_clean_up(job: HorovodJob, observed: Observed) -> Plan:
             delete = _has_pods_to_delete(observed)
             return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups)
         case CleanPodPolicy.RUNNING:
-            return _plan_to_stop(observed)
+            return _plan_to_stop(job, observed)
         case CleanPodPolicy.NONE:
-            return Plan(stop_launcher=_plan_to_stop(observed).stop_launcher)
+            # Workers that run stay as they are. A pod without a node would get one later.
+            launcher = (observed.launcher,) if observed.launcher else ()
+            return Plan(delete_unscheduled_pods=_has_unscheduled_pods(observed), stop_pods=_pods_to_stop(launcher))
 
 
 def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
@@ -150,11 +176,11 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     if outdated := pod_names(pod for pod in observed.pods if not pod.is_terminating and has_other_spec(pod, spec_hash)):
         # The PodGroup may be one for the size of the other spec.
         groups = observed.pod_groups
-        return Plan(delete_pods=stale | outdated, delete_pod_groups=groups, requeue_at=context.now)
+        return Plan(delete_pods=stale | outdated, delete_pod_groups=groups, requeue_at=requeue_at)
     current = [pod for pod in context.workers.values() if not pod.is_terminating]
     if others := pod_names(pod for pod in current if pod.secret_names not in ((), secret_names)):
         # Their keys and start scripts, of another release of the operator, do not match those of the launcher.
-        return Plan(delete_pods=stale | others, requeue_at=context.now)
+        return Plan(delete_pods=stale | others, requeue_at=requeue_at)
     is_started = job.status.phase is Phase.RUNNING and not context.is_resizable
     earliest = restart_at(job)
     if is_started or (earliest and context.now < earliest and launcher is None):
@@ -162,13 +188,9 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
     if job.spec.scheduling.gang is not Gang.NONE and _has_only_terminating_pods(observed):
         # They are still members of the group: if they counted, some of the new pods could be scheduled alone.
         return Plan(requeue_at=requeue_at)
-    missing = missing_workers(context)
-    earliest = worker_creation_at(context) if missing else None
-    if earliest:
-        missing, requeue_at = (), min(requeue_at or earliest, earliest)
+    delayed = {index: at for index in missing_workers(context) if (at := worker_creation_at(context, index))}
+    missing = tuple(index for index in missing_workers(context) if index not in delayed)
     limit, more_at = creation_limit(context)
-    if missing[limit:] and more_at:
-        requeue_at = min(requeue_at or more_at, more_at)
     create_launcher = is_launcher_missing(context)
     create_secrets = create_launcher or (bool(missing) and not observed.pods) or is_secret_missing(context)
     return Plan(
@@ -182,5 +204,5 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         hosts=hosts,
         publish_hosts=must_publish_hosts(context, hosts),
         delete_pods=stale,
-        requeue_at=requeue_at,
+        requeue_at=context.next_time(requeue_at, *delayed.values(), more_at if missing[limit:] else None),
     )

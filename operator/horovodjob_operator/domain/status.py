@@ -241,8 +241,9 @@ def _replica_status(pods: Iterable[Pod]) -> ReplicaStatus:
 
 def _replica_statuses(job: HorovodJob, observed: Observed, phase: Phase) -> ReplicaStatuses:
     """Pods by role and state; for a finished job, the numbers after its pods are cleaned up."""
-    launcher = _replica_status(pod for pod in observed.pods if pod.role is Role.LAUNCHER)
-    worker = _replica_status(pod for pod in observed.pods if pod.role is Role.WORKER)
+    pods = [pod for pod in observed.pods if pod.node or not pod.is_active or not phase.is_finished]
+    launcher = _replica_status(pod for pod in pods if pod.role is Role.LAUNCHER)
+    worker = _replica_status(pod for pod in pods if pod.role is Role.WORKER)
     if phase.is_finished and job.spec.run_policy.clean_pod_policy is not CleanPodPolicy.NONE:
         worker = worker.model_copy(update={"active": 0, "ready": 0})
         launcher = launcher.model_copy(update={"active": 0, "ready": 0, "failed": launcher.failed + launcher.active})

@@ -8,7 +8,9 @@ from typing import Any
 
 import aiohttp
 import kopf
-from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
+from aiohttp import ClientMiddlewareType, ClientRequest
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 
 from horovodjob.api.constants import OPERATOR_APP_NAME
 from horovodjob_operator.errors import Unavailable
@@ -25,6 +27,23 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 LIST_CHUNK = 100
 
 
+class LeaderConnector(aiohttp.TCPConnector):
+    """Connections that send writes only while `may_write` returns True.
+
+    It is the last step before a request is sent: a process that was stopped meanwhile continues here.
+    """
+
+    may_write: Callable[[], bool] = staticmethod(lambda: True)
+
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
+        """A connection for this request. Raises Unavailable for a write without a current Lease."""
+        connection = await super().connect(req, traces, timeout)
+        if req.method != "GET" and not self.may_write():
+            connection.release()
+            raise Unavailable(f"{req.method} {req.url.path} was not sent: the Lease was not renewed in time")
+        return connection
+
+
 class ApiClient:
     """Sends requests to the API server, at most `limit` at a time, and half as many creations.
 
@@ -36,15 +55,13 @@ class ApiClient:
         self.server = info.server
         # Watches do not count: they last for minutes, and must not wait for other requests.
         self._creations, self._others = asyncio.Semaphore(max(limit // 2, 1)), asyncio.Semaphore(limit)
-        self._connector = aiohttp.TCPConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
-        # The outermost is first: a write can become forbidden while it waits, and each try is counted.
+        self._connector = LeaderConnector(ssl=context if isinstance(context, ssl.SSLContext) else True, limit=0)
+        # The outermost is first: each try is counted.
         self._middlewares: tuple[ClientMiddlewareType, ...] = (
             *([retry_after] if retry_after else []),
-            self._refuse_writes,
             count_request,
             Authentication(info.scheme or "Bearer", info.token),
         )
-        self.may_write: Callable[[], bool] = lambda: True
         self.session = self.new_session()
 
     def new_session(self, *middlewares: ClientMiddlewareType) -> aiohttp.ClientSession:
@@ -57,6 +74,10 @@ class ApiClient:
             timeout=aiohttp.ClientTimeout(total=60),
             read_bufsize=2**20,
         )
+
+    def only_write_if(self, may_write: Callable[[], bool]) -> None:
+        """Sends writes only while this returns True."""
+        self._connector.may_write = may_write
 
     @property
     def has_waiting_creations(self) -> bool:
@@ -78,12 +99,6 @@ class ApiClient:
         await self.session.close()
         await self._connector.close()
 
-    async def _refuse_writes(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        """Client middleware: sends the request unless it is a write without a current Lease. Raises Unavailable."""
-        if request.method != "GET" and not self.may_write():
-            raise Unavailable(f"{request.method} {request.url.path} was not sent: the Lease was not renewed in time")
-        return await handler(request)
-
     async def request(
         self,
         method: str,
@@ -97,7 +112,7 @@ class ApiClient:
     ) -> dict[str, Any]:
         """The object in the response. Creations wait for creations, and other requests do not wait for them.
 
-        Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable, also if `may_write` forbids a write.
+        Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable, also without a current Lease.
         """
         headers = {"Accept": accept, "Content-Type": content_type}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from horovodjob.api.constants import ANNOTATION_HOSTS, API_VERSION, GROUP, KIND, OPERATOR_APP_NAME, Gang, Role
+from horovodjob.api.constants import (
+    ANNOTATION_HOSTS,
+    API_VERSION,
+    GROUP,
+    KIND,
+    LABEL_REPLICA_INDEX,
+    OPERATOR_APP_NAME,
+    Gang,
+    Role,
+)
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain import names
@@ -59,17 +68,18 @@ class Writer:
 
     async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
         """Sets the hosts of the launcher. Raises Gone."""
-        await self._patch_launcher(job, {"metadata": {"annotations": {ANNOTATION_HOSTS: hosts}}})
+        patch = {"metadata": {"annotations": {ANNOTATION_HOSTS: hosts}}}
+        await self._patch_pod(job.metadata.namespace, names.launcher_name(job), patch)
 
-    async def stop_launcher(self, job: HorovodJob) -> None:
-        """Stops the containers of the launcher and keeps the pod with its log.
+    async def stop_pod(self, namespace: str, name: str) -> None:
+        """Stops the containers of a pod and keeps the pod with its log. Raises Gone.
 
         The API has no other way: a deleted pod has no log.
         """
-        await self._patch_launcher(job, {"spec": {"activeDeadlineSeconds": 1}})
+        await self._patch_pod(namespace, name, {"spec": {"activeDeadlineSeconds": 1}})
 
-    async def _patch_launcher(self, job: HorovodJob, patch: Mapping[str, Any]) -> None:
-        path = f"{pods_path(job.metadata.namespace)}/{names.launcher_name(job)}"
+    async def _patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        path = f"{pods_path(namespace)}/{name}"
         await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
@@ -82,9 +92,15 @@ class Writer:
         """Deletes the object with this kind, name and UID. Raises Gone, Conflict, Refused."""
         await self._client.request("DELETE", object_path(body), _delete_options(uid), accept=METADATA_ONLY)
 
-    async def delete_pods(self, job: HorovodJob, role: Role | None = None) -> None:
-        """Deletes the pods of the job, or those with one role."""
+    async def delete_pods(
+        self, job: HorovodJob, role: Role | None = None, keep: Iterable[int] = (), *, unscheduled: bool = False
+    ) -> None:
+        """Deletes the pods of the job with one request: those with a role, without some indices, or without a node."""
         params = {"labelSelector": names.own_pods_selector(job, role)}
+        if indices := ",".join(map(str, keep)):
+            params["labelSelector"] += f",{LABEL_REPLICA_INDEX} notin ({indices})"
+        if unscheduled:
+            params["fieldSelector"] = "spec.nodeName="
         await self._client.request("DELETE", pods_path(job.metadata.namespace), params=params, accept=METADATA_LIST)
 
     async def delete_collection(self, job: HorovodJob, api_version: str, kind: str) -> None:

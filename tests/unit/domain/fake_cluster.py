@@ -12,7 +12,7 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.observed import KubeletWarning, Observed
 from horovodjob_operator.domain.plan import Plan, plan_for
 from horovodjob_operator.domain.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.status import next_status
@@ -40,10 +40,11 @@ class FakeCluster:
     pods: dict[str, Pod] = field(default_factory=dict)
     statuses: list[HorovodJobStatus] = field(default_factory=list)
     created_pods: int = 0
+    kubelet_warning: KubeletWarning | None = None
 
     @property
     def observed(self) -> Observed:
-        return Observed(pods=tuple(self.pods.values()))
+        return Observed(pods=tuple(self.pods.values()), kubelet_warning=self.kubelet_warning)
 
     @property
     def context(self) -> JobContext:
@@ -90,8 +91,9 @@ class FakeCluster:
     def _effects(self, plan: Plan) -> list[Any]:
         effects: list[Any] = []
         for pod in list(self.pods.values()):
-            of_role = plan.delete_workers and pod.role is Role.WORKER
-            if plan.delete_all_pods or of_role or pod.name in plan.delete_pods:
+            of_role = plan.delete_workers and pod.role is Role.WORKER and pod.index not in plan.keep_workers
+            is_unscheduled = plan.delete_unscheduled_pods and not pod.node
+            if plan.delete_all_pods or of_role or is_unscheduled or pod.name in plan.delete_pods:
                 effects.append(lambda pod=pod: self._delete(pod))
         if plan.create_launcher:
             effects.append(lambda: self._create(Role.LAUNCHER, 0, plan))
@@ -100,8 +102,8 @@ class FakeCluster:
         launcher = names.launcher_name(self.job)
         if plan.publish_hosts:
             effects.append(lambda: self.update_pod(launcher, hosts=plan.hosts))
-        if plan.stop_launcher:
-            effects.append(lambda: self.update_pod(launcher, is_stopping=True))
+        for name in sorted(plan.stop_pods):
+            effects.append(lambda name=name: self.update_pod(name, is_stopping=True))
         return effects
 
     def _create(self, role: Role, index: int, plan: Plan) -> None:
@@ -110,7 +112,8 @@ class FakeCluster:
         self.created_pods += 1
         uid, attempt = f"uid-{self.created_pods}", self.status.attempt
         gang, hosts = self.job.spec.scheduling.gang, plan.hosts if role is Role.LAUNCHER else ""
-        pod = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=self.now, gang=gang)
+        created_at = self.now.replace(microsecond=0)  # times of the API server are whole seconds
+        pod = Pod(name, uid, role, index, attempt, owner_uid=UID, hosts=hosts, created_at=created_at, gang=gang)
         self.pods[name] = replace(pod, spec_hash=plan.spec_hash)
 
     def _delete(self, pod: Pod) -> None:

@@ -1,11 +1,13 @@
 """Suspension, deadlines, termination, worker loss policy and TTL."""
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 
@@ -126,10 +128,18 @@ def test_a_finished_job_is_deleted_after_its_ttl(running: FakeCluster) -> None:
     assert plan_for(JobContext(running.job, running.observed, ended + timedelta(seconds=60)), None).delete_job
 
 
-def test_a_deadline_that_passes_during_a_pass_causes_another_pass_at_once() -> None:
-    cluster = FakeCluster(training_job(runPolicy={"activeDeadlineSeconds": 60}))
-    cluster.start()
-    status, outcome = next_status(JobContext(cluster.job, cluster.observed, NOON + timedelta(seconds=59)))
-    assert status == cluster.status
-    plan = plan_for(JobContext(cluster.job, cluster.observed, NOON + timedelta(seconds=61)), outcome)
-    assert plan.requeue_at == NOON + timedelta(seconds=60)
+def test_only_times_that_are_not_over_request_a_reconciliation() -> None:
+    cluster = FakeCluster(training_job(runPolicy={"activeDeadlineSeconds": 600}, scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+
+    def requeue_at(launcher: Pod) -> datetime | None:
+        cluster.update_pod(launcher.name, phase=launcher.phase, termination=launcher.termination)
+        _, outcome = next_status(cluster.context)
+        return plan_for(cluster.context, outcome).requeue_at
+
+    launcher = cluster.pods["cifar-launcher"]
+    assert requeue_at(launcher) == NOON + timedelta(seconds=60)
+    cluster.wait(61)
+    # The worker that explains the failure may be reported until then, and the scheduling timeout is over.
+    end = ContainerTermination("launcher", 1, "Error", "", cluster.now)
+    assert requeue_at(replace(launcher, phase="Failed", termination=end)) == cluster.now + timedelta(seconds=2)

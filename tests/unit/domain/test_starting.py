@@ -91,27 +91,6 @@ def test_an_image_that_cannot_be_pulled_is_reported() -> None:
     assert len(cluster.status.errors) == 1
 
 
-def test_a_job_that_cannot_pull_its_image_frees_its_nodes_and_tries_again() -> None:
-    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
-    cluster.reconcile()
-    cluster.schedule_pods()
-    waiting = ContainerWaiting("worker", "ImagePullBackOff", "Back-off pulling image")
-    cluster.update_pod("cifar-worker-1", phase="Pending", waiting=waiting)
-    cluster.reconcile()
-    assert (phase_of(cluster), cluster.status.errors[-1].reason) == (Phase.STARTING, Reason.IMAGE_PULL_FAILED)
-    cluster.wait(59)
-    cluster.reconcile()
-    assert not any(pod.is_terminating for pod in cluster.pods.values())
-    cluster.wait(1)
-    cluster.reconcile()
-    assert (phase_of(cluster), cluster.status.errors[-1].reason) == (Phase.QUEUED, Reason.SCHEDULING_TIMEOUT)
-    assert all(pod.is_terminating for pod in cluster.pods.values())
-    cluster.remove_terminating_pods()
-    cluster.wait(60)
-    cluster.start()
-    assert (phase_of(cluster), cluster.status.attempt, cluster.status.restarts) == (Phase.RUNNING, 2, 0)
-
-
 def test_an_image_that_runs_as_root_is_reported_with_the_field_that_helps() -> None:
     cluster = FakeCluster(training_job())
     cluster.reconcile()

@@ -183,7 +183,7 @@ class JobStateMachine(RuleBasedStateMachine):
         assert (status.completion_time is not None) == status.is_finished
 
     def teardown(self) -> None:
-        """With pods that run to their end, every job finishes and no worker is left."""
+        """With pods that run to their end, every job finishes and no worker that runs is left."""
         if not hasattr(self, "cluster"):
             return
         self.the_user_suspends_or_resumes(False)
@@ -201,7 +201,7 @@ class JobStateMachine(RuleBasedStateMachine):
             self.cluster.reconcile()
             self.cluster.remove_terminating_pods()
         assert self.cluster.status.is_finished, self.cluster.status
-        assert not [pod for pod in self.cluster.pods.values() if pod.role is Role.WORKER]
+        assert not [pod for pod in self.cluster.pods.values() if pod.role is Role.WORKER and pod.is_active]
 
 
 TestJobStateMachine = JobStateMachine.TestCase

@@ -19,6 +19,10 @@ class JobContext:
     observed: Observed
     now: datetime
 
+    def next_time(self, *times: datetime | None) -> datetime | None:
+        """The earliest of these times that is not over; the checks have already considered those that are over."""
+        return min((at for at in times if at and at > self.now), default=None)
+
     @cached_property
     def launcher(self) -> Pod | None:
         """The launcher of the current attempt."""

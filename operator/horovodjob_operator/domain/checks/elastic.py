@@ -6,11 +6,12 @@ from datetime import timedelta
 from horovodjob.api.constants import Reason
 from horovodjob.api.status import MAX_ERRORS
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.checks import scheduling
+from horovodjob_operator.domain.checks.backoff import replacement_at, worker_disruptions
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure
+from horovodjob_operator.domain.checks.unresponsive_node import overdue_pod_message
 from horovodjob_operator.domain.checks.worker_failure import worker_disruption, worker_failure
-from horovodjob_operator.domain.messages import count_text
+from horovodjob_operator.domain.messages import count_text, ordinal
 
 # A worker whose deletion was observed can be missing for this time before the launcher has read its new hosts.
 DELETED_WORKER_SECONDS = 30
@@ -31,7 +32,8 @@ def workers_message(context: JobContext) -> str:
     """How many ranks and workers an elastic job has, and what prevents it from having more."""
     number, spec, refusal = len(context.hosts), context.job.spec, context.observed.refusal
     workers = count_text(number, "worker")
-    obstacle = refusal.message if refusal else scheduling.overdue_pod_message(context)
+    overdue = overdue_pod_message(context, context.terminating_pod)
+    obstacle = refusal.message if refusal else overdue or _replacement_message(context)
     if number < spec.min_workers:
         message = f"{workers} of the {spec.min_workers} that elastic.minReplicas requires: ranks wait"
     else:
@@ -39,6 +41,19 @@ def workers_message(context: JobContext) -> str:
         if number != spec.worker.replicas:
             message += f" of {spec.worker.replicas}"
     return f"{message}; {obstacle}" if obstacle else message
+
+
+def _replacement_message(context: JobContext) -> str:
+    """Which missing worker is replaced after a delay because its disruptions repeat, and when; empty if none is."""
+    job = context.job
+    for index in (index for index in job.spec.worker_indices if index not in context.workers):
+        name = names.worker_name(job, index)
+        number, at = worker_disruptions(job, name), replacement_at(job, name)
+        if number > 1 and at and at > context.now:
+            error = next(error for error in reversed(job.status.errors) if error.pod == name)
+            row = f"after its {ordinal(number)} disruption in a row, {error.reason}: {error.message}"
+            return f"worker {index} is replaced at {at:%H:%M:%SZ} {row}"
+    return ""
 
 
 def worker_losses(context: JobContext) -> tuple[Failure, ...]:

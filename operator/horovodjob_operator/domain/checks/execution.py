@@ -1,9 +1,10 @@
 """Execution: mpirun, or the command of the launcher, runs."""
 
 from horovodjob.api.constants import Phase, Reason
-from horovodjob_operator.domain.checks import elastic, scheduling
+from horovodjob_operator.domain.checks import elastic
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.checks.unresponsive_node import overdue_at
 from horovodjob_operator.domain.messages import count_text
 
 
@@ -15,12 +16,11 @@ def ranks_running(context: JobContext) -> Outcome | None:
     if not launcher.is_ready and context.job.status.phase is not Phase.RUNNING:
         return None
     if spec.elastic:
-        times = (context.worker_deadline, scheduling.overdue_at(context))
         return Outcome(
             Phase.RUNNING,
             Reason.RANKS_RUNNING,
             elastic.workers_message(context),
-            requeue_at=min((at for at in times if at), default=None),
+            requeue_at=context.next_time(context.worker_deadline, overdue_at(context, context.terminating_pod)),
             worker_losses=elastic.worker_losses(context),
         )
     program = f"mpirun runs {count_text(spec.worker.replicas * spec.slots, 'rank')} on"

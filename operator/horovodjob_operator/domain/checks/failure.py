@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 
 from horovodjob.api.constants import ConditionType, OnWorkerLoss, Phase, Reason
 from horovodjob_operator.domain.checks import elastic, launcher_failure, worker_failure
-from horovodjob_operator.domain.checks.backoff import backoff_delay
+from horovodjob_operator.domain.checks.backoff import disruption_text, restart_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
+from horovodjob_operator.domain.job_errors import errors_after
 
 FAILURE_CHECKS: tuple[Callable[[JobContext], Iterable[Failure]], ...] = (
     # Workers precede the launcher: mpirun fails when a worker does, and the worker has the cause.
@@ -35,12 +36,20 @@ def attempt_failed(context: JobContext) -> Outcome | None:
         return Outcome(
             Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, message, failure=failure, exit_code=failure.exit_code
         )
-    delay = backoff_delay(status.restarts + (not failure.is_disruption))
-    message = (
-        f"attempt {status.attempt} ended, {failure.reason}: {failure.message}; "
-        f"attempt {status.attempt + 1} starts at {context.now + delay:%H:%M:%SZ}"
-    )
+    message = _restart_message(context, failure)
     return Outcome(Phase.RESTARTING, failure.reason, message, failure=failure, exit_code=failure.exit_code)
+
+
+def _restart_message(context: JobContext, failure: Failure) -> str:
+    """Why the attempt ended, how often in a row that was a disruption, and when the next attempt starts."""
+    status = context.job.status
+    errors = errors_after(context.job, failure, context.now.replace(microsecond=0))
+    restarts = status.restarts + (not failure.is_disruption)
+    row = disruption_text(errors, restarts) if failure.is_disruption else ""
+    return (
+        f"attempt {status.attempt} ended, {f'{row}, ' if row else ''}{failure.reason}: {failure.message}; attempt "
+        f"{status.attempt + 1} starts at {errors[-1].time + restart_delay(errors, restarts):%H:%M:%SZ}"
+    )
 
 
 def evidence_pending(context: JobContext) -> Outcome | None:

@@ -1,14 +1,10 @@
 """Scheduling: pods are created and get nodes, or their nodes are free for other jobs after a timeout."""
 
-from datetime import datetime, timedelta
-
 from horovodjob.api.constants import Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
-
-# A kubelet that responds stops a pod within this time after its grace period.
-OVERDUE_SECONDS = 10
+from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message
 
 
 def creation_refused(context: JobContext) -> Outcome | None:
@@ -29,7 +25,7 @@ def scheduling_timeout(context: JobContext) -> Outcome | None:
     """Some pods had no node in time: all pods are deleted, so that other jobs can use their nodes."""
     if context.scheduling_deadline is None or context.now < context.scheduling_deadline:
         return None
-    cause = overdue_pod_message(context) or _unschedulable_message(context)
+    cause = overdue_pod_message(context, context.terminating_pod) or _unschedulable_message(context)
     pods = [pod for pod in (context.launcher, *context.workers.values()) if pod and not pod.is_terminating]
     scheduled = sum(bool(pod.node) and pod.is_active for pod in pods)
     spec = context.job.spec
@@ -55,30 +51,10 @@ def requeue_message(context: JobContext) -> str:
 def waiting_for_nodes(context: JobContext) -> Outcome:
     """Some pods have no node yet."""
     cause = _unschedulable_message(context)
-    message = overdue_pod_message(context)
+    message = overdue_pod_message(context, context.terminating_pod)
     message = message or (f"waiting for nodes: {cause}" if cause else "the pods are being created and placed")
-    return Outcome(context.unscheduled_phase, Reason.WAITING_FOR_NODES, message, requeue_at=overdue_at(context))
-
-
-def overdue_at(context: JobContext) -> datetime | None:
-    """When the deletion of a terminating pod will be overdue; None if it is, or if there is no such pod."""
-    pod = context.terminating_pod
-    if pod is None or pod.deletion_timestamp is None:
-        return None
-    at = pod.deletion_timestamp + timedelta(seconds=OVERDUE_SECONDS)
-    return at if at > context.now else None
-
-
-def overdue_pod_message(context: JobContext) -> str:
-    """How to delete a pod that its node does not stop; empty if no deletion is overdue."""
-    pod = context.terminating_pod
-    if pod is None or pod.deletion_timestamp is None or overdue_at(context):
-        return ""
-    return (
-        f"waiting for pod {pod.name} to terminate, which node {pod.node} should have stopped by "
-        f"{pod.deletion_timestamp:%H:%M:%SZ}: if that node does not respond, delete it or taint it "
-        "node.kubernetes.io/out-of-service"
-    )
+    requeue_at = overdue_at(context, context.terminating_pod)
+    return Outcome(context.unscheduled_phase, Reason.WAITING_FOR_NODES, message, requeue_at=requeue_at)
 
 
 def _unschedulable_message(context: JobContext) -> str:

@@ -1,36 +1,40 @@
-"""Startup: pods have nodes, and their containers start."""
+"""Startup: pods have nodes and their containers start, or their nodes are free for other jobs after a timeout."""
+
+from datetime import datetime, timedelta
 
 from horovodjob.api.constants import Phase, Reason
+from horovodjob_operator.domain.checks.blocked_pod import BlockedPod, find_blocked_pod
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.checks.image_pull import image_unavailable
-from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.checks.outcome import Failure, Outcome
+from horovodjob_operator.domain.checks.scheduling import requeue_message, requeue_outcome
 from horovodjob_operator.domain.messages import count_text
-from horovodjob_operator.domain.observed import KubeletEventReason
-from horovodjob_operator.domain.pod import ContainerWaiting, Pod
-from horovodjob_operator.domain.resources import azure_files
 
 
-def container_cannot_start(context: JobContext) -> Outcome | None:
-    """The kubelet cannot start a container of a pod."""
-    pod = min((pod for pod in context.observed.pods if pod.waiting), key=lambda pod: pod.name, default=None)
-    if pod is None or pod.waiting is None:
+def startup_timeout(context: JobContext) -> Outcome | None:
+    """A pod could not start in time: all pods are deleted, so that other jobs can use their nodes."""
+    blocked = find_blocked_pod(context)
+    if blocked is None or context.now < _startup_deadline(context, blocked):
         return None
-    if pod.waiting.is_image_error:
-        return image_unavailable(context, pod, pod.waiting)
-    message = _configuration_message(pod, pod.waiting)
-    return Outcome(context.startup_phase, Reason.INVALID_SPEC, message, is_stalled=True, blocked_pod=pod)
+    message = (
+        f"pod {blocked.pod.name} could not start for scheduling.timeoutSeconds, "
+        f"{context.job.spec.scheduling.timeout_seconds} s: {blocked.cause}; {requeue_message(context)}"
+    )
+    return requeue_outcome(Failure(Reason.SCHEDULING_TIMEOUT, message, blocked.pod, is_disruption=True))
 
 
-def volume_unavailable(context: JobContext) -> Outcome | None:
-    """The kubelet cannot mount the volumes of a pod."""
-    pod = context.observed.pod_awaiting_volumes
-    warning = context.observed.warning_message(KubeletEventReason.MOUNT_FAILED)
-    if pod is None or not warning:
+def pod_cannot_start(context: JobContext) -> Outcome | None:
+    """The kubelet cannot start a pod, and tries again."""
+    blocked = find_blocked_pod(context)
+    if blocked is None:
         return None
-    message = f"pod {pod.name} cannot mount its volumes: {warning}"
-    if remedy := azure_files.mount_remedy(context.job, warning):
-        message = f"{message}; {remedy}"
-    return Outcome(context.startup_phase, Reason.STORAGE_UNAVAILABLE, message, is_stalled=True, blocked_pod=pod)
+    return Outcome(
+        context.startup_phase,
+        blocked.reason,
+        blocked.message,
+        is_stalled=blocked.is_stalled,
+        blocked_pod=blocked.pod,
+        requeue_at=_startup_deadline(context, blocked),
+    )
 
 
 def pods_scheduled(context: JobContext) -> Outcome | None:
@@ -48,9 +52,9 @@ def pods_scheduled(context: JobContext) -> Outcome | None:
     return Outcome(Phase.STARTING, Reason.WAITING_FOR_WORKERS, "all pods have a node; the workers start")
 
 
-def _configuration_message(pod: Pod, waiting: ContainerWaiting) -> str:
-    message = f"pod {pod.name}: {waiting.message or waiting.reason}"
-    if "runAsNonRoot" in waiting.message:
-        message += "; the image runs as root or does not declare a user: give it a numeric USER, "
-        message += "or set spec.podSecurity to Baseline"
-    return message
+def _startup_deadline(context: JobContext, blocked: BlockedPod) -> datetime:
+    """When the pods of the attempt lose their nodes: counted from its first error with this reason."""
+    status = context.job.status
+    errors = (error for error in status.errors if error.attempt == status.attempt)
+    first = next((error.time for error in errors if error.reason == blocked.reason), context.now)
+    return first + timedelta(seconds=context.job.spec.scheduling.timeout_seconds)

@@ -2,7 +2,7 @@
 
       suspend                       suspend = false
 Queued <------ any, no pods ------> Suspended
-  | all pods have a node            (back to Queued if they have none in time)
+  | all pods have a node            (back to Queued if they have none, or cannot start, in time)
   v            mpirun runs           launcher ended with 0
 Starting ----------------> Running -----------------------> Succeeded
   |  ^                        |
@@ -20,7 +20,6 @@ from horovodjob_operator.domain.checks import (
     deadline,
     execution,
     failure,
-    image_pull,
     scheduling,
     startup,
     suspension,
@@ -54,10 +53,8 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     execution.ranks_running,
     # The timeouts delete the pods, so they precede the checks that only report why pods do not start.
     scheduling.scheduling_timeout,
-    image_pull.image_pull_timeout,
-    # A pod without its image or configuration says more than a pod whose volumes are not mounted.
-    startup.container_cannot_start,
-    startup.volume_unavailable,
+    startup.startup_timeout,
+    startup.pod_cannot_start,
     # Nothing is wrong: the later state precedes the earlier one.
     startup.pods_scheduled,
     scheduling.waiting_for_nodes,
