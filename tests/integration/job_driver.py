@@ -189,7 +189,10 @@ class Job:
     # ---- phases -------------------------------------------------------------------------------------------
 
     def advance_to(self, phase: str, *, since: str = "") -> "Job":
-        """Acts as scheduler and kubelet until the job is in this phase; begins at phase `since`."""
+        """Acts as scheduler and kubelet until the job is in this phase; begins at phase `since`.
+
+        The operator writes Queued and Starting only if they last, so these are waited for at the end alone.
+        """
         steps: dict[str, Callable[[], None]] = {
             "Queued": lambda: None,
             "Starting": self.schedule,
@@ -201,7 +204,8 @@ class Job:
         way = way[: way.index(phase) + 1] if phase in way else [*way, phase]
         for step in way[way.index(since) + 1 if since else 0 :]:
             steps[step]()
-            self.wait(step)
+            if step == way[-1] or step not in ("Queued", "Starting"):
+                self.wait(step)
         return self
 
     def run(self) -> None:

@@ -199,19 +199,23 @@ def pair(operator_process: Operator, api: Api, tmp_path: Path, proxies: list[Hal
 @pytest.fixture
 def end_leader(
     pair: Pair, proxies: list[HalfOpenProxy], control_plane: OperatorControlPlane, tmp_path: Path
-) -> Callable[[str], None]:
-    """Ends or pauses the leader, and waits for the next one. A paused leader then continues, and writes nothing."""
+) -> Callable[[str, Callable[[], None]], None]:
+    """Ends or pauses the leader, and waits for the next one. A paused leader then continues, and writes nothing.
+
+    The jobs that `submit_new` creates are new to the leader, or to the next one.
+    """
     one, two = pair
 
-    def end(how: str) -> None:
+    def end(how: str, submit_new: Callable[[], None]) -> None:
+        if how == "paused":  # while it sends no request
+            one.send(signal.SIGSTOP)
+        submit_new()
         match how:
             case "terminated":
                 assert one.stop() == 0
             case "killed":  # in a partition of the network that leaves the standby with half-open connections
                 proxies[0].go_silent()
                 one.kill()
-            case "paused":
-                one.send(signal.SIGSTOP)
         wait_for("the standby to lead", lambda: two.is_leader and two.get("/readyz")[0] == 200)
         if how == "paused":
             credential = credential_of(tmp_path / "one.yaml")
@@ -225,7 +229,7 @@ def end_leader(
 
 @pytest.mark.parametrize("how", ["terminated", "killed", "paused"])
 def test_a_failover_does_not_disturb_jobs_in_any_phase(
-    end_leader: Callable[[str], None],
+    end_leader: Callable[[str, Callable[[], None]], None],
     trainings: list[Training],
     pool: ThreadPoolExecutor,
     recorder: Recorder,
@@ -237,9 +241,12 @@ def test_a_failover_does_not_disturb_jobs_in_any_phase(
     for training in old:
         training.submit()
     list(pool.map(Training.prepare, old))
-    for training in new:
-        training.submit()
-    end_leader(how)
+
+    def submit_new() -> None:
+        for training in new:
+            training.submit()
+
+    end_leader(how, submit_new)
     differences = list(pool.map(Training.finish, trainings))
     recorder.catch_up(namespace)
     pairs = zip(trainings, differences, strict=True)

@@ -262,7 +262,7 @@ def test_a_node_that_rejects_each_pod_delays_the_next_attempt_more_each_time(sub
         wait_for("the launcher", lambda attempt=attempt: attempts(job).get("launcher") == str(attempt))  # type: ignore[misc]
         job.schedule()
         job.report("worker-0", phase="Failed", reason="UnexpectedAdmissionError", message="device plugin is broken")
-        wait_for("the next attempt", lambda attempt=attempt: job.status["attempt"] == attempt + 1)  # type: ignore[misc]
+        wait_for("the next attempt", lambda attempt=attempt: job.status.get("attempt") == attempt + 1)  # type: ignore[misc]
         message = str(job.condition("Ready")["message"])
         ended_at = datetime.fromisoformat(last_error(job)["time"])
         delays.append((datetime.combine(ended_at, time.fromisoformat(message[-9:])) - ended_at) % timedelta(days=1))

@@ -97,7 +97,7 @@ def test_twenty_running_jobs_are_undisturbed_by_an_update_and_its_rollback(
         assert set(each.events().values()) == {1}, "no event twice"
         statuses = [version["status"] for version in recorder.versions[each.uid]]
         phases = [phase for phase, _ in groupby(status.get("phase") for status in statuses)]
-        assert phases == [None, "Queued", "Starting", "Running", "Succeeded"]
+        assert [phase for phase in phases if phase not in STEPS.values()] == [None, "Running", "Succeeded"]
         assert (each.status["attempt"], each.status["restarts"], each.status["preemptions"]) == (1, 0, 0)
 
 

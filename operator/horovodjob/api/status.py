@@ -87,7 +87,7 @@ class HorovodJobStatus(Model):
     active_seconds: int = Field(0, ge=0, description="Seconds of active time before the last suspension.")
     running_time: Time | None = Field(None, description="Time at which mpirun of the current attempt started.")
     completion_time: Time | None = Field(None, description="Time at which the job finished.")
-    attempt: int = Field(0, description="Number of the current attempt, from 1.")
+    attempt: int = Field(1, description="Number of the current attempt, from 1.")
     restarts: int = Field(0, description="Number of restarts after failures, which count against backoffLimit.")
     preemptions: int = Field(
         0, description="Number of disruptions of pods by the platform, which do not count against backoffLimit."

@@ -46,7 +46,7 @@ def _startup_error(attempt: int, outcome: Outcome, pod: Pod, now: datetime) -> J
     """A pod that cannot start, reported once an attempt."""
     return JobError(
         time=now,
-        attempt=max(attempt, 1),
+        attempt=attempt,
         pod=pod.name,
         node=pod.node,
         container=pod.waiting.container if pod.waiting else "",

@@ -90,7 +90,7 @@ def urgency(old: HorovodJobStatus, new: HorovodJobStatus) -> Urgency:
     is_start = old.phase in (None, *START_PHASES) and new.phase in START_PHASES
     is_observed = old.observed_generation in (-1, new.observed_generation)
     stalled = new.condition(ConditionType.STALLED)
-    has_news = max(old.attempt, 1) != new.attempt or old.errors != new.errors or _is_true(stalled)
+    has_news = old.attempt != new.attempt or old.errors != new.errors or _is_true(stalled)
     return Urgency.START if is_start and is_observed and not has_news else Urgency.NOW
 
 
@@ -136,7 +136,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         running_time=None if is_new_attempt else running_time,
         completion_time=now if phase.is_finished else None,
         # Pods have the label of the attempt that they were created for, so old terminating pods are distinguishable.
-        attempt=max(old.attempt, 1) + (1 if is_new_attempt else 0),
+        attempt=old.attempt + (1 if is_new_attempt else 0),
         restarts=old.restarts + sum(not failure.is_disruption for failure in restarts),
         preemptions=old.preemptions + sum(failure.failed_pod != "" for failure in disruptions),
         exit_code=old.exit_code if outcome.exit_code is None else outcome.exit_code,

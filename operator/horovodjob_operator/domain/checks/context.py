@@ -27,8 +27,7 @@ class JobContext:
     def launcher(self) -> Pod | None:
         """The launcher of the current attempt."""
         launcher = self.observed.launcher
-        # A job without a status is in its first attempt.
-        return launcher if launcher and launcher.attempt == max(self.job.status.attempt, 1) else None
+        return launcher if launcher and launcher.attempt == self.job.status.attempt else None
 
     @cached_property
     def workers(self) -> dict[int, Pod]:
