@@ -8,16 +8,15 @@ from typing import Any
 
 
 def budget(workers: int) -> dict[str, int]:
-    """Calls that a job of so many workers may cost."""
+    """Calls that a job of so many workers may cost, if it starts quickly."""
     return {
         "create pods": workers + 1,
         "create secrets": 1,
         "create networkpolicies": 1,
         "patch pods": 1,
         "deletecollection pods": 1,
-        "delete secrets": 1,
-        "patch horovodjobs/status": 4,
-        "create events": 5,
+        "patch horovodjobs/status": 2,
+        "create events": 3,
     }
 
 

@@ -47,22 +47,22 @@ class Target:
 
 BURST = (
     ("jobs/s", 0.9, True, True),
-    ("operator CPU a job, ms", 20, False, False),
+    ("operator CPU a job, ms", 15, False, False),
     ("launcher done to Succeeded, p50, ms", 50, False, False),
     ("launcher done to Succeeded, p99, ms", 300, False, False),
     ("calls over the budget", 0, False, False),
 )
 TARGETS = (
     *(Target(row, *target) for row in ("burst-200", "burst-1000") for target in BURST),
-    Target("wide", "all pods created, s", 1.2, of_floor=True),
-    Target("mixed", "small jobs beside the big one to alone, p50", 1.3),
+    Target("wide", "all pods created, s", 1.05, of_floor=True),
+    Target("mixed", "small jobs beside the big one to alone, p50", 2),
     Target("mixed", "small jobs beside the big one, p50, s", 1.3, of_floor=True),
     Target("mixed", "Leases lost", 0),
     Target("mixed", "healthz not answered within 1 s", 0),
     Target("history", "start to first new pod, s", 2),
-    Target("history", "memory, peak, MB", 100),
+    Target("history", "memory, peak, MB", 95),
     Target("history", "etcd, of the finished jobs, MB", 60),
-    Target("idle", "memory, MB", 80),
+    Target("idle", "memory, MB", 75),
     Target("idle", "calls but Lease renewals", 0),
 )
 

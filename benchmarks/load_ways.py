@@ -288,8 +288,6 @@ class FloorWithStatus(Floor):
     async def carry(self, job: ObservedJob, ends: bool) -> None:
         reports = asyncio.gather(
             self._post(job, "Created"),
-            self._report(job, "Queued"),
-            self._report(job, "Starting", Milestone.PODS_CREATED),
             self._report(job, "Running", Milestone.WORKERS_RUN),
             *([self._report(job, "Succeeded", Milestone.LAUNCHER_DONE)] if ends else []),
         )

@@ -90,7 +90,7 @@ def test_twenty_running_jobs_are_undisturbed_by_an_update_and_its_rollback(
     roll_out(previous, operators, start)
     finish(jobs[10:], pods)
 
-    assert ["startScripts" in each.status for each in jobs[-2:]] == [False, True], "each release created its jobs"
+    assert [bool(api.find(each.secret_path)) for each in jobs[-2:]] == [False, True], "each release created its jobs"
     recorder.catch_up(namespace)
     for each in jobs:
         wait_for("its last event", lambda: each.events()["Succeeded"])  # noqa: B023

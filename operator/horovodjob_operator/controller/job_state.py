@@ -11,7 +11,7 @@ from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class JobState:
     """A job and its state. A new process starts without this state, so no decision may depend on it to be correct."""
 

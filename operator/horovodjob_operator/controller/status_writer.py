@@ -1,6 +1,7 @@
 """Writes the status of a job, and posts the events of the change."""
 
 from datetime import datetime, timedelta
+from weakref import WeakSet
 
 from horovodjob.api.constants import ConditionType
 from horovodjob.api.status import HorovodJobStatus
@@ -13,7 +14,9 @@ from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.metrics import count_transition
 
 # A phase of the start that lasts for less than this is not written: a job that starts quickly has two status writes.
-START_SECONDS, BUSY_START_SECONDS = 1, 5
+START_SECONDS = 1
+# Of jobs that start at the same time, each phase lasts longer.
+START_SECONDS_PER_JOB, LONGEST_START_SECONDS = 0.1, 30
 # Changes of counts and messages alone are written at most this often.
 COUNTS_SECONDS = 10
 
@@ -23,15 +26,19 @@ class StatusWriter:
 
     def __init__(self, writer: Writer, events: EventPoster) -> None:
         self._writer, self._events = writer, events
+        self._starting: WeakSet[JobState] = WeakSet()
+        """Jobs with a phase that is held back."""
 
     async def write(self, state: JobState, status: HorovodJobStatus, now: datetime) -> datetime | None:
         """Writes the status, and returns None; or returns when to write it, if it can wait. Raises ClusterError."""
         job, old = state.job, state.job.status
         if status == old:
+            self._starting.discard(state)
             state.status_changed_at = None
             return None
         if (due := self._due(state, status, now)) and now < due:
             return due
+        self._starting.discard(state)
         version = await self._writer.write_status(job, status)
         state.status_written_at, state.status_changed_at = now, None
         if version > state.version:  # Otherwise the watch has already reported it.
@@ -48,8 +55,9 @@ class StatusWriter:
         state.status_changed_at = state.status_changed_at or now
         match urgency(state.job.status, status):
             case Urgency.START:
-                seconds = BUSY_START_SECONDS if self._writer.is_busy else START_SECONDS
-                return state.status_changed_at + timedelta(seconds=seconds)
+                self._starting.add(state)
+                seconds = START_SECONDS + START_SECONDS_PER_JOB * (len(self._starting) - 1)
+                return state.status_changed_at + timedelta(seconds=min(seconds, LONGEST_START_SECONDS))
             case Urgency.COUNTS if state.status_written_at:
                 return state.status_written_at + timedelta(seconds=COUNTS_SECONDS)
             case _:

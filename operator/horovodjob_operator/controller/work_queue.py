@@ -21,7 +21,7 @@ from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WO
 FIRST_RETRY_SECONDS, RETRY_JITTER = 0.5, 0.3
 # Between two reconciliations of a job, whose pods change one by one. A reconciliation takes an eighth of the share of
 # the workers.
-PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.01, 2e-5
+PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.03, 2e-5
 # The longest pause if one reconciliation after the other asks for the next, and no event does.
 LONGEST_PAUSE_SECONDS = 1.0
 log = logging.getLogger("horovodjob.work_queue")

@@ -79,11 +79,6 @@ class ApiClient:
         """Sends writes only while this returns True."""
         self._connector.may_write = may_write
 
-    @property
-    def has_waiting_creations(self) -> bool:
-        """Whether as many creations are sent as possible at a time."""
-        return self._creations.locked()
-
     async def pages(self, path: str, selector: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
         """The parts of a list. Raises as `request` does, such as Gone if the version of the list has expired."""
         params = {**selector, "limit": str(LIST_CHUNK)}

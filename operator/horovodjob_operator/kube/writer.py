@@ -35,11 +35,6 @@ class Writer:
     def __init__(self, client: ApiClient, identity: str) -> None:
         self._client, self._identity = client, identity
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether creations wait for others."""
-        return self._client.has_waiting_creations
-
     async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
         """Writes the status of this version of the job, and returns the new version.
 
