@@ -12,13 +12,13 @@ GRANTED = """
 get list watch delete         horovodjob.dev/horovodjobs
 patch                         horovodjob.dev/horovodjobs/status
 get list watch create patch delete deletecollection   /pods
-create delete                 /secrets
+create                        /secrets
 create                        events.k8s.io/events
 get create delete             /services networking.k8s.io/networkpolicies
 create                        authentication.k8s.io/tokenreviews
 """
 REFUSED = """
-get list watch update patch deletecollection   /secrets
+get list watch update patch delete deletecollection   /secrets
 create update patch                   horovodjob.dev/horovodjobs
 create get                            /pods/exec /pods/attach /pods/portforward /pods/log /pods/ephemeralcontainers
 create                                /serviceaccounts/token /namespaces /nodes/proxy apps/deployments batch/jobs

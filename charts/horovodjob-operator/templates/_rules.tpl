@@ -11,7 +11,7 @@
   verbs: [get, list, watch, create, patch, delete, deletecollection]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create, delete] # delete: the keys of a job that has ended
+  verbs: [create]
 # Only for jobs with network.service; delete is for a suspended job that is changed to have none.
 - apiGroups: [""]
   resources: [services]

@@ -60,6 +60,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message quotes the kubelet.",
     Reason.INVALID_SPEC: "Pods cannot be created or started as the job specifies them; the message names the field.",
     Reason.NAME_CONFLICT: "An object with the name of an object of the job exists and does not belong to the job.",
+    Reason.UNKNOWN_STATUS: "The operator cannot parse the status, which a newer release may have written.",
 }
 EVENTS: Mapping[EventReason, str] = {
     EventReason.CREATED: "The pods are being created.",
@@ -84,7 +85,8 @@ RANGES = (
 OBJECTS = """\
 | object | name | note |
 |---|---|---|
-| Secret | `<job>-mpi` | immutable ssh keys and start scripts of this job; one for each release that starts an attempt |
+| Secret | `<job>-<uid>` | immutable ssh keys of this job |
+| Secret | `horovodjob-scripts-<version>` | immutable start scripts of a release for all jobs; no job owns it |
 | Pods | `<job>-worker-<index>` | run the ranks, in sessions of their ssh server |
 | Pod | `<job>-launcher` | runs mpirun; its annotation `horovodjob.dev/hosts` is the hostfile |
 | NetworkPolicy | `<job>` | only pods of the job can connect to its pods; absent if `network.isolate` is false |
