@@ -13,7 +13,6 @@ from aiohttp import web
 from horovodjob.api.constants import API_VERSION
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.event_handlers import EventHandlers, register
-from horovodjob_operator.controller.job_loader import JobLoader
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.kopf_settings import kopf_settings
 from horovodjob_operator.controller.reconciler import Reconciler
@@ -69,8 +68,7 @@ class Process:
         self.preflight = Preflight() if settings.preflight else None
         reader, writer = Reader(client), Writer(client, settings.identity)
         self.reconciler = Reconciler(self.pods, writer, reader, now, settings.progress_url, self.preflight)
-        loader = JobLoader(self.store, reader, settings.defaults)
-        self.work_queue = WorkQueue(self.store, self.pods, self.reconciler, loader)
+        self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.events = EventHandlers(self.store, self.pods, self.work_queue, settings.defaults)
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))

@@ -19,7 +19,7 @@ create                        authentication.k8s.io/tokenreviews
 """
 REFUSED = """
 get list watch update patch delete deletecollection   /secrets
-create update patch                   horovodjob.dev/horovodjobs
+get create update patch               horovodjob.dev/horovodjobs
 create get                            /pods/exec /pods/attach /pods/portforward /pods/log /pods/ephemeralcontainers
 create                                /serviceaccounts/token /namespaces /nodes/proxy apps/deployments batch/jobs
 get list create update patch delete   rbac.authorization.k8s.io/clusterroles rbac.authorization.k8s.io/rolebindings

@@ -10,7 +10,6 @@ import pytest
 
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
 from horovodjob_operator.controller.event_handlers import EventHandlers
-from horovodjob_operator.controller.job_loader import JobLoader
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
@@ -63,7 +62,7 @@ async def work_queue(store: JobStore, pod_cache: PodCache) -> AsyncIterator[Work
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer = Reader(nowhere), Writer(nowhere, "test")
     reconciler = Reconciler(pod_cache, writer, reader, one_day_later, "")
-    work_queue = WorkQueue(store, pod_cache, reconciler, JobLoader(store, reader, JobDefaults()))
+    work_queue = WorkQueue(store, pod_cache, reconciler)
     before = reconciliations()
     async with contextlib.aclosing(nowhere):
         for key in tuple(store.states):
@@ -131,7 +130,7 @@ async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobSto
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer, before = Reader(nowhere), Writer(nowhere, "test"), reconciliations()
     endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, "")
-    work_queue = WorkQueue(store, pod_cache, endless, JobLoader(store, reader, JobDefaults()))
+    work_queue = WorkQueue(store, pod_cache, endless)
     async with contextlib.aclosing(nowhere):
         work_queue.enqueue(("team", "job-0"))
         await asyncio.sleep(1)

@@ -2,7 +2,7 @@
 {{- define "horovodjob-operator.rules" -}}
 - apiGroups: [horovodjob.dev]
   resources: [horovodjobs]
-  verbs: [get, list, watch, delete] # get: a job that ended while the operator was away; delete: runPolicy.ttlSecondsAfterFinished
+  verbs: [list, watch, delete] # delete: runPolicy.ttlSecondsAfterFinished
 - apiGroups: [horovodjob.dev]
   resources: [horovodjobs/status]
   verbs: [patch]

@@ -7,7 +7,7 @@ import kopf
 
 from horovodjob.api.constants import GROUP, OPERATOR_NAME, PLURAL, VERSION
 from horovodjob.api.job import Metadata
-from horovodjob_operator.controller.finished_job import FinishedJob, finished_job_from_raw
+from horovodjob_operator.controller.finished_job import finished_job_from_raw
 from horovodjob_operator.controller.job_parsing import new_job_state
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.work_queue import WorkQueue
@@ -37,8 +37,12 @@ class EventHandlers:
         policy = (raw.get("spec") or {}).get("runPolicy") or {}
         if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
             return  # Another controller manages the job; the field is immutable.
-        if not is_known and (job := finished_job_from_raw(raw, metadata)):
-            self._finished_job_updated(key, job)
+        job = None if is_known else finished_job_from_raw(raw, metadata)
+        if job and not self._pods.has_running_pods(key, job.uid):
+            self._work_queue.forget(key)
+            self._store.keep_finished(key, job)
+            if job.delete_at:
+                self._work_queue.enqueue_at(key, job.delete_at)
             return
         newer = new_job_state(raw, metadata, self._defaults)
         if state and is_known:
@@ -46,14 +50,6 @@ class EventHandlers:
         else:
             self._store.keep(newer)
         self._work_queue.enqueue(key)
-
-    def _finished_job_updated(self, key: Key, job: FinishedJob) -> None:
-        self._work_queue.forget(key)
-        self._store.keep_finished(key, job)
-        if not job.is_observed or self._pods.has_running_pods(key, job.uid):
-            self._work_queue.enqueue(key)
-        elif job.delete_at:
-            self._work_queue.enqueue_at(key, job.delete_at)
 
     def job_deleted(self, raw: Mapping[str, Any]) -> None:
         """A job is deleted; Kubernetes deletes the objects that it owns."""

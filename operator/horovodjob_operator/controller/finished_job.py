@@ -1,4 +1,4 @@
-"""What the process knows of a finished job: little, because there are many."""
+"""What the process knows of a finished job that needs no reconciliation: little, because there are many."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,13 @@ from horovodjob.api.job import HorovodJob, Metadata
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """A job with a completion time."""
+    """A job with a completion time, and with a status that is about the current spec."""
 
     uid: str
     version: int
     phase: Phase
-    completed_at: datetime
     delete_at: datetime | None
     """When runPolicy.ttlSecondsAfterFinished has passed."""
-    is_observed: bool = True
-    """Whether the status is about the current spec."""
 
 
 def finished_job_from_raw(raw: Mapping[str, Any], metadata: Metadata) -> FinishedJob | None:
@@ -30,10 +27,11 @@ def finished_job_from_raw(raw: Mapping[str, Any], metadata: Metadata) -> Finishe
         completed_at, phase = datetime.fromisoformat(status["completionTime"]), Phase(status["phase"])
     except (KeyError, TypeError, ValueError):
         return None
+    if status.get("observedGeneration") != metadata.generation:
+        return None
     seconds = ((raw.get("spec") or {}).get("runPolicy") or {}).get("ttlSecondsAfterFinished")
     delete_at = None if seconds is None else completed_at + timedelta(seconds=seconds)
-    is_observed = status.get("observedGeneration") == metadata.generation
-    return FinishedJob(metadata.uid, int(metadata.resource_version), phase, completed_at, delete_at, is_observed)
+    return FinishedJob(metadata.uid, int(metadata.resource_version), phase, delete_at)
 
 
 def finished_job(job: HorovodJob, version: int) -> FinishedJob | None:
@@ -42,4 +40,4 @@ def finished_job(job: HorovodJob, version: int) -> FinishedJob | None:
     if status.phase is None or status.completion_time is None:
         return None
     delete_at = None if seconds is None else status.completion_time + timedelta(seconds=seconds)
-    return FinishedJob(job.metadata.uid, version, status.phase, status.completion_time, delete_at)
+    return FinishedJob(job.metadata.uid, version, status.phase, delete_at)

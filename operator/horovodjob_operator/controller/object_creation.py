@@ -1,6 +1,7 @@
 """Creates the objects of a job: those that its pods need, and then the pods, in batches that grow."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -82,14 +83,11 @@ class ObjectCreation:
     async def recreate_deleted(self, job: HorovodJob) -> None:
         """Creates optional objects that a user has deleted again."""
         for body in auxiliary_resources(job):
-            try:
-                await self._reader.object(body)
-            except Gone:
+            with contextlib.suppress(AlreadyExists):
                 try:
                     await self._writer.create(body)
                     log_effect(job, f"recreated the deleted {_description(body)}")
-                except (AlreadyExists, Refused) as error:
-                    # The pods run, so neither a quota nor an object of another owner is a reason to delete them.
+                except Refused as error:  # The pods run, so a quota is no reason to delete them.
                     log_warning(job, f"{_description(body)} cannot be recreated: {error}")
 
     def _prerequisites(self, context: JobContext, plan: Plan) -> tuple[list[Body], list[Body]]:

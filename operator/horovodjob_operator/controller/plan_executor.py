@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob.api.job import HorovodJob
-from horovodjob_operator.controller.job_log import log_effect
+from horovodjob_operator.controller.job_log import log, log_effect
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.object_creation import ObjectCreation, RefusedObject
 from horovodjob_operator.controller.requeue import Requeue
@@ -17,7 +17,7 @@ from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.errors import Conflict, Gone, InvalidJob
-from horovodjob_operator.kube.cache import PodCache
+from horovodjob_operator.kube.cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.retry_delay import retry_delay_seconds
 from horovodjob_operator.kube.writer import Writer
@@ -46,8 +46,7 @@ class PlanExecutor:
         """Carries out the plan, and returns when to reconcile the job again. Raises ClusterError."""
         job, observed = context.job, context.observed
         if plan.delete_job:
-            await self._writer.delete_job(job)
-            log_effect(job, "deleted the job: runPolicy.ttlSecondsAfterFinished has passed")
+            await self.delete_job(job.key, job.metadata.uid)
             return Requeue()
         await self._delete(job, observed, plan)
         if plan.recheck_refusal:
@@ -61,6 +60,11 @@ class PlanExecutor:
             log_effect(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
         await self._check_objects(state, context)
         return Requeue()
+
+    async def delete_job(self, key: Key, uid: str) -> None:
+        """Deletes the HorovodJob; Kubernetes deletes what it owns. Raises ClusterError."""
+        await self._writer.delete_job(*key, uid)
+        log.info("%s/%s deleted the job: runPolicy.ttlSecondsAfterFinished has passed", *key)
 
     async def _create(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
         job = context.job

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from horovodjob.api.constants import Phase
 from horovodjob_operator.controller.event_poster import EventPoster
+from horovodjob_operator.controller.finished_job import FinishedJob
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.kubelet_events import KubeletEvents
 from horovodjob_operator.controller.object_creation import ObjectCreation
@@ -14,7 +15,7 @@ from horovodjob_operator.controller.status_writer import StatusWriter
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.status import next_status
-from horovodjob_operator.kube.cache import PodCache
+from horovodjob_operator.kube.cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.writer import Writer
@@ -41,6 +42,13 @@ class Reconciler:
         self._kubelet_events = KubeletEvents(reader)
         creation = ObjectCreation(pods, writer, reader, progress_url)
         self._executor = PlanExecutor(pods, writer, creation, clock, preflight)
+
+    async def delete_expired(self, key: Key, job: FinishedJob, now: datetime) -> Requeue:
+        """Deletes a finished job whose time to live has passed. Raises ClusterError."""
+        if job.delete_at and now >= job.delete_at:
+            await self._executor.delete_job(key, job.uid)
+            return Requeue()
+        return Requeue(at=job.delete_at)
 
     async def reconcile(self, state: JobState) -> Requeue:
         """Reconciles a job once, and returns when to reconcile it again without an event. Raises ClusterError."""

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.finished_job import finished_job
-from horovodjob_operator.controller.job_loader import JobLoader
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
@@ -30,8 +29,8 @@ log = logging.getLogger("horovodjob.work_queue")
 class WorkQueue:
     """Reconciles a job once for a burst of events, and again at the time that the reconciliation returns."""
 
-    def __init__(self, store: JobStore, pods: PodCache, reconciler: Reconciler, loader: JobLoader) -> None:
-        self._store, self._pods, self._reconciler, self._loader = store, pods, reconciler, loader
+    def __init__(self, store: JobStore, pods: PodCache, reconciler: Reconciler) -> None:
+        self._store, self._pods, self._reconciler = store, pods, reconciler
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._queued: dict[Key, float] = {}
         """Jobs that wait for their reconciliation, with the time of the performance counter when they were enqueued."""
@@ -127,9 +126,9 @@ class WorkQueue:
         started = time.perf_counter()
         fields = {"namespace": key[0], "job": key[1]}
         try:
-            state = await self._loader.state(key)
+            state = self._store.states.get(key)
             if state is None:
-                return Requeue()
+                return await self._reconciler.delete_expired(key, self._store.finished[key], now())
             fields = names.log_fields(state.job)
             requeue = await self._reconciler.reconcile(state)
             self._drop_finished(state, requeue)

@@ -1,13 +1,11 @@
 """Authorization of requests for metrics: a TokenReview, and a SubjectAccessReview of its user."""
 
-import time
-from collections import OrderedDict
 from http import HTTPStatus
 from typing import Any
 
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.token_review import review, review_token, token_hash
+from horovodjob_operator.kube.token_review import ReviewResults, review, review_token
 from horovodjob_operator.metrics import PATH
 
 ALLOWED_SECONDS, DENIED_SECONDS = 60, 10
@@ -28,11 +26,11 @@ BUSY: Denial = (HTTPStatus.SERVICE_UNAVAILABLE, "too many tokens wait for their 
 
 
 class MetricsAuthorization:
-    """Caches the results for a short time by the hash of the token; it does not store the token."""
+    """Decides who can read the metrics, and caches the decisions for a short time."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._results: OrderedDict[bytes, tuple[float, Denial | None]] = OrderedDict()
+        self._results = ReviewResults[Denial | None](MAX_CACHED_RESULTS)
         self._waiting = 0
 
     async def denial(self, authorization: str) -> Denial | None:
@@ -40,10 +38,8 @@ class MetricsAuthorization:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             return NO_TOKEN
-        digest = token_hash(token)
-        until, result = self._results.get(digest, (0.0, None))
-        if time.monotonic() < until:
-            return result
+        if found := self._results.get(token):
+            return found[0]
         if self._waiting >= MAX_WAITING_REVIEWS:
             return BUSY
         self._waiting += 1
@@ -53,7 +49,7 @@ class MetricsAuthorization:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"the API server did not review the token: {error}"
         finally:
             self._waiting -= 1
-        self._cache(digest, result)
+        self._results.put(token, result, DENIED_SECONDS if result else ALLOWED_SECONDS)
         return result
 
     async def _review(self, token: str) -> Denial | None:
@@ -72,9 +68,3 @@ class MetricsAuthorization:
             HTTPStatus.FORBIDDEN,
             f"{user['username']} has no right to `get` the nonResourceURL {PATH}: {advice}",
         )
-
-    def _cache(self, digest: bytes, result: Denial | None) -> None:
-        self._results[digest] = (time.monotonic() + (DENIED_SECONDS if result else ALLOWED_SECONDS), result)
-        self._results.move_to_end(digest)
-        if len(self._results) > MAX_CACHED_RESULTS:
-            self._results.popitem(last=False)

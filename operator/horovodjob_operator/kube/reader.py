@@ -6,7 +6,7 @@ from typing import Any
 
 from horovodjob_operator.domain.observed import KubeletEventReason
 from horovodjob_operator.kube.api_client import METADATA_ONLY, ApiClient
-from horovodjob_operator.kube.object_paths import jobs_path, object_path
+from horovodjob_operator.kube.object_paths import object_path
 
 
 class Reader:
@@ -14,10 +14,6 @@ class Reader:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-
-    async def job(self, namespace: str, name: str) -> dict[str, Any]:
-        """The HorovodJob with this name. Raises Gone."""
-        return await self._client.request("GET", f"{jobs_path(namespace)}/{name}")
 
     async def object(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The pod with this name, or the metadata of another object with this kind and name. Raises Gone."""

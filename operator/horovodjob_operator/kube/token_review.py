@@ -5,7 +5,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jwt
 
@@ -21,6 +21,7 @@ REVIEW_TIMEOUT_SECONDS = 5
 KEYS_PATH, KEYS_TYPE = "/openid/v1/jwks", "application/jwk-set+json"
 # A token with an unknown key causes a new request for the keys, at most this often.
 KEYS_SECONDS = 10
+T = TypeVar("T")
 ALGORITHMS = ("RS256", "ES256", "ES384", "ES512")
 
 
@@ -62,20 +63,40 @@ class SigningKeys:
             self._fetched_at = time.monotonic()
 
 
+class ReviewResults(Generic[T]):
+    """Results of reviews for some time, by the hash of the token; the token is not stored."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._results: OrderedDict[bytes, tuple[T, float]] = OrderedDict()
+
+    def get(self, token: str) -> tuple[T] | None:
+        """The result of a recent review; None without one."""
+        found = self._results.get(_hash(token))
+        return (found[0],) if found and time.monotonic() < found[1] else None
+
+    def put(self, token: str, result: T, seconds: float) -> None:
+        """Stores a result for this time, and drops the oldest of too many."""
+        self._results[_hash(token)] = result, time.monotonic() + seconds
+        self._results.move_to_end(_hash(token))
+        if len(self._results) > self._size:
+            self._results.popitem(last=False)
+
+
 class TokenReviewer:
-    """Reviews tokens, and caches the results by the hash of the token; it does not store the token."""
+    """Reviews tokens of progress reports, and caches the results."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._keys = SigningKeys(client)
-        self._results: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
+        self._results = ReviewResults[bool](MAX_CACHED_RESULTS)
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._waiting = 0
 
     def cached_result(self, token: str) -> bool | None:
         """Whether a recent review confirmed the token; None without one."""
-        is_confirmed, until = self._results.get(token_hash(token), (None, 0.0))
-        return is_confirmed if until > time.monotonic() else None
+        found = self._results.get(token)
+        return found[0] if found else None
 
     async def may_be_signed(self, token: str) -> bool:
         """Whether a review can confirm the token: its signature is valid, or cannot be verified here."""
@@ -94,14 +115,8 @@ class TokenReviewer:
         finally:
             self._waiting -= 1
         seconds = min(CONFIRMED_SECONDS, claim.expires_at - now) if result else REFUSED_SECONDS
-        self._cache(token_hash(token), result, seconds)
+        self._results.put(token, result, seconds)
         return result
-
-    def _cache(self, digest: bytes, result: bool, seconds: float) -> None:
-        self._results[digest] = (result, time.monotonic() + seconds)
-        self._results.move_to_end(digest)
-        if len(self._results) > MAX_CACHED_RESULTS:
-            self._results.popitem(last=False)
 
 
 async def review_token(client: ApiClient, token: str, *audiences: str) -> dict[str, Any]:
@@ -122,6 +137,5 @@ async def review(client: ApiClient, group: str, kind: str, spec: Mapping[str, An
     return status
 
 
-def token_hash(token: str) -> bytes:
-    """The key of a token in a cache."""
+def _hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()

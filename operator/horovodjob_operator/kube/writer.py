@@ -108,10 +108,9 @@ class Writer:
         """Deletes the PodGroup of the job, if it has one. Raises Gone, NotServed."""
         await self.delete_collection(job, API_VERSIONS[kind], "PodGroup")
 
-    async def delete_job(self, job: HorovodJob) -> None:
+    async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the HorovodJob with this UID; Kubernetes deletes what it owns. Raises Gone, Conflict."""
-        namespace, name = job.key
-        options = {**_delete_options(job.metadata.uid), "propagationPolicy": "Background"}
+        options = {**_delete_options(uid), "propagationPolicy": "Background"}
         await self._client.request("DELETE", f"{jobs_path(namespace)}/{name}", options, accept=METADATA_ONLY)
 
     async def post_event(self, job: HorovodJob, event: Event, at: datetime) -> None:
