@@ -230,10 +230,12 @@ def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStat
     begin = new.start_time if new.attempt > 1 or old.phase is Phase.SUSPENDED else job.metadata.creation_timestamp
     now = max((c.last_transition_time for c in new.conditions), default=None)
     if now and begin and new.restarts + new.preemptions == 0:
-        if new.phase is Phase.STARTING:
-            QUEUE_DURATION.observe(max((now - begin).total_seconds(), 0))
-        elif new.phase is Phase.RUNNING:
-            START_DURATION.observe(max((now - begin).total_seconds(), 0))
+        seconds = max((now - begin).total_seconds(), 0)
+        # A quick start has no status with the phase Starting.
+        if new.phase is Phase.STARTING or (new.phase is Phase.RUNNING and old.phase is not Phase.STARTING):
+            QUEUE_DURATION.observe(seconds)
+        if new.phase is Phase.RUNNING:
+            START_DURATION.observe(seconds)
     if new.phase is Phase.RESTARTING:
         RESTARTS.labels(reason).inc()
     if new.phase is Phase.SUCCEEDED:

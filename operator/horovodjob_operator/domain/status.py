@@ -131,7 +131,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         phase=phase,
         execution_state=EXECUTION_STATES[phase],
         conditions=_conditions(job, outcome, is_prepared=_is_prepared(context, phase), now=now),
-        start_time=(now if is_resumed else old.start_time or _first_start(context, now)) if has_started else None,
+        start_time=(now if is_resumed else context.start_time.replace(microsecond=0)) if has_started else None,
         active_seconds=old.active_seconds + (_seconds_since(old.start_time, now) if is_suspended else 0),
         running_time=None if is_new_attempt else running_time,
         completion_time=now if phase.is_finished else None,
@@ -148,12 +148,6 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         errors=newest_errors(job, outcome, now),
         training=None if is_resumed else _training(old, context.observed.progress_report),
     )
-
-
-def _first_start(context: JobContext, now: datetime) -> datetime:
-    """When the first pod was created: the first status may be written later."""
-    times = (pod.created_at for pod in context.observed.pods if pod.created_at)
-    return min((now, *times))
 
 
 def _seconds_since(start: datetime | None, now: datetime) -> int:

@@ -60,8 +60,13 @@ class JobContext:
     def deadline(self) -> datetime | None:
         """When activeDeadlineSeconds is over; active time before a suspension counts."""
         seconds, status = self.job.spec.run_policy.active_deadline_seconds, self.job.status
-        start = status.start_time or self.now
-        return start + timedelta(seconds=seconds - status.active_seconds) if seconds else None
+        return self.start_time + timedelta(seconds=seconds - status.active_seconds) if seconds else None
+
+    @cached_property
+    def start_time(self) -> datetime:
+        """When the job started, or was resumed: its first pod was created before the first status is written."""
+        times = (pod.created_at for pod in self.observed.pods if pod.created_at)
+        return self.job.status.start_time or min((self.now, *times))
 
     @cached_property
     def scheduling_deadline(self) -> datetime | None:
