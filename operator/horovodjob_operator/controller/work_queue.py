@@ -138,6 +138,7 @@ class WorkQueue:
             log.debug("%s/%s %s", *key, error, extra=fields)
             return Requeue()
         except NameInUse as error:
+            RECONCILE_ERRORS.inc()
             log.info("%s/%s %s", *key, error, extra=fields)
         except OperatorError as error:
             RECONCILE_ERRORS.inc()
