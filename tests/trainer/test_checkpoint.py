@@ -18,6 +18,7 @@ import pytest
 from horovodjob_trainer import hvd
 from horovodjob_trainer.checkpoint.layout import CheckpointLayout, read_description, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.run_selection import RunSettings
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.errors import OutputError
@@ -77,8 +78,8 @@ def open_directory(
     directory: Path, *, resume: bool, settings: Any = None, job: str = "", attempt: int = 1
 ) -> OutputDirectory:
     launch = Launch(attempt=attempt, job=job, job_name=f"training/{job}")
-    settings = settings or SETTINGS
-    return open_output_directory(directory, "model", settings, launch=launch, resume=resume, log=log_lines.append)
+    run_settings, when = RunSettings(settings or SETTINGS), "auto" if resume else "never"
+    return open_output_directory(directory, "model", run_settings, launch=launch, resume=when, log=log_lines.append)
 
 
 def names(output: OutputDirectory) -> list[str]:
@@ -157,10 +158,11 @@ def test_the_checksum_detects_a_changed_state(output: Any) -> None:
     assert "does not match its checksum" in log_lines[0]
 
 
-def test_a_checkpoint_of_a_different_network_is_skipped_and_changes_no_variable(output: Any) -> None:
+def test_a_run_does_not_resume_with_a_different_network_and_changes_no_variable(output: Any) -> None:
     model, untouched = network(width=5), network(width=5)
     untouched.set_weights(model.get_weights())
-    assert restore(output, model) is None
+    with pytest.raises(OutputError, match=r"can be used, such as .*: it belongs to a different network or optimizer"):
+        restore(output, model)
     assert equal(model, untouched)
     assert len(log_lines) == 2
 
@@ -175,6 +177,7 @@ def test_a_run_with_different_settings_is_a_new_run_and_logs_the_difference(outp
     other = open_directory(tmp_path, resume=True, settings=SETTINGS | {"batch_size": 64})
     assert other.run != output.run
     assert "batch_size was 32 and is 64" in log_lines[0]
+    assert restore(other, network()) is None
 
 
 def test_checkpoints_are_sorted_by_position_because_names_depend_on_the_number_of_ranks(
@@ -188,21 +191,21 @@ def test_checkpoints_are_sorted_by_position_because_names_depend_on_the_number_o
     assert own == [f"checkpoint-{name}.h5" for name in ("0-50", "1", "1-9", "1-10", "1-4", "2")]
 
 
-def test_the_newest_and_the_best_are_kept_and_files_of_other_runs_are_not_touched(tmp_path: Path, models: Any) -> None:
-    earlier = open_directory(tmp_path, resume=False)
-    write(earlier, models[1], 8)
+def test_the_newest_and_the_best_are_kept_and_other_files_are_not_touched(tmp_path: Path, models: Any) -> None:
     output = open_directory(tmp_path, resume=False)
+    (tmp_path / "checkpoint-8.h5.copy").touch()
     checkpoints = writer(output, models[1], keep=2)
     for epoch in range(1, 7):
         best = {"best": 1.0, "best_epoch": min(epoch, 3)}
         checkpoints.write(training_variables(models[1]), state(epoch, **best), (epoch, 0))
     checkpoints.wait()
-    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 5, 6, 8)]
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 5, 6)]
     # The next attempt also deletes checkpoints of the previous one.
     next_writer = writer(open_directory(tmp_path, resume=True), models[1], keep=2)
     next_writer.write(training_variables(models[1]), state(7, best=1.0, best_epoch=3), (7, 0))
     next_writer.wait()
-    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 6, 7, 8)]
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 6, 7)]
+    assert (tmp_path / "checkpoint-8.h5.copy").exists()
 
 
 def test_a_checkpoint_contains_the_values_of_the_snapshot(tmp_path: Path) -> None:

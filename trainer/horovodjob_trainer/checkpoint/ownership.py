@@ -28,8 +28,11 @@ class Owner:
     superseded: tuple[str, ...]
 
 
-def claim_directory(directory: Path, launch: Launch) -> str:
-    """Make this run the owner of the directory and return its token. Raises OutputError for a superseded run."""
+def next_owner(directory: Path, launch: Launch) -> tuple[Owner, bool]:
+    """This run as owner of the directory, and whether the present owner is a start of the same job.
+
+    Raises OutputError for a superseded run.
+    """
     previous, superseded = _read_owner(directory), list[str]()
     if previous is not None:
         if launch.job and launch.job == previous.job and launch.attempt < previous.attempt:
@@ -46,9 +49,13 @@ def claim_directory(directory: Path, launch: Launch) -> str:
         attempt=launch.attempt,
         superseded=tuple(superseded[-MAX_SUPERSEDED_JOBS:]),
     )
+    return owner, previous is not None and bool(launch.job) and launch.job == previous.job
+
+
+def write_owner(directory: Path, owner: Owner) -> None:
+    """Make this run the owner of the directory."""
     with atomic_write(directory / OWNER_FILE, writer=owner.token) as path:
         path.write_text(json.dumps(asdict(owner)) + "\n")
-    return owner.token
 
 
 def check_owner(directory: Path, token: str) -> None:

@@ -64,6 +64,12 @@ class RunState:
         if self.position // self.epoch_examples != before:
             self.streams = ranks
 
+    def use_data(self, examples: int) -> None:
+        """Continue with data of this number of training examples, at the same share of the epoch."""
+        epoch, inside = divmod(self.position, self.epoch_examples)
+        self.position = epoch * examples + inside * examples // self.epoch_examples
+        self.epoch_examples = examples
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

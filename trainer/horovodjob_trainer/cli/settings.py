@@ -164,8 +164,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "choose it shorter than the terminationGracePeriodSeconds of the pod", "25", "S"),
         Setting("keep-checkpoints", parsing.integer(1, COUNT), "number of newest checkpoints to keep in addition to "
                 "the best", "10", "N"),
-        Setting("resume", parsing.choice("auto", "never"), "resume the unfinished run in --dir if it has the same "
-                "settings", "auto", "WHEN"),
+        Setting("resume", parsing.choice("auto", "continue", "never"), "auto resumes the unfinished run in --dir if it "
+                "has the same settings; continue resumes it also with changed data or another learning rate; never "
+                "starts a new run and keeps the checkpoints of the unfinished one", "auto", "WHEN"),
         Setting("commit-steps", parsing.integer(1, COUNT), "with elastic Horovod: number of steps between two commits, "
                 "which the loss of a rank can undo",
                 "25", "N"),

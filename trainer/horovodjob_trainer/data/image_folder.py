@@ -21,6 +21,9 @@ from horovodjob_trainer.data.train_test_split import split_rows
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import hostname
 
+# A changed list of files is different data, with which an unfinished run resumes only on request.
+REMOVE = "delete it (an unfinished training then needs --resume continue)"
+
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
@@ -86,10 +89,10 @@ def image_error(file: str, size: int) -> str | None:
         content = Path(file).read_bytes()
         decode_image(tf.constant(content), size)
     except OSError as error:
-        return f"{file} cannot be read: {error_reason(error)}; give the job permission to read it, or delete it"
+        return f"{file} cannot be read: {error_reason(error)}; give the job permission to read it, or {REMOVE}"
     except tf.errors.OpError:
         problem = "it is not a complete JPEG, PNG, BMP or GIF image" if content else "it is empty"
-        return f"{file} cannot be read: {problem}; replace or delete it"
+        return f"{file} cannot be read: {problem}; replace it, or {REMOVE}"
     return None
 
 

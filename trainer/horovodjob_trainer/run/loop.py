@@ -195,8 +195,8 @@ class Loop:
             ranks = self.coordination.rank_names(result.nonfinite_ranks)
             problem = f"the loss is not a number since step {result.nonfinite_step}, first on {ranks}"
             if self.configuration.on_nonfinite == "stop":
-                raise NonFiniteLoss(f"{problem}; try a lower --learning-rate or --clip-norm 1, or check the data of "
-                                    "that step (--on-nonfinite continue continues the training)")  # fmt: skip
+                raise NonFiniteLoss(f"{problem}; try a lower --learning-rate or --clip-norm 1 with --resume continue, "
+                                    "or check the data of that step (--on-nonfinite continue ignores it)")  # fmt: skip
             if not self._nonfinite_is_logged:
                 self._nonfinite_is_logged = True
                 self.setup.log(f"Training continues although {problem}")

@@ -23,15 +23,9 @@ from horovodjob_trainer.run.learning_rate import scaling_rule
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
+from horovodjob_trainer.run.run_settings import run_settings
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.termination import Termination
-
-# An unfinished run is resumed only if these settings are unchanged, because they define what is trained.
-RUN_DEFINING_SETTINGS = (
-    "dataset", "model", "init_from", "freeze", "precision", "batch_size", "accumulate", "optimizer", "momentum",
-    "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs", "decay", "lr_steps",
-    "lr_factor", "clip_norm", "label_smoothing", "seed", "augment", "flip", "crop",
-)  # fmt: skip
 
 
 def train(configuration: Configuration, launch: Launch, termination: Termination) -> None:
@@ -156,22 +150,16 @@ def _check_fingerprints(dataset: data.Dataset, launch: Launch) -> None:
 def _initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None, RunState]:
     """The output directory on rank 0, and the state from which all ranks start."""
     configuration, log = setup.configuration, setup.log
-    settings = {name: getattr(configuration, name) for name in RUN_DEFINING_SETTINGS}
-    settings["init_from"] = configuration.init_from and str(configuration.init_from)
-    settings["data"] = setup.dataset.fingerprint
-    is_first = hvd.rank() == 0
-    resume = configuration.resume == "auto"
-    output = call_on_all_ranks(
-        lambda: (
-            open_output_directory(
-                configuration.dir, configuration.model_name, settings, launch=launch, resume=resume, log=log
-            )
-            if is_first
-            else None
-        ),
-        launch,
-    )
-    checkpoint = output.restore(training_variables(setup.model), log) if output is not None else None
+    settings = run_settings(configuration, setup.dataset.fingerprint)
+
+    def opened() -> tuple[OutputDirectory | None, RunState | None]:
+        if hvd.rank() != 0:
+            return None, None
+        directory, name, resume = configuration.dir, configuration.model_name, configuration.resume
+        output = open_output_directory(directory, name, settings, launch=launch, resume=resume, log=log)
+        return output, output.restore(training_variables(setup.model), log)
+
+    output, checkpoint = call_on_all_ranks(opened, launch)
     state = _starting_state(setup, checkpoint, launch)
     # With elastic Horovod, other ranks may be long past this point; a new rank gets the state when it joins them.
     return output, state if launch.elastic else hvd.broadcast_object(state, root_rank=0)
@@ -185,6 +173,8 @@ def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -
             setup.log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
         return RunState(epochs=configuration.epochs, epoch_examples=setup.dataset.train.samples, first_size=size)
     checkpoint.epochs = configuration.epochs
+    if checkpoint.epoch_examples != setup.dataset.train.samples:
+        checkpoint.use_data(setup.dataset.train.samples)
     step = checkpoint.step_in_epoch(configuration.batch_size * size)
     steps = f" and {_count(step, 'step')}" if step else ""
     setup.log(f"Attempt {launch.attempt}: resuming after epoch {checkpoint.epoch}{steps}")
