@@ -70,6 +70,7 @@ class Configuration:
     xla: bool
     early_stopping: int | None
     monitor: str
+    monitor_mode: str
     checkpoint_steps: int | None
     checkpoint_seconds: float | None
     checkpoint_failure_seconds: float

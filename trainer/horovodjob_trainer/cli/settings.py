@@ -152,6 +152,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "improvement of --monitor",
                 metavar="N"),
         Setting("monitor", parsing.word, "the metric that selects the best checkpoint", "val_loss", "NAME"),
+        Setting("monitor-mode", parsing.choice("auto", "min", "max"), "whether the lowest or the highest value of "
+                "--monitor is the best; auto uses the direction of the metric in Keras", "auto", "MODE"),
     ),
     "checkpoints": (
         Setting("checkpoint-steps", parsing.integer(1, COUNT), "write a checkpoint every N steps in addition to that "

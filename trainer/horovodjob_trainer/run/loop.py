@@ -169,7 +169,7 @@ class Loop:
         state = self.state
         metrics = metrics | {f"val_{name}": value for name, value in self._metrics().items()}
         state.unvalidated = None
-        update_best_epoch(state, metrics, self.configuration, self.setup.log)
+        update_best_epoch(self.model, state, metrics, self.configuration, self.setup.log)
         if self.reporter:
             position = self._training_position(state.epoch, self._steps_in_epoch)
             self.reporter.report(position, metrics, float(self.model.optimizer.learning_rate))

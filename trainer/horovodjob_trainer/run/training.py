@@ -22,6 +22,7 @@ from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_w
 from horovodjob_trainer.run.learning_rate import scaling_rule
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
+from horovodjob_trainer.run.monitor import check_monitor
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
 from horovodjob_trainer.run.run_settings import run_settings
 from horovodjob_trainer.run.setup import Setup
@@ -117,6 +118,7 @@ def _prepare_model(model: Any, configuration: Configuration, shape: tuple[int, .
     if configuration.freeze is not None:
         _log(freeze_layers(model, configuration.freeze))
     compile_model(model, configuration, classes)
+    check_monitor(model, configuration)
 
 
 def _log_learning_rate(setup: Setup) -> None:
