@@ -25,6 +25,10 @@ READ_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, Attribute
 Array = npt.NDArray[Any]
 
 
+class NonFiniteValues(ValueError):
+    """The values of a checkpoint are not numbers, so training cannot continue from them."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointLayout:
     """The layout of the variables in a file: a file by Keras without the values, and the data sets of the variables.
@@ -88,6 +92,17 @@ def snapshot(variables: Sequence[Any]) -> list[Array]:
     return [np.array(variable.value) for variable in variables]
 
 
+def check_finite(variables: Sequence[Any], values: Sequence[Array]) -> None:
+    """Raise NonFiniteValues if a value is NaN, or if a trained weight is infinite. A constant mask can be infinite."""
+    for variable, value in zip(variables, values, strict=True):
+        if "float" not in variable.dtype or not value.size:
+            continue
+        with np.errstate(invalid="ignore"):
+            ends = float(value.min()), float(value.max())  # NaN if a value is NaN
+        if any(math.isnan(end) or (variable.trainable and math.isinf(end)) for end in ends):
+            raise NonFiniteValues(f"{variable.path} is {'NaN' if math.isnan(ends[0]) else 'infinite'}")
+
+
 def read_description(path: Path) -> CheckpointDescription:
     """The metadata in the checkpoint. Raises one of READ_ERRORS for any other file."""
     with h5py.File(path) as h5:
@@ -108,6 +123,7 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
     checksum = metadata.pop("sha256")
     if _checksum(arrays, metadata) != checksum:
         raise ValueError("its content does not match its checksum")
+    check_finite(variables, arrays)
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
     return description.state

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.checkpoint.layout import Array, CheckpointLayout, snapshot
+from horovodjob_trainer.checkpoint.layout import Array, CheckpointLayout, NonFiniteValues, check_finite, snapshot
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError
@@ -42,6 +42,7 @@ class CheckpointWriter:
         self._last_success = time.monotonic()
         self._failing_since: float | None = None
         self._next_try = 0.0
+        self._is_finite = True
         self._thread: threading.Thread | None = None
 
     @property
@@ -57,7 +58,7 @@ class CheckpointWriter:
         """Start to write the checkpoint `name`, an epoch and a step in it, while training continues."""
         self.wait()  # before the snapshot, so that there is only one
         path = self.output.checkpoint_path(*name)
-        arguments = (path, snapshot(variables), copy.deepcopy(state))  # training changes the original
+        arguments = (path, variables, snapshot(variables), copy.deepcopy(state))  # training changes the originals
         self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
         self._thread.start()
 
@@ -73,7 +74,8 @@ class CheckpointWriter:
         while self._newest_step != state.step and self.problem is None:
             self.write(variables, state, name)
             self.wait()
-            if self._failing_since is None or time.monotonic() > deadline - LAST_RETRY_SECONDS:
+            is_hopeless = not self._is_finite or time.monotonic() > deadline - LAST_RETRY_SECONDS
+            if self._failing_since is None or is_hopeless:
                 break
             time.sleep(LAST_RETRY_SECONDS)
 
@@ -85,14 +87,19 @@ class CheckpointWriter:
         problem = f" ({self.problem})" if self.problem else ""
         return f"stopped after step {step}, of which there is no checkpoint: the next attempt {newest}{problem}"
 
-    def _write(self, path: Path, values: list[Array], state: RunState) -> None:
+    def _write(self, path: Path, variables: Sequence[Any], values: list[Array], state: RunState) -> None:
+        self._is_finite = True
         try:
+            check_finite(variables, values)
             with self.output.write(path) as partial:
                 self.layout.write(partial, values, self.output.run, state)
             self._record_success(path, state)
             self._delete_old_checkpoints(state)
         except OutputError as error:
             self.problem = str(error)
+        except NonFiniteValues as error:  # earlier checkpoints stay the newest
+            self._is_finite = False
+            self._record_failure(path, error)
         except Exception as error:  # HDF5 raises RuntimeError for some errors of the disk
             self._record_failure(path, error)
 
@@ -104,8 +111,8 @@ class CheckpointWriter:
 
     def _record_failure(self, path: Path, error: Exception) -> None:
         now, limit = time.monotonic(), self.policy.failure_seconds
-        reason = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
-        problem = f"cannot write the checkpoint {path}: {' '.join(reason.split())[:200]}"
+        problem = f"cannot write the checkpoint {path}: {_reason(error)}"
+        remedy = "free space or repair the volume of --dir" if self._is_finite else "try a lower --learning-rate"
         self._failing_since = self._failing_since or now
         delay = min(RETRY_SECONDS, limit / 3)
         self._next_try = now + delay
@@ -113,7 +120,7 @@ class CheckpointWriter:
             self.log(f"Training continues, but the trainer {problem}; it tries again in {delay:.0f} s")
         else:
             self.problem = (f"{problem}; no write has succeeded for {now - self._failing_since:.0f} s, so the run ends "
-                            "(--checkpoint-failure-seconds); free space or repair the volume of --dir")  # fmt: skip
+                            f"(--checkpoint-failure-seconds); {remedy}")  # fmt: skip
 
     def _delete_old_checkpoints(self, state: RunState) -> None:
         kept = set(self._own_paths[-self.policy.keep :])
@@ -126,3 +133,9 @@ class CheckpointWriter:
         except OSError as error:
             self.log(f"Cannot delete the old checkpoint {path}: {error.strerror or error}")
         self._own_paths = [path for path in self._own_paths if path in kept]
+
+
+def _reason(error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) else None
+    name = "" if isinstance(error, NonFiniteValues) else f"{type(error).__name__}: "
+    return " ".join((reason or f"{name}{error}").split())[:200]
