@@ -10,6 +10,7 @@ from typing import Any
 
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
 from horovodjob_trainer.reporting.learning_curves import LearningCurves
+from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 
 LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
@@ -119,7 +120,8 @@ class Reporter:
 def _status(record: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
     names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
-    metrics = {name: value for name, value in record["metrics"].items() if math.isfinite(value)}
+    means = without_elements(record["metrics"])
+    metrics = {name: value for name, value in means.items() if math.isfinite(value)}
     return {name: record[name] for name in names} | {"metrics": metrics}
 
 

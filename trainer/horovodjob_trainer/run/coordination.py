@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.launch import hostname
+from horovodjob_trainer.reporting.metric_values import all_values
 
 ROUND_SECONDS = 1.0
 MAX_STEPS_PER_ROUND = 1000
@@ -91,8 +92,12 @@ def _steps_per_round(step_seconds: float) -> int:
     return int(min(max(ROUND_SECONDS / max(step_seconds, 1e-6), 1), MAX_STEPS_PER_ROUND))
 
 
-def average_over_ranks(values: Mapping[str, float], weight: float) -> dict[str, float]:
-    """The weighted average of the values over all ranks. A rank without values takes part with the weight 0."""
+def average_over_ranks(metrics: Mapping[str, Any], weight: float) -> dict[str, float]:
+    """The weighted averages of the metrics over all ranks, also of the elements of vectors.
+
+    A rank without metrics takes part with the weight 0.
+    """
+    values = all_values(metrics)
     names = max(hvd.allgather_object(list(values)), key=len)
     own = [values.get(name, 0.0) * weight for name in names]
     totals = hvd.allreduce(np.array([*own, weight], np.float64), op=hvd.Sum, name="metrics").numpy()

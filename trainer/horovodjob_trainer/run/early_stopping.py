@@ -7,6 +7,7 @@ from typing import Any
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError, ModelError
+from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.run.monitor import MAXIMUM, monitor_mode
 
 
@@ -26,7 +27,7 @@ def update_best_epoch(
     if value is None:
         if state.best_epoch == 0 and epoch == 1:
             log(f"The metric {monitor}, which selects the best epoch, does not exist; "
-                f"--monitor can be one of {', '.join(sorted(metrics))}")  # fmt: skip
+                f"--monitor can be one of {', '.join(sorted(without_elements(metrics)))}")  # fmt: skip
         return
     try:
         mode = monitor_mode(model, configuration)

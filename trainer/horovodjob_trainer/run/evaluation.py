@@ -52,7 +52,7 @@ class Evaluation:
                 return None
         except tf.errors.OpError as error:
             raise data_error(error, self.source) or error from error
-        return average_over_ranks({name: float(value) for name, value in values.items()}, samples)
+        return average_over_ranks(values, samples)
 
 
 def prepare_in_steps(model: Any, prepare: Callable[..., Any]) -> None:

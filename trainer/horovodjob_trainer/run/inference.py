@@ -183,10 +183,12 @@ def _apply_to_batches(model: Any, source: data.Source, function: Callable[[Any],
 
 
 def _print_metrics(metrics: dict[str, float], samples: int, *, as_json: bool) -> None:
+    from horovodjob_trainer.reporting.metric_values import without_elements
+
     if as_json:
         print(json.dumps({"samples": samples, **metrics}), flush=True)
         return
-    for name, value in sorted(metrics.items(), key=lambda entry: entry[0] != "loss"):
+    for name, value in sorted(without_elements(metrics).items(), key=lambda entry: entry[0] != "loss"):
         print(f"Test {name}: {value:.4f}")
     sys.stdout.flush()
 

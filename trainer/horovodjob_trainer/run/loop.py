@@ -15,6 +15,7 @@ from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.data.example_reader import data_error
 from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Terminated
 from horovodjob_trainer.hvd.learning_rate import innermost
+from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
 from horovodjob_trainer.run.early_stopping import update_best_epoch
@@ -138,7 +139,7 @@ class Loop:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
             position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
-            self.reporter.report(position, _floats(logs), float(self.model.optimizer.learning_rate))
+            self.reporter.report(position, mean_values(logs), float(self.model.optimizer.learning_rate))
         if updates_weights and not ends_epoch:
             self._end_step()
         return logs
@@ -154,7 +155,7 @@ class Loop:
 
     def _end_epoch(self, logs: dict[str, Any]) -> None:
         state = self.state
-        state.unvalidated = average_over_ranks(_floats(logs), 1.0)
+        state.unvalidated = average_over_ranks(logs, 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
         for gradient in self.accumulated_gradients:
@@ -280,7 +281,3 @@ class Loop:
 
     _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
     _steps_in_epoch = 0
-
-
-def _floats(logs: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in logs.items()}

@@ -14,6 +14,7 @@ from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
+from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.best_model import save_best_model
@@ -63,7 +64,7 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     try:
         result = loop.train()
         call_on_all_ranks(lambda: _save_models(setup, loop.state, output) if output is not None else None, launch)
-        for name, value in sorted(result.items(), key=lambda entry: entry[0] != "loss"):
+        for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True
     finally:
