@@ -25,6 +25,7 @@ from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
+from horovodjob_trainer.run.weight_averages import averages_in_model
 
 
 class Loop:
@@ -178,7 +179,8 @@ class Loop:
     def _metrics(self) -> dict[str, float]:
         """Loss and metrics of the model in its current state."""
         self._average_statistics()
-        metrics = self.evaluation.metrics(self.state.position)
+        with averages_in_model(self.model):
+            metrics = self.evaluation.metrics(self.state.position)
         if metrics is None:
             self._terminate()
         return metrics

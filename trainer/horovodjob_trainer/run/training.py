@@ -28,6 +28,7 @@ from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, l
 from horovodjob_trainer.run.run_settings import run_settings
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.termination import Termination
+from horovodjob_trainer.run.weight_averages import averages_in_model
 
 
 def train(configuration: Configuration, launch: Launch, termination: Termination) -> None:
@@ -76,7 +77,8 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
 
 
 def _save_models(setup: Setup, state: RunState, output: OutputDirectory) -> None:
-    output.save_models(setup.model, setup.log)
+    with averages_in_model(setup.model):
+        output.save_models(setup.model, setup.log)
     save_best_model(setup.model, state, output, monitor=setup.configuration.monitor, log=setup.log)
 
 
