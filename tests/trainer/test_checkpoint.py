@@ -197,11 +197,12 @@ def test_a_full_disk_is_logged_at_once_and_the_checkpoint_is_written_when_there_
 
 
 def test_a_run_without_checkpoints_for_too_long_ends(output: Any, models: Any) -> None:
-    checkpoints, variables = writer(output, models[1], failure_seconds=1e-9), training_variables(models[1])
+    checkpoints, variables = writer(output, models[1], failure_seconds=0.5), training_variables(models[1])
     output.checkpoint_path(3).mkdir()
     checkpoints.write(variables, state(3), (3, 0))
     checkpoints.wait()
     assert checkpoints.problem is None
+    time.sleep(0.5)
     assert checkpoints.is_due
     checkpoints.write(variables, state(3), (3, 0))
     checkpoints.wait()

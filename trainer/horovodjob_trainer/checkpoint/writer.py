@@ -35,7 +35,7 @@ class CheckpointWriter:
         self, output: OutputDirectory, layout: CheckpointLayout, policy: WritePolicy, log: Callable[[str], None]
     ) -> None:
         self.output, self.layout, self.policy, self.log = output, layout, policy, log
-        self.problem: str | None = None  # the reason why the run cannot continue
+        self._problem: str | None = None
         own = output.own_checkpoints()
         self._own_paths = [path for _, path in own]
         self._newest_step = own[-1][0].step if own else 0
@@ -44,38 +44,74 @@ class CheckpointWriter:
         self._next_try = 0.0
         self._is_finite = True
         self._thread: threading.Thread | None = None
+        self._start, self._path = 0.0, output.directory  # of the current write
+        self._is_skipped = False
+
+    @property
+    def problem(self) -> str | None:
+        """The reason why the run cannot continue."""
+        if self._problem is None and self.is_writing and self._write_seconds >= self.policy.failure_seconds:
+            return f"{self._pending_text()}, so the run ends (--checkpoint-failure-seconds); repair the volume of --dir"
+        return self._problem
 
     @property
     def is_due(self) -> bool:
-        """Whether to write a checkpoint now: after the interval, or again after an error."""
-        if self._thread is not None and self._thread.is_alive():
+        """Whether to write a checkpoint now: after the interval, again after an error, or for one that was skipped."""
+        if self.is_writing:
             return False
         if self._failing_since is not None:
             return time.monotonic() >= self._next_try
-        return time.monotonic() >= self._last_success + self.policy.interval_seconds
+        return self._is_skipped or time.monotonic() >= self._last_success + self.policy.interval_seconds
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write has not ended, which can take as long as a share that does not respond."""
+        return self._thread is not None and self._thread.is_alive()
 
     def write(self, variables: Sequence[Any], state: RunState, name: tuple[int, int]) -> None:
-        """Start to write the checkpoint `name`, an epoch and a step in it, while training continues."""
-        self.wait()  # before the snapshot, so that there is only one
+        """Start to write the checkpoint `name`, an epoch and a step in it, while training continues.
+
+        The ranks wait a while for the previous write, so that there is only one snapshot. If it does not end, the
+        checkpoint is skipped.
+        """
+        self._join(0 if self._is_skipped else min(RETRY_SECONDS, self.policy.failure_seconds / 3))
         path = self.output.checkpoint_path(*name)
+        if self.is_writing:
+            if not self._is_skipped:
+                self.log(f"Training continues without the checkpoint {path}: {self._pending_text()}")
+            self._is_skipped = True
+            return
+        self._is_skipped, self._start, self._path = False, time.monotonic(), path
         arguments = (path, variables, snapshot(variables), copy.deepcopy(state))  # training changes the originals
-        self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
+        # A daemon, because a share that does not respond would block the exit of the process.
+        self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the current checkpoint is on the disk or has failed."""
+        """Wait until the current checkpoint is on the disk, has failed, or is not written for too long."""
+        while self.is_writing and self.problem is None:
+            self._join(max(self.policy.failure_seconds - self._write_seconds, 0.01))
+
+    def _join(self, seconds: float) -> None:
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(min(max(seconds, 0), threading.TIMEOUT_MAX))
+
+    @property
+    def _write_seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def _pending_text(self) -> str:
+        seconds = f"{self._write_seconds:.0f} s"
+        return f"the write of {self._path} has not ended for {seconds}, because its volume does not respond"
 
     def finish(self, variables: Sequence[Any], state: RunState, name: tuple[int, int], *, deadline: float) -> None:
         """Write the checkpoint of the last step unless it exists, with new attempts until the deadline."""
-        self.wait()
-        while self._newest_step != state.step and self.problem is None:
+        self._join(deadline - time.monotonic())
+        while self._newest_step != state.step and self.problem is None and not self.is_writing:
             self.write(variables, state, name)
-            self.wait()
+            self._join(deadline - time.monotonic())
             is_hopeless = not self._is_finite or time.monotonic() > deadline - LAST_RETRY_SECONDS
-            if self._failing_since is None or is_hopeless:
+            if self.is_writing or self._failing_since is None or is_hopeless:
                 break
             time.sleep(LAST_RETRY_SECONDS)
 
@@ -84,7 +120,8 @@ class CheckpointWriter:
         if self._newest_step == step:
             return f"stopped after step {step}, from which the next attempt continues"
         newest = f"continues after step {self._newest_step}" if self._newest_step else "starts from the beginning"
-        problem = f" ({self.problem})" if self.problem else ""
+        reason = self.problem or (self._pending_text() if self.is_writing else "")
+        problem = f" ({reason})" if reason else ""
         return f"stopped after step {step}, of which there is no checkpoint: the next attempt {newest}{problem}"
 
     def _write(self, path: Path, variables: Sequence[Any], values: list[Array], state: RunState) -> None:
@@ -96,7 +133,7 @@ class CheckpointWriter:
             self._record_success(path, state)
             self._delete_old_checkpoints(state)
         except OutputError as error:
-            self.problem = str(error)
+            self._problem = str(error)
         except NonFiniteValues as error:  # earlier checkpoints stay the newest
             self._is_finite = False
             self._record_failure(path, error)
@@ -119,8 +156,10 @@ class CheckpointWriter:
         if now - self._failing_since < limit:
             self.log(f"Training continues, but the trainer {problem}; it tries again in {delay:.0f} s")
         else:
-            self.problem = (f"{problem}; no write has succeeded for {now - self._failing_since:.0f} s, so the run ends "
-                            f"(--checkpoint-failure-seconds); {remedy}")  # fmt: skip
+            self._problem = (
+                f"{problem}; no write has succeeded for {now - self._failing_since:.0f} s, so the run ends "
+                f"(--checkpoint-failure-seconds); {remedy}"
+            )
 
     def _delete_old_checkpoints(self, state: RunState) -> None:
         kept = set(self._own_paths[-self.policy.keep :])

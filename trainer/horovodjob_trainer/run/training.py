@@ -11,7 +11,7 @@ from horovodjob_trainer.checkpoint.layout import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
-from horovodjob_trainer.errors import JobError
+from horovodjob_trainer.errors import JobError, OutputError
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.reporting.metric_values import without_elements
@@ -64,7 +64,7 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     is_done = False
     try:
         result = loop.train()
-        call_on_all_ranks(lambda: _save_models(setup, loop.state, output) if output is not None else None, launch)
+        call_on_all_ranks(lambda: _save_models(setup, loop, output) if output is not None else None, launch)
         for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True
@@ -76,10 +76,12 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
         output.finish()
 
 
-def _save_models(setup: Setup, state: RunState, output: OutputDirectory) -> None:
+def _save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
+    if loop.checkpoints is not None and loop.checkpoints.is_writing:  # the models would not be written either
+        raise OutputError(loop.checkpoints.problem or f"{output.directory} does not respond")
     with averages_in_model(setup.model):
         output.save_models(setup.model, setup.log)
-    save_best_model(setup.model, state, output, monitor=setup.configuration.monitor, log=setup.log)
+    save_best_model(setup.model, loop.state, output, monitor=setup.configuration.monitor, log=setup.log)
 
 
 def _setup(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
