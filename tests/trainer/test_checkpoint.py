@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import hvd
+from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, Heartbeat
 from horovodjob_trainer.checkpoint.layout import read_description, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.errors import OutputError
@@ -293,6 +294,31 @@ def test_two_jobs_in_a_directory_do_not_replace_each_other_with_each_attempt(tmp
     assert {path: path.read_bytes() for path in tmp_path.glob(".horovodjob-*")} == before
     later.finish()
     open_directory(tmp_path, resume=True, job="a", attempt=3)
+
+
+def test_another_job_does_not_start_while_the_heartbeat_of_the_owner_is_fresh(tmp_path: Path) -> None:
+    first = open_directory(tmp_path, resume=True, job="a")
+    heartbeat = Heartbeat(tmp_path, first.token).start()
+    try:
+        before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        for job in ("b", ""):
+            with pytest.raises(OutputError, match=r"attempt 1 of the job training/a is active in .*; use another"):
+                open_directory(tmp_path, resume=True, job=job)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+        first.check_owner()
+        assert open_directory(tmp_path, resume=True, job="a", attempt=2).run == first.run
+    finally:
+        heartbeat.stop()
+    open_directory(tmp_path, resume=True, job="b")
+
+
+def test_a_job_that_was_killed_does_not_block_another_for_long(tmp_path: Path) -> None:
+    first = open_directory(tmp_path, resume=True, job="a")
+    heartbeat = Heartbeat(tmp_path, first.token).start()
+    past = time.time() - FRESH_SECONDS - 1
+    os.utime(heartbeat.path, times=(past, past))
+    open_directory(tmp_path, resume=True, job="b")
+    heartbeat.stop()
 
 
 def test_a_directory_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:

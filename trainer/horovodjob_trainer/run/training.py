@@ -1,12 +1,15 @@
 """A training run, the same on every rank: data, model, output directory, training loop and results."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from horovodjob_trainer import data, hvd, models
+from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
 from horovodjob_trainer.checkpoint.layout import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
 from horovodjob_trainer.checkpoint.run_state import RunState
@@ -38,6 +41,11 @@ def train(configuration: Configuration, launch: Launch, termination: Termination
     """
     setup = _setup(configuration, launch, termination)
     output, state = _initial_state(setup, launch)
+    with _heartbeat(output):
+        _train(setup, launch, output, state)
+
+
+def _train(setup: Setup, launch: Launch, output: OutputDirectory | None, state: RunState) -> None:
     if launch.elastic:
         identity = {"run": output.run, "token": output.token} if output else {"run": None, "token": None}
         holder = hvd.elastic.KerasState(setup.model, state=state, **identity)
@@ -56,7 +64,19 @@ def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     _log_learning_rate(setup)
     reporter = _reporter(setup, launch)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
-    _train_to_end(setup, loop, output, launch)
+    with _heartbeat(output):  # rank 0 may be another process than at the start
+        _train_to_end(setup, loop, output, launch)
+
+
+@contextmanager
+def _heartbeat(output: OutputDirectory | None) -> Iterator[None]:
+    """Within this context, the run is active: a different job does not start in its directory."""
+    heartbeat = None if output is None else Heartbeat(output.directory, output.token).start()
+    try:
+        yield
+    finally:
+        if heartbeat is not None:
+            heartbeat.stop()
 
 
 def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, launch: Launch) -> None:
