@@ -228,7 +228,7 @@ def test_a_missing_metric_is_logged_with_the_existing_ones(digits: Any, tmp_path
     assert "The metric val_auc, which selects the best epoch, does not exist" in ended.stdout
     assert "val_accuracy" in ended.stdout
     assert re.findall(r"validated a batch of (\d+)", ended.stderr) == ["100", "100", "100", "60"]
-    assert "--warmup-epochs 1 has no effect: the learning rate of one rank is not scaled" in ended.stdout
+    assert "Warm-up to epoch 1: the learning rate rises from 0 to 0.0005\n" in ended.stdout
     assert not list(tmp_path.glob("saved_models/*-best*")), "without the metric, no epoch is the best"
 
 

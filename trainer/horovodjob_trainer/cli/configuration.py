@@ -61,6 +61,7 @@ class Configuration:
     learning_rate_scaling: str
     schedule: str
     warmup_epochs: float
+    warmup_from: float | None
     decay: float
     lr_steps: tuple[float, ...]
     lr_factor: float
@@ -183,6 +184,7 @@ def _check_consistency(configuration: Configuration, context: click.Context) -> 
     _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, context)
     _check_applies("decay", schedule == "decay", "--schedule decay", configuration, context)
     _check_applies("crop", configuration.augment, "--augment", configuration, context)
+    _check_applies("warmup-from", configuration.warmup_epochs > 0, "--warmup-epochs", configuration, context)
     has_momentum = configuration.optimizer in MOMENTUM_OPTIMIZERS
     _check_applies("momentum", has_momentum, "--optimizer sgd, momentum and rmsprop", configuration, context)
     warmup, epochs = configuration.warmup_epochs, configuration.epochs

@@ -137,7 +137,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "divided by 1 + DECAY * steps, never, along half a cosine to 0, or at --lr-steps", "decay",
                 "NAME"),
         Setting("warmup-epochs", parsing.number(0, COUNT), "number of epochs in which the learning rate rises "
-                "from that of one rank to that of the job", "0", "N"),
+                "to that of the job", "0", "N"),
+        Setting("warmup-from", parsing.number(0), "learning rate with which --warmup-epochs begins (default: that of "
+                "one rank or, if it is not scaled, 0)", metavar="X"),
         Setting("decay", parsing.number(0), "decay per step for --schedule decay", "1e-6", "X"),
         Setting("lr-steps", parsing.increasing_numbers, "epochs after which --schedule step multiplies the learning "
                 "rate", "30,60,80", "N,N"),

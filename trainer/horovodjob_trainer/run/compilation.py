@@ -24,7 +24,7 @@ OPTIMIZERS = {
 OF_COMPILED_MODEL = (
     "optimizer", "momentum", "weight-decay", "learning-rate", "clip-norm", "accumulate", "label-smoothing",
 )  # fmt: skip
-OF_SCHEDULE = ("schedule", "decay", "lr-steps", "lr-factor")
+OF_SCHEDULE = ("schedule", "decay", "lr-steps", "lr-factor", "warmup-from")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,8 @@ def _check_compiled_model(model: Any, configuration: Configuration) -> None:
         )
     schedule = own_schedule(model.optimizer)
     explicit = [setting for setting in OF_SCHEDULE if setting in configuration.explicit]
+    if configuration.warmup_from == 0 and "warmup-from" in explicit:  # is 0 times any schedule
+        explicit.remove("warmup-from")
     if schedule is not None and explicit:
         raise ModelError(
             f"the optimizer of {name} has the learning rate schedule {type(schedule).__name__}, which --{explicit[0]} "

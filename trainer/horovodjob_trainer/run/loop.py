@@ -49,6 +49,7 @@ class Loop:
             base=setup.base_rate,
             scaling=setup.scaling,
             epochs=state.epochs,
+            first_size=state.first_size,
             steps_per_epoch=state.epoch_examples / first_batch,
         )
         self.learning_rate = LearningRate(self.model.optimizer, self._previous_rate())

@@ -82,6 +82,9 @@ def _heartbeat(output: OutputDirectory | None) -> Iterator[None]:
 def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, launch: Launch) -> None:
     """Run the loop to its end, save the model and print the test metrics."""
     is_done = False
+    if loop.state.position < setup.configuration.warmup_epochs * loop.state.epoch_examples:
+        unit = " times the schedule of the optimizer" if setup.base_rate is None else ""
+        setup.log(f"{loop.schedule.warmup_text(hvd.size())}{unit}")
     try:
         result = loop.train()
         call_on_all_ranks(lambda: _save_models(setup, loop, output) if output is not None else None, launch)
@@ -147,7 +150,7 @@ def _prepare_model(model: Any, configuration: Configuration, shape: tuple[int, .
 
 
 def _log_learning_rate(setup: Setup) -> None:
-    """Log how the learning rate depends on the number of ranks, and a warm-up without effect."""
+    """Log how the learning rate depends on the number of ranks."""
     size, configuration = hvd.size(), setup.configuration
     factor = scaling_factor(setup.scaling, size)
     if size > 1:
@@ -155,9 +158,6 @@ def _log_learning_rate(setup: Setup) -> None:
         is_default = configuration.learning_rate_scaling == "auto"
         reason = f", the default for {innermost(setup.model.optimizer).__class__.__name__}" if is_default else ""
         setup.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({setup.scaling} scaling{reason})")
-    if configuration.warmup_epochs and factor == 1:
-        reason = "--learning-rate-scaling is none" if size > 1 else "the learning rate of one rank is not scaled"
-        setup.log(f"--warmup-epochs {configuration.warmup_epochs:g} has no effect: {reason}")
 
 
 def _check_fingerprints(dataset: data.Dataset, launch: Launch) -> None:
