@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from horovodjob_trainer.atomic_file import check_free_space
 from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 
 ATTRIBUTE = "horovodjob"
 # Errors that h5py and Keras raise for truncated files, files of other programs and files of other models.
@@ -78,8 +79,8 @@ class CheckpointDescription:
 
 
 def training_variables(model: Any) -> list[Any]:
-    """The variables that training changes: the weights, then the variables of the optimizer."""
-    return [*model.weights, *model.optimizer.variables]
+    """The variables that training changes: the weights, then the variables of the optimizers that it uses."""
+    return [*model.weights, *(each for optimizer in used_optimizers(model) for each in optimizer.variables)]
 
 
 def size_bytes(variables: Sequence[Any]) -> int:

@@ -20,12 +20,12 @@ from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
-from horovodjob_trainer.run.learning_rate import LearningRate
-from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
+from horovodjob_trainer.run.optimizers import LearningRates
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
 from horovodjob_trainer.run.weight_averages import averages_in_model
+from horovodjob_trainer.run.weight_comparison import diverged_ranks, synchronized_weights
 
 
 class Loop:
@@ -43,21 +43,13 @@ class Loop:
         self.setup, self.state, self.reporter, self.commit = setup, state, reporter, commit
         self.configuration, self.model, self.size = setup.configuration, setup.model, hvd.size()
         self.job_batch = self.configuration.batch_size * self.size
-        first_batch = self.configuration.batch_size * state.first_size
-        self.schedule = LearningRateSchedule.from_configuration(
-            self.configuration,
-            base=setup.base_rate,
-            scaling=setup.scaling,
-            epochs=state.epochs,
-            first_size=state.first_size,
-            steps_per_epoch=state.epoch_examples / first_batch,
-        )
-        self.learning_rate = LearningRate(self.model.optimizer, self._previous_rate())
+        self.learning_rates = LearningRates(setup.optimizers, self.configuration, state, self.size)
         self.variables = training_variables(self.model)
         self.seed_states = [v for v in self.model.variables if v.name == "seed_generator_state"]
-        inner = innermost(self.model.optimizer)
-        self.accumulate = int(inner.gradient_accumulation_steps or 1)
-        self.accumulated_gradients = list(getattr(inner, "_accumulated_gradients", None) or [])
+        inner = [innermost(each.optimizer) for each in setup.optimizers]
+        self.accumulate = math.lcm(*(int(each.gradient_accumulation_steps or 1) for each in inner))
+        gradients = [getattr(each, "_accumulated_gradients", None) or [] for each in inner]
+        self.accumulated_gradients = [gradient for part in gradients for gradient in part]
         self.moving_statistics = moving_statistics(self.model)
         self._averaged_step = state.step
         self.coordination = Coordination()
@@ -81,7 +73,7 @@ class Loop:
         # Rounding makes the statistics depend on the steps at which they are averaged, such as that of SIGTERM.
         in_step = self.moving_statistics if self.configuration.deterministic else []
         self.run_step = build_step_function(
-            self.model, self.learning_rate.velocity_factor, setup.step_preparation(), in_step
+            self.model, self.learning_rates.velocity_factors, setup.step_preparation(), in_step
         )
 
     def train(self) -> dict[str, float]:
@@ -124,7 +116,7 @@ class Loop:
 
     def _step(self, batches: Iterator[Any], epoch_end: int) -> dict[str, Any]:
         state, configuration = self.state, self.configuration
-        self.learning_rate.set(self._rate_at(state.position))
+        self.learning_rates.set(state.position)
         logs: dict[str, Any] = self.run_step(batches)
         state.advance(self.job_batch, self.size)
         self.setup.termination.heartbeat()
@@ -137,11 +129,13 @@ class Loop:
         is_round_due = self.coordination.record_step(state.step, logs["loss"])
         if is_round_due or ends_epoch or self._checkpoint_is_due or self._is_finished():
             self._coordinate()
+        if updates_weights and not self._is_compared:
+            self._compare_ranks()
         if configuration.check_sync_every and state.step % configuration.check_sync_every == 0:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
             position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
-            self.reporter.report(position, mean_values(logs), float(self.model.optimizer.learning_rate))
+            self.reporter.report(position, mean_values(logs), self.learning_rates.current)
         if updates_weights and not ends_epoch:
             self._end_step()
         return logs
@@ -175,7 +169,7 @@ class Loop:
         update_best_epoch(self.model, state, metrics, self.configuration, self.setup.log)
         if self.reporter:
             position = self._training_position(state.epoch, self._steps_in_epoch)
-            self.reporter.report(position, metrics, float(self.model.optimizer.learning_rate))
+            self.reporter.report(position, metrics, self.learning_rates.current)
 
     def _metrics(self) -> dict[str, float]:
         """Loss and metrics of the model in its current state."""
@@ -225,7 +219,15 @@ class Loop:
     def _check_sync(self) -> None:
         own = {id(variable) for variable in self.moving_statistics}
         shared = [weight for weight in self.model.weights if id(weight) not in own]
-        different_ranks = self.coordination.different_ranks(shared)
+        self._require_equal(self.coordination.different_ranks(shared))
+
+    def _compare_ranks(self) -> None:
+        """Compare the ranks after the first update, whose gradients are the first that can lack an average."""
+        self._is_compared = True
+        if self.size > 1:
+            self._require_equal(diverged_ranks(self.coordination, synchronized_weights(self.model)))
+
+    def _require_equal(self, different_ranks: list[int]) -> None:
         if different_ranks:
             raise RanksDiffer(
                 f"after step {self.state.step} the weights of {self.coordination.rank_names(different_ranks)} differ "
@@ -263,13 +265,6 @@ class Loop:
             state.stopped or state.position >= state.total or state.step >= (self.configuration.max_steps or math.inf)
         )
 
-    def _rate_at(self, position: int) -> float:
-        return self.schedule.rate(position / self.state.epoch_examples, self.size)
-
-    def _previous_rate(self) -> float:
-        position = self.state.position
-        return self._rate_at(max(position - self.job_batch, 0)) if position else 0.0
-
     def _training_position(self, epoch: int, step: int) -> TrainingPosition:
         state = self.state
         return TrainingPosition(
@@ -282,5 +277,5 @@ class Loop:
             global_step=state.step,
         )
 
-    _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
+    _is_compared = _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
     _steps_in_epoch = 0

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -15,18 +16,17 @@ from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError, OutputError
-from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.best_model import save_best_model
-from horovodjob_trainer.run.compilation import base_learning_rate, compile_model
+from horovodjob_trainer.run.compilation import compile_model
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
-from horovodjob_trainer.run.learning_rate import scaling_rule
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.monitor import check_monitor
+from horovodjob_trainer.run.optimizers import trained_optimizers
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
 from horovodjob_trainer.run.run_settings import run_settings
 from horovodjob_trainer.run.setup import Setup
@@ -48,7 +48,7 @@ def train(configuration: Configuration, launch: Launch, termination: Termination
 def _train(setup: Setup, launch: Launch, output: OutputDirectory | None, state: RunState) -> None:
     if launch.elastic:
         identity = {"run": output.run, "token": output.token} if output else {"run": None, "token": None}
-        holder = hvd.elastic.KerasState(setup.model, state=state, **identity)
+        holder = hvd.elastic.KerasState(setup.model, setup.optimizers[0].optimizer, state=state, **identity)
         hvd.elastic.run(lambda shared: _train_elastic(setup, launch, shared))(holder)
     else:
         hvd.broadcast_variables(training_variables(setup.model), root_rank=0)
@@ -83,8 +83,8 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     """Run the loop to its end, save the model and print the test metrics."""
     is_done = False
     if loop.state.position < setup.configuration.warmup_epochs * loop.state.epoch_examples:
-        unit = " times the schedule of the optimizer" if setup.base_rate is None else ""
-        setup.log(f"{loop.schedule.warmup_text(hvd.size())}{unit}")
+        unit = " times the schedule of the optimizer" if setup.optimizers[0].base_rate is None else ""
+        setup.log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
     try:
         result = loop.train()
         call_on_all_ranks(lambda: _save_models(setup, loop, output) if output is not None else None, launch)
@@ -130,9 +130,15 @@ def _setup(configuration: Configuration, launch: Launch, termination: Terminatio
     model = call_on_all_ranks(lambda: models.build_model(configuration.model, shape=shape, classes=classes), launch)
     was_compiled = model.compiled
     call_on_all_ranks(lambda: _prepare_model(model, configuration, shape, classes), launch)
-    base_rate = base_learning_rate(model, configuration, was_compiled=was_compiled)
-    scaling = scaling_rule(model.optimizer, configuration.learning_rate_scaling)
-    setup = Setup(configuration, dataset, model, base_rate, scaling, threads, termination, _log)
+    setup = Setup(configuration, dataset, model, (), threads, termination, _log)
+    optimizers = trained_optimizers(
+        model,
+        configuration,
+        was_compiled=was_compiled,
+        batches=lambda: setup.training_batches(0, hvd.size()),
+        prepare=setup.step_preparation(),
+    )
+    setup = replace(setup, optimizers=optimizers)
     if not launch.elastic:
         _log_learning_rate(setup)
     return setup
@@ -152,12 +158,11 @@ def _prepare_model(model: Any, configuration: Configuration, shape: tuple[int, .
 def _log_learning_rate(setup: Setup) -> None:
     """Log how the learning rate depends on the number of ranks."""
     size, configuration = hvd.size(), setup.configuration
-    factor = scaling_factor(setup.scaling, size)
-    if size > 1:
-        rate = "the schedule of the optimizer" if setup.base_rate is None else f"{setup.base_rate:g} of one rank"
-        is_default = configuration.learning_rate_scaling == "auto"
-        reason = f", the default for {innermost(setup.model.optimizer).__class__.__name__}" if is_default else ""
-        setup.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({setup.scaling} scaling{reason})")
+    for each in setup.optimizers if size > 1 else ():
+        rate = "the schedule of the optimizer" if each.base_rate is None else f"{each.base_rate:g} of one rank"
+        factor = scaling_factor(each.scaling, size)
+        reason = f", the default for {each.name}" if configuration.learning_rate_scaling == "auto" else ""
+        setup.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({each.scaling} scaling{reason})")
 
 
 def _check_fingerprints(dataset: data.Dataset, launch: Launch) -> None:
