@@ -4,7 +4,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.launch import hostname
-from horovodjob_trainer.reporting.metric_values import all_values
 
 ROUND_SECONDS = 1.0
 MAX_STEPS_PER_ROUND = 1000
@@ -90,15 +89,3 @@ def termination_is_requested(requested: bool, batch_seconds: float) -> tuple[boo
 
 def _steps_per_round(step_seconds: float) -> int:
     return int(min(max(ROUND_SECONDS / max(step_seconds, 1e-6), 1), MAX_STEPS_PER_ROUND))
-
-
-def average_over_ranks(metrics: Mapping[str, Any], weight: float) -> dict[str, float]:
-    """The weighted averages of the metrics over all ranks, also of the elements of vectors.
-
-    A rank without metrics takes part with the weight 0.
-    """
-    values = all_values(metrics)
-    names = max(hvd.allgather_object(list(values)), key=len)
-    own = [values.get(name, 0.0) * weight for name in names]
-    totals = hvd.allreduce(np.array([*own, weight], np.float64), op=hvd.Sum, name="metrics").numpy()
-    return {name: float(total / totals[-1]) for name, total in zip(names, totals[:-1], strict=True)}

@@ -117,7 +117,7 @@ def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Rank
 def _evaluate(model: Any, test: data.Source, batch: int, threads: int) -> dict[str, float]:
     """Loss and metrics over the examples of all ranks, in which each example has the same weight."""
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.run.coordination import average_over_ranks
+    from horovodjob_trainer.run.rank_metrics import metrics_over_ranks
 
     outputs = model.output_shape[-1]
     if test.classes is not None and outputs not in (1, None) and test.classes > outputs:
@@ -126,7 +126,7 @@ def _evaluate(model: Any, test: data.Source, batch: int, threads: int) -> dict[s
     values = _apply_to_batches(
         model, test, lambda batches: model.evaluate(batches, verbose=0, return_dict=True), batch, threads
     )
-    return average_over_ranks(values or {}, len(range(hvd.rank(), test.samples, hvd.size())))
+    return metrics_over_ranks(model, values or {}, len(range(hvd.rank(), test.samples, hvd.size())))
 
 
 def _compile(model: Any, classes: int | None) -> None:

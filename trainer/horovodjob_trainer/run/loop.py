@@ -17,11 +17,12 @@ from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Term
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
-from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
+from horovodjob_trainer.run.coordination import Coordination
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
 from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
 from horovodjob_trainer.run.optimizers import LearningRates
+from horovodjob_trainer.run.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
 from horovodjob_trainer.run.weight_averages import averages_in_model
@@ -151,7 +152,7 @@ class Loop:
 
     def _end_epoch(self, logs: dict[str, Any]) -> None:
         state = self.state
-        state.unvalidated = average_over_ranks(logs, 1.0)
+        state.unvalidated = metrics_over_ranks(self.model, logs, 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
         for gradient in self.accumulated_gradients:
