@@ -181,13 +181,14 @@ def fill_disk(output: OutputDirectory, name: str) -> None:
 def test_a_full_disk_is_logged_at_once_and_the_checkpoint_is_written_when_there_is_space(
     output: Any, models: Any
 ) -> None:
+    output.checkpoint_path(1).unlink()  # there is no old checkpoint to delete
     checkpoints, variables, path = writer(output, models[1]), training_variables(models[1]), output.checkpoint_path(3)
     fill_disk(output, path.name)
     checkpoints.write(variables, state(3, step=30), (3, 0))
     checkpoints.wait()
     problem = f"the trainer cannot write the checkpoint {path}: No space left on device"
     assert log_lines == [f"Training continues, but {problem}; it tries again in 30 s"]
-    assert names(output) == ["checkpoint-1.h5", "checkpoint-2.h5"]
+    assert names(output) == ["checkpoint-2.h5"]
     assert checkpoints.resume_point(30).startswith("stopped after step 30, of which there is no checkpoint: ")
     fill_disk(output, path.name)
     checkpoints.finish(variables, state(3, step=30), (3, 0), deadline=math.inf)
@@ -195,6 +196,21 @@ def test_a_full_disk_is_logged_at_once_and_the_checkpoint_is_written_when_there_
     assert read_description(path).run == output.run
     assert checkpoints.resume_point(30) == "stopped after step 30, from which the next attempt continues"
     assert checkpoints.problem is None
+
+
+@pytest.mark.parametrize(("best", "deleted"), [(0, 1), (2, 1), (1, 2)])
+def test_an_old_checkpoint_makes_room_on_a_full_disk_but_not_the_best(
+    output: Any, models: Any, best: int, deleted: int
+) -> None:
+    write(output, models[1], 3)
+    checkpoints, path = writer(output, models[1]), output.checkpoint_path(4)
+    fill_disk(output, path.name)
+    checkpoints.write(training_variables(models[1]), state(4, best=1.0, best_epoch=best), (4, 0))
+    checkpoints.wait()
+    old = output.checkpoint_path(deleted)
+    assert log_lines == [f"Deleted the old checkpoint {old}, because the volume is full"]
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in range(1, 5) if epoch != deleted]
+    assert read_description(path).run == output.run
 
 
 def test_a_run_without_checkpoints_for_too_long_ends(output: Any, models: Any) -> None:

@@ -44,6 +44,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
             interval_seconds=self.seconds,
             progress_client=ProgressClient.from_environment(os.environ, _log),
             log=_log,
+            unit="samples" if self.batch_size else "batches",
         )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

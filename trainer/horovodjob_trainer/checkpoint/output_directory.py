@@ -20,7 +20,7 @@ from horovodjob_trainer.checkpoint.ownership import check_owner, next_owner, rel
 from horovodjob_trainer.checkpoint.run_file import RUN_FILE, write_run_file
 from horovodjob_trainer.checkpoint.run_selection import RunSettings, Start, select_run
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.errors import OutputError
+from horovodjob_trainer.errors import OutputError, VolumeError
 from horovodjob_trainer.launch import Launch
 
 MODEL_DIRECTORY = "saved_models"
@@ -55,13 +55,13 @@ class OutputDirectory:
     def save_models(self, model: Any, log: Callable[[str], None]) -> None:
         """Write the trained model as .h5 and .keras. If Keras can rebuild neither, write the weights.
 
-        Raises OutputError.
+        Raises VolumeError, and OutputError if a later run owns the directory.
         """
         try:
             self._save_models(model, log)
         except (OSError, RuntimeError) as error:  # HDF5 raises RuntimeError for some errors of the disk
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-            raise OutputError(f"cannot save the trained model in {self.directory / MODEL_DIRECTORY}: {reason}; the "
+            raise VolumeError(f"cannot save the trained model in {self.directory / MODEL_DIRECTORY}: {reason}; the "
                               "next attempt tries again") from error  # fmt: skip
 
     def _save_models(self, model: Any, log: Callable[[str], None]) -> None:

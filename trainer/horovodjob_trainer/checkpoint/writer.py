@@ -1,6 +1,7 @@
 """Writes checkpoints in a separate thread, again after an error, and deletes old ones."""
 
 import copy
+import errno
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError
 
 RETRY_SECONDS, LAST_RETRY_SECONDS = 30.0, 1.0
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,7 @@ class CheckpointWriter:
         self._is_finite = True
         try:
             check_finite(variables, values)
-            with self.output.write(path) as partial:
-                self.layout.write(partial, values, self.output.run, state)
+            self._write_file(path, values, state)
             self._record_success(path, state)
             self._delete_old_checkpoints(state)
         except OutputError as error:
@@ -139,6 +140,26 @@ class CheckpointWriter:
             self._record_failure(path, error)
         except Exception as error:  # HDF5 raises RuntimeError for some errors of the disk
             self._record_failure(path, error)
+
+    def _write_file(self, path: Path, values: list[Array], state: RunState) -> None:
+        try:
+            with self.output.write(path) as partial:
+                self.layout.write(partial, values, self.output.run, state)
+        except OSError as error:
+            if error.errno not in FULL or not self.make_room(state):
+                raise
+            self._write_file(path, values, state)
+
+    def make_room(self, state: RunState) -> bool:
+        """Delete the oldest checkpoint, but neither the newest nor the best. Returns whether there was one."""
+        best = self.output.checkpoint_path(state.best_epoch) if state.best_epoch else None
+        for path in self._own_paths[:-1]:
+            if path != best:
+                self._own_paths.remove(path)
+                path.unlink(missing_ok=True)
+                self.log(f"Deleted the old checkpoint {path}, because the volume is full")
+                return True
+        return False
 
     def _record_success(self, path: Path, state: RunState) -> None:
         if self._failing_since is not None:

@@ -46,9 +46,10 @@ class Reporter:
         progress_client: ProgressClient | None,
         log: Callable[[str], None],
         plots: bool = False,
+        unit: str = "images",
     ) -> None:
         self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
-        self.progress_client, self.log = progress_client, log
+        self.progress_client, self.log, self.unit = progress_client, log, unit
         records = directory / "progress.jsonl"
         self.curves = LearningCurves(records, log) if plots else None
         self.lines = JsonLinesFile(records, log)
@@ -77,7 +78,7 @@ class Reporter:
         record = self._record(position, metrics, learning_rate)
         values = " ".join(f"{name} {metrics[name]:.4f}" for name in LINE_METRICS if name in metrics)
         self.log(f"Epoch {position.epoch}/{position.epochs} {position.step}/{position.steps_per_epoch} {values} "
-                 f"{self.rate:.0f} images/s")  # fmt: skip
+                 f"{self.rate:.0f} {self.unit}/s")  # fmt: skip
         self.lines.write(record)
         if self.curves:
             self.curves.write(record)

@@ -15,12 +15,11 @@ from horovodjob_trainer.checkpoint.layout import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
-from horovodjob_trainer.errors import JobError, OutputError
+from horovodjob_trainer.errors import JobError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
-from horovodjob_trainer.run.best_model import save_best_model
 from horovodjob_trainer.run.compilation import compile_model
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
@@ -29,9 +28,9 @@ from horovodjob_trainer.run.monitor import check_monitor
 from horovodjob_trainer.run.optimizers import trained_optimizers
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
 from horovodjob_trainer.run.run_settings import run_settings
+from horovodjob_trainer.run.saved_models import save_models
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.termination import Termination
-from horovodjob_trainer.run.weight_averages import averages_in_model
 
 
 def train(configuration: Configuration, launch: Launch, termination: Termination) -> None:
@@ -87,24 +86,19 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
         setup.log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
     try:
         result = loop.train()
-        call_on_all_ranks(lambda: _save_models(setup, loop, output) if output is not None else None, launch)
+        setup.termination.set_training(True)  # after SIGTERM, the models have the grace period too
+        call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)
         for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True
     finally:
+        if not is_done:
+            setup.termination.set_training(False)
         if loop.reporter is not None:
             loop.reporter.close(done=is_done)
     wait_for_all_ranks()  # until then, the next attempt finds the last checkpoint
     if output is not None:
         output.finish()
-
-
-def _save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
-    if loop.checkpoints is not None and loop.checkpoints.is_writing:  # the models would not be written either
-        raise OutputError(loop.checkpoints.problem or f"{output.directory} does not respond")
-    with averages_in_model(setup.model):
-        output.save_models(setup.model, setup.log)
-    save_best_model(setup.model, loop.state, output, monitor=setup.configuration.monitor, log=setup.log)
 
 
 def _setup(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
@@ -226,6 +220,7 @@ def _reporter(setup: Setup, launch: Launch) -> Reporter | None:
         progress_client=ProgressClient.from_environment(os.environ, setup.log),
         log=setup.log,
         plots=configuration.plots,
+        unit="images" if setup.dataset.train.images else "samples",
     )
 
 
