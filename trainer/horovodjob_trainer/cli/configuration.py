@@ -83,6 +83,7 @@ class Configuration:
     deterministic: bool
     check_sync_every: int | None
     on_nonfinite: str
+    skip_damaged: int
     threads: int | None
     log_seconds: float
     tensorboard: Path | None
@@ -109,6 +110,7 @@ class Configuration:
             shuffle_window=self.shuffle_window,
             output_directory=self.dir,
             crop=self.crop,
+            skip_damaged=self.skip_damaged,
         )
 
 

@@ -184,6 +184,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "report ranks that differ", metavar="N"),
         Setting("on-nonfinite", parsing.choice("stop", "continue"), "reaction to a loss that is not a number",
                 "stop", "WHAT"),
+        Setting("skip-damaged", parsing.integer(0, COUNT), "number of damaged examples of --dataset images and "
+                "tfrecord on all ranks together that are replaced by others of their batches", "0", "N"),
     ),
     "process": (
         Setting("threads", parsing.integer(1, 4096), "threads of each rank (default: the usable cores divided by the "

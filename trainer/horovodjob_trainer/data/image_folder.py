@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import eager_tensor
+from horovodjob_trainer.data.damaged import DamagedExamples
 from horovodjob_trainer.data.download import error_reason
-from horovodjob_trainer.data.example_reader import decode_image, read_rows
+from horovodjob_trainer.data.example_reader import decode_image, read_intact_rows, read_rows
 from horovodjob_trainer.data.image_index import SUFFIXES, is_image, list_folders
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.source import Dataset
@@ -34,6 +35,7 @@ class ImageFiles:
     class_names: Sequence[str]
     size: int
     root: str
+    damaged: DamagedExamples | None = None  # replaces images that cannot be read, instead of an error
     images = True
 
     @property
@@ -59,6 +61,9 @@ class ImageFiles:
             content, label = self.content(row)
             return self.decode(content), label
 
+        if self.damaged is not None:
+            record = self.damaged.recorder(self.name)
+            return read_intact_rows(rows, example, shape=self.shape, record=record)
         return read_rows(rows, example, shape=self.shape)
 
     def content(self, row: Any) -> tuple[Any, Any]:

@@ -53,7 +53,7 @@ class Loop:
         self.accumulated_gradients = [gradient for part in gradients for gradient in part]
         self.moving_statistics = moving_statistics(self.model)
         self._averaged_step = state.step
-        self.coordination = Coordination()
+        self.coordination = Coordination(setup.dataset.damaged)
         self.checkpoints = None
         setup.termination.last_message = None if output is None else self._termination_message
         if output is not None:
@@ -136,7 +136,7 @@ class Loop:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
             position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
-            self.reporter.report(position, mean_values(logs), self.learning_rates.current)
+            self.reporter.report(position, mean_values(logs) | self._damaged_metrics(), self.learning_rates.current)
         if updates_weights and not ends_epoch:
             self._end_step()
         return logs
@@ -170,7 +170,7 @@ class Loop:
         update_best_epoch(self.model, state, metrics, self.configuration, self.setup.log)
         if self.reporter:
             position = self._training_position(state.epoch, self._steps_in_epoch)
-            self.reporter.report(position, metrics, self.learning_rates.current)
+            self.reporter.report(position, metrics | self._damaged_metrics(), self.learning_rates.current)
 
     def _metrics(self) -> dict[str, float]:
         """Loss and metrics of the model in its current state."""
@@ -179,6 +179,9 @@ class Loop:
             metrics = self.evaluation.metrics(self.state.position)
         if metrics is None:
             self._terminate()
+        if self.setup.dataset.damaged is not None:
+            self.coordination.gather_damaged()
+            self._check_damaged()
         return metrics
 
     def _coordinate(self) -> None:
@@ -199,8 +202,23 @@ class Loop:
             if not self._nonfinite_is_logged:
                 self._nonfinite_is_logged = True
                 self.setup.log(f"Training continues although {problem}")
+        self._check_damaged()
         self._stop_is_requested |= result.terminate
         self._checkpoint_is_due |= result.checkpoint_is_due
+
+    def _damaged_metrics(self) -> dict[str, float]:
+        is_active = self.setup.dataset.damaged is not None
+        return {"damaged_examples": float(len(self.coordination.damaged_names))} if is_active else {}
+
+    def _check_damaged(self) -> None:
+        """Log new damaged examples, and raise JobError if there are too many."""
+        names, limit = self.coordination.damaged_names, self.configuration.skip_damaged
+        for number, name in enumerate(names[self._damaged_logged :], self._damaged_logged + 1):
+            self.setup.log(f"Skipped the damaged example {name} ({number} of at most {limit})")
+        self._damaged_logged = len(names)
+        if len(names) > limit:
+            raise JobError(f"{len(names)} examples are damaged, the last one is {names[-1]}, and --skip-damaged allows "
+                           f"{limit}; replace their files, or raise the number")  # fmt: skip
 
     def _terminate(self) -> NoReturn:
         """End the run with a checkpoint of the current step."""
@@ -279,4 +297,4 @@ class Loop:
         )
 
     _is_compared = _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
-    _steps_in_epoch = 0
+    _steps_in_epoch = _damaged_logged = 0
