@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -125,6 +126,19 @@ def fresh_trainer() -> Callable[..., list[str]]:
         return [sys.executable, "-m", "horovodjob_trainer", *map(str, flags)]
 
     return command
+
+
+@pytest.fixture
+def train_digits(run: Callable[..., Ended], trainer: Callable[..., list[str]], tmp_path: Path) -> Callable[..., Ended]:
+    """Trains the model of `build(shape, classes)` in this source on the digits. Its output is below `out`."""
+
+    def ended(ranks: int, source: str, *flags: object, **variables: str) -> Ended:
+        (tmp_path / "own.py").write_text(textwrap.dedent(source))
+        data = ("--dataset", "digits", "--model", "own:build", "--dir", tmp_path / "out")
+        program = trainer(*data, "--threads", 1, "--tensorboard", "none", *flags)
+        return run(ranks, program, {"PYTHONPATH": str(tmp_path), **variables})
+
+    return ended
 
 
 @pytest.fixture

@@ -16,28 +16,16 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout, read_description, training_variables
-from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
-from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
+from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, Heartbeat
+from horovodjob_trainer.checkpoint.layout import read_description, training_variables
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.errors import OutputError
-from horovodjob_trainer.launch import Launch
-
-SETTINGS = {"dataset": "digits", "batch_size": 32}
-log_lines: list[str] = []
+from trainer.checkpoints import SETTINGS, log_lines, network, open_directory, restore, state, train, write, writer
 
 
 @pytest.fixture(autouse=True)
 def clear_log_lines() -> None:
     log_lines.clear()
-
-
-def network(width: int = 4) -> Any:
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(width), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.RMSprop(1e-2)
-    optimizer.build(model.trainable_variables)
-    model.compile(optimizer, "mean_squared_error")
-    return model
 
 
 class OwnModel(keras.Model):  # type: ignore[misc]
@@ -50,35 +38,6 @@ class OwnModel(keras.Model):  # type: ignore[misc]
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         return self.normal(self.dense(inputs), training=training)
-
-
-def train(model: Any, epochs: int) -> Any:
-    random = np.random.default_rng(0)
-    model.fit(random.random((32, 3)), random.random((32, 1)), epochs=epochs, verbose=0)
-    return model
-
-
-def state(epoch: int, **changes: Any) -> RunState:
-    return RunState(**{"epochs": 9, "epoch_examples": 100, "first_size": 1, "position": 100 * epoch, **changes})
-
-
-def writer(output: OutputDirectory, model: Any, keep: int = 10, failure_seconds: float = 90) -> CheckpointWriter:
-    policy = WritePolicy(keep=keep, interval_seconds=math.inf, failure_seconds=failure_seconds)
-    return CheckpointWriter(output, CheckpointLayout.of_model(model), policy, log_lines.append)
-
-
-def write(output: OutputDirectory, model: Any, epoch: int, step: int = 0) -> None:
-    checkpoints = writer(output, model)
-    checkpoints.write(training_variables(model), state(epoch, position=100 * epoch + step), (epoch, step))
-    checkpoints.wait()
-
-
-def open_directory(
-    directory: Path, *, resume: bool, settings: Any = None, job: str = "", attempt: int = 1
-) -> OutputDirectory:
-    launch = Launch(attempt=attempt, job=job, job_name=f"training/{job}")
-    settings = settings or SETTINGS
-    return open_output_directory(directory, "model", settings, launch=launch, resume=resume, log=log_lines.append)
 
 
 def names(output: OutputDirectory) -> list[str]:
@@ -98,10 +57,6 @@ def output(tmp_path: Path, models: Any) -> OutputDirectory:
     for epoch, model in models.items():
         write(directory, model, epoch)
     return directory
-
-
-def restore(output: OutputDirectory, model: Any) -> RunState | None:
-    return output.restore(training_variables(model), log_lines.append)
 
 
 def equal(first: Any, second: Any) -> bool:
@@ -157,10 +112,11 @@ def test_the_checksum_detects_a_changed_state(output: Any) -> None:
     assert "does not match its checksum" in log_lines[0]
 
 
-def test_a_checkpoint_of_a_different_network_is_skipped_and_changes_no_variable(output: Any) -> None:
+def test_a_run_does_not_resume_with_a_different_network_and_changes_no_variable(output: Any) -> None:
     model, untouched = network(width=5), network(width=5)
     untouched.set_weights(model.get_weights())
-    assert restore(output, model) is None
+    with pytest.raises(OutputError, match=r"can be used, such as .*: it belongs to a different network or optimizer"):
+        restore(output, model)
     assert equal(model, untouched)
     assert len(log_lines) == 2
 
@@ -175,6 +131,7 @@ def test_a_run_with_different_settings_is_a_new_run_and_logs_the_difference(outp
     other = open_directory(tmp_path, resume=True, settings=SETTINGS | {"batch_size": 64})
     assert other.run != output.run
     assert "batch_size was 32 and is 64" in log_lines[0]
+    assert restore(other, network()) is None
 
 
 def test_checkpoints_are_sorted_by_position_because_names_depend_on_the_number_of_ranks(
@@ -188,21 +145,21 @@ def test_checkpoints_are_sorted_by_position_because_names_depend_on_the_number_o
     assert own == [f"checkpoint-{name}.h5" for name in ("0-50", "1", "1-9", "1-10", "1-4", "2")]
 
 
-def test_the_newest_and_the_best_are_kept_and_files_of_other_runs_are_not_touched(tmp_path: Path, models: Any) -> None:
-    earlier = open_directory(tmp_path, resume=False)
-    write(earlier, models[1], 8)
+def test_the_newest_and_the_best_are_kept_and_other_files_are_not_touched(tmp_path: Path, models: Any) -> None:
     output = open_directory(tmp_path, resume=False)
+    (tmp_path / "checkpoint-8.h5.copy").touch()
     checkpoints = writer(output, models[1], keep=2)
     for epoch in range(1, 7):
         best = {"best": 1.0, "best_epoch": min(epoch, 3)}
         checkpoints.write(training_variables(models[1]), state(epoch, **best), (epoch, 0))
     checkpoints.wait()
-    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 5, 6, 8)]
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 5, 6)]
     # The next attempt also deletes checkpoints of the previous one.
     next_writer = writer(open_directory(tmp_path, resume=True), models[1], keep=2)
     next_writer.write(training_variables(models[1]), state(7, best=1.0, best_epoch=3), (7, 0))
     next_writer.wait()
-    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 6, 7, 8)]
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in (3, 6, 7)]
+    assert (tmp_path / "checkpoint-8.h5.copy").exists()
 
 
 def test_a_checkpoint_contains_the_values_of_the_snapshot(tmp_path: Path) -> None:
@@ -224,13 +181,14 @@ def fill_disk(output: OutputDirectory, name: str) -> None:
 def test_a_full_disk_is_logged_at_once_and_the_checkpoint_is_written_when_there_is_space(
     output: Any, models: Any
 ) -> None:
+    output.checkpoint_path(1).unlink()  # there is no old checkpoint to delete
     checkpoints, variables, path = writer(output, models[1]), training_variables(models[1]), output.checkpoint_path(3)
     fill_disk(output, path.name)
     checkpoints.write(variables, state(3, step=30), (3, 0))
     checkpoints.wait()
     problem = f"the trainer cannot write the checkpoint {path}: No space left on device"
     assert log_lines == [f"Training continues, but {problem}; it tries again in 30 s"]
-    assert names(output) == ["checkpoint-1.h5", "checkpoint-2.h5"]
+    assert names(output) == ["checkpoint-2.h5"]
     assert checkpoints.resume_point(30).startswith("stopped after step 30, of which there is no checkpoint: ")
     fill_disk(output, path.name)
     checkpoints.finish(variables, state(3, step=30), (3, 0), deadline=math.inf)
@@ -240,12 +198,28 @@ def test_a_full_disk_is_logged_at_once_and_the_checkpoint_is_written_when_there_
     assert checkpoints.problem is None
 
 
+@pytest.mark.parametrize(("best", "deleted"), [(0, 1), (2, 1), (1, 2)])
+def test_an_old_checkpoint_makes_room_on_a_full_disk_but_not_the_best(
+    output: Any, models: Any, best: int, deleted: int
+) -> None:
+    write(output, models[1], 3)
+    checkpoints, path = writer(output, models[1]), output.checkpoint_path(4)
+    fill_disk(output, path.name)
+    checkpoints.write(training_variables(models[1]), state(4, best=1.0, best_epoch=best), (4, 0))
+    checkpoints.wait()
+    old = output.checkpoint_path(deleted)
+    assert log_lines == [f"Deleted the old checkpoint {old}, because the volume is full"]
+    assert names(output) == [f"checkpoint-{epoch}.h5" for epoch in range(1, 5) if epoch != deleted]
+    assert read_description(path).run == output.run
+
+
 def test_a_run_without_checkpoints_for_too_long_ends(output: Any, models: Any) -> None:
-    checkpoints, variables = writer(output, models[1], failure_seconds=1e-9), training_variables(models[1])
+    checkpoints, variables = writer(output, models[1], failure_seconds=0.5), training_variables(models[1])
     output.checkpoint_path(3).mkdir()
     checkpoints.write(variables, state(3), (3, 0))
     checkpoints.wait()
     assert checkpoints.problem is None
+    time.sleep(0.5)
     assert checkpoints.is_due
     checkpoints.write(variables, state(3), (3, 0))
     checkpoints.wait()
@@ -336,6 +310,31 @@ def test_two_jobs_in_a_directory_do_not_replace_each_other_with_each_attempt(tmp
     assert {path: path.read_bytes() for path in tmp_path.glob(".horovodjob-*")} == before
     later.finish()
     open_directory(tmp_path, resume=True, job="a", attempt=3)
+
+
+def test_another_job_does_not_start_while_the_heartbeat_of_the_owner_is_fresh(tmp_path: Path) -> None:
+    first = open_directory(tmp_path, resume=True, job="a")
+    heartbeat = Heartbeat(tmp_path, first.token).start()
+    try:
+        before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        for job in ("b", ""):
+            with pytest.raises(OutputError, match=r"attempt 1 of the job training/a is active in .*; use another"):
+                open_directory(tmp_path, resume=True, job=job)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+        first.check_owner()
+        assert open_directory(tmp_path, resume=True, job="a", attempt=2).run == first.run
+    finally:
+        heartbeat.stop()
+    open_directory(tmp_path, resume=True, job="b")
+
+
+def test_a_job_that_was_killed_does_not_block_another_for_long(tmp_path: Path) -> None:
+    first = open_directory(tmp_path, resume=True, job="a")
+    heartbeat = Heartbeat(tmp_path, first.token).start()
+    past = time.time() - FRESH_SECONDS - 1
+    os.utime(heartbeat.path, times=(past, past))
+    open_directory(tmp_path, resume=True, job="b")
+    heartbeat.stop()
 
 
 def test_a_directory_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:

@@ -180,6 +180,26 @@ def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_
     assert "Traceback" not in output
 
 
+def test_a_second_job_with_the_same_directory_ends_and_the_first_completes(
+    start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
+) -> None:
+    def variables(job: str, seconds: float) -> dict[str, str]:
+        names = {"HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": job}
+        return dict(environment_of(STEP_SECONDS=seconds, HOROVODJOB_UID=f"uid-of-{job}", **names))
+
+    command = flags("--model", "own:slow", "--checkpoint-seconds", 0.2, "--epochs", 1)
+    first = start(command, 2, variables("first", 0.2))
+    first.wait_for("checkpoint-0-*.h5")
+    copy = run(2, command, variables("copy", 0))
+    assert copy.code == 1, copy.stdout
+    (sentence,) = copy.errors
+    assert "attempt 1 of the job training/first is active in " in sentence
+    code, output = first.ended()
+    assert code == 0, output
+    later = run(2, command, variables("later", 0))
+    assert later.code == 0, later.stderr
+
+
 def test_a_run_that_cannot_write_checkpoints_ends_and_promises_nothing(
     start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
 ) -> None:

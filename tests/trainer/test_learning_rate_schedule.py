@@ -1,5 +1,7 @@
 """The learning rate over the epochs."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,12 +10,20 @@ from horovodjob_trainer.cli.configuration import load_configuration
 from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 
 STEPS = 10
+OWN = """
+import keras
+
+def build(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+"""
 
 
-def schedule(*flags: str, epochs: int = 100, base: float | None = 0.1, scaling: str = "linear") -> LearningRateSchedule:
+def schedule(
+    *flags: str, epochs: int = 100, base: float | None = 0.1, scaling: str = "linear", first_size: int = 8
+) -> LearningRateSchedule:
     configuration = load_configuration([*flags, "--epochs", str(epochs)], environment={})
     return LearningRateSchedule.from_configuration(
-        configuration, base=base, scaling=scaling, epochs=epochs, steps_per_epoch=STEPS
+        configuration, base=base, scaling=scaling, epochs=epochs, first_size=first_size, steps_per_epoch=STEPS
     )
 
 
@@ -41,7 +51,41 @@ def test_a_warm_up_begins_with_the_rate_of_one_rank_and_ends_with_that_of_the_jo
     assert rates[49] == pytest.approx(0.8)
     assert rates[:50] == sorted(rates[:50])
     assert rates[50:] == pytest.approx([0.8] * 10)
-    assert {schedule("--schedule", "constant", "--warmup-epochs", "5").rate(e / 10, 1) for e in range(60)} == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "size", "flags", "first", "last"),
+    [
+        ("none", 8, (), 0.0, 0.1),
+        ("linear", 1, (), 0.0, 0.1),
+        ("linear", 8, ("--warmup-from", "0"), 0.0, 0.8),
+        ("none", 8, ("--warmup-from", "0.02"), 0.02, 0.1),
+    ],
+)
+def test_a_warm_up_begins_with_0_without_scaling_or_with_the_rate_of_its_setting(
+    scaling: str, size: int, flags: tuple[str, ...], first: float, last: float
+) -> None:
+    warmup = schedule("--schedule", "constant", "--warmup-epochs", "5", *flags, scaling=scaling, first_size=size)
+    rates = [warmup.rate(step / STEPS, size) for step in range(60)]
+    assert rates[0] == pytest.approx(first + (last - first) / 50)
+    assert rates[24] == pytest.approx((first + last) / 2)
+    assert rates[49:] == pytest.approx([last] * 11)
+
+
+def test_a_warm_up_continues_from_the_same_rate_on_another_number_of_ranks() -> None:
+    rates = [schedule("--schedule", "constant", "--warmup-epochs", "5").rate(2.5, size) for size in (8, 1)]
+    assert rates == pytest.approx([0.1 * (1 + 7 * 0.52), 0.1])
+
+
+def test_two_ranks_without_scaling_train_with_a_warm_up_from_0(train_digits: Any, tmp_path: Path) -> None:
+    flags = ("--learning-rate-scaling", "none", "--learning-rate", 0.01, "--warmup-epochs", 1, "--schedule", "constant")
+    ended = train_digits(2, OWN, *flags, "--epochs", 1, "--log-seconds", 0.001)
+    assert ended.code == 0, ended.stderr
+    records = [json.loads(line) for line in (tmp_path / "out/progress.jsonl").read_text().splitlines()]
+    rates = {record["step"]: record["learningRate"] for record in records}
+    for step, rate in rates.items():  # 1437 examples in steps of 64
+        assert rate == pytest.approx(0.01 * min(step * 64 / 1437, 1), rel=1e-4)
+    assert len(rates) > 3
 
 
 def test_the_step_schedule_multiplies_the_rate_at_its_epochs() -> None:

@@ -80,6 +80,8 @@ def test_a_learning_rate_that_cannot_be_set_is_rejected_and_a_schedule_excludes_
     model.compile(keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)), SPARSE)
     with pytest.raises(ModelError, match="ExponentialDecay, which --schedule contradicts"):
         compile_model(model, "--schedule", "cosine")
+    with pytest.raises(ModelError, match="ExponentialDecay, which --warmup-from contradicts"):
+        compile_model(model, "--warmup-epochs", 1, "--warmup-from", 0.01)
     model.compile(keras.optimizers.SGD(lambda: 0.1), SPARSE)
     with pytest.raises(ModelError, match="a function as learning rate"):
         compile_model(model)

@@ -9,6 +9,7 @@ import keras
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 
@@ -43,6 +44,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
             interval_seconds=self.seconds,
             progress_client=ProgressClient.from_environment(os.environ, _log),
             log=_log,
+            unit="samples" if self.batch_size else "batches",
         )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -65,7 +67,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _report(self, logs: Mapping[str, Any] | None) -> None:
         assert self.reporter is not None
-        metrics = {name: float(value) for name, value in (logs or {}).items()}
+        metrics = all_values(logs or {})
         steps, epochs = self._steps(), int(self.params.get("epochs") or 1)
         position = TrainingPosition(
             epoch=self.epoch + 1,

@@ -25,6 +25,10 @@ class OutputError(TrainerError):
     """The output directory cannot be used."""
 
 
+class VolumeError(OutputError):
+    """The volume of the output directory refused a write, which can succeed later."""
+
+
 class JobError(TrainerError):
     """An error of one rank that every rank raises."""
 

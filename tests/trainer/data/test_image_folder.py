@@ -117,7 +117,8 @@ def test_a_file_that_vanishes_during_the_run_is_named(tmp_path: Path, folders: A
     with pytest.raises(Exception, match="row") as raised:
         train(source)
     assert str(data_error(raised.value, source)) == (
-        f"{source.name(3)} cannot be read: No such file or directory; give the job permission to read it, or delete it"
+        f"{source.name(3)} cannot be read: No such file or directory; give the job permission to read it, or delete it "
+        "(an unfinished training then needs --resume continue)"
     )
     assert data_error(ValueError("another thing"), source) is None
 

@@ -17,12 +17,17 @@ import numpy.typing as npt
 
 from horovodjob_trainer.atomic_file import check_free_space
 from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 
 ATTRIBUTE = "horovodjob"
 # Errors that h5py and Keras raise for truncated files, files of other programs and files of other models.
 READ_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, EOFError)
 
 Array = npt.NDArray[Any]
+
+
+class NonFiniteValues(ValueError):
+    """The values of a checkpoint are not numbers, so training cannot continue from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,8 @@ class CheckpointDescription:
 
 
 def training_variables(model: Any) -> list[Any]:
-    """The variables that training changes: the weights, then the variables of the optimizer."""
-    return [*model.weights, *model.optimizer.variables]
+    """The variables that training changes: the weights, then the variables of the optimizers that it uses."""
+    return [*model.weights, *(each for optimizer in used_optimizers(model) for each in optimizer.variables)]
 
 
 def size_bytes(variables: Sequence[Any]) -> int:
@@ -86,6 +91,17 @@ def size_bytes(variables: Sequence[Any]) -> int:
 def snapshot(variables: Sequence[Any]) -> list[Array]:
     """Copies of the values."""
     return [np.array(variable.value) for variable in variables]
+
+
+def check_finite(variables: Sequence[Any], values: Sequence[Array]) -> None:
+    """Raise NonFiniteValues if a value is NaN, or if a trained weight is infinite. A constant mask can be infinite."""
+    for variable, value in zip(variables, values, strict=True):
+        if "float" not in variable.dtype or not value.size:
+            continue
+        with np.errstate(invalid="ignore"):
+            ends = float(value.min()), float(value.max())  # NaN if a value is NaN
+        if any(math.isnan(end) or (variable.trainable and math.isinf(end)) for end in ends):
+            raise NonFiniteValues(f"{variable.path} is {'NaN' if math.isnan(ends[0]) else 'infinite'}")
 
 
 def read_description(path: Path) -> CheckpointDescription:
@@ -108,6 +124,7 @@ def restore_variables(path: Path, variables: Sequence[Any]) -> RunState:
     checksum = metadata.pop("sha256")
     if _checksum(arrays, metadata) != checksum:
         raise ValueError("its content does not match its checksum")
+    check_finite(variables, arrays)
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
     return description.state

@@ -1,15 +1,14 @@
 """The output directory of a run: the identity of the run, its checkpoints and the trained model."""
 
-import json
-import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from horovodjob_trainer.atomic_file import PARTIAL_PREFIX, atomic_write, check_free_space
+from horovodjob_trainer.checkpoint.earlier_runs import checkpoint_files, forget_earlier_run, place_run
 from horovodjob_trainer.checkpoint.layout import (
     READ_ERRORS,
     read_description,
@@ -17,16 +16,16 @@ from horovodjob_trainer.checkpoint.layout import (
     size_bytes,
     training_variables,
 )
-from horovodjob_trainer.checkpoint.ownership import check_owner, claim_directory, release_directory
+from horovodjob_trainer.checkpoint.ownership import check_owner, next_owner, release_directory, write_owner
+from horovodjob_trainer.checkpoint.run_file import RUN_FILE, write_run_file
+from horovodjob_trainer.checkpoint.run_selection import RunSettings, Start, select_run
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.errors import OutputError
+from horovodjob_trainer.errors import OutputError, VolumeError
 from horovodjob_trainer.launch import Launch
 
 MODEL_DIRECTORY = "saved_models"
-RUN_FILE = ".horovodjob-run.json"
 # A live run does not pause a write for so long, and an SMB server updates the time of a file during a long write.
 ABANDONED_SECONDS = 600.0
-CHECKPOINT_NAME = re.compile(r"checkpoint-(0|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?\.h5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +55,13 @@ class OutputDirectory:
     def save_models(self, model: Any, log: Callable[[str], None]) -> None:
         """Write the trained model as .h5 and .keras. If Keras can rebuild neither, write the weights.
 
-        Raises OutputError.
+        Raises VolumeError, and OutputError if a later run owns the directory.
         """
         try:
             self._save_models(model, log)
         except (OSError, RuntimeError) as error:  # HDF5 raises RuntimeError for some errors of the disk
             reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-            raise OutputError(f"cannot save the trained model in {self.directory / MODEL_DIRECTORY}: {reason}; the "
+            raise VolumeError(f"cannot save the trained model in {self.directory / MODEL_DIRECTORY}: {reason}; the "
                               "next attempt tries again") from error  # fmt: skip
 
     def _save_models(self, model: Any, log: Callable[[str], None]) -> None:
@@ -93,9 +92,7 @@ class OutputDirectory:
         The order is that of the positions in the data: the number of steps in a name depends on the number of ranks.
         """
         own = []
-        for path in self.directory.iterdir():
-            if not CHECKPOINT_NAME.fullmatch(path.name):
-                continue
+        for path in checkpoint_files(self.directory):
             try:
                 description = read_description(path)
             except READ_ERRORS as error:
@@ -106,12 +103,21 @@ class OutputDirectory:
         return sorted(own, key=lambda entry: entry[0].position)
 
     def restore(self, variables: Sequence[Any], log: Callable[[str], None]) -> RunState | None:
-        """Restore the variables from the newest intact checkpoint of this run. Returns its state, None without one."""
+        """Restore the variables from the newest intact checkpoint of this run.
+
+        Returns its state, None if there is no checkpoint. Raises OutputError if none of them can be used.
+        """
+        last_error = "it is damaged"
         for _, path in reversed(self.own_checkpoints(log)):
             try:
                 return restore_variables(path, variables)
             except READ_ERRORS as error:
+                last_error = _reason(error)
                 log(_skip_message(path, error))
+        if files := checkpoint_files(self.directory):
+            raise OutputError(f"no checkpoint of the unfinished run in {self.directory} can be used, such as "
+                              f"{files[0].name}: {last_error}; start it with the model and the files of the run, or "
+                              "use --resume never for a new run, which keeps its checkpoints")  # fmt: skip
         return None
 
     def finish(self) -> None:
@@ -127,33 +133,39 @@ class OutputDirectory:
 def open_output_directory(
     directory: Path,
     model_name: str,
-    settings: Mapping[str, Any],
+    settings: RunSettings,
     *,
     launch: Launch,
-    resume: bool,
+    resume: str,
     log: Callable[[str], None],
 ) -> OutputDirectory:
     """Create the directory if necessary, make this run its owner, and store the identity of the run in it.
 
-    `resume` keeps the identity of an unfinished run that has the same settings. Raises OutputError.
+    Checkpoints of other runs in it are moved to folders of their own. Raises OutputError.
     """
     try:
         (directory / MODEL_DIRECTORY).mkdir(parents=True, exist_ok=True)
-        token = claim_directory(directory, launch)
+        owner, is_same_job = next_owner(directory, launch)
+        start = Start(directory, settings, resume, is_restart=launch.attempt > 1 or is_same_job)
+        selected = select_run(start, log)
+        run = selected or secrets.token_hex(8)
+        write_owner(directory, owner)
         for folder in (directory, directory / MODEL_DIRECTORY):
-            _delete_abandoned_files(folder, token)
-        run = _unfinished_run(directory, settings, log) if resume else None
-        if run is None:
-            run = secrets.token_hex(8)
-            with atomic_write(directory / RUN_FILE, writer=token) as path:
-                path.write_text(json.dumps({"run": run, "settings": settings}) + "\n")
+            _delete_abandoned_files(folder, owner.token)
+        place_run(directory, run, keeps_previous=resume != "never", log=log)
+        write_run_file(directory, run, settings.values, writer=owner.token)
+        forget_earlier_run(directory, run)
     except OSError as error:
         raise OutputError(f"cannot write to {directory}: {error.strerror or error}; use another --dir") from error
-    return OutputDirectory(directory, run, model_name, token)
+    return OutputDirectory(directory, run, model_name, owner.token)
 
 
 def _skip_message(path: Path, error: Exception) -> str:
-    return f"Skipping the checkpoint {path}, which cannot be read: {' '.join(str(error).split())[:200]}"
+    return f"Skipping the checkpoint {path}, which cannot be read: {_reason(error)}"
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _delete_abandoned_files(folder: Path, token: str) -> None:
@@ -165,21 +177,3 @@ def _delete_abandoned_files(folder: Path, token: str) -> None:
         with suppress(FileNotFoundError):
             if partial == probe or now - partial.lstat().st_mtime > ABANDONED_SECONDS:
                 partial.unlink()
-
-
-def _unfinished_run(directory: Path, settings: Mapping[str, Any], log: Callable[[str], None]) -> str | None:
-    try:
-        stored = json.loads((directory / RUN_FILE).read_text())
-        run, stored_settings = stored["run"], dict(stored["settings"])
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None
-    current = json.loads(json.dumps(settings))
-    names = sorted(stored_settings.keys() | current.keys())
-    changed = [name for name in names if stored_settings.get(name) != current.get(name)]
-    if changed:
-        changes = "; ".join(
-            f"{name} was {stored_settings.get(name)} and is {current.get(name)}" for name in changed[:3]
-        )
-        log(f"Not resuming the unfinished run in {directory}, which has different settings: {changes}")
-        return None
-    return run if isinstance(run, str) else None

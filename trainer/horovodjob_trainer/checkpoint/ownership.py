@@ -1,4 +1,4 @@
-"""The owner of an output directory: of the runs that write into it, the one that started last."""
+"""The owner of an output directory: the active run, or of several starts of a job the last one."""
 
 import json
 import secrets
@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from horovodjob_trainer.atomic_file import atomic_write
+from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, heartbeat_age
 from horovodjob_trainer.errors import OutputError
 from horovodjob_trainer.launch import Launch, hostname
 
@@ -28,8 +29,11 @@ class Owner:
     superseded: tuple[str, ...]
 
 
-def claim_directory(directory: Path, launch: Launch) -> str:
-    """Make this run the owner of the directory and return its token. Raises OutputError for a superseded run."""
+def next_owner(directory: Path, launch: Launch) -> tuple[Owner, bool]:
+    """This run as owner of the directory, and whether the present owner is a start of the same job.
+
+    Raises OutputError for a superseded run, and while a different job is active in the directory.
+    """
     previous, superseded = _read_owner(directory), list[str]()
     if previous is not None:
         if launch.job and launch.job == previous.job and launch.attempt < previous.attempt:
@@ -38,6 +42,8 @@ def claim_directory(directory: Path, launch: Launch) -> str:
         if launch.job in previous.superseded:
             raise OutputError(f"{previous.description} has replaced this job in {directory}; use another --dir, or "
                               f"delete {directory / OWNER_FILE} to continue with this job")  # fmt: skip
+        if launch.job != previous.job:
+            _check_inactive(directory, previous)
         superseded = [*previous.superseded, *([previous.job] if previous.job not in ("", launch.job) else ())]
     owner = Owner(
         token=secrets.token_hex(8),
@@ -46,9 +52,13 @@ def claim_directory(directory: Path, launch: Launch) -> str:
         attempt=launch.attempt,
         superseded=tuple(superseded[-MAX_SUPERSEDED_JOBS:]),
     )
+    return owner, previous is not None and bool(launch.job) and launch.job == previous.job
+
+
+def write_owner(directory: Path, owner: Owner) -> None:
+    """Make this run the owner of the directory."""
     with atomic_write(directory / OWNER_FILE, writer=owner.token) as path:
         path.write_text(json.dumps(asdict(owner)) + "\n")
-    return owner.token
 
 
 def check_owner(directory: Path, token: str) -> None:
@@ -60,6 +70,15 @@ def check_owner(directory: Path, token: str) -> None:
     if owner.token != token:
         raise OutputError(f"{owner.description} started later and also writes to {directory}, so this run ends; use "
                           "another --dir for each job")  # fmt: skip
+
+
+def _check_inactive(directory: Path, owner: Owner) -> None:
+    age = heartbeat_age(directory, owner.token)
+    if age is not None and age < FRESH_SECONDS:
+        raise OutputError(
+            f"{owner.description} is active in {directory}: its last heartbeat was {age:.0f} s ago; use another --dir, "
+            f"or, if it was killed, start again in {FRESH_SECONDS - age:.0f} s"
+        )
 
 
 def release_directory(directory: Path) -> None:

@@ -12,6 +12,7 @@ class RunState:
     pass over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of
     the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
     for its validation. The current pass over the data began with `streams` ranks, the first pass with `first_size`.
+    `selection` is the metric by which `best_epoch` is the best, after `min` or `max`.
     """
 
     epochs: int
@@ -25,6 +26,7 @@ class RunState:
     draws: list[int] = field(default_factory=list)
     unvalidated: dict[str, float] | None = None
     streams: int = 0
+    selection: str = ""
 
     def __post_init__(self) -> None:
         self.streams = self.streams or self.first_size
@@ -64,6 +66,12 @@ class RunState:
         if self.position // self.epoch_examples != before:
             self.streams = ranks
 
+    def use_data(self, examples: int) -> None:
+        """Continue with data of this number of training examples, at the same share of the epoch."""
+        epoch, inside = divmod(self.position, self.epoch_examples)
+        self.position = epoch * examples + inside * examples // self.epoch_examples
+        self.epoch_examples = examples
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -71,6 +79,6 @@ class RunState:
     def from_json(cls, value: dict[str, Any]) -> "RunState":
         """The state in a JSON object, also of an earlier release. Raises ValueError or TypeError for other content."""
         names = {entry.name for entry in fields(cls)}
-        if set(value) | {"unvalidated", "streams"} != names:
+        if set(value) | {"unvalidated", "streams", "selection"} != names:
             raise ValueError("it does not contain the state of a run")
         return cls(**value)

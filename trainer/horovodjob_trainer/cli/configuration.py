@@ -61,6 +61,7 @@ class Configuration:
     learning_rate_scaling: str
     schedule: str
     warmup_epochs: float
+    warmup_from: float | None
     decay: float
     lr_steps: tuple[float, ...]
     lr_factor: float
@@ -70,6 +71,7 @@ class Configuration:
     xla: bool
     early_stopping: int | None
     monitor: str
+    monitor_mode: str
     checkpoint_steps: int | None
     checkpoint_seconds: float | None
     checkpoint_failure_seconds: float
@@ -81,6 +83,7 @@ class Configuration:
     deterministic: bool
     check_sync_every: int | None
     on_nonfinite: str
+    skip_damaged: int
     threads: int | None
     log_seconds: float
     tensorboard: Path | None
@@ -107,6 +110,7 @@ class Configuration:
             shuffle_window=self.shuffle_window,
             output_directory=self.dir,
             crop=self.crop,
+            skip_damaged=self.skip_damaged,
         )
 
 
@@ -182,6 +186,7 @@ def _check_consistency(configuration: Configuration, context: click.Context) -> 
     _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, context)
     _check_applies("decay", schedule == "decay", "--schedule decay", configuration, context)
     _check_applies("crop", configuration.augment, "--augment", configuration, context)
+    _check_applies("warmup-from", configuration.warmup_epochs > 0, "--warmup-epochs", configuration, context)
     has_momentum = configuration.optimizer in MOMENTUM_OPTIMIZERS
     _check_applies("momentum", has_momentum, "--optimizer sgd, momentum and rmsprop", configuration, context)
     warmup, epochs = configuration.warmup_epochs, configuration.epochs

@@ -137,7 +137,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "divided by 1 + DECAY * steps, never, along half a cosine to 0, or at --lr-steps", "decay",
                 "NAME"),
         Setting("warmup-epochs", parsing.number(0, COUNT), "number of epochs in which the learning rate rises "
-                "from that of one rank to that of the job", "0", "N"),
+                "to that of the job", "0", "N"),
+        Setting("warmup-from", parsing.number(0), "learning rate with which --warmup-epochs begins (default: that of "
+                "one rank or, if it is not scaled, 0)", metavar="X"),
         Setting("decay", parsing.number(0), "decay per step for --schedule decay", "1e-6", "X"),
         Setting("lr-steps", parsing.increasing_numbers, "epochs after which --schedule step multiplies the learning "
                 "rate", "30,60,80", "N,N"),
@@ -152,6 +154,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "improvement of --monitor",
                 metavar="N"),
         Setting("monitor", parsing.word, "the metric that selects the best checkpoint", "val_loss", "NAME"),
+        Setting("monitor-mode", parsing.choice("auto", "min", "max"), "whether the lowest or the highest value of "
+                "--monitor is the best; auto uses the direction of the metric in Keras", "auto", "MODE"),
     ),
     "checkpoints": (
         Setting("checkpoint-steps", parsing.integer(1, COUNT), "write a checkpoint every N steps in addition to that "
@@ -164,8 +168,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "choose it shorter than the terminationGracePeriodSeconds of the pod", "25", "S"),
         Setting("keep-checkpoints", parsing.integer(1, COUNT), "number of newest checkpoints to keep in addition to "
                 "the best", "10", "N"),
-        Setting("resume", parsing.choice("auto", "never"), "resume the unfinished run in --dir if it has the same "
-                "settings", "auto", "WHEN"),
+        Setting("resume", parsing.choice("auto", "continue", "never"), "auto resumes the unfinished run in --dir if it "
+                "has the same settings; continue resumes it also with changed data or another learning rate; never "
+                "starts a new run and keeps the checkpoints of the unfinished one", "auto", "WHEN"),
         Setting("commit-steps", parsing.integer(1, COUNT), "with elastic Horovod: number of steps between two commits, "
                 "which the loss of a rank can undo",
                 "25", "N"),
@@ -179,6 +184,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "report ranks that differ", metavar="N"),
         Setting("on-nonfinite", parsing.choice("stop", "continue"), "reaction to a loss that is not a number",
                 "stop", "WHAT"),
+        Setting("skip-damaged", parsing.integer(0, COUNT), "number of damaged examples of --dataset images and "
+                "tfrecord on all ranks together that are replaced by others of their batches", "0", "N"),
     ),
     "process": (
         Setting("threads", parsing.integer(1, 4096), "threads of each rank (default: the usable cores divided by the "

@@ -4,10 +4,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from horovodjob_trainer.data.damaged import READ_FAILURE, or_blank, replace_damaged
 from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import DataError
-
-READ_FAILURE = "no example can be read from row"
 
 
 def read_rows(rows: Any, read: Callable[..., tuple[Any, Any]], *values: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -29,6 +28,27 @@ def read_rows(rows: Any, read: Callable[..., tuple[Any, Any]], *values: Any, sha
     failed_row = tf.gather(rows, tf.minimum(first_failed, tf.size(rows, tf.int64) - 1))
     with tf.control_dependencies([tf.debugging.Assert(count == tf.size(rows), [READ_FAILURE, failed_row])]):
         return tf.ensure_shape(images[:-1], (None, *shape)), tf.identity(labels[:-1])
+
+
+def read_intact_rows(
+    rows: Any,
+    read: Callable[..., tuple[Any, Any]],
+    *values: Any,
+    shape: tuple[int, ...],
+    record: Callable[[Any], Any],
+) -> tuple[Any, Any]:
+    """The result of `read_rows`, in which an intact example replaces each damaged one, whose row is recorded."""
+    import tensorflow as tf
+
+    blank = (tf.zeros(shape, tf.uint8), tf.constant(0, tf.int64))
+
+    def tolerant(row: Any, *entries: Any) -> Any:
+        return row, *or_blank(read, blank, row, *entries)
+
+    slices = map_dataset(tf.data.Dataset.from_tensor_slices((rows, *values)), tolerant, None)
+    found, images, labels, is_intact = slices.batch(tf.size(rows, tf.int64)).get_single_element()
+    images, labels = replace_damaged(found, images, labels, is_intact, record)
+    return tf.ensure_shape(images, (None, *shape)), labels
 
 
 def map_dataset(data: Any, function: Callable[..., Any], threads: int | None) -> Any:

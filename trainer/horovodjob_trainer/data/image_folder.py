@@ -12,14 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import eager_tensor
+from horovodjob_trainer.data.damaged import DamagedExamples
 from horovodjob_trainer.data.download import error_reason
-from horovodjob_trainer.data.example_reader import decode_image, read_rows
+from horovodjob_trainer.data.example_reader import decode_image, read_intact_rows, read_rows
 from horovodjob_trainer.data.image_index import SUFFIXES, is_image, list_folders
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.data.train_test_split import split_rows
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import hostname
+
+# A changed list of files is different data, with which an unfinished run resumes only on request.
+REMOVE = "delete it (an unfinished training then needs --resume continue)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +35,7 @@ class ImageFiles:
     class_names: Sequence[str]
     size: int
     root: str
+    damaged: DamagedExamples | None = None  # replaces images that cannot be read, instead of an error
     images = True
 
     @property
@@ -56,6 +61,9 @@ class ImageFiles:
             content, label = self.content(row)
             return self.decode(content), label
 
+        if self.damaged is not None:
+            record = self.damaged.recorder(self.name)
+            return read_intact_rows(rows, example, shape=self.shape, record=record)
         return read_rows(rows, example, shape=self.shape)
 
     def content(self, row: Any) -> tuple[Any, Any]:
@@ -86,10 +94,10 @@ def image_error(file: str, size: int) -> str | None:
         content = Path(file).read_bytes()
         decode_image(tf.constant(content), size)
     except OSError as error:
-        return f"{file} cannot be read: {error_reason(error)}; give the job permission to read it, or delete it"
+        return f"{file} cannot be read: {error_reason(error)}; give the job permission to read it, or {REMOVE}"
     except tf.errors.OpError:
         problem = "it is not a complete JPEG, PNG, BMP or GIF image" if content else "it is empty"
-        return f"{file} cannot be read: {problem}; replace or delete it"
+        return f"{file} cannot be read: {problem}; replace it, or {REMOVE}"
     return None
 
 

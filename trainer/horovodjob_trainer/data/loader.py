@@ -3,10 +3,12 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from horovodjob_trainer.data import memory
 from horovodjob_trainer.data.arrays import Arrays
 from horovodjob_trainer.data.cifar import LAYOUTS, cifar
+from horovodjob_trainer.data.damaged import DamagedExamples
 from horovodjob_trainer.data.digits import digits
 from horovodjob_trainer.data.image_folder import image_folder
 from horovodjob_trainer.data.node_cache import cache_bytes, load_into_memory, share_memory
@@ -53,6 +55,11 @@ def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> D
         dataset = image_folder(path, size=size, share=share, seed=seed, output=request.output_directory, ranks=ranks)
     else:
         dataset = tfrecord(request, path, ranks=ranks)
+    if request.skip_damaged:
+        damaged = DamagedExamples()
+        sources: list[Any] = [dataset.train, dataset.test]
+        train, test = (replace(source, damaged=damaged) for source in sources)
+        dataset = replace(dataset, train=train, test=test, damaged=damaged)
     return _apply_cache(dataset, request, launch=launch, ranks=ranks)
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from horovodjob_trainer.data.example_reader import READ_FAILURE, map_dataset
+from horovodjob_trainer.data.damaged import READ_FAILURE, DamagedExamples, or_blank, replace_damaged
+from horovodjob_trainer.data.example_reader import map_dataset
 from horovodjob_trainer.data.source import Decode, Source
 
 # A reader waits for the share and does not compute, so their number follows the latency and not the cores: 32 readers
@@ -18,6 +19,13 @@ class FileSource(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one image."""
+
+    @property
+    def damaged(self) -> DamagedExamples | None:
+        """Where damaged examples are recorded; None if one is an error."""
+
+    def name(self, row: int) -> str:
+        """The file of this example."""
 
     def content(self, row: Any) -> tuple[Any, Any]:
         """Content of the file of this example, and its label."""
@@ -100,6 +108,30 @@ def read_ahead(
         with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(is_wrong), [READ_FAILURE, failed])]):
             return positions[0], images[:-1], labels[:-1]
 
+    def read_tolerantly(index: Any, before: Any, row: Any, position: Any) -> Any:
+        nothing = tf.constant(""), tf.constant(0, tf.int64)
+        values = tf.cond(row < 0, lambda: (*nothing, True), lambda: or_blank(source.content, nothing, row))
+        return index, row, position, *values
+
+    def decode_tolerantly(index: Any, row: Any, position: Any, content: Any, label: Any, is_intact: Any) -> Any:
+        blank = tf.zeros(source.shape, tf.uint8)
+
+        def image(content: Any, position: Any) -> Any:
+            return (decode(content, position) if decode else source.decode(content),)
+
+        pixels, is_image = tf.cond(
+            (row < 0) | ~is_intact, lambda: (blank, row < 0), lambda: or_blank(image, (blank,), content, position)
+        )
+        return row, position, tf.ensure_shape(pixels, source.shape), label, is_image
+
+    def fill(rows: Any, positions: Any, images: Any, labels: Any, is_intact: Any) -> Any:
+        assert source.damaged is not None
+        record = source.damaged.recorder(source.name)
+        return positions[0], *replace_damaged(rows[:-1], images[:-1], labels[:-1], is_intact[:-1], record)
+
     each = rows.flat_map(tf.autograph.experimental.do_not_convert(separate))
+    if source.damaged is not None:
+        images = map_dataset(map_dataset(each, read_tolerantly, readers), decode_tolerantly, threads)
+        return images.batch(batch + 1).map(tf.autograph.experimental.do_not_convert(fill))
     images = map_dataset(map_dataset(each, read, readers), decode_content, threads).ignore_errors()
     return images.batch(batch + 1).map(tf.autograph.experimental.do_not_convert(check))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.example_reader import decode_image, read_rows
+from horovodjob_trainer.data.damaged import DamagedExamples
+from horovodjob_trainer.data.example_reader import decode_image, read_intact_rows, read_rows
 from horovodjob_trainer.data.sampling import Rows
 from horovodjob_trainer.data.source import Decode
 from horovodjob_trainer.data.tfrecord_features import BUFFER_BYTES, parse_features
@@ -36,6 +37,7 @@ class Records:
     size: int
     classes: int
     class_names: Sequence[str] | None = None
+    damaged: DamagedExamples | None = None  # replaces records that cannot be read, instead of an error
     images = True
 
     @property
@@ -67,10 +69,13 @@ class Records:
         return tf.reshape(tf.gather(every, places), tf.shape(rows))
 
     def decode(self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None) -> tuple[Any, Any]:
-        if positions is None or decode is None:
-            return read_rows(rows, self._example, contents, shape=self.shape)
-        read = partial(self._example, decode=decode)
-        return read_rows(rows, read, contents, positions, shape=self.shape)
+        has_decode = positions is not None and decode is not None
+        read = partial(self._example, decode=decode) if has_decode else self._example
+        values = (contents, positions) if has_decode else (contents,)
+        if self.damaged is not None:
+            record = self.damaged.recorder(self.name)
+            return read_intact_rows(rows, read, *values, shape=self.shape, record=record)
+        return read_rows(rows, read, *values, shape=self.shape)
 
     def name(self, row: int) -> str:
         return f"{self.files[self.file_indexes[row]]} record {self.numbers[row]}"

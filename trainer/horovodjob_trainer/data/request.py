@@ -32,6 +32,7 @@ class Request:
     shuffle: str = "auto"
     shuffle_window: int | None = None
     crop: str = "center"
+    skip_damaged: int = 0
     output_directory: Path | None = None  # for an index of the files if the data cannot be written
 
 
@@ -65,6 +66,8 @@ def _archive_error(request: Request) -> str | None:
 
 
 def _value_error(request: Request) -> str | None:
+    if request.skip_damaged and request.dataset not in ("images", "tfrecord"):
+        return f"--skip-damaged belongs to --dataset images or tfrecord, not to {request.dataset}"
     if request.cache not in CACHES:
         return f"there is no cache '{request.cache}'; choose one of {', '.join(CACHES)}"
     if request.crop == "random" and request.dataset not in ("images", "tfrecord"):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from horovodjob_trainer.data.damaged import DamagedExamples
 from horovodjob_trainer.data.window import Window
 
 Decode = Callable[[Any, Any], Any]  # the image (uint8) in an encoded example, which has this position
@@ -68,6 +69,7 @@ class Dataset:
     test: Source
     name: str
     remark: str = ""  # for the user: whether the examples are in memory
+    damaged: DamagedExamples | None = None  # with --skip-damaged
     window: Window | None = None  # for the windowed order of the training examples; None for the exact order
 
     @property

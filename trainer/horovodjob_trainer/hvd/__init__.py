@@ -83,7 +83,9 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
 
 def SyncBatchNormalization(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported: the layer of Horovod overrides methods that Keras 3 does not call, so it would not synchronize."""
-    raise NotImplementedError("SyncBatchNormalization does not work with Keras 3: use keras.layers.GroupNormalization")
+    raise NotImplementedError(
+        "SyncBatchNormalization does not work with Keras 3: use keras.layers.BatchNormalization(synchronized=True)"
+    )
 
 
 __all__ = [

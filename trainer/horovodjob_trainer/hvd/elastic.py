@@ -18,6 +18,7 @@ from horovodjob_trainer.hvd.elastic_callbacks import (
     UpdateBatchStateCallback,
     UpdateEpochStateCallback,
 )
+from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.hvd.process_sets import is_elastic
 
 __all__ = [
@@ -75,7 +76,7 @@ def _reset() -> None:
 
 
 class KerasState(ObjectState):  # type: ignore[misc]
-    """The state of an elastic training: a compiled model, its optimizer and the keyword arguments as attributes.
+    """The state of an elastic training: a compiled model, its optimizers and the keyword arguments as attributes.
 
     `commit()` saves the state in the memory of the host. It raises HostsUpdatedInterrupt, on all ranks at the same
     time, if ranks will join or leave. The seeds of random layers are restored but not broadcast: each rank has its own
@@ -92,6 +93,8 @@ class KerasState(ObjectState):  # type: ignore[misc]
             optimizer.build(model.trainable_variables)
         self.model = model
         self.optimizer = optimizer
+        others = [each for each in used_optimizers(model) if each is not optimizer]
+        self._optimizer_variables = [each for part in (optimizer, *others) for each in part.variables]
         self._size = horovod.size()
         self._save_variables()
         super().__init__(bcast_object=horovod.broadcast_object, get_rank=horovod.rank, **kwargs)
@@ -99,7 +102,7 @@ class KerasState(ObjectState):  # type: ignore[misc]
     @property
     def variables(self) -> list[Any]:
         """The variables that are equal on all ranks: those of the optimizer and the weights of the model."""
-        return [*self.model.weights, *self.optimizer.variables]
+        return [*self.model.weights, *self._optimizer_variables]
 
     def save(self) -> None:
         """Save the current state in the memory of the host."""
@@ -129,7 +132,7 @@ class KerasState(ObjectState):  # type: ignore[misc]
             self.model.train_function = self.model.test_function = self.model.predict_function = None
 
     def _all_variables(self) -> list[Any]:
-        return [*self.model.variables, *self.optimizer.variables]
+        return [*self.model.variables, *self._optimizer_variables]
 
     def _save_variables(self) -> None:
         self._saved_values = [np.array(variable) for variable in self._all_variables()]

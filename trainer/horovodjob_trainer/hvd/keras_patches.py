@@ -6,13 +6,14 @@ import keras
 
 from horovodjob_trainer.hvd.optimizer import gradient_reduction, gradient_variables, is_distributed
 from horovodjob_trainer.hvd.optimizer_copies import patch_copies
+from horovodjob_trainer.hvd.synchronized_statistics import patch_batch_normalization
 from horovodjob_trainer.hvd.training_checks import patch_fit
 
 LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
 
 def patch_keras() -> None:
-    """Patch loss scaling, the meaning of jit_compile="auto" the creation of copies, and `fit`."""
+    """Patch loss scaling, jit_compile="auto", the creation of copies, `fit` and synchronized batch normalization."""
     if getattr(LossScaleOptimizer, "_is_patched_for_horovod", False):
         return
     LossScaleOptimizer._is_patched_for_horovod = True
@@ -20,6 +21,7 @@ def patch_keras() -> None:
     _patch_automatic_xla()
     patch_copies()
     patch_fit()
+    patch_batch_normalization()
 
 
 def _patch_loss_scaling() -> None:

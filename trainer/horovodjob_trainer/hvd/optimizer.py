@@ -43,6 +43,8 @@ class GradientReduction:
     is_done: bool = False
     """Whether the gradients that the optimizer applies are already reduced."""
     variables: Iterable[Any] = ()
+    uses: int = 0
+    """How often a step has called the optimizer; a compiled step counts once."""
 
     @contextlib.contextmanager
     def already_reduced(self) -> Iterator[None]:
@@ -205,6 +207,7 @@ def _distributed_class(base: type, reduction: GradientReduction) -> type:
             return config | {"name": DistributedName(config["name"], reduction.reducer)} if "name" in config else config
 
         def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+            reduction.uses += 1
             grads = list(grads)
             if not (reduction.is_at_update or reduction.is_done):
                 grads = reduction.reducer(grads, gradient_variables(self, trainable_variables))

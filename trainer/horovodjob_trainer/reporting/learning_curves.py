@@ -10,6 +10,7 @@ from typing import Any
 import leather
 
 from horovodjob_trainer.atomic_file import atomic_write
+from horovodjob_trainer.reporting.metric_values import SEPARATOR
 
 WIDTH, HEIGHT, EPOCH_TICKS = 480, 320, 8
 LARGEST = 1e15  # a larger value is not drawn: of a loss that diverges, the curve would show nothing else
@@ -50,6 +51,7 @@ class LearningCurves:
 
     def _charts(self) -> list[Any]:
         names = {name.removeprefix("val_") for metrics in self.epochs.values() for name in metrics}
+        names = {name for name in names if SEPARATOR not in name}
         charts = [self._chart(name) for name in sorted(names, key=lambda name: (name != "loss", name))]
         return [chart for chart in charts if chart is not None]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
 from horovodjob_trainer.reporting.learning_curves import LearningCurves
+from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 
 LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
@@ -45,9 +46,10 @@ class Reporter:
         progress_client: ProgressClient | None,
         log: Callable[[str], None],
         plots: bool = False,
+        unit: str = "images",
     ) -> None:
         self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
-        self.progress_client, self.log = progress_client, log
+        self.progress_client, self.log, self.unit = progress_client, log, unit
         records = directory / "progress.jsonl"
         self.curves = LearningCurves(records, log) if plots else None
         self.lines = JsonLinesFile(records, log)
@@ -76,7 +78,7 @@ class Reporter:
         record = self._record(position, metrics, learning_rate)
         values = " ".join(f"{name} {metrics[name]:.4f}" for name in LINE_METRICS if name in metrics)
         self.log(f"Epoch {position.epoch}/{position.epochs} {position.step}/{position.steps_per_epoch} {values} "
-                 f"{self.rate:.0f} images/s")  # fmt: skip
+                 f"{self.rate:.0f} {self.unit}/s")  # fmt: skip
         self.lines.write(record)
         if self.curves:
             self.curves.write(record)
@@ -119,7 +121,8 @@ class Reporter:
 def _status(record: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
     names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
-    metrics = {name: value for name, value in record["metrics"].items() if math.isfinite(value)}
+    means = without_elements(record["metrics"])
+    metrics = {name: value for name, value in means.items() if math.isfinite(value)}
     return {name: record[name] for name in names} | {"metrics": metrics}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from horovodjob_trainer.checkpoint.layout import READ_ERRORS, read_description, restore_variables, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.run.weight_averages import use_averages
 
 SUFFIX = "-best"
 
@@ -23,6 +24,7 @@ def save_best_model(
         if read_description(path).run != output.run:
             raise ValueError("it belongs to another run")
         restore_variables(path, training_variables(model))
+        use_averages(model)
     except READ_ERRORS as error:
         log(f"Not saved as the best model, because {path} cannot be read: {' '.join(str(error).split())[:200]}")
         return

@@ -9,6 +9,7 @@ from horovodjob_trainer import hvd
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import ModelError
 from horovodjob_trainer.hvd.learning_rate import innermost
+from horovodjob_trainer.hvd.model_optimizers import model_optimizers
 from horovodjob_trainer.run.learning_rate import own_schedule
 from horovodjob_trainer.run.loss import CATEGORICAL, loss_and_metrics, loss_name
 
@@ -24,7 +25,7 @@ OPTIMIZERS = {
 OF_COMPILED_MODEL = (
     "optimizer", "momentum", "weight-decay", "learning-rate", "clip-norm", "accumulate", "label-smoothing",
 )  # fmt: skip
-OF_SCHEDULE = ("schedule", "decay", "lr-steps", "lr-factor")
+OF_SCHEDULE = ("schedule", "decay", "lr-steps", "lr-factor", "warmup-from")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,9 @@ def compile_model(model: Any, configuration: Configuration, classes: int | None)
     compression = getattr(hvd.Compression, configuration.compression)
     if model.compiled:
         _check_compiled_model(model, configuration)
-        if not hvd.is_distributed(model.optimizer):
-            model.optimizer = hvd.DistributedOptimizer(model.optimizer, compression=compression)
+        for optimizer in model_optimizers(model):
+            if not hvd.is_distributed(optimizer):
+                hvd.DistributedOptimizer(optimizer, compression=compression)  # it remains the same object
     else:
         if configuration.label_smoothing and classes is None:
             raise ModelError("--label-smoothing needs classes, and the labels are not classes; remove it")
@@ -67,14 +69,15 @@ def compile_model(model: Any, configuration: Configuration, classes: int | None)
         model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
     if hasattr(model, "_compile_config"):
         model._compile_config = CompileConfig(model._compile_config.config)
-    model.optimizer.build(model.trainable_variables)
+    if len(model_optimizers(model)) == 1:
+        model.optimizer.build(model.trainable_variables)
 
 
-def base_learning_rate(model: Any, configuration: Configuration, *, was_compiled: bool) -> float | None:
+def base_learning_rate(optimizer: Any, configuration: Configuration, *, was_compiled: bool) -> float | None:
     """The learning rate of one rank; None if the optimizer has a schedule of its own."""
-    if own_schedule(model.optimizer) is not None:
+    if own_schedule(optimizer) is not None:
         return None
-    return float(model.optimizer.learning_rate) if was_compiled else configuration.learning_rate
+    return float(optimizer.learning_rate) if was_compiled else configuration.learning_rate
 
 
 def _check_compiled_model(model: Any, configuration: Configuration) -> None:
@@ -90,14 +93,21 @@ def _check_compiled_model(model: Any, configuration: Configuration) -> None:
             f"{name} returns a compiled model, which keeps its optimizer and its loss, so --{explicit[0]} would have "
             "no effect: remove the setting, or return the model without compile()"
         )
-    schedule = own_schedule(model.optimizer)
+    for optimizer in model_optimizers(model):
+        _check_own_rate(optimizer, configuration)
+
+
+def _check_own_rate(optimizer: Any, configuration: Configuration) -> None:
+    name, schedule = configuration.model, own_schedule(optimizer)
     explicit = [setting for setting in OF_SCHEDULE if setting in configuration.explicit]
+    if configuration.warmup_from == 0 and "warmup-from" in explicit:  # is 0 times any schedule
+        explicit.remove("warmup-from")
     if schedule is not None and explicit:
         raise ModelError(
             f"the optimizer of {name} has the learning rate schedule {type(schedule).__name__}, which --{explicit[0]} "
             "contradicts: remove the setting, or create the optimizer with a number as learning rate"
         )
-    if callable(innermost(model.optimizer)._learning_rate) and schedule is None:
+    if callable(innermost(optimizer)._learning_rate) and schedule is None:
         raise ModelError(
             f"the optimizer of {name} has a function as learning rate, which cannot be scaled: use a number or a "
             "keras.optimizers.schedules.LearningRateSchedule"

@@ -4,7 +4,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
+from horovodjob_trainer.data.damaged import DamagedExamples
 from horovodjob_trainer.launch import hostname
 
 ROUND_SECONDS = 1.0
@@ -30,9 +31,13 @@ class RoundResult:
 
 
 class Coordination:
-    """Rounds of one small allgather each, after steps that are the same on all ranks."""
+    """Rounds of one small allgather each, after steps that are the same on all ranks.
 
-    def __init__(self) -> None:
+    `damaged` contains the damaged examples of this rank, and `damaged_names` those of all ranks.
+    """
+
+    def __init__(self, damaged: DamagedExamples | None = None) -> None:
+        self.damaged, self.damaged_names, self._damaged_count = damaged, tuple[str, ...](), 0
         self.hostnames = [str(name) for name in hvd.allgather_object(hostname())]
         self.losses: list[tuple[int, Any]] = []
         self.interval = self.steps = 1
@@ -53,17 +58,27 @@ class Coordination:
         step_seconds = (time.monotonic() - self.start) / max(self.steps, 1)
         nonfinite = next((step for step, loss in self.losses if not math.isfinite(float(loss))), -1)
         requests = [float(terminate), float(checkpoint_is_due), float(output_failed)]
-        message = tf.constant([[*requests, float(nonfinite), step_seconds]], tf.float64)
+        count = float(0 if self.damaged is None else len(self.damaged))
+        message = tf.constant([[*requests, float(nonfinite), step_seconds, count]], tf.float64)
         messages = hvd.allgather(message, name="coordination").numpy()
         if self.steps:
             self.interval = _steps_per_round(float(messages[0, 4]))
         self.losses.clear()
+        if (damaged := int(messages[:, 5].sum())) != self._damaged_count:
+            self._damaged_count = damaged
+            self.gather_damaged()
         self.restart_clock()
         steps = [int(step) for step in messages[:, 3]]
         first = min((step for step in steps if step >= 0), default=None)
         ranks = tuple(rank for rank, step in enumerate(steps) if first is not None and step == first)
         terminates, is_due, has_failed = (bool(column.any()) for column in messages[:, :3].T)
         return RoundResult(terminates, is_due, has_failed, first, ranks)
+
+    def gather_damaged(self) -> None:
+        """Exchange the names of damaged examples. Several ranks can have read the same one."""
+        names = hvd.allgather_object(self.damaged.names if self.damaged is not None else ())
+        known = dict.fromkeys([*self.damaged_names, *(name for part in names for name in part)])
+        self.damaged_names = tuple(known)
 
     def different_ranks(self, variables: Sequence[Any]) -> list[int]:
         """Ranks with other values than most ranks; without a majority, ranks with other values than rank 0."""
@@ -89,11 +104,3 @@ def termination_is_requested(requested: bool, batch_seconds: float) -> tuple[boo
 
 def _steps_per_round(step_seconds: float) -> int:
     return int(min(max(ROUND_SECONDS / max(step_seconds, 1e-6), 1), MAX_STEPS_PER_ROUND))
-
-
-def average_over_ranks(values: Mapping[str, float], weight: float) -> dict[str, float]:
-    """The weighted average of the values over all ranks. A rank without values takes part with the weight 0."""
-    names = max(hvd.allgather_object(list(values)), key=len)
-    own = [values.get(name, 0.0) * weight for name in names]
-    totals = hvd.allreduce(np.array([*own, weight], np.float64), op=hvd.Sum, name="metrics").numpy()
-    return {name: float(total / totals[-1]) for name, total in zip(names, totals[:-1], strict=True)}

@@ -10,7 +10,8 @@ import tensorflow as tf
 from horovodjob_trainer import hvd
 from horovodjob_trainer.data import Source
 from horovodjob_trainer.data.example_reader import data_error
-from horovodjob_trainer.run.coordination import average_over_ranks, termination_is_requested
+from horovodjob_trainer.run.coordination import termination_is_requested
+from horovodjob_trainer.run.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.termination import Termination
 
 
@@ -52,7 +53,7 @@ class Evaluation:
                 return None
         except tf.errors.OpError as error:
             raise data_error(error, self.source) or error from error
-        return average_over_ranks({name: float(value) for name, value in values.items()}, samples)
+        return metrics_over_ranks(self.model, values, samples)
 
 
 def prepare_in_steps(model: Any, prepare: Callable[..., Any]) -> None:

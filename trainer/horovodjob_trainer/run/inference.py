@@ -117,7 +117,7 @@ def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Rank
 def _evaluate(model: Any, test: data.Source, batch: int, threads: int) -> dict[str, float]:
     """Loss and metrics over the examples of all ranks, in which each example has the same weight."""
     from horovodjob_trainer import hvd
-    from horovodjob_trainer.run.coordination import average_over_ranks
+    from horovodjob_trainer.run.rank_metrics import metrics_over_ranks
 
     outputs = model.output_shape[-1]
     if test.classes is not None and outputs not in (1, None) and test.classes > outputs:
@@ -126,7 +126,7 @@ def _evaluate(model: Any, test: data.Source, batch: int, threads: int) -> dict[s
     values = _apply_to_batches(
         model, test, lambda batches: model.evaluate(batches, verbose=0, return_dict=True), batch, threads
     )
-    return average_over_ranks(values or {}, len(range(hvd.rank(), test.samples, hvd.size())))
+    return metrics_over_ranks(model, values or {}, len(range(hvd.rank(), test.samples, hvd.size())))
 
 
 def _compile(model: Any, classes: int | None) -> None:
@@ -183,10 +183,12 @@ def _apply_to_batches(model: Any, source: data.Source, function: Callable[[Any],
 
 
 def _print_metrics(metrics: dict[str, float], samples: int, *, as_json: bool) -> None:
+    from horovodjob_trainer.reporting.metric_values import without_elements
+
     if as_json:
         print(json.dumps({"samples": samples, **metrics}), flush=True)
         return
-    for name, value in sorted(metrics.items(), key=lambda entry: entry[0] != "loss"):
+    for name, value in sorted(without_elements(metrics).items(), key=lambda entry: entry[0] != "loss"):
         print(f"Test {name}: {value:.4f}")
     sys.stdout.flush()
 

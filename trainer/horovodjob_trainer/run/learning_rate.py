@@ -1,5 +1,6 @@
 """The learning rate of the optimizer, with the correction of momentum after a change."""
 
+import math
 from typing import Any
 
 import keras
@@ -19,9 +20,9 @@ class LearningRate:
 
     def __init__(self, optimizer: Any, previous: float) -> None:
         self.optimizer = optimizer
-        self._rate = previous
         self._is_corrected = False
         schedule = own_schedule(optimizer)
+        self._rate = previous if schedule is not None or not previous else _last_rate(optimizer, previous)
         self._factor = None if schedule is None else _scaled(schedule, previous or 1.0)
         with tf.device("CPU"):  # the host reads and writes it
             self.velocity_factor = tf.Variable(1.0, trainable=False)
@@ -36,6 +37,12 @@ class LearningRate:
         elif is_changed:
             self.optimizer.learning_rate = rate
         self._rate, self._is_corrected = rate, is_changed
+
+
+def _last_rate(optimizer: Any, expected: float) -> float:
+    """The rate of the last step, which a checkpoint contains: another one if settings or ranks have changed since."""
+    last = float(optimizer.learning_rate)
+    return last if last and not math.isclose(last, expected, rel_tol=1e-5) else expected  # it is a float32
 
 
 def own_schedule(optimizer: Any) -> Any:

@@ -10,15 +10,16 @@ from horovodjob_trainer.cli.configuration import Configuration
 class LearningRateSchedule:
     """Learning rate over the epochs, with warm-up and scaling.
 
-    `base` is the rate of one rank. `steps_per_epoch` is that of the first start of the run. Linear scaling is that of
-    Goyal et al. 2017 (arXiv:1706.02677) for SGD. Scaling with the square root is that of Malladi et al. 2022
-    (arXiv:2205.10286) for adaptive optimizers.
+    `base` is the rate of one rank. The warm-up begins with `warmup_start` times this rate. `steps_per_epoch` is that of
+    the first start of the run. Linear scaling is that of Goyal et al. 2017 (arXiv:1706.02677) for SGD. Scaling with the
+    square root is that of Malladi et al. 2022 (arXiv:2205.10286) for adaptive optimizers.
     """
 
     base: float
     scaling: str
     kind: str
     warmup_epochs: float
+    warmup_start: float
     epochs: int
     steps_per_epoch: float
     decay: float
@@ -33,17 +34,24 @@ class LearningRateSchedule:
         base: float | None,
         scaling: str,
         epochs: int,
+        first_size: int,
         steps_per_epoch: float,
     ) -> "LearningRateSchedule":
         """The schedule that the configuration selects.
 
-        Without `base`, the optimizer has its own schedule, and the result is the factor of its rate.
+        Without `base`, the optimizer has its own schedule, and the result is the factor of its rate. A warm-up begins
+        with --warmup-from, else with the rate of one rank or, if the first start of the run had this rate, with 0.
         """
+        has_own, base = base is None, 1.0 if base is None else base
+        start = 0.0 if scaling_factor(scaling, first_size) == 1 else 1.0
+        if configuration.warmup_from is not None:
+            start = configuration.warmup_from / base
         return cls(
-            base=1.0 if base is None else base,
+            base=base,
             scaling=scaling,
-            kind="constant" if base is None else configuration.schedule,
+            kind="constant" if has_own else configuration.schedule,
             warmup_epochs=configuration.warmup_epochs,
+            warmup_start=start,
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
             decay=configuration.decay,
@@ -60,7 +68,12 @@ class LearningRateSchedule:
         done = epoch + 1 / self.steps_per_epoch
         if done >= self.warmup_epochs:
             return full
-        return 1 + (full - 1) * done / self.warmup_epochs
+        return self.warmup_start + (full - self.warmup_start) * done / self.warmup_epochs
+
+    def warmup_text(self, size: int) -> str:
+        """The warm-up with `size` ranks, for the log."""
+        first, last = self.base * self.warmup_start, self.base * scaling_factor(self.scaling, size)
+        return f"Warm-up to epoch {self.warmup_epochs:g}: the learning rate rises from {first:g} to {last:g}"
 
     def _decay_factor(self, epoch: float) -> float:
         if self.kind == "decay":

@@ -15,15 +15,18 @@ from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.data.example_reader import data_error
 from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Terminated
 from horovodjob_trainer.hvd.learning_rate import innermost
+from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
-from horovodjob_trainer.run.coordination import Coordination, average_over_ranks
+from horovodjob_trainer.run.coordination import Coordination
 from horovodjob_trainer.run.early_stopping import update_best_epoch
 from horovodjob_trainer.run.evaluation import Evaluation
-from horovodjob_trainer.run.learning_rate import LearningRate
-from horovodjob_trainer.run.learning_rate_schedule import LearningRateSchedule
 from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
+from horovodjob_trainer.run.optimizers import LearningRates
+from horovodjob_trainer.run.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
+from horovodjob_trainer.run.weight_averages import averages_in_model
+from horovodjob_trainer.run.weight_comparison import diverged_ranks, synchronized_weights
 
 
 class Loop:
@@ -41,23 +44,16 @@ class Loop:
         self.setup, self.state, self.reporter, self.commit = setup, state, reporter, commit
         self.configuration, self.model, self.size = setup.configuration, setup.model, hvd.size()
         self.job_batch = self.configuration.batch_size * self.size
-        first_batch = self.configuration.batch_size * state.first_size
-        self.schedule = LearningRateSchedule.from_configuration(
-            self.configuration,
-            base=setup.base_rate,
-            scaling=setup.scaling,
-            epochs=state.epochs,
-            steps_per_epoch=state.epoch_examples / first_batch,
-        )
-        self.learning_rate = LearningRate(self.model.optimizer, self._previous_rate())
+        self.learning_rates = LearningRates(setup.optimizers, self.configuration, state, self.size)
         self.variables = training_variables(self.model)
         self.seed_states = [v for v in self.model.variables if v.name == "seed_generator_state"]
-        inner = innermost(self.model.optimizer)
-        self.accumulate = int(inner.gradient_accumulation_steps or 1)
-        self.accumulated_gradients = list(getattr(inner, "_accumulated_gradients", None) or [])
+        inner = [innermost(each.optimizer) for each in setup.optimizers]
+        self.accumulate = math.lcm(*(int(each.gradient_accumulation_steps or 1) for each in inner))
+        gradients = [getattr(each, "_accumulated_gradients", None) or [] for each in inner]
+        self.accumulated_gradients = [gradient for part in gradients for gradient in part]
         self.moving_statistics = moving_statistics(self.model)
         self._averaged_step = state.step
-        self.coordination = Coordination()
+        self.coordination = Coordination(setup.dataset.damaged)
         self.checkpoints = None
         setup.termination.last_message = None if output is None else self._termination_message
         if output is not None:
@@ -78,7 +74,7 @@ class Loop:
         # Rounding makes the statistics depend on the steps at which they are averaged, such as that of SIGTERM.
         in_step = self.moving_statistics if self.configuration.deterministic else []
         self.run_step = build_step_function(
-            self.model, self.learning_rate.velocity_factor, setup.step_preparation(), in_step
+            self.model, self.learning_rates.velocity_factors, setup.step_preparation(), in_step
         )
 
     def train(self) -> dict[str, float]:
@@ -121,7 +117,7 @@ class Loop:
 
     def _step(self, batches: Iterator[Any], epoch_end: int) -> dict[str, Any]:
         state, configuration = self.state, self.configuration
-        self.learning_rate.set(self._rate_at(state.position))
+        self.learning_rates.set(state.position)
         logs: dict[str, Any] = self.run_step(batches)
         state.advance(self.job_batch, self.size)
         self.setup.termination.heartbeat()
@@ -134,11 +130,13 @@ class Loop:
         is_round_due = self.coordination.record_step(state.step, logs["loss"])
         if is_round_due or ends_epoch or self._checkpoint_is_due or self._is_finished():
             self._coordinate()
+        if updates_weights and not self._is_compared:
+            self._compare_ranks()
         if configuration.check_sync_every and state.step % configuration.check_sync_every == 0:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
             position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
-            self.reporter.report(position, _floats(logs), float(self.model.optimizer.learning_rate))
+            self.reporter.report(position, mean_values(logs) | self._damaged_metrics(), self.learning_rates.current)
         if updates_weights and not ends_epoch:
             self._end_step()
         return logs
@@ -154,7 +152,7 @@ class Loop:
 
     def _end_epoch(self, logs: dict[str, Any]) -> None:
         state = self.state
-        state.unvalidated = average_over_ranks(_floats(logs), 1.0)
+        state.unvalidated = metrics_over_ranks(self.model, logs, 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
         for gradient in self.accumulated_gradients:
@@ -169,17 +167,21 @@ class Loop:
         state = self.state
         metrics = metrics | {f"val_{name}": value for name, value in self._metrics().items()}
         state.unvalidated = None
-        update_best_epoch(state, metrics, self.configuration, self.setup.log)
+        update_best_epoch(self.model, state, metrics, self.configuration, self.setup.log)
         if self.reporter:
             position = self._training_position(state.epoch, self._steps_in_epoch)
-            self.reporter.report(position, metrics, float(self.model.optimizer.learning_rate))
+            self.reporter.report(position, metrics | self._damaged_metrics(), self.learning_rates.current)
 
     def _metrics(self) -> dict[str, float]:
         """Loss and metrics of the model in its current state."""
         self._average_statistics()
-        metrics = self.evaluation.metrics(self.state.position)
+        with averages_in_model(self.model):
+            metrics = self.evaluation.metrics(self.state.position)
         if metrics is None:
             self._terminate()
+        if self.setup.dataset.damaged is not None:
+            self.coordination.gather_damaged()
+            self._check_damaged()
         return metrics
 
     def _coordinate(self) -> None:
@@ -195,13 +197,28 @@ class Loop:
             ranks = self.coordination.rank_names(result.nonfinite_ranks)
             problem = f"the loss is not a number since step {result.nonfinite_step}, first on {ranks}"
             if self.configuration.on_nonfinite == "stop":
-                raise NonFiniteLoss(f"{problem}; try a lower --learning-rate or --clip-norm 1, or check the data of "
-                                    "that step (--on-nonfinite continue continues the training)")  # fmt: skip
+                raise NonFiniteLoss(f"{problem}; try a lower --learning-rate or --clip-norm 1 with --resume continue, "
+                                    "or check the data of that step (--on-nonfinite continue ignores it)")  # fmt: skip
             if not self._nonfinite_is_logged:
                 self._nonfinite_is_logged = True
                 self.setup.log(f"Training continues although {problem}")
+        self._check_damaged()
         self._stop_is_requested |= result.terminate
         self._checkpoint_is_due |= result.checkpoint_is_due
+
+    def _damaged_metrics(self) -> dict[str, float]:
+        is_active = self.setup.dataset.damaged is not None
+        return {"damaged_examples": float(len(self.coordination.damaged_names))} if is_active else {}
+
+    def _check_damaged(self) -> None:
+        """Log new damaged examples, and raise JobError if there are too many."""
+        names, limit = self.coordination.damaged_names, self.configuration.skip_damaged
+        for number, name in enumerate(names[self._damaged_logged :], self._damaged_logged + 1):
+            self.setup.log(f"Skipped the damaged example {name} ({number} of at most {limit})")
+        self._damaged_logged = len(names)
+        if len(names) > limit:
+            raise JobError(f"{len(names)} examples are damaged, the last one is {names[-1]}, and --skip-damaged allows "
+                           f"{limit}; replace their files, or raise the number")  # fmt: skip
 
     def _terminate(self) -> NoReturn:
         """End the run with a checkpoint of the current step."""
@@ -221,7 +238,15 @@ class Loop:
     def _check_sync(self) -> None:
         own = {id(variable) for variable in self.moving_statistics}
         shared = [weight for weight in self.model.weights if id(weight) not in own]
-        different_ranks = self.coordination.different_ranks(shared)
+        self._require_equal(self.coordination.different_ranks(shared))
+
+    def _compare_ranks(self) -> None:
+        """Compare the ranks after the first update, whose gradients are the first that can lack an average."""
+        self._is_compared = True
+        if self.size > 1:
+            self._require_equal(diverged_ranks(self.coordination, synchronized_weights(self.model)))
+
+    def _require_equal(self, different_ranks: list[int]) -> None:
         if different_ranks:
             raise RanksDiffer(
                 f"after step {self.state.step} the weights of {self.coordination.rank_names(different_ranks)} differ "
@@ -259,13 +284,6 @@ class Loop:
             state.stopped or state.position >= state.total or state.step >= (self.configuration.max_steps or math.inf)
         )
 
-    def _rate_at(self, position: int) -> float:
-        return self.schedule.rate(position / self.state.epoch_examples, self.size)
-
-    def _previous_rate(self) -> float:
-        position = self.state.position
-        return self._rate_at(max(position - self.job_batch, 0)) if position else 0.0
-
     def _training_position(self, epoch: int, step: int) -> TrainingPosition:
         state = self.state
         return TrainingPosition(
@@ -278,9 +296,5 @@ class Loop:
             global_step=state.step,
         )
 
-    _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
-    _steps_in_epoch = 0
-
-
-def _floats(logs: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in logs.items()}
+    _is_compared = _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
+    _steps_in_epoch = _damaged_logged = 0

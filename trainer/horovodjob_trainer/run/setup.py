@@ -9,6 +9,7 @@ from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.loss import label_encoding
+from horovodjob_trainer.run.optimizers import TrainedOptimizer
 from horovodjob_trainer.run.pipeline import (
     batch_preparation,
     evaluation_batches,
@@ -28,8 +29,7 @@ class Setup:
     configuration: Configuration
     dataset: Dataset
     model: Any
-    base_rate: float | None
-    scaling: str
+    optimizers: tuple[TrainedOptimizer, ...]
     threads: int
     termination: Termination
     log: Callable[[str], None]

@@ -1,37 +1,36 @@
 """A training run, the same on every rank: data, model, output directory, training loop and results."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from horovodjob_trainer import data, hvd, models
+from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
 from horovodjob_trainer.checkpoint.layout import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError
-from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
+from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
-from horovodjob_trainer.run.best_model import save_best_model
-from horovodjob_trainer.run.compilation import base_learning_rate, compile_model
+from horovodjob_trainer.run.compilation import compile_model
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
-from horovodjob_trainer.run.learning_rate import scaling_rule
 from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
+from horovodjob_trainer.run.monitor import check_monitor
+from horovodjob_trainer.run.optimizers import trained_optimizers
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
+from horovodjob_trainer.run.run_settings import run_settings
+from horovodjob_trainer.run.saved_models import save_models
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.termination import Termination
-
-# An unfinished run is resumed only if these settings are unchanged, because they define what is trained.
-RUN_DEFINING_SETTINGS = (
-    "dataset", "model", "init_from", "freeze", "precision", "batch_size", "accumulate", "optimizer", "momentum",
-    "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs", "decay", "lr_steps",
-    "lr_factor", "clip_norm", "label_smoothing", "seed", "augment", "flip", "crop",
-)  # fmt: skip
 
 
 def train(configuration: Configuration, launch: Launch, termination: Termination) -> None:
@@ -41,9 +40,14 @@ def train(configuration: Configuration, launch: Launch, termination: Termination
     """
     setup = _setup(configuration, launch, termination)
     output, state = _initial_state(setup, launch)
+    with _heartbeat(output):
+        _train(setup, launch, output, state)
+
+
+def _train(setup: Setup, launch: Launch, output: OutputDirectory | None, state: RunState) -> None:
     if launch.elastic:
         identity = {"run": output.run, "token": output.token} if output else {"run": None, "token": None}
-        holder = hvd.elastic.KerasState(setup.model, state=state, **identity)
+        holder = hvd.elastic.KerasState(setup.model, setup.optimizers[0].optimizer, state=state, **identity)
         hvd.elastic.run(lambda shared: _train_elastic(setup, launch, shared))(holder)
     else:
         hvd.broadcast_variables(training_variables(setup.model), root_rank=0)
@@ -59,29 +63,42 @@ def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     _log_learning_rate(setup)
     reporter = _reporter(setup, launch)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
-    _train_to_end(setup, loop, output, launch)
+    with _heartbeat(output):  # rank 0 may be another process than at the start
+        _train_to_end(setup, loop, output, launch)
+
+
+@contextmanager
+def _heartbeat(output: OutputDirectory | None) -> Iterator[None]:
+    """Within this context, the run is active: a different job does not start in its directory."""
+    heartbeat = None if output is None else Heartbeat(output.directory, output.token).start()
+    try:
+        yield
+    finally:
+        if heartbeat is not None:
+            heartbeat.stop()
 
 
 def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, launch: Launch) -> None:
     """Run the loop to its end, save the model and print the test metrics."""
     is_done = False
+    if loop.state.position < setup.configuration.warmup_epochs * loop.state.epoch_examples:
+        unit = " times the schedule of the optimizer" if setup.optimizers[0].base_rate is None else ""
+        setup.log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
     try:
         result = loop.train()
-        call_on_all_ranks(lambda: _save_models(setup, loop.state, output) if output is not None else None, launch)
-        for name, value in sorted(result.items(), key=lambda entry: entry[0] != "loss"):
+        setup.termination.set_training(True)  # after SIGTERM, the models have the grace period too
+        call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)
+        for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
             setup.log(f"Test {name}: {value:.4f}")
         is_done = True
     finally:
+        if not is_done:
+            setup.termination.set_training(False)
         if loop.reporter is not None:
             loop.reporter.close(done=is_done)
     wait_for_all_ranks()  # until then, the next attempt finds the last checkpoint
     if output is not None:
         output.finish()
-
-
-def _save_models(setup: Setup, state: RunState, output: OutputDirectory) -> None:
-    output.save_models(setup.model, setup.log)
-    save_best_model(setup.model, state, output, monitor=setup.configuration.monitor, log=setup.log)
 
 
 def _setup(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
@@ -107,9 +124,15 @@ def _setup(configuration: Configuration, launch: Launch, termination: Terminatio
     model = call_on_all_ranks(lambda: models.build_model(configuration.model, shape=shape, classes=classes), launch)
     was_compiled = model.compiled
     call_on_all_ranks(lambda: _prepare_model(model, configuration, shape, classes), launch)
-    base_rate = base_learning_rate(model, configuration, was_compiled=was_compiled)
-    scaling = scaling_rule(model.optimizer, configuration.learning_rate_scaling)
-    setup = Setup(configuration, dataset, model, base_rate, scaling, threads, termination, _log)
+    setup = Setup(configuration, dataset, model, (), threads, termination, _log)
+    optimizers = trained_optimizers(
+        model,
+        configuration,
+        was_compiled=was_compiled,
+        batches=lambda: setup.training_batches(0, hvd.size()),
+        prepare=setup.step_preparation(),
+    )
+    setup = replace(setup, optimizers=optimizers)
     if not launch.elastic:
         _log_learning_rate(setup)
     return setup
@@ -123,20 +146,17 @@ def _prepare_model(model: Any, configuration: Configuration, shape: tuple[int, .
     if configuration.freeze is not None:
         _log(freeze_layers(model, configuration.freeze))
     compile_model(model, configuration, classes)
+    check_monitor(model, configuration)
 
 
 def _log_learning_rate(setup: Setup) -> None:
-    """Log how the learning rate depends on the number of ranks, and a warm-up without effect."""
+    """Log how the learning rate depends on the number of ranks."""
     size, configuration = hvd.size(), setup.configuration
-    factor = scaling_factor(setup.scaling, size)
-    if size > 1:
-        rate = "the schedule of the optimizer" if setup.base_rate is None else f"{setup.base_rate:g} of one rank"
-        is_default = configuration.learning_rate_scaling == "auto"
-        reason = f", the default for {innermost(setup.model.optimizer).__class__.__name__}" if is_default else ""
-        setup.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({setup.scaling} scaling{reason})")
-    if configuration.warmup_epochs and factor == 1:
-        reason = "--learning-rate-scaling is none" if size > 1 else "the learning rate of one rank is not scaled"
-        setup.log(f"--warmup-epochs {configuration.warmup_epochs:g} has no effect: {reason}")
+    for each in setup.optimizers if size > 1 else ():
+        rate = "the schedule of the optimizer" if each.base_rate is None else f"{each.base_rate:g} of one rank"
+        factor = scaling_factor(each.scaling, size)
+        reason = f", the default for {each.name}" if configuration.learning_rate_scaling == "auto" else ""
+        setup.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({each.scaling} scaling{reason})")
 
 
 def _check_fingerprints(dataset: data.Dataset, launch: Launch) -> None:
@@ -156,22 +176,16 @@ def _check_fingerprints(dataset: data.Dataset, launch: Launch) -> None:
 def _initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None, RunState]:
     """The output directory on rank 0, and the state from which all ranks start."""
     configuration, log = setup.configuration, setup.log
-    settings = {name: getattr(configuration, name) for name in RUN_DEFINING_SETTINGS}
-    settings["init_from"] = configuration.init_from and str(configuration.init_from)
-    settings["data"] = setup.dataset.fingerprint
-    is_first = hvd.rank() == 0
-    resume = configuration.resume == "auto"
-    output = call_on_all_ranks(
-        lambda: (
-            open_output_directory(
-                configuration.dir, configuration.model_name, settings, launch=launch, resume=resume, log=log
-            )
-            if is_first
-            else None
-        ),
-        launch,
-    )
-    checkpoint = output.restore(training_variables(setup.model), log) if output is not None else None
+    settings = run_settings(configuration, setup.dataset.fingerprint)
+
+    def opened() -> tuple[OutputDirectory | None, RunState | None]:
+        if hvd.rank() != 0:
+            return None, None
+        directory, name, resume = configuration.dir, configuration.model_name, configuration.resume
+        output = open_output_directory(directory, name, settings, launch=launch, resume=resume, log=log)
+        return output, output.restore(training_variables(setup.model), log)
+
+    output, checkpoint = call_on_all_ranks(opened, launch)
     state = _starting_state(setup, checkpoint, launch)
     # With elastic Horovod, other ranks may be long past this point; a new rank gets the state when it joins them.
     return output, state if launch.elastic else hvd.broadcast_object(state, root_rank=0)
@@ -185,6 +199,8 @@ def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -
             setup.log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
         return RunState(epochs=configuration.epochs, epoch_examples=setup.dataset.train.samples, first_size=size)
     checkpoint.epochs = configuration.epochs
+    if checkpoint.epoch_examples != setup.dataset.train.samples:
+        checkpoint.use_data(setup.dataset.train.samples)
     step = checkpoint.step_in_epoch(configuration.batch_size * size)
     steps = f" and {_count(step, 'step')}" if step else ""
     setup.log(f"Attempt {launch.attempt}: resuming after epoch {checkpoint.epoch}{steps}")
@@ -204,6 +220,7 @@ def _reporter(setup: Setup, launch: Launch) -> Reporter | None:
         progress_client=ProgressClient.from_environment(os.environ, setup.log),
         log=setup.log,
         plots=configuration.plots,
+        unit="images" if setup.dataset.train.images else "samples",
     )
 
 

@@ -290,7 +290,7 @@ def statistics_of_two_types() -> dict[str, Any]:
     model.optimizer.build(model.trainable_variables)
     hvd.broadcast_variables(model.weights)
     model.layers[-2].moving_mean.assign(tf.fill([4], float(hvd.rank())))
-    step = build_step_function(model, tf.Variable(1.0))
+    step = build_step_function(model, [])
     batches = iter(tf.data.Dataset.from_tensors(data()).repeat())
     for _ in range(3):
         step(batches)

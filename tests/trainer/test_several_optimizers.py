@@ -1,0 +1,87 @@
+"""A model whose training step uses several optimizers."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+OWN = """
+import os
+import keras
+import tensorflow as tf
+
+class TwoParts(keras.Model):
+    '''Trains its last layer with a second optimizer.'''
+
+    def train_step(self, data):
+        examples, labels = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(examples, labels, self(examples, training=True))
+        weights = self.trainable_variables
+        gradients = tape.gradient(loss, weights)
+        self.optimizer.apply(gradients[:2], weights[:2])
+        if "ALONE" in os.environ:  # as an optimizer that nobody has wrapped
+            for weight, gradient in zip(weights[2:], gradients[2:]):
+                weight.assign_sub(0.1 * gradient)
+        else:
+            self.others["last"].apply(gradients[2:], weights[2:])
+        if "STOP_AT" in os.environ:
+            stop = self.optimizer.iterations >= int(os.environ["STOP_AT"])
+            loss = tf.where(stop, float("nan"), loss)
+        return {"loss": loss}
+
+def build(shape, classes):
+    inputs = keras.Input(shape)
+    hidden = keras.layers.Dense(8, "relu")(keras.layers.Flatten()(inputs))
+    model = TwoParts(inputs, keras.layers.Dense(classes, "softmax", name="last")(hidden))
+    model.others = {"last": keras.optimizers.Adam(0.002)}
+    model.unused = keras.optimizers.SGD(7.0)
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "sparse_categorical_crossentropy")
+    return model
+"""
+FLAGS = ("--epochs", 2, "--deterministic", "--learning-rate-scaling", "linear", "--schedule", "constant")
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+@pytest.fixture
+def trained(train_digits: Any, tmp_path: Path) -> Any:
+    """The state after two epochs on two ranks, and the output."""
+    ended = train_digits(2, OWN, *FLAGS, "--check-sync-every", 1)
+    assert ended.code == 0, ended.stderr
+    return arrays(tmp_path / "out/checkpoint-2.h5"), ended.stdout
+
+
+def test_all_optimizers_that_a_step_uses_are_averaged_scaled_and_resumed_bit_for_bit(
+    trained: Any, train_digits: Any, tmp_path: Path
+) -> None:
+    values, output = trained
+    assert re.findall(r"^Learning rate: (\S+) of one rank times 2 ", output, re.MULTILINE) == ["0.05", "0.002"]
+    (tmp_path / "out").rename(tmp_path / "uninterrupted")
+
+    # The step after which the run ends differs, so that its last checkpoint is in the middle of the second epoch.
+    first = train_digits(2, OWN, *FLAGS, "--checkpoint-steps", 30, STOP_AT="31")
+    assert first.code != 0
+    assert (tmp_path / "out/checkpoint-1-7.h5").exists()
+    second = train_digits(2, OWN, *FLAGS, HOROVODJOB_ATTEMPT="2")
+    assert second.code == 0, second.stderr
+    assert "Attempt 2: resuming after epoch 1 and 7 steps" in second.stdout
+    resumed = arrays(tmp_path / "out/checkpoint-2.h5")
+    assert len(values) > 10
+    for name, value in values.items():
+        np.testing.assert_array_equal(resumed[name], value)
+
+
+def test_a_step_that_does_not_average_its_gradients_ends_after_the_first_step(train_digits: Any) -> None:
+    ended = train_digits(2, OWN, "--epochs", 1, ALONE="1")
+    assert ended.code == 4
+    (sentence,) = ended.errors
+    assert re.search(r"after step 1 the weights of rank 1 on \S+ differ", sentence)

@@ -1,0 +1,38 @@
+"""`keras.layers.BatchNormalization(synchronized=True)` with the statistics of the batches of all ranks."""
+
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+import tensorflow as tf
+
+BatchNormalization = keras.layers.BatchNormalization
+
+
+def patch_batch_normalization() -> None:
+    """Patch the moments of the layer. In Keras, `synchronized` concerns the replicas of tf.distribute only."""
+    original_moments = BatchNormalization._moments
+
+    def _moments(self: Any, inputs: Any, mask: Any) -> Any:
+        if self.synchronized and horovod.is_initialized() and horovod.size() > 1:
+            return synchronized_moments(inputs, mask, self._reduction_axes)
+        return original_moments(self, inputs, mask)
+
+    BatchNormalization._moments = _moments
+
+
+def synchronized_moments(inputs: Any, mask: Any, axes: list[int]) -> tuple[Any, Any]:
+    """Mean and variance over these axes and all ranks. Every rank must call it in the same step.
+
+    The gradient of a sum over the ranks is the sum of their gradients, so the average of the gradients of the weights
+    is that of one process with all examples.
+    """
+    inputs = tf.convert_to_tensor(inputs)
+    weights = tf.ones_like(inputs)
+    if mask is not None:
+        weights = tf.cast(tf.broadcast_to(tf.expand_dims(mask, -1), tf.shape(inputs)), inputs.dtype)
+        inputs = tf.where(weights > 0, inputs, 0)
+    own = [tf.reduce_sum(part, axis=axes) for part in (inputs, tf.square(inputs), weights)]
+    total, squares, count = tf.unstack(horovod.allreduce(tf.stack(own), op=horovod.Sum))
+    mean = tf.math.divide_no_nan(total, count)
+    return mean, tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)

@@ -1,0 +1,50 @@
+"""The trained models at the end of a run, which are tried again until they are on the disk."""
+
+import time
+
+from horovodjob_trainer.checkpoint import writer
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
+from horovodjob_trainer.errors import OutputError, VolumeError
+from horovodjob_trainer.run.best_model import save_best_model
+from horovodjob_trainer.run.loop import Loop
+from horovodjob_trainer.run.setup import Setup
+from horovodjob_trainer.run.weight_averages import averages_in_model
+
+
+def save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
+    """Save the model of the last epoch and of the best one, again after an error of the volume.
+
+    Old checkpoints make room for them. Raises OutputError when no try has succeeded for --checkpoint-failure-seconds.
+    After SIGTERM, the end of the grace period ends the process.
+    """
+    assert loop.checkpoints is not None
+    if loop.checkpoints.is_writing:  # the models would not be written either
+        raise OutputError(loop.checkpoints.problem or f"{output.directory} does not respond")
+    limit, start = setup.configuration.checkpoint_failure_seconds, time.monotonic()
+    while True:
+        try:
+            _save_once(setup, loop, output)
+            return
+        except VolumeError as error:
+            if loop.checkpoints.make_room(loop.state):
+                continue
+            if time.monotonic() - start >= limit:
+                raise
+            delay = min(writer.RETRY_SECONDS, limit / 3)
+            setup.log(f"The trainer {error.args[0].partition(';')[0]}; it tries again in {delay:.0f} s")
+            _wait(setup, delay)
+
+
+def _save_once(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
+    with averages_in_model(setup.model):
+        output.save_models(setup.model, setup.log)
+    save_best_model(setup.model, loop.state, output, monitor=setup.configuration.monitor, log=setup.log)
+
+
+def _wait(setup: Setup, seconds: float) -> None:
+    """Wait until the next try, which follows SIGTERM after a second."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(min(writer.LAST_RETRY_SECONDS, seconds))
+        if setup.termination.requested:
+            return
