@@ -173,27 +173,30 @@ class Process:
             raise OperatorError(self._failure)
 
     async def start(self, **_: object) -> None:
-        """Waits for the Lease and then for the pods, without which no job can be reconciled; kopf watches jobs next."""
+        """Starts all parts; kopf watches the jobs next. A failure ends the process."""
         try:
-            await self._start_servers()
-            if self.settings.lease_namespace:
-                self._run_part("the lease", self.lease_thread.run(self.lease.run()))
-            await self.became_leader.wait()
-            self.job_watch.reset()
-            for watch in self.pod_watches:
-                self._run_part("the watch of the pods", watch.run())
-            for watch in self.pod_watches:
-                await watch.has_listed.wait()
-            self._run_part("the lists of finished jobs", self.finished_job_list.run())
-            self._run_part("the events", self.reconciler.events.run())
-            self._run_part("the resync", self._resync())
-            await self._wait_for_crd()
+            await self._start_parts()
         except asyncio.CancelledError:
             await self.stop()  # Kopf calls it only after a complete startup.
             raise
         except (OperatorError, OSError) as error:
             self._fail(str(error))
-            await asyncio.Event().wait()
+
+    async def _start_parts(self) -> None:
+        """Waits for the Lease, and then for the pods, without which no job can be reconciled."""
+        await self._start_servers()
+        if self.settings.lease_namespace:
+            self._run_part("the lease", self.lease_thread.run(self.lease.run()))
+        await self.became_leader.wait()
+        self.job_watch.reset()
+        for watch in self.pod_watches:
+            self._run_part("the watch of the pods", watch.run())
+        for watch in self.pod_watches:
+            await watch.has_listed.wait()
+        self._run_part("the lists of finished jobs", self.finished_job_list.run())
+        self._run_part("the events", self.reconciler.events.run())
+        self._run_part("the resync", self._resync())
+        await self._wait_for_crd()
 
     async def stop(self, **_: object) -> None:
         """Completes the current reconciliations, and releases the Lease."""

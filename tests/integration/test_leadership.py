@@ -101,3 +101,9 @@ def test_a_standby_leaves_reports_to_the_leader(pair: Pair, api: Api, namespace:
     token = token_of(job)
     assert (post(pair[1], token), post(pair[0], token)) == (503, 204)
     assert pair[1].reports() == {"not_leader": 1}
+
+
+def test_a_standby_ends_cleanly_while_it_waits(pair: Pair, api: Api, namespace: str) -> None:
+    assert pair[1].stop() == 0
+    assert lease(api)["holderIdentity"] == "one"
+    submit(api, namespace).advance_to("Succeeded")

@@ -10,7 +10,7 @@ from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.job_log import log_warning
 from horovodjob_operator.domain.events import Event
-from horovodjob_operator.errors import AlreadyExists, ClusterError, Gone, Unavailable
+from horovodjob_operator.errors import AlreadyExists, Gone, Unavailable
 from horovodjob_operator.kube.writer import Writer
 
 # The API server deletes events after an hour, and a late one misleads.
@@ -63,8 +63,8 @@ class EventPoster:
             await self._writer.post_event(job, event, at)
         except (AlreadyExists, Gone):
             pass  # The response to the first request was lost, or the namespace is being deleted.
-        except ClusterError as error:
-            log_warning(job, f"event {event.reason} was not posted: {error}")
+        except Exception as error:  # Nothing depends on an event, and the other events must be posted.
+            log_warning(job, f"event {event.reason} was not posted: {error or type(error).__name__}")
             if isinstance(error, Unavailable) and now() < at + timedelta(seconds=EVENT_SECONDS - RETRY_SECONDS):
                 post = (job, event, at)
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self._posts.put_nowait, post)

@@ -36,7 +36,8 @@ class JobState:
 
     def update(self, newer: "JobState") -> None:
         """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
-        if newer.job.metadata.generation != self.job.metadata.generation or self.unreadable_status is not None:
+        is_unreadable = (self.unreadable_status is not None, newer.unreadable_status is not None)
+        if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count = newer.refusal, 0
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
 
