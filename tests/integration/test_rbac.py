@@ -9,7 +9,7 @@ from integration.control_plane import OPERATOR_NAMESPACE, OPERATOR_USER
 
 GROUPS = ["system:serviceaccounts", f"system:serviceaccounts:{OPERATOR_NAMESPACE}", "system:authenticated"]
 GRANTED = """
-get list watch delete         horovodjob.dev/horovodjobs
+list watch delete             horovodjob.dev/horovodjobs
 patch                         horovodjob.dev/horovodjobs/status
 get list watch create patch delete deletecollection   /pods
 create                        /secrets
