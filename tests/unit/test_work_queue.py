@@ -152,9 +152,9 @@ async def test_many_events_of_a_large_job_cause_few_reconciliations(
         events.pod_updated({"metadata": metadata})
         for _ in range(3):  # every reconciliation that is due runs
             await asyncio.sleep(0)
-    while work_queue.depth:
+    while work_queue.depth or reconciliations() == before:
         await asyncio.sleep(0)
-    assert before < reconciliations() < before + pods / 10
+    assert reconciliations() < before + pods / 10
 
 
 async def test_a_resync_is_spread_over_its_interval(work_queue: WorkQueue) -> None:
