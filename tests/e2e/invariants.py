@@ -15,7 +15,8 @@ from gitops.health import disagreements
 from localcluster.settings import cache_directory
 
 EDGES = {
-    "": {"Queued", "Starting", "Suspended", "Terminating"},
+    # Queued and Starting are written only if they last.
+    "": {"Queued", "Starting", "Running", "Restarting", "Suspended", "Terminating", "Succeeded", "Failed"},
     "Queued": {"Starting", "Running", "Restarting", "Suspended", "Terminating", "Succeeded", "Failed"},
     "Starting": {"Running", "Restarting", "Suspended", "Terminating", "Succeeded", "Failed"},
     "Running": {"Restarting", "Suspended", "Terminating", "Succeeded", "Failed"},

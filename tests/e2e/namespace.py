@@ -238,8 +238,9 @@ class Namespace:
         return {spec["nodeName"] for spec in ever if "nodeName" in spec}
 
     def secrets(self) -> list[str]:
-        """The names of the Secrets in the namespace."""
-        return [secret["metadata"]["name"] for secret in self.api.items(f"{self.core}/secrets")]
+        """The names of the Secrets that belong to jobs."""
+        metadata = (secret["metadata"] for secret in self.api.items(f"{self.core}/secrets"))
+        return [one["name"] for one in metadata if "ownerReferences" in one]
 
     def diagnostics(self) -> Iterator[tuple[str, str]]:
         """Diagnostics for a failed test: jobs, pods, events and logs."""

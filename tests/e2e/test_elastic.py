@@ -86,7 +86,8 @@ def test_no_step_is_lost_when_workers_are_added_and_removed(namespace: Namespace
     namespace.release("grow-worker-1")
     namespace.wait_phase("grow", "Succeeded")
     assert len(ranks(namespace, "grow", "DONE")) == 2
-    assert namespace.phases("grow") == ["Queued", "Starting", "Running", "Succeeded"]
+    assert namespace.phases("grow")[-2:] == ["Running", "Succeeded"]
+    assert set(namespace.phases("grow")) <= {"Queued", "Starting", "Running", "Succeeded"}
 
 
 def test_killed_ranks_and_unreachable_workers_rejoin(namespace: Namespace, target: Target) -> None:
