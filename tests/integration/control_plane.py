@@ -60,7 +60,7 @@ class OperatorControlPlane(ControlPlane):
         process.wait()
 
     def requests(self, namespace: str) -> list[str]:
-        """The operator's requests for this namespace, in order, as `verb resource`."""
+        """The operator's requests for this namespace, in order, as `verb resource`, and `(dry run)` behind those."""
         return [request for request, _ in self._audit()[namespace]]
 
     def times(self, namespace: str, request: str) -> list[datetime]:
@@ -81,6 +81,7 @@ class OperatorControlPlane(ControlPlane):
                 sub = f"/{reference['subresource']}" if "subresource" in reference else ""
                 time = datetime.fromisoformat(entry["requestReceivedTimestamp"])
                 request = f"{entry['verb']} {reference.get('resource', '')}{sub}"
+                request += " (dry run)" if "dryRun=All" in entry["requestURI"] else ""
                 self._audited[reference.get("namespace", "")].append((request, time))
         return self._audited
 

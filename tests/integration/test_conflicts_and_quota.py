@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.client import Api, wait_for
-from integration.control_plane import make_namespace
+from integration.control_plane import OperatorControlPlane, make_namespace
 from integration.job_driver import Job, has_ended, restricted_pod, submit
 from integration.operator_process import Operator
 from integration.quota import Quota
@@ -175,6 +175,16 @@ def test_a_malformed_job_is_stalled_with_the_cause(malformed_jobs: dict[str, Job
     job = malformed_jobs[what]
     assert MALFORMED[what][1] in job.wait_for_condition("Stalled", reason="InvalidSpec")
     assert job.phase == "Queued"
+
+
+def test_a_refused_job_creates_no_pods_until_a_dry_run_succeeds(
+    submit_job: Submit, control_plane: OperatorControlPlane, namespace: str
+) -> None:
+    job = submit_job(**worker({"spec": {"nodeSelector": {"no good": "x"}}}))
+    job.wait_for_condition("Stalled", reason="InvalidSpec")
+    wait_for("the dry run", lambda: control_plane.calls(namespace)["create pods (dry run)"])
+    assert control_plane.calls(namespace)["create pods"] == 2
+    assert job.condition("Stalled")["status"] == "True"
 
 
 def test_malformed_jobs_do_not_delay_other_jobs(malformed_jobs: dict[str, Job], api: Api) -> None:

@@ -49,8 +49,6 @@ class PlanExecutor:
             await self.delete_job(job.key, job.metadata.uid)
             return Requeue()
         await self._delete(job, observed, plan)
-        if plan.recheck_refusal:
-            return await self._recheck_refusal(state, context, plan)
         if plan.creates_pods or plan.create_secrets:
             return await self._create(state, context, plan)
         if plan.publish_hosts and observed.launcher:
@@ -67,41 +65,28 @@ class PlanExecutor:
         log.info("%s/%s deleted the job: runPolicy.ttlSecondsAfterFinished has passed", *key)
 
     async def _create(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
-        job = context.job
+        """Creates the objects of the plan, or finds out without an effect whether this is possible."""
+        job, create = context.job, self._creation.dry_run if plan.dry_run else self._creation.create
         problem = await self._preflight.problem(job) if self._preflight and plan.create_launcher else None
         try:
             if problem:
                 return self._refuse(state, *problem)
-            await self._creation.create(context, plan)
+            await create(context, plan)
         except InvalidJob as error:
             return self._refuse(state, Reason.INVALID_SPEC, str(error))
         except RefusedObject as error:
             if job.spec.scheduling.gang is not Gang.NONE and error.reason is not Reason.NAME_CONFLICT:
                 await self._delete_pod_group(job, job.spec.scheduling.gang)
             return self._refuse(state, error.reason, str(error), is_stalled=error.is_stalled)
-        now = self._clock()
-        if plan.create_launcher:
-            state.objects_checked_at = now
-        if plan.has_more_workers:
+        state.refusal = None
+        if plan.dry_run or plan.has_more_workers:
             return Requeue(is_soon=True)
-        state.refusal, state.refusal_count = None, 0
+        state.refusal_count = 0
+        if not plan.create_launcher:
+            return Requeue()
         # The time for scheduling runs from the creation of the launcher.
-        scheduling = timedelta(seconds=job.spec.scheduling.timeout_seconds)
-        return Requeue(at=now + scheduling if plan.create_launcher else None)
-
-    async def _recheck_refusal(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
-        """Finds out without an effect whether the objects can be created now; all pods are deleted."""
-        problem = await self._preflight.problem(context.job) if self._preflight else None
-        try:
-            if problem:
-                return self._refuse(state, *problem)
-            await self._creation.dry_run(context, plan)
-        except InvalidJob as error:
-            return self._refuse(state, Reason.INVALID_SPEC, str(error))
-        except RefusedObject as error:
-            return self._refuse(state, error.reason, str(error), is_stalled=error.is_stalled)
-        state.refusal = None  # The count remains until the objects are created.
-        return Requeue(is_soon=True)
+        state.objects_checked_at = self._clock()
+        return Requeue(at=state.objects_checked_at + timedelta(seconds=job.spec.scheduling.timeout_seconds))
 
     def _refuse(self, state: JobState, reason: Reason, message: str, *, is_stalled: bool = True) -> Requeue:
         """Records that an object of the job cannot be created."""

@@ -23,7 +23,7 @@ from horovodjob_operator.domain.checks.backoff import restart_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.suspension import has_other_spec
-from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.pod import Pod
 
 # The label selector of a deletion contains their indices.
@@ -63,8 +63,8 @@ class Plan:
     """PodGroups of a job without pods: a group without pods can keep a place in the queue of its scheduler."""
     delete_job: bool = False
     """Deletes the HorovodJob; Kubernetes deletes the objects that it owns."""
-    recheck_refusal: bool = False
-    """Sends a dry-run request for the object that was refused."""
+    dry_run: bool = False
+    """Creates nothing, and sends dry-run requests instead."""
     requeue_at: datetime | None = None
 
     @property
@@ -89,14 +89,25 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
         case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), requeue_at=requeue_at)
         case _ if observed.refusal and not context.is_resizable:
-            retry_at = observed.refusal.retry_at
-            return Plan(
-                delete_all_pods=_has_pods_to_delete(observed),
-                recheck_refusal=retry_at is not None and now >= retry_at,
-                requeue_at=requeue_at,
-            )
+            return _plan_for_refused_job(context, observed.refusal, requeue_at)
         case _:
             return _plan_for_attempt(context, requeue_at)
+
+
+def _plan_for_refused_job(context: JobContext, refusal: Refusal, requeue_at: datetime | None) -> Plan:
+    """Deletes the pods, and checks at times whether one object of each kind can be created now."""
+    plan = Plan(delete_all_pods=_has_pods_to_delete(context.observed), requeue_at=requeue_at)
+    if refusal.retry_at is None or context.now < refusal.retry_at:
+        return plan
+    return replace(
+        plan,
+        dry_run=True,
+        create_secrets=True,
+        create_scripts=True,
+        secret_names=names.secret_names(context.job),
+        create_launcher=True,
+        create_workers=tuple(context.job.spec.worker_indices[:1]),
+    )
 
 
 def _has_pods_to_delete(observed: Observed) -> bool:

@@ -95,6 +95,8 @@ class FakeCluster:
             is_unscheduled = plan.delete_unscheduled_pods and not pod.node
             if plan.delete_all_pods or of_role or is_unscheduled or pod.name in plan.delete_pods:
                 effects.append(lambda pod=pod: self._delete(pod))
+        if plan.dry_run:
+            return effects
         if plan.create_launcher:
             effects.append(lambda: self._create(Role.LAUNCHER, 0, plan))
         for index in plan.create_workers:

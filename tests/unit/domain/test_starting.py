@@ -1,11 +1,13 @@
 """Pods without a node, and pods that do not start: scheduling, images and mounts."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning
+from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning, Refusal
+from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pod import ContainerWaiting
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
@@ -135,3 +137,14 @@ def test_the_message_of_the_scheduler_is_reported() -> None:
     ready = cluster.status.condition(ConditionType.READY)
     assert ready is not None
     assert "Insufficient nvidia.com/gpu" in ready.message
+
+
+def test_a_refused_job_has_no_pods_and_is_tried_again_with_dry_run_requests() -> None:
+    cluster = FakeCluster(training_job(launcher={"asWorker": True}, worker={"replicas": 3, "gpus": 0}))
+    cluster.reconcile()
+    retry_at = cluster.now + timedelta(seconds=5)
+    observed = replace(cluster.observed, refusal=Refusal(Reason.INVALID_SPEC, "no such field", retry_at))
+    outcome = next_status(JobContext(cluster.job, observed, cluster.now))[1]
+    first, second = (plan_for(JobContext(cluster.job, observed, now), outcome) for now in (cluster.now, retry_at))
+    assert (first.delete_all_pods, first.creates_pods, first.requeue_at) == (True, False, retry_at)
+    assert (second.dry_run, second.create_launcher, second.create_workers) == (True, True, (1,))
