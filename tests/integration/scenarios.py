@@ -13,6 +13,7 @@ SPECS: dict[str, Object] = {
     "elastic-scaled": {"elastic": {"minReplicas": 1, "maxReplicas": 4}},
     "gang": {"scheduling": {"gang": "Native"}},
 }
+SHORT_PHASES = ("Queued", "Starting")
 EVENTS_OF_SHORT_PHASES = ("Admitted", "WorkersReady")
 OWNED_KINDS = {
     "pods": "/api/v1",
@@ -24,7 +25,10 @@ OWNED_KINDS = {
 
 
 def succeeds(job: Job) -> None:
-    job.advance_to("Succeeded")
+    before = ""
+    for phase in ("Queued", "Starting", "Running", "Succeeded"):  # so that each is written
+        job.advance_to(phase, since=before)
+        before = phase
 
 
 def fails_once(job: Job) -> None:

@@ -11,7 +11,9 @@ from integration.operator_process import Operator
 def test_each_effect_on_a_job_is_one_line_with_its_name(
     submit_job: Callable[..., Job], operator: Operator, api: Api
 ) -> None:
-    job = submit_job().advance_to("Running")
+    job = submit_job()
+    for phase, since in (("Queued", ""), ("Starting", "Queued"), ("Running", "Starting")):
+        job.advance_to(phase, since=since)
     count = "horovodjob_operator_reconcile_duration_seconds_count"
     before = operator.metrics()[count]
     api.patch(job.path, {"metadata": {"labels": {"changed": "yes"}}})
@@ -20,8 +22,8 @@ def test_each_effect_on_a_job_is_one_line_with_its_name(
     wait_for("the clean-up", lambda: set(job.pods()) == {"launcher"})
     lines = [line for line in operator.new_log_lines() if line.get("namespace") == job.namespace]
     assert [line["message"].partition(":")[0].removeprefix(f"{job.namespace}/train ") for line in lines] == [
-        "phase new -> Queued",
         "created the launcher and 2 workers, attempt 1",
+        "phase new -> Queued",
         "phase Queued -> Starting",
         "published 2 hosts to the launcher of attempt 1",
         "phase Starting -> Running",

@@ -56,6 +56,7 @@ def test_starts_ends_and_restarts_of_jobs_are_counted(restarted_operator: Operat
     assert durations(restarted_operator) == {"queue": 0, "start": 0, "run": 0}
     good, bad = submit_job("good"), submit_job("bad", runPolicy={"backoffLimit": 1})
     good.advance_to("Succeeded")
+    bad.wait("Queued")
     assert ends(restarted_operator) == {"created": 2, "succeeded": 1, "failed": {}, "restarts": {}}
     assert durations(restarted_operator) == {"queue": 1, "start": 1, "run": 1}
     bad.advance_to("Restarting")

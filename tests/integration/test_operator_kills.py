@@ -18,7 +18,15 @@ from integration.control_plane import make_namespace
 from integration.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
 from integration.forked_operator import ForkedOperator, ForkServer
 from integration.operator_process import Operator
-from integration.scenarios import EVENTS_OF_SHORT_PHASES, SCENARIOS, SPECS, excess_events, outcome, submit_for
+from integration.scenarios import (
+    EVENTS_OF_SHORT_PHASES,
+    SCENARIOS,
+    SHORT_PHASES,
+    SPECS,
+    excess_events,
+    outcome,
+    submit_for,
+)
 
 # A run waits most of its time.
 PARALLEL_RUNS = 12
@@ -124,7 +132,7 @@ class Lane:
         SCENARIOS[scenario](job)
         if kill is None:
             wait_for("the last event", lambda: job.events()[job.phase])
-        elif not kill.write.text.endswith(EVENTS_OF_SHORT_PHASES):
+        elif not kill.write.text.endswith((*SHORT_PHASES, *EVENTS_OF_SHORT_PHASES)):
             wait_for(f"a write {kill.write}", lambda: kill.write in faults.writes)
         found = outcome(job)
         created = (

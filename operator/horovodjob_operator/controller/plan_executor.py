@@ -22,6 +22,7 @@ from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.retry_delay import retry_delay_seconds
 from horovodjob_operator.kube.writer import Writer
 
+NEW_PODS_SECONDS = 1
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
 OBJECTS_SECONDS = 300
@@ -56,6 +57,8 @@ class PlanExecutor:
             self._pods.change(job.key, [observed.launcher], hosts=plan.hosts)
             hosts = count_text(plan.hosts.count("\n"), "host")
             log_effect(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
+            if context.is_resizable:
+                return Requeue(is_soon=True)  # Workers that are no hosts any more can be deleted.
         await self._check_objects(state, context)
         return Requeue()
 
@@ -82,11 +85,10 @@ class PlanExecutor:
         if plan.dry_run or plan.has_more_workers:
             return Requeue(is_soon=True)
         state.refusal_count = 0
-        if not plan.create_launcher:
-            return Requeue()
-        # The time for scheduling runs from the creation of the launcher.
-        state.objects_checked_at = self._clock()
-        return Requeue(at=state.objects_checked_at + timedelta(seconds=job.spec.scheduling.timeout_seconds))
+        if plan.create_launcher:
+            state.objects_checked_at = self._clock()
+        # The pods are counted, and deadlines run from their creation, although their events may report nothing new.
+        return Requeue(at=self._clock() + timedelta(seconds=NEW_PODS_SECONDS))
 
     def _refuse(self, state: JobState, reason: Reason, message: str, *, is_stalled: bool = True) -> Requeue:
         """Records that an object of the job cannot be created."""
