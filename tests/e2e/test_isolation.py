@@ -122,7 +122,8 @@ def test_ranks_of_an_isolated_job_can_use_dns(neighbours: Neighbours) -> None:
 
 def test_a_worker_accepts_only_the_keys_of_its_job_and_has_the_host_key_of_the_job(neighbours: Neighbours) -> None:
     """The launcher of another job, with that job's keys, connects to a worker that it can reach."""
-    keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/open-mpi")["data"]
+    uid = neighbours.near.find("open")["metadata"]["uid"]
+    keys = neighbours.near.api.request("GET", f"{neighbours.near.core}/secrets/open-{uid}")["data"]
     for file in ("id_ed25519", "known_hosts"):
         content = base64.b64decode(keys[file]).decode()
         neighbours.near.exec("other-launcher", "sh", "-c", f'umask 077; printf %s "$1" >/tmp/{file}', "sh", content)
