@@ -1,4 +1,4 @@
-"""Creates the objects of a job: those that its pods need, and then the pods, in batches that grow."""
+"""Creates the objects of a job: those that its pods need, and then the pods."""
 
 import asyncio
 import contextlib
@@ -52,23 +52,23 @@ class ObjectCreation:
         """
         job, first_pods = context.job, self._first_pods(context.job, plan)
         keys, others = self._prerequisites(context, plan)
-        are_new = await _gather(self._create(job, body) for body in (*keys, *others))
+        are_new = await gather(self._create(job, body) for body in (*keys, *others))
         if keys and are_new[0] and any(pod.secret_names[:1] == plan.secret_names[:1] for pod in context.observed.pods):
             await self._writer.delete_pods(job)
             self._pods.change(job.key, context.observed.pods, is_terminating=True)
             log_effect(job, "recreated the Secret and deleted the pods that use the old keys")
             return
         if plan.create_launcher:
-            await _gather(self._delete_disabled(job, body) for body in auxiliary_resources(job, enabled=False))
+            await gather(self._delete_disabled(job, body) for body in auxiliary_resources(job, enabled=False))
         # If the API server refuses the launcher or the first worker, the others are not created.
-        await _gather(self._create(job, pod) for pod in first_pods)
+        await gather(self._create(job, pod) for pod in first_pods)
         workers = iter(plan.create_workers[1:])
 
         async def create_workers() -> None:
             for index in workers:
                 await self._create(job, self._worker(job, index, plan))
 
-        await _gather(create_workers() for _ in plan.create_workers[1 : MAX_CONCURRENT_CREATIONS + 1])
+        await gather(create_workers() for _ in plan.create_workers[1 : MAX_CONCURRENT_CREATIONS + 1])
         if first_pods:
             launcher = "the launcher and " if plan.create_launcher else ""
             count = count_text(len(plan.create_workers), "worker")
@@ -78,10 +78,10 @@ class ObjectCreation:
         """Sends dry-run requests for one object of each kind of the plan. Raises as `create` does."""
         job, first_pods = context.job, self._first_pods(context.job, plan)
         keys, others = self._prerequisites(context, plan)
-        await _gather(self._create(job, body, dry_run=True) for body in (*keys, *others, *first_pods))
+        await gather(self._create(job, body, dry_run=True) for body in (*keys, *others, *first_pods))
 
     async def recreate_deleted(self, job: HorovodJob) -> None:
-        """Creates optional objects that a user has deleted again."""
+        """Creates the optional objects again that a user has deleted."""
         for body in auxiliary_resources(job):
             with contextlib.suppress(AlreadyExists):
                 try:
@@ -145,12 +145,12 @@ class ObjectCreation:
             raise RefusedObject(Refused(message), Reason.NAME_CONFLICT) from error
         if body["kind"] == "Pod":
             return found
-        hashes = [(of.get("labels") or {}).get(LABEL_SPEC_HASH) for of in (metadata, body["metadata"])]
-        if None not in hashes and hashes[0] != hashes[1] and "deletionTimestamp" not in metadata:
+        if "deletionTimestamp" not in metadata:
+            hashes = {(of.get("labels") or {}).get(LABEL_SPEC_HASH) for of in (metadata, body["metadata"])}
+            if None in hashes or len(hashes) == 1:
+                return found
             await self._writer.delete_collection(job, body["apiVersion"], body["kind"])
             log_effect(job, f"deleted {description}, which was created for another spec")
-        elif "deletionTimestamp" not in metadata:
-            return found
         raise NameInUse(f"{description} is being deleted") from error
 
     async def _delete_disabled(self, job: HorovodJob, body: Body) -> None:
@@ -173,9 +173,9 @@ def _description(body: Mapping[str, Any]) -> str:
     return f"{kind} {body['metadata']['name']}"
 
 
-async def _gather(creations: Iterable[Awaitable[T]]) -> list[T]:
+async def gather(requests: Iterable[Awaitable[T]]) -> list[T]:
     """The results of all, or the error of one of them, preferably a refusal."""
-    results = await asyncio.gather(*creations, return_exceptions=True)
+    results = await asyncio.gather(*requests, return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: not isinstance(error, RefusedObject)):
         raise error

@@ -1,6 +1,5 @@
 """Carries out the plan for a job."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -9,7 +8,7 @@ from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.job_log import log, log_effect
 from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.controller.object_creation import ObjectCreation, RefusedObject
+from horovodjob_operator.controller.object_creation import ObjectCreation, RefusedObject, gather
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
@@ -136,10 +135,7 @@ class PlanExecutor:
                     await self._writer.stop_pod(job.metadata.namespace, pod.name)
                     self._pods.change(job.key, [pod], is_stopping=True)
 
-        results = await asyncio.gather(*(stop_pods() for _ in pods[:MAX_CONCURRENT_STOPS]), return_exceptions=True)
-        for error in results:
-            if error:
-                raise error
+        await gather(stop_pods() for _ in pods[:MAX_CONCURRENT_STOPS])
         subject = "the launcher" if [pod.role for pod in pods] == [Role.LAUNCHER] else count_text(len(pods), "pod")
         log_effect(job, f"stopped {subject} and kept the log")
 
