@@ -8,7 +8,7 @@ from api.client import Api, wait_for
 from integration.control_plane import OperatorControlPlane
 from integration.job_driver import Job
 
-WORKERS, BEGUN = 600, 60
+WORKERS, BEGUN = 600, 5
 INTERRUPTIONS: dict[str, Callable[[Job], None]] = {
     "suspended": Job.suspend,
     "terminated": lambda job: job.edit_policy(terminate=True),

@@ -33,6 +33,7 @@ class JobState:
     """When the optional objects were created, or last found to exist."""
     kubelet_warning: KubeletWarning | None = None
     kubelet_events_requested_at: datetime | None = None
+    is_deleted: bool = False
 
     def update(self, newer: "JobState") -> None:
         """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
@@ -40,6 +41,11 @@ class JobState:
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count = newer.refusal, 0
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
+
+    def has_changed(self, job: HorovodJob) -> bool:
+        """Whether the spec of the job is newer than this one, or the job is deleted."""
+        newest = self.job.metadata
+        return self.is_deleted or newest.generation != job.metadata.generation or bool(newest.deletion_timestamp)
 
     def add_deleted_pod(self, pod: Pod) -> None:
         """Keeps the last state of a deleted pod for the next reconciliation."""

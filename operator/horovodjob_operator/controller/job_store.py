@@ -31,7 +31,8 @@ class JobStore:
 
     def forget(self, key: Key) -> None:
         """Drops a job that does not exist."""
-        self.states.pop(key, None)
+        if state := self.states.pop(key, None):
+            state.is_deleted = True
         self.finished.pop(key, None)
 
     def uid(self, key: Key) -> str | None:

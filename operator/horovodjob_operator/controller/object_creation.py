@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from horovodjob.api.constants import LABEL_SPEC_HASH, Reason
@@ -44,11 +45,11 @@ class ObjectCreation:
     def __init__(self, pods: PodCache, writer: Writer, reader: Reader, progress_url: str) -> None:
         self._pods, self._writer, self._reader, self._progress_url = pods, writer, reader, progress_url
 
-    async def create(self, context: JobContext, plan: Plan) -> None:
-        """Creates the objects of the plan. Raises InvalidJob, RefusedObject, NameInUse, Unavailable.
+    async def create(self, context: JobContext, plan: Plan, may_continue: Callable[[], bool]) -> bool:
+        """Creates the objects of the plan, and returns whether all exist. It asks before each worker but the first.
 
         All of them are built before the first write, except for further workers, so that a job that cannot be built
-        leaves no objects.
+        leaves no objects. Raises InvalidJob, RefusedObject, NameInUse, Unavailable.
         """
         job, first_pods = context.job, self._first_pods(context.job, plan)
         keys, others = self._prerequisites(context, plan)
@@ -57,22 +58,23 @@ class ObjectCreation:
             await self._writer.delete_pods(job)
             self._pods.change(job.key, context.observed.pods, is_terminating=True)
             log_effect(job, "recreated the Secret and deleted the pods that use the old keys")
-            return
+            return False
         if plan.create_launcher:
             await gather(self._delete_disabled(job, body) for body in auxiliary_resources(job, enabled=False))
         # If the API server refuses the launcher or the first worker, the others are not created.
         await gather(self._create(job, pod) for pod in first_pods)
-        workers = iter(plan.create_workers[1:])
+        missing = deque(plan.create_workers[1:])
 
         async def create_workers() -> None:
-            for index in workers:
-                await self._create(job, self._worker(job, index, plan))
+            while missing and may_continue():
+                await self._create(job, self._worker(job, missing.popleft(), plan))
 
         await gather(create_workers() for _ in plan.create_workers[1 : MAX_CONCURRENT_CREATIONS + 1])
         if first_pods:
             launcher = "the launcher and " if plan.create_launcher else ""
-            count = count_text(len(plan.create_workers), "worker")
+            count = count_text(len(plan.create_workers) - len(missing), "worker")
             log_effect(job, f"created {launcher}{count}, attempt {job.status.attempt}")
+        return not missing
 
     async def dry_run(self, context: JobContext, plan: Plan) -> None:
         """Sends dry-run requests for one object of each kind of the plan. Raises as `create` does."""

@@ -22,6 +22,8 @@ from horovodjob_operator.kube.retry_delay import retry_delay_seconds
 from horovodjob_operator.kube.writer import Writer
 
 NEW_PODS_SECONDS = 1
+# So long a reconciliation creates pods before the next one counts them in the status.
+CREATION_SECONDS = 5
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
 OBJECTS_SECONDS = 300
@@ -68,12 +70,21 @@ class PlanExecutor:
 
     async def _create(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
         """Creates the objects of the plan, or finds out without an effect whether this is possible."""
-        job, create = context.job, self._creation.dry_run if plan.dry_run else self._creation.create
+        job, limit, is_complete = context.job, plan.max_waiting_pods, False
+
+        def may_continue() -> bool:
+            is_due = self._clock() >= context.now + timedelta(seconds=CREATION_SECONDS)
+            has_priority = limit is None or not self._pods.are_ahead(job.key, limit)
+            return has_priority and not (is_due or state.has_changed(job))
+
         problem = await self._preflight.problem(job) if self._preflight and plan.create_launcher else None
         try:
             if problem:
                 return self._refuse(state, *problem)
-            await create(context, plan)
+            if plan.dry_run:
+                await self._creation.dry_run(context, plan)
+            else:
+                is_complete = await self._creation.create(context, plan, may_continue)
         except InvalidJob as error:
             return self._refuse(state, Reason.INVALID_SPEC, str(error))
         except RefusedObject as error:
@@ -81,7 +92,7 @@ class PlanExecutor:
                 await self._delete_pod_group(job, job.spec.scheduling.gang)
             return self._refuse(state, error.reason, str(error), is_stalled=error.is_stalled)
         state.refusal = None
-        if plan.dry_run or plan.has_more_workers:
+        if not is_complete:
             return Requeue(is_soon=True)
         state.refusal_count = 0
         if plan.create_launcher:

@@ -11,8 +11,6 @@ from horovodjob_operator.domain.observed import KubeletEventReason
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.resources.hostfile import hostfile
 
-# Between these many creations the operator observes the job and its pods again.
-MAX_CREATIONS = 128
 # The default scheduler takes pods of equal priority in the order of their creation, so all pods of a large job would be
 # ahead of those of a small job that arrives later. This number keeps the scheduler busy until the next reconciliation.
 MAX_WAITING_FOR_SCHEDULER = 64
@@ -85,13 +83,11 @@ def is_secret_missing(context: JobContext) -> bool:
     return "not found" in warning and any(name in warning for name in names.secret_names(context.job))
 
 
-def creation_limit(context: JobContext) -> tuple[int, datetime | None]:
-    """How many workers can be created now, and when there can be more although the scheduler has not taken its pods."""
-    waiting = [pod for pod in context.observed.pods if pod.waits_for_scheduler]
-    if len(waiting) <= MAX_WAITING_FOR_SCHEDULER // 2 or context.job.spec.scheduling.gang is not Gang.NONE:
-        return MAX_CREATIONS if not waiting else MAX_WAITING_FOR_SCHEDULER, None
-    impatient_at = min(pod.created_at or context.now for pod in waiting) + PATIENCE
-    return (MAX_CREATIONS, None) if context.now >= impatient_at else (0, impatient_at)
+def max_waiting_pods(context: JobContext) -> int | None:
+    """How many pods of the job can wait for the scheduler while pods of other jobs do; None if any number."""
+    waiting = (pod.created_at or context.now for pod in context.observed.pods if pod.waits_for_scheduler)
+    is_patient = context.now < min(waiting, default=context.now) + PATIENCE
+    return MAX_WAITING_FOR_SCHEDULER if is_patient and context.job.spec.scheduling.gang is Gang.NONE else None
 
 
 def is_launcher_missing(context: JobContext) -> bool:

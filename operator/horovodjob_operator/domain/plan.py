@@ -8,10 +8,10 @@ from horovodjob.api.constants import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.attempt_pods import (
-    creation_limit,
     hostfile_content,
     is_launcher_missing,
     is_secret_missing,
+    max_waiting_pods,
     missing_workers,
     must_publish_hosts,
     pod_names,
@@ -43,8 +43,8 @@ class Plan:
     spec_hash: str = ""
     """Hash of the spec that pods of this attempt are created from."""
     create_workers: tuple[int, ...] = ()
-    has_more_workers: bool = False
-    """Further workers are created by the next reconciliations."""
+    max_waiting_pods: int | None = None
+    """How many pods of the job can wait for the scheduler while pods of other jobs do; None if any number."""
     create_launcher: bool = False
     hosts: str = ""
     """Hosts for the launcher that is created, or for the existing one if `publish_hosts`."""
@@ -201,7 +201,6 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         return Plan(requeue_at=requeue_at)
     delayed = {index: at for index in missing_workers(context) if (at := worker_creation_at(context, index))}
     missing = tuple(index for index in missing_workers(context) if index not in delayed)
-    limit, more_at = creation_limit(context)
     create_launcher = is_launcher_missing(context)
     create_secrets = create_launcher or (bool(missing) and not observed.pods) or is_secret_missing(context)
     return Plan(
@@ -209,11 +208,11 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         create_scripts=create_secrets and (is_secret_missing(context) or not observed.has_scripts),
         secret_names=secret_names,
         spec_hash=spec_hash,
-        create_workers=missing[:limit],
-        has_more_workers=0 < limit < len(missing),
+        create_workers=missing,
+        max_waiting_pods=max_waiting_pods(context),
         create_launcher=create_launcher,
         hosts=hosts,
         publish_hosts=must_publish_hosts(context, hosts),
         delete_pods=stale,
-        requeue_at=context.next_time(requeue_at, *delayed.values(), more_at if missing[limit:] else None),
+        requeue_at=context.next_time(requeue_at, *delayed.values()),
     )

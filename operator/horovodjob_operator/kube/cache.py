@@ -37,6 +37,8 @@ class PodCache:
         self._pods: dict[Key, dict[str, Pod]] = {}
         self._mounted: Counter[tuple[str, str]] = Counter()
         """The number of pods with an address, and so with mounted volumes, by namespace and Secret of start scripts."""
+        self._waiting: Counter[Key] = Counter()
+        """The number of pods that wait for the scheduler, by the key of their job."""
         self._listed_namespaces: set[str] = set()
         """Namespaces with a complete list of pods; the empty string stands for all."""
         self._deleted_uids = DeletedUids()
@@ -51,6 +53,10 @@ class PodCache:
     def has_scripts(self, namespace: str) -> bool:
         """Whether a pod of the namespace has mounted the start scripts of this release."""
         return self._mounted[namespace, SCRIPTS_SECRET] > 0
+
+    def are_ahead(self, key: Key, number: int) -> bool:
+        """Whether at least this number of the job's pods wait for the scheduler, and pods of other jobs do too."""
+        return self._waiting[key] >= number and len(self._waiting) > 1
 
     def update(self, raw: Mapping[str, Any]) -> OwnedPod | None:
         """Stores a pod from the API server, and returns it if its facts are new."""
@@ -98,23 +104,27 @@ class PodCache:
 
     def _remove(self, owned: OwnedPod) -> None:
         pods = self._pods[owned.key]
-        self._count_mount(owned.key, pods.pop(owned.pod.name), -1)
+        self._count(owned.key, pods.pop(owned.pod.name), -1)
         if not pods:
             del self._pods[owned.key]
 
     def _put(self, key: Key, pod: Pod) -> None:
         pods = self._pods.setdefault(key, {})
         if known := pods.get(pod.name):
-            self._count_mount(key, known, -1)
-        self._count_mount(key, pod, 1)
+            self._count(key, known, -1)
+        self._count(key, pod, 1)
         pods[pod.name] = pod
 
-    def _count_mount(self, key: Key, pod: Pod, number: int) -> None:
+    def _count(self, key: Key, pod: Pod, number: int) -> None:
         if pod.address and pod.secret_names:
             mount = key[0], pod.secret_names[-1]
             self._mounted[mount] += number
             if not self._mounted[mount]:
                 del self._mounted[mount]
+        if pod.waits_for_scheduler:
+            self._waiting[key] += number
+            if not self._waiting[key]:
+                del self._waiting[key]
 
     def has_listed(self, namespace: str) -> bool:
         """Whether the pods of a namespace have been listed."""
