@@ -266,7 +266,7 @@ def test_an_upgrade_scales_a_running_elastic_job(release: Release) -> None:
 
 def test_a_queue_and_a_priority_are_labels_that_an_upgrade_can_change(release: Release) -> None:
     before = release.spec
-    release.upgrade(queue="gpus", priority="urgent", experiment="cifar")
+    release.upgrade(parameters={"lr": 1}, queue="gpus", priority="urgent", experiment="cifar")
     labels = release.api.get(release.path)["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "gpus"
     assert labels["kueue.x-k8s.io/priority-class"] == "urgent"
