@@ -111,6 +111,8 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     NAME_CONFLICT = "NameConflict"
     UNKNOWN_STATUS = "UnknownStatus"
+    QUEUED = "Queued"
+    QUEUE_UNAVAILABLE = "QueueUnavailable"
 
 
 class EventReason(StrEnum):
