@@ -274,7 +274,6 @@ def test_a_queue_and_a_priority_are_labels_that_an_upgrade_can_change(release: R
     assert release.spec == before
 
 
-
 def test_uninstall_removes_the_job(release: Release) -> None:
     release.helm("uninstall", release.name)
     wait_for("the job to be deleted", lambda: not release.api.find(release.path))

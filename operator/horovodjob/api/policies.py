@@ -7,7 +7,6 @@ from pydantic import Field, StringConstraints
 from horovodjob.api.base import Model, validations
 from horovodjob.api.constants import CleanPodPolicy, Gang, OnWorkerLoss
 
-
 ManagedBy = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
 
@@ -32,8 +31,8 @@ class Scheduling(Model):
     gang: Gang = Field(
         Gang.NONE,
         description="Gang scheduling: a PodGroup with the name of the job, whose pods are scheduled all at once or not "
-        "at all. Native (the PodGroup of Kubernetes, scheduling.k8s.io/v1alpha2), Volcano (with the scheduler of "
-        "Volcano) or None.",
+        "at all. Native (the PodGroup of Kubernetes, scheduling.k8s.io), Volcano (with the scheduler of Volcano) or "
+        "None.",
     )
     timeout_seconds: int = Field(
         600,

@@ -1,7 +1,6 @@
 """Rules between fields of a spec, in CEL: the API server rejects a job that violates one of them."""
 
 
-
 def _manager(spec: str) -> str:
     """A CEL expression for the controller of a job, as a list of one name or none."""
     return (
