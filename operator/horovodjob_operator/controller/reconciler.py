@@ -11,6 +11,7 @@ from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.kubelet_events import KubeletEvents
 from horovodjob_operator.controller.object_creation import ObjectCreation
 from horovodjob_operator.controller.plan_executor import PlanExecutor
+from horovodjob_operator.controller.pod_groups import PodGroups
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.status_writer import StatusWriter
@@ -45,8 +46,9 @@ class Reconciler:
         self.events = EventPoster(writer)
         self._status_writer = StatusWriter(writer, self.events)
         self._kubelet_events = KubeletEvents(reader)
-        creation = ObjectCreation(pods, writer, reader, progress_url)
-        self._executor = PlanExecutor(pods, writer, creation, clock, preflight)
+        pod_groups = PodGroups(writer, reader)
+        creation = ObjectCreation(pods, writer, reader, pod_groups, progress_url)
+        self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight)
 
     async def delete_expired(self, key: Key, job: FinishedJob, now: datetime) -> Requeue:
         """Deletes a finished job whose time to live has passed. Raises ClusterError."""

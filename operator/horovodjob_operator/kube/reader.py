@@ -20,6 +20,11 @@ class Reader:
         accept = "application/json" if body["kind"] == "Pod" else METADATA_ONLY
         return await self._client.request("GET", object_path(body), accept=accept)
 
+    async def served_versions(self, group: str) -> tuple[str, ...]:
+        """The versions of an API group that the API server serves. Raises NotServed if it serves none."""
+        answer = await self._client.request("GET", f"/apis/{group}")
+        return tuple(version["version"] for version in answer["versions"])
+
     async def kubelet_message(self, namespace: str, pod_uid: str, reason: KubeletEventReason, since: datetime) -> str:
         """Message of the newest kubelet event of the pod with this reason; empty if there is none since."""
         params = {"fieldSelector": f"involvedObject.uid={pod_uid},reason={reason}", "limit": "20"}
