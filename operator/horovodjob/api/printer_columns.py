@@ -6,6 +6,8 @@ PRINTER_COLUMNS = (
     ("Progress", "string", ".status.training.percent", 0, "Completed percentage of the training."),
     ("Restarts", "integer", ".status.restarts", 0, "Restarts after failures."),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since creation."),
+    ("Queue", "string", ".status.queue.name", 1, "LocalQueue of Kueue."),
+    ("Position", "integer", ".status.queue.position", 1, "Position in the queue."),
     ("Pool", "string", ".spec.pool", 1, "AKS node pool."),
     ("GPUs", "integer", ".spec.worker.gpus", 1, "GPUs per worker."),
     ("Exit code", "integer", ".status.exitCode", 1, "Exit code of mpirun."),

@@ -72,6 +72,17 @@ class Training(Model):
     )
 
 
+class QueueStatus(Model):
+    """The place of the job in a queue of Kueue, as its Workload reports it."""
+
+    name: str = Field(description="LocalQueue that the job waits in, or was admitted through.", max_length=253)
+    cluster_queue: str = Field("", description="ClusterQueue that has reserved quota for the job.")
+    position: int | None = Field(
+        None, ge=1, description="Position in the LocalQueue, from 1; absent once quota is reserved, and if unknown."
+    )
+    flavors: tuple[str, ...] = Field((), description="ResourceFlavors whose quota the job has.")
+
+
 class HorovodJobStatus(Model):
     """The observed state of a job."""
 
@@ -99,6 +110,9 @@ class HorovodJobStatus(Model):
     workers_ready: str = Field("", description="Ready workers and all workers, such as 3/4.")
     output_path_segment: str = Field("", description="Path below logs.pathPrefix, unique to this job.")
     errors: tuple[JobError, ...] = Field((), description="The newest 10 errors, in the order of their times.")
+    queue: QueueStatus | None = Field(
+        None, description="The queue of Kueue; absent for a job without the label kueue.x-k8s.io/queue-name."
+    )
     training: Training | None = Field(
         None, description="Progress of the training; kept until the next attempt reports its own."
     )
