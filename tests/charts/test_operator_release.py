@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from api.client import JOBS, Api, Object, job, wait_for
-from charts.helm import Helm
+from charts.helm import HELM3, Helm
 from charts.readme import documented_values
 from charts.test_operator_chart import ALL, CHART, variables
 
@@ -70,6 +70,22 @@ def test_an_upgrade_changes_the_objects_and_a_rollback_restores_them(helm: Helm,
     helm("rollback", NAME, "1", "--namespace", system)
     assert api.get(deployment(system))["spec"] == before
     assert api.find(budget)
+
+
+def test_a_revision_with_a_crd_that_the_present_one_lacks_is_restored_by_an_upgrade(
+    helm: Helm, system: str, api: Api
+) -> None:
+    release = (NAME, "--namespace", system)
+    history = json.loads(helm("history", *release, "--output=json", "--max=1"))
+    revision, before = str(history[0]["revision"]), api.get(deployment(system))["spec"]
+    helm("upgrade", NAME, str(CHART), *release[1:], "--set", "crds.enabled=false,replicas=3")
+    if helm.program == HELM3:
+        refusal = helm.refusal("rollback", NAME, revision, *release[1:])
+        assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in refusal
+    values = helm("get", "values", *release, "--revision", revision, "--output=yaml")
+    helm("upgrade", NAME, str(CHART), *release[1:], "--reset-values", "--values=-", stdin=values)
+    assert api.get(deployment(system))["spec"] == before
+    assert "kind: CustomResourceDefinition" in helm("get", "manifest", *release)
 
 
 def test_jobs_stay_when_the_release_is_uninstalled_and_installed_again(helm: Helm, system: str, api: Api) -> None:
