@@ -1,15 +1,18 @@
 # The images of HorovodJob:
-#   docker build --target operator    -t horovodjob-operator    .
-#   docker build --target trainer     -t horovodjob-trainer     .
-#   docker build --target trainer-gpu -t horovodjob-trainer-gpu .   (docs/gpu-image.md)
-#   docker build --target mpi         -t horovodjob-mpi         .   (for the tests)
+#   docker build --target operator    -t $IMAGE_REGISTRY/horovodjob/operator:0.1.0    .
+#   docker build --target trainer     -t $IMAGE_REGISTRY/horovodjob/trainer:0.1.0     .
+#   docker build --target trainer-gpu -t $IMAGE_REGISTRY/horovodjob/trainer-gpu:0.1.0 .   (docs/gpu-image.md)
+#   docker build --target mpi         -t $IMAGE_REGISTRY/horovodjob/mpi:0.1.0         .   (for the tests)
 # Every Python package comes from uv.lock. The layers are ordered by how seldom they change: Debian's
 # packages, the locked packages, this project's own files (well under a megabyte, and the only layer that an
 # edit of the sources touches). What is built twice from the same packages has the same digest, where the builder
 # gives all files one time (buildah's --timestamp).
 
-# Any Debian 12: a mirror of it, a hardened variant, or one that was made without a registry.
-ARG BASE_IMAGE=docker.io/library/debian:bookworm-slim
+# Any Debian 12: a mirror of it, a hardened variant, or one that was made without a registry. The default is the next stage.
+ARG BASE_IMAGE=debian
+
+# In a FROM of its own, so that Dependabot updates the digest.
+FROM docker.io/library/debian:bookworm-slim@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241 AS debian
 
 
 # ---- Debian with its Python and the user that everything runs as ------------------------------------------

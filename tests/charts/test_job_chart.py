@@ -142,6 +142,20 @@ def test_an_empty_image_is_left_to_the_operator(rendered: Callable[[Object], Obj
     assert with_server_defaults(api, rendered({"command": ["train"]}))["spec"]["image"] == ""
 
 
+def test_a_value_that_is_null_is_left_to_the_resource(helm: Helm, api: Api) -> None:
+    nulls = dict.fromkeys(yaml.safe_load((CHART / "values.yaml").read_text()))
+    nulls |= {"command": ["train"], "queue": "gpus"}
+    made = yaml.safe_load(helm("template", "train", str(CHART), "--values=-", stdin=json.dumps(nulls)))
+    plain = job(image="", command=["train"], worker=None, runPolicy={"suspend": True})
+    assert with_server_defaults(api, made)["spec"] == with_server_defaults(api, plain)["spec"]
+
+
+def test_a_release_whose_name_has_dots_needs_the_name_of_the_job(helm: Helm) -> None:
+    template = ("template", "run.1", str(CHART), "--set", "command={train}")
+    assert "a name of a job has no dots: set name" in helm.refusal(*template)
+    helm(*template, "--set", "name=run-1")
+
+
 def test_names_that_yaml_parses_as_other_types_stay_strings(helm4: Helm) -> None:
     minimal = ("--set", "image=trainer:1,command={train}", "--set-string", "experiment=1e3,queue=no")
     metadata = yaml.safe_load(helm4("template", "n", str(CHART), *minimal, "--namespace", "1"))["metadata"]
@@ -169,6 +183,16 @@ def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object]
         ("command=null", "exactly one of script, command and launcherCommand; set are: none"),
         ("script.path=a.py", "exactly one of script, command and launcherCommand; set are: command, script"),
         ("priority=urgent", "priority has an effect only in a queue: set queue too"),
+        ("labels.team=a b", "/labels/team"),
+        ("annotations./a=b", "/annotations"),
+        (
+            r"labels.app\.kubernetes\.io/name=a",
+            "labels has the key app.kubernetes.io/name, which the chart sets: remove it",
+        ),
+        (
+            r"annotations.horovodjob\.dev/spec-checksums=a",
+            "horovodjob.dev/spec-checksums, which the chart sets: remove it",
+        ),
     ],
 )
 def test_invalid_values_are_rejected_with_their_name(values: str, words: str, helm: Helm) -> None:

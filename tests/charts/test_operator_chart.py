@@ -13,6 +13,7 @@ from api.client import BASE, ROOT, Object
 from charts.helm import Helm
 from charts.readme import documented_values, readme
 from horovodjob_operator.settings import Settings
+from horovodjob_release.version import project_version
 
 CHART = ROOT / "charts" / "horovodjob-operator"
 ALL = CHART / "ci" / "all-values.yaml"
@@ -143,9 +144,11 @@ def test_the_schema_is_closed_at_every_level_and_has_every_value() -> None:
 def test_unknown_and_invalid_values_are_rejected_with_their_paths(helm: Helm) -> None:
     unknown = ("replica=3", "image.tags=1", "metrics.podMonitor.labls.a=b", "jobDefaults.tolerations[0].kye=sku")
     wrong = ("replicas=many", "image.digest=sha256:1", "watchNamespaces={Team_A}", "operator.logLevel=LOUD")
+    wrong += ("fullnameOverride=a.b", "serviceAccount.name=a..b", "podLabels.team=a b", "nodeSelector./disk=ssd")
     options = [word for value in (*unknown, *wrong) for word in ("--set", value)]
     refusal = helm.refusal("template", "x", str(CHART), *options)
     words = ("replica'", "tags'", "labls'", "kye'", "/replicas", "/image/digest", "/watchNamespaces/0", "/logLevel")
+    words += ("/fullnameOverride", "/serviceAccount/name", "/podLabels/team", "/nodeSelector")
     assert [word for word in words if word not in refusal.replace(".", "/")] == []
 
 
@@ -173,13 +176,54 @@ def test_an_operator_of_some_namespaces_has_roles_in_them_only(helm4: Helm) -> N
     }
 
 
-def test_contradictory_values_are_rejected(helm: Helm) -> None:
-    template = ("template", "x", str(CHART), "--set")
-    assert "set replicas to 1" in helm.refusal(*template, "leaderElection.enabled=false")
-    assert "name the namespaces" in helm.refusal(*template, "rbac.scope=namespace")
-    assert "needs a Service" in helm.refusal(
-        *template, "metrics.serviceMonitor.enabled=true,metrics.service.enabled=false"
-    )
+CONTRADICTIONS = {
+    '{"leaderElection": {"enabled": false}}': "set replicas to 1",
+    '{"rbac": {"scope": "namespace"}}': "name the namespaces",
+    '{"metrics": {"serviceMonitor": {"enabled": true}, "service": {"enabled": false}}}': "needs a Service",
+    '{"strategy": {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}}': "has no strategy.rollingUpdate: remove one",
+    '{"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}}': "no pod could be replaced: raise one",
+    '{"podDisruptionBudget": {"maxUnavailable": null}}': "has neither minAvailable nor maxUnavailable: set one",
+    '{"image": {"registry": "a.example.com", "repository": "b.example.com/operator"}}': "would have two registries",
+    '{"fullnameOverride": "1st"}': "the name of a Service begins with a letter: set fullnameOverride",
+    '{"commonLabels": {"app.kubernetes.io/name": "a"}}': "commonLabels has the label app.kubernetes.io/name, which the",
+    '{"podLabels": {"app.kubernetes.io/instance": "a"}}': "podLabels has the label app.kubernetes.io/instance, which",
+    '{"metrics": {"podMonitor": {"labels": {"helm.sh/chart": "a"}}}}': "podMonitor.labels has the label helm.sh/chart",
+    '{"extraEnv": [{"name": "HOROVODJOB_OPERATOR_LOG_LEVEL"}]}': "LOG_LEVEL, which the chart sets: use the value",
+    '{"extraEnv": [{"name": "A"}, {"name": "A"}]}': "extraEnv has A twice: remove one of them",
+    '{"extraVolumes": [{"name": "tmp"}]}': "extraVolumes has tmp, which the chart sets",
+    '{"extraVolumeMounts": [{"name": "a", "mountPath": "/tmp"}]}': "extraVolumeMounts has /tmp, which the chart sets",
+    '{"extraContainers": [{"name": "a"}], "extraInitContainers": [{"name": "a"}]}': "has a twice: remove one of them",
+}
+
+
+@pytest.mark.parametrize("values", CONTRADICTIONS)
+def test_contradictory_values_are_rejected_with_a_remedy(values: str, helm4: Helm) -> None:
+    assert CONTRADICTIONS[values] in helm4.refusal("template", "x", str(CHART), "--values=-", stdin=values)
+
+
+def test_a_label_that_several_values_set_has_the_value_of_the_object(helm4: Helm) -> None:
+    values = {
+        "commonLabels": {"team": "all"},
+        "podLabels": {"team": "pods"},
+        "serviceAccount": {"labels": {"team": "a"}},
+    }
+    objects = helm4.objects("x", str(CHART), "--values=-", stdin=json.dumps(values))
+    assert of_kind(objects, "ServiceAccount")["metadata"]["labels"]["team"] == "a"
+    deployment = of_kind(objects, "Deployment")
+    assert deployment["metadata"]["labels"]["team"] == "all"
+    assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "pods"
+
+
+def test_the_image_of_the_self_test_is_a_whole_name(helm4: Helm) -> None:
+    def image(**tests: str) -> str:
+        values = {"image": {"registry": "a.example.com/"}, "tests": tests}
+        objects = helm4.objects("x", str(CHART), "--values=-", stdin=json.dumps(values))
+        (job,) = [each for each in objects if each["kind"] == "Job"]
+        arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        return next(each for each in arguments if each.startswith("--image=")).removeprefix("--image=")
+
+    assert image() == f"a.example.com/horovodjob/trainer:{project_version(ROOT)}"
+    assert image(image="b.example.com/trainer:2") == "b.example.com/trainer:2"
 
 
 def test_an_operator_of_some_namespaces_can_have_a_cluster_role(helm4: Helm) -> None:

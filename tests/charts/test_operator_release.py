@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from api.client import JOBS, Api, Object, job, wait_for
-from charts.helm import Helm
+from charts.helm import HELM3, Helm
+from charts.readme import documented_values
 from charts.test_operator_chart import ALL, CHART, variables
 
 NAME = "horovodjob-operator"
@@ -69,6 +72,22 @@ def test_an_upgrade_changes_the_objects_and_a_rollback_restores_them(helm: Helm,
     assert api.find(budget)
 
 
+def test_a_revision_with_a_crd_that_the_present_one_lacks_is_restored_by_an_upgrade(
+    helm: Helm, system: str, api: Api
+) -> None:
+    release = (NAME, "--namespace", system)
+    history = json.loads(helm("history", *release, "--output=json", "--max=1"))
+    revision, before = str(history[0]["revision"]), api.get(deployment(system))["spec"]
+    helm("upgrade", NAME, str(CHART), *release[1:], "--set", "crds.enabled=false,replicas=3")
+    if helm.program == HELM3:
+        refusal = helm.refusal("rollback", NAME, revision, *release[1:])
+        assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in refusal
+    values = helm("get", "values", *release, "--revision", revision, "--output=yaml")
+    helm("upgrade", NAME, str(CHART), *release[1:], "--reset-values", "--values=-", stdin=values)
+    assert api.get(deployment(system))["spec"] == before
+    assert "kind: CustomResourceDefinition" in helm("get", "manifest", *release)
+
+
 def test_jobs_stay_when_the_release_is_uninstalled_and_installed_again(helm: Helm, system: str, api: Api) -> None:
     name = f"stays-{system}"
     uid = api.create(JOBS.format("default"), job(name))["metadata"]["uid"]
@@ -98,11 +117,56 @@ def test_the_server_accepts_what_helm_renders(values: tuple[str, ...], helm4: He
     namespace = make_namespace(api)
     monitors = ("serviceMonitor", "podMonitor", "prometheusRule")
     options = [word for name in monitors for word in ("--set", f"metrics.{name}.enabled=false")]
-    options += ["--set", f"watchNamespaces={{{namespace}}}"]
-    rendered = helm4("template", "trial", str(CHART), "--namespace", namespace, *values, *options)
+    dry_run(api, helm4, namespace, *values, *options, "--set", f"watchNamespaces={{{namespace}}}")
+
+
+def dry_run(api: Api, helm: Helm, namespace: str, *options: str, release: str = "trial", stdin: str = "") -> None:
+    """Has the API server check, without storing them, the objects that Helm renders."""
+    rendered = helm("template", release, str(CHART), "--namespace", namespace, *options, stdin=stdin)
     apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
     done = api.kubectl(*apply, stdin=rendered)
     assert (done.returncode, "would violate" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_value_that_is_null_is_rejected_by_helm_or_accepted_by_the_server(helm: Helm, api: Api) -> None:
+    documented = [path for path, _, _ in documented_values((CHART / "values.yaml").read_text())]
+    sections = {path.partition(".")[0] for path in documented if "." in path}
+    paths = [path for path in documented if path not in sections]
+    refusal = helm.refusal("template", "trial", str(CHART), "--values=-", stdin=json.dumps(dict.fromkeys(sections)))
+    assert [name for name in sections if f"'{name}'" not in refusal] == []
+    refused = missing(helm.refusal("template", "trial", str(CHART), "--values=-", stdin=nulls(paths)))
+    assert {"replicas", "image.repository", "operator.logLevel", "rbac.create"} <= refused
+    accepted = [path for path in paths if path not in refused and path not in CONTRADICTORY]
+    assert {"livenessProbe", "podAnnotations", "resources", "networkPolicy.egress"} <= set(accepted)
+    dry_run(api, helm, make_namespace(api), "--values=-", stdin=nulls(accepted))
+
+
+# A PodDisruptionBudget needs maxUnavailable or minAvailable, and the namespace of the test the security contexts.
+CONTRADICTORY = ("podDisruptionBudget.maxUnavailable", "podSecurityContext", "securityContext")
+
+
+def nulls(paths: Iterable[str]) -> str:
+    """Values that are null at each of the paths, with a NetworkPolicy, as JSON."""
+    values: Object = {"networkPolicy": {"enabled": True}}
+    for path in paths:
+        *parents, key = path.split(".")
+        at = values
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[key] = None
+    return json.dumps(values)
+
+
+def missing(refusal: str) -> set[str]:
+    """The paths of the values that Helm reports as missing."""
+    lines = re.findall(r"at '([^']*)': missing propert(?:y|ies) (.*)", refusal)
+    return {
+        f"{at}/{name}".strip("/").replace("/", ".") for at, names in lines for name in re.findall(r"'(\w+)'", names)
+    }
+
+
+def test_a_release_whose_name_has_dots_is_accepted_by_the_server(helm: Helm, api: Api) -> None:
+    dry_run(api, helm, make_namespace(api), release="hvj.prod")
 
 
 def test_two_operators_of_different_namespaces_share_no_objects(helm: Helm, api: Api) -> None:

@@ -80,7 +80,7 @@ def test_the_name_of_a_job_contains_the_hash_of_its_parameters_and_script(
     assert ("ConfigMap", name) in jobs
     spec = jobs["HorovodJob", name]["spec"]
     assert {"name": "run", "configMap": {"name": name}} in spec["volumes"]
-    assert (spec["image"], spec["worker"]["replicas"]) == ("example.azurecr.io/horovodjob-trainer:0.1.0", 2)
+    assert (spec["image"], spec["worker"]["replicas"]) == ("example.azurecr.io/horovodjob/trainer:0.1.0", 2)
 
 
 @pytest.mark.parametrize(("file", "old", "new"), [("run.env", "workers=2", "workers=3"), ("train.sh", "exec", "time")])

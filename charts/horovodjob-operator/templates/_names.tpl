@@ -2,21 +2,20 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* At most 46 characters, so that a suffix fits into a label's 63. */ -}}
+{{- /* At most 46 characters, so that a suffix fits into a label's 63. Names of Services have no dots and begin with a letter. */ -}}
 {{- define "horovodjob-operator.fullname" -}}
 {{- $name := include "horovodjob-operator.name" . }}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 46 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 46 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 46 | trimSuffix "-" }}
+{{- $release := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- $fullname := default $release .Values.fullnameOverride | replace "." "-" | trunc 46 | trimSuffix "-" }}
+{{- if not (regexMatch "^[a-z]" $fullname) }}
+{{- fail (printf "the objects would have the name %s, and the name of a Service begins with a letter: set fullnameOverride" $fullname) }}
 {{- end }}
+{{- $fullname }}
 {{- end }}
 
 {{- /* `namespace` where the operator has Roles instead of a ClusterRole, else `cluster`. */ -}}
 {{- define "horovodjob-operator.scope" -}}
-{{- if and (eq .Values.rbac.scope "namespace") (not .Values.watchNamespaces) }}
+{{- if and (eq (default "" .Values.rbac.scope) "namespace") (not .Values.watchNamespaces) }}
 {{- fail "rbac.scope is namespace and watchNamespaces is empty: name the namespaces that get a Role" }}
 {{- end }}
 {{- default (empty .Values.watchNamespaces | ternary "cluster" "namespace") .Values.rbac.scope }}
@@ -36,11 +35,8 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- define "horovodjob-operator.labels" -}}
 {{ include "horovodjob-operator.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{- /* The metadata of an object; takes root, name, and optionally namespace, labels and annotations. */ -}}
@@ -51,11 +47,9 @@ name: {{ .name | quote }}
 namespace: {{ . | quote }}
 {{- end }}
 labels:
-  {{- include "horovodjob-operator.labels" $root | nindent 2 }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) (default dict .annotations) $root.Values.commonAnnotations }}
+  {{- $own := include "horovodjob-operator.labels" $root | fromYaml }}
+  {{- merge $own (default dict .labels) (default dict $root.Values.commonLabels) | toYaml | nindent 2 }}
+{{- with merge (dict) (default dict .annotations) (default dict $root.Values.commonAnnotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -76,7 +70,11 @@ annotations:
 {{- end }}
 
 {{- define "horovodjob-operator.testImage" -}}
-{{- with .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ default (printf "horovodjob/trainer:%s" .Chart.AppVersion) .Values.tests.image }}
+{{- with .Values.tests.image }}
+{{- . }}
+{{- else }}
+{{- with .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}horovodjob/trainer:{{ .Chart.AppVersion }}
+{{- end }}
 {{- end }}
 
 {{- /* The job defaults that are set, as JSON; empty where there are none. */ -}}

@@ -25,7 +25,7 @@
 {{- $fields := join ", " $changed }}
 {{- if has $phase (list "Succeeded" "Failed") }}
 {{- fail (printf "\n\n%s has ended (%s) and never runs again, so these fields cannot change: %s.\nLeave it as it is and %s, or delete it first: helm uninstall %s --namespace %s" $job $phase $fields $another .release.Name .release.Namespace) }}
-{{- else if not (or .live.spec.runPolicy.suspend .spec.runPolicy.suspend) }}
+{{- else if not (or .live.spec.runPolicy.suspend (dig "runPolicy" "suspend" false .spec)) }}
 {{- fail (printf "\n\n%s is not suspended (%s), and these fields can change only while it is: %s.\nAdd --set runPolicy.suspend=true to this upgrade, and set it to false in the next one: the job starts again, from its checkpoint. Or %s.\nWhile the job runs, runPolicy.suspend, runPolicy.terminate, runPolicy.ttlSecondsAfterFinished and, with elastic, worker.replicas can change." $job $phase $fields $another) }}
 {{- end }}
 {{- end }}

@@ -1,11 +1,42 @@
 {{- define "horovodjob.name" -}}
-{{- default .Release.Name .Values.name }}
+{{- $name := default .Release.Name .Values.name }}
+{{- if contains "." $name }}
+{{- fail (printf "the job would have the name of the release, %s, and a name of a job has no dots: set name" $name) }}
+{{- end }}
+{{- $name }}
+{{- end }}
+
+{{- /* The labels and annotations that the chart sets, as YAML. */ -}}
+{{- define "horovodjob.labels" -}}
+app.kubernetes.io/name: {{ .Chart.Name | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- with .Values.experiment }}
+horovodjob.dev/experiment: {{ quote . }}
+{{- end }}
+{{- with .Values.queue }}
+kueue.x-k8s.io/queue-name: {{ quote . }}
+{{- end }}
+{{- with .Values.priority }}
+kueue.x-k8s.io/priority-class: {{ quote . }}
+{{- end }}
+{{- end }}
+
+{{- /* The chart's own keys and those of a value. Takes path, own and set. */ -}}
+{{- define "horovodjob.merged" -}}
+{{- range $key := keys (default dict .set) | sortAlpha }}
+{{- if hasKey $.own $key }}
+{{- fail (printf "%s has the key %s, which the chart sets: remove it" $.path $key) }}
+{{- end }}
+{{- end }}
+{{- merge .own (default dict .set) | toYaml }}
 {{- end }}
 
 {{- /* The spec that the values describe, as JSON. */ -}}
 {{- define "horovodjob.spec" -}}
 {{- $empty := list "null" "\"\"" "[]" "{}" }}
-{{- $spec := dict "image" .Values.image }}
+{{- $spec := dict "image" (default "" .Values.image) }}
 {{- range $field, $value := omit .Values "name" "experiment" "queue" "priority" "labels" "annotations" "parameters" "env" "enabled" "global" }}
 {{- if has $field (list "worker" "logs" "runPolicy") }}
 {{- range $key, $inner := $value }}

@@ -12,15 +12,16 @@ from horovodjob.api.crd import schema_of
 from horovodjob.api.spec import HorovodJobSpec
 
 TEXT = ("string", "number", "boolean")
-LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
+KEY = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+LABEL = {"type": "string", "maxLength": 63, "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"}
 # Values that are not fields of the spec.
 OTHERS: Mapping[str, Mapping[str, Any]] = {
     "name": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 54},
-    "experiment": {"type": "string", "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", "maxLength": 63},
+    "experiment": LABEL,
     "queue": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},
     "priority": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},
-    "labels": LABELS,
-    "annotations": LABELS,
+    "labels": {"type": "object", "patternProperties": {KEY: LABEL}, "additionalProperties": False},
+    "annotations": {"type": "object", "patternProperties": {KEY: {"type": "string"}}, "additionalProperties": False},
     "parameters": {
         "type": "object",
         "patternProperties": {r"^[A-Za-z0-9][\w.-]*$": {"type": TEXT}},

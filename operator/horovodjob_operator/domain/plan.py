@@ -84,7 +84,6 @@ class Plan:
             create_secrets=False,
             create_scripts=False,
             create_workers=(),
-            has_more_workers=False,
             create_launcher=False,
         )
 
