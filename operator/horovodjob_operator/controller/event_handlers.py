@@ -14,6 +14,7 @@ from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.pod_facts import OwnedPod
 from horovodjob_operator.kube.cache import Key, PodCache
+from horovodjob_operator.metrics import NAMESPACE_SERIES
 
 
 class EventHandlers:
@@ -37,6 +38,7 @@ class EventHandlers:
         policy = (raw.get("spec") or {}).get("runPolicy") or {}
         if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
             return  # Another controller manages the job; the field is immutable.
+        NAMESPACE_SERIES.add(metadata.namespace)
         job = None if is_known else finished_job_from_raw(raw, metadata)
         if job and not self._pods.has_running_pods(key, job.uid):
             self._work_queue.forget(key)
