@@ -1,7 +1,7 @@
 """Metrics of the operator and of its jobs, with the names and base units of Prometheus."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from datetime import datetime
 
 from prometheus_client import (
@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
+from horovodjob_operator.domain.job_failure import JobFailure
 from horovodjob_operator.domain.progress_report import ReportResult
 from horovodjob_operator.domain.start_deadline import start_deadline
 
@@ -26,7 +27,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 PATH = "/metrics"
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
-# Series exist from the start, because increase() of Prometheus misses one that begins with the value 1.
 DISRUPTIONS = (Reason.WORKER_LOST, Reason.EVICTED, Reason.NODE_LOST)
 FAILURE_REASONS = (Reason.BACKOFF_LIMIT_EXCEEDED, Reason.DEADLINE_EXCEEDED, Reason.TERMINATED, *DISRUPTIONS)
 RESTART_REASONS = (
@@ -40,27 +40,33 @@ RESTART_REASONS = (
 )
 JOB_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400, 604800)
 
-CREATED = Counter("horovodjob_jobs_created", "Jobs seen for the first time.", registry=REGISTRY)
-SUCCEEDED = Counter("horovodjob_jobs_succeeded", "Jobs that succeeded.", registry=REGISTRY)
-FAILED = Counter("horovodjob_jobs_failed", "Jobs that failed, by reason.", ["reason"], registry=REGISTRY)
+CREATED = Counter("horovodjob_jobs_created", "Jobs seen for the first time.", ["namespace"], registry=REGISTRY)
+SUCCEEDED = Counter("horovodjob_jobs_succeeded", "Jobs that succeeded.", ["namespace"], registry=REGISTRY)
+FAILED = Counter("horovodjob_jobs_failed", "Jobs that failed, by reason.", ["namespace", "reason"], registry=REGISTRY)
 RESTARTS = Counter(
-    "horovodjob_restarts", "Attempts that failed and were followed by another.", ["reason"], registry=REGISTRY
+    "horovodjob_restarts",
+    "Attempts that failed and were followed by another.",
+    ["namespace", "reason"],
+    registry=REGISTRY,
 )
 QUEUE_DURATION = Histogram(
     "horovodjob_queue_duration_seconds",
     "Time from creation or resumption of a job until all pods have a node.",
+    ["namespace"],
     buckets=JOB_BUCKETS,
     registry=REGISTRY,
 )
 START_DURATION = Histogram(
     "horovodjob_start_duration_seconds",
     "Time from creation or resumption of a job until its ranks run.",
+    ["namespace"],
     buckets=JOB_BUCKETS,
     registry=REGISTRY,
 )
 RUN_DURATION = Histogram(
     "horovodjob_run_duration_seconds",
     "Time from the start of the ranks until the end of the job.",
+    ["namespace"],
     buckets=JOB_BUCKETS,
     registry=REGISTRY,
 )
@@ -95,9 +101,6 @@ REPORTS = Counter(
 )
 for result in ReportResult:
     REPORTS.labels(result)
-for counter, reasons in ((FAILED, FAILURE_REASONS), (RESTARTS, RESTART_REASONS)):
-    for reason in reasons:
-        counter.labels(reason)
 LEADER = Gauge("horovodjob_operator_leader", "1 if this process is the leader, else 0.", registry=REGISTRY)
 WATCH_AGE = Gauge(
     "horovodjob_operator_watch_age_seconds",
@@ -105,6 +108,42 @@ WATCH_AGE = Gauge(
     ["resource"],
     registry=REGISTRY,
 )
+
+
+class NamespaceSeries:
+    """The series of counters and histograms by namespace: they exist while the namespace has jobs, and a while longer.
+
+    They begin with 0 at the first job, because increase() of Prometheus misses a series that begins with the value 1.
+    """
+
+    def __init__(self) -> None:
+        self._in_use: dict[str, bool] = {}
+        """Namespaces with series, and whether they had jobs at the last check."""
+
+    def add(self, namespace: str) -> None:
+        """Creates the series of a namespace that has a job."""
+        if namespace not in self._in_use:
+            for metric in (CREATED, SUCCEEDED, QUEUE_DURATION, START_DURATION, RUN_DURATION):
+                metric.labels(namespace)
+            for counter, reasons in ((FAILED, FAILURE_REASONS), (RESTARTS, RESTART_REASONS)):
+                for reason in reasons:
+                    counter.labels(namespace, reason)
+        self._in_use[namespace] = True
+
+    def remove_unused(self, namespaces: Container[str]) -> None:
+        """Removes the series of namespaces that were without jobs at the last check and are now.
+
+        Prometheus has scraped their last values in the meantime.
+        """
+        for namespace, was_in_use in tuple(self._in_use.items()):
+            self._in_use[namespace] = namespace in namespaces
+            if not was_in_use and not self._in_use[namespace]:
+                del self._in_use[namespace]
+                for metric in (CREATED, SUCCEEDED, FAILED, RESTARTS, QUEUE_DURATION, START_DURATION, RUN_DURATION):
+                    metric.remove_by_labels({"namespace": namespace})
+
+
+NAMESPACE_SERIES = NamespaceSeries()
 
 
 class JobCollector(Collector):
@@ -117,16 +156,18 @@ class JobCollector(Collector):
         self,
         jobs: Callable[[], Iterable[HorovodJob]],
         finished: Callable[[], Iterable[tuple[str, Phase]]],
+        failures: Callable[[], Iterable[tuple[tuple[str, str], JobFailure]]],
         is_leader: Callable[[], bool],
     ) -> None:
-        self._jobs, self._finished, self._is_leader = jobs, finished, is_leader
+        self._jobs, self._finished, self._failures, self._is_leader = jobs, finished, failures, is_leader
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Jobs by phase and stalled ones, the times of those that wait, and the progress of running jobs."""
+        """Jobs by phase, stalled and failed ones, the times of those that wait, and the progress of running jobs."""
         is_leader = self._is_leader()
         jobs = tuple(self._jobs()) if is_leader else ()
         yield _phases(jobs, self._finished() if is_leader else ())
         yield _stalled(jobs)
+        yield _failed(self._failures() if is_leader else ())
         yield _oldest_queued(jobs)
         yield _earliest_start_deadline(jobs)
         yield from _training(jobs)
@@ -155,6 +196,17 @@ def _stalled(jobs: Iterable[HorovodJob]) -> GaugeMetricFamily:
     )
     for (namespace, reason), count in sorted(tally.items()):
         family.add_metric([namespace, reason], count)
+    return family
+
+
+def _failed(failures: Iterable[tuple[tuple[str, str], JobFailure]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "horovodjob_job_failed_timestamp_seconds",
+        "When a job failed, for an hour after that, in seconds since 1970.",
+        labels=["namespace", "name", "reason"],
+    )
+    for key, failure in failures:
+        family.add_metric([*key, failure.reason], failure.at.timestamp())
     return family
 
 
@@ -221,10 +273,10 @@ def _training(jobs: Iterable[HorovodJob]) -> tuple[GaugeMetricFamily, ...]:
 
 def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus) -> None:
     """Counts the changes of a written status."""
-    ready = new.condition(ConditionType.READY)
+    ready, namespace = new.condition(ConditionType.READY), job.metadata.namespace
     reason = ready.reason if ready else ""
     if old.phase is None:
-        CREATED.inc()
+        CREATED.labels(namespace).inc()
     if new.phase is old.phase:
         return
     begin = new.start_time if new.attempt > 1 or old.phase is Phase.SUSPENDED else job.metadata.creation_timestamp
@@ -233,14 +285,14 @@ def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStat
         seconds = max((now - begin).total_seconds(), 0)
         # A quick start has no status with the phase Starting.
         if new.phase is Phase.STARTING or (new.phase is Phase.RUNNING and old.phase is not Phase.STARTING):
-            QUEUE_DURATION.observe(seconds)
+            QUEUE_DURATION.labels(namespace).observe(seconds)
         if new.phase is Phase.RUNNING:
-            START_DURATION.observe(seconds)
+            START_DURATION.labels(namespace).observe(seconds)
     if new.phase is Phase.RESTARTING:
-        RESTARTS.labels(reason).inc()
+        RESTARTS.labels(namespace, reason).inc()
     if new.phase is Phase.SUCCEEDED:
-        SUCCEEDED.inc()
+        SUCCEEDED.labels(namespace).inc()
     if new.phase is Phase.FAILED:
-        FAILED.labels(reason).inc()
+        FAILED.labels(namespace, reason).inc()
     if new.completion_time and new.running_time:
-        RUN_DURATION.observe(max((new.completion_time - new.running_time).total_seconds(), 0))
+        RUN_DURATION.labels(namespace).observe(max((new.completion_time - new.running_time).total_seconds(), 0))

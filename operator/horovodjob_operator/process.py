@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -19,10 +20,11 @@ from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.reporting_jobs import ReportingJobs
 from horovodjob_operator.controller.work_queue import WorkQueue
+from horovodjob_operator.domain.job_failure import JobFailure
 from horovodjob_operator.domain.queue import uses_queue
 from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
 from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.cache import PodCache
+from horovodjob_operator.kube.cache import Key, PodCache
 from horovodjob_operator.kube.finished_job_list import FinishedJobList
 from horovodjob_operator.kube.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
 from horovodjob_operator.kube.lease import Lease
@@ -38,6 +40,7 @@ from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import (
     LEADER,
+    NAMESPACE_SERIES,
     REGISTRY,
     TASKS,
     WATCH_AGE,
@@ -51,6 +54,8 @@ from horovodjob_operator.settings import Settings
 
 MAX_WATCH_AGE_SECONDS = 600
 MAX_LIST_DELAY_SECONDS = 10
+# How long a failed job has a series with its name.
+FAILURE_SERIES_TIME = timedelta(hours=1)
 log = logging.getLogger("horovodjob")
 
 
@@ -132,7 +137,8 @@ class Process:
         self._export_metrics()
 
     def _export_metrics(self) -> None:
-        REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, self.is_leader))
+        failures = partial(_recent_failures, self.store)
+        REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, failures, self.is_leader))
         WATCH_AGE.labels("pods").set_function(lambda: self._watch_ages()["pods"])
         WATCH_AGE.labels("horovodjobs").set_function(lambda: self._watch_ages()["HorovodJobs"])
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
@@ -290,6 +296,7 @@ class Process:
         """Reconciles all jobs again and again, which compensates for lost events."""
         while True:
             await self.work_queue.resync(self.settings.resync_seconds)
+            NAMESPACE_SERIES.remove_unused(self.store.namespaces())
 
     async def _wait_for_crd(self) -> None:
         """Waits until the API server serves HorovodJobs, because kopf looks for the resource only once."""
@@ -305,6 +312,11 @@ class Process:
                     log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
                 is_logged = True
                 await asyncio.sleep(1)
+
+
+def _recent_failures(store: JobStore) -> Iterator[tuple[Key, JobFailure]]:
+    """The jobs that failed recently."""
+    return store.failures_since(now() - FAILURE_SERIES_TIME)
 
 
 def _count_tasks(loop: asyncio.AbstractEventLoop) -> float:

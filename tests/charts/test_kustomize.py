@@ -84,7 +84,7 @@ def kustomized(api: Api, variant: Variant, directory: Path) -> str:
 
 def comparable(text: str) -> dict[tuple[str, str, str], Object]:
     """The objects by kind, namespace and name, without intended differences."""
-    text = text.replace(f"{SYSTEM}:", "")  # of cluster-scoped names
+    text = re.sub(f"{SYSTEM}[:.](?=horovodjob-operator[^:])", "", text)  # of cluster-scoped names
     text = re.sub(
         r"horovodjob-operator-(edit|view|metrics-reader|progress|metrics|dashboards)\b", r"horovodjob-\1", text
     )

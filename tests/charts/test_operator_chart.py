@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,15 @@ from horovodjob_release.version import project_version
 CHART = ROOT / "charts" / "horovodjob-operator"
 ALL = CHART / "ci" / "all-values.yaml"
 RENDERED = ("all", str(CHART), "--namespace", "team-a", "--values", str(ALL))
-NAMESPACED_KINDS_ONLY = ("operator.progress=false", "rbac.aggregateClusterRoles=false", "rbac.aggregateToKueue=false")
+NAMESPACED_KINDS_ONLY = (
+    "crds.enabled=false",
+    "rbac.admissionPolicy=false",
+    "rbac.aggregateClusterRoles=false",
+    "rbac.aggregateToKueue=false",
+    "operator.progress=false",
+    "metrics.authorization=false",
+)
+REVIEWS = ("tokenreviews", "subjectaccessreviews")
 # Values that other values override, and values that are templates.
 OTHERWISE = {"image.tag", "podDisruptionBudget.maxUnavailable", "extraObjects"}
 
@@ -28,6 +37,12 @@ def of_kind(objects: list[Object], kind: str) -> Object:
     own = [each for each in objects if each["kind"] == kind and not is_hook(each)]
     assert len(own) == 1, f"{len(own)} objects of kind {kind}"
     return own[0]
+
+
+def named_like(objects: list[Object], other: Object) -> Object:
+    """The object with the kind and the name of another."""
+    kind, name = other["kind"], other["metadata"]["name"]
+    return next(each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name))
 
 
 def is_hook(each: Object) -> bool:
@@ -118,11 +133,10 @@ def test_the_crd_equals_that_of_the_manifests(helm4: Helm) -> None:
     assert (CHART / "files" / "crd.yaml").read_text() == (BASE / "crd.yaml").read_text(), "run `make crd`"
     kept, given_up = helm4.objects("x", str(CHART)), helm4.objects("x", str(CHART), "--set", "crds.keep=false")
     for shipped in yaml.safe_load_all((BASE / "crd.yaml").read_text()):
-        rendered = of_kind(kept, shipped["kind"])
-        assert rendered["metadata"]["name"] == shipped["metadata"]["name"]
+        rendered = named_like(kept, shipped)
         assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
         assert rendered["spec"] == shipped["spec"]
-        assert "annotations" not in of_kind(given_up, shipped["kind"])["metadata"]
+        assert "annotations" not in named_like(given_up, shipped)["metadata"]
 
 
 def test_the_schema_is_closed_at_every_level_and_has_every_value() -> None:
@@ -161,12 +175,29 @@ def test_job_defaults_are_a_setting_that_the_operator_accepts(helm4: Helm) -> No
 
 
 def test_without_job_defaults_the_setting_is_absent(helm4: Helm) -> None:
-    assert "HOROVODJOB_OPERATOR_JOB_DEFAULTS" not in variables(helm4.objects("x", str(CHART)))
+    objects = helm4.objects("x", str(CHART), "--set", "jobDefaults.nodeSelector=null")
+    assert "HOROVODJOB_OPERATOR_JOB_DEFAULTS" not in variables(objects)
+
+
+def test_operator_and_jobs_run_on_nodes_for_which_the_images_are_built(helm4: Helm) -> None:
+    built_for = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    values = "jobDefaults.nodeSelector.pool=gpu,nodeSelector.pool=system,nodeSelector.kubernetes\\.io/arch=arm64"
+    for options, job_labels, operator_labels in (
+        ((), built_for, built_for),
+        (
+            ("--set", values),
+            {**built_for, "pool": "gpu"},
+            {**built_for, "pool": "system", "kubernetes.io/arch": "arm64"},
+        ),
+    ):
+        objects = helm4.objects("x", str(CHART), *options)
+        assert Settings.from_environment(variables(objects)).defaults.node_selector == job_labels
+        assert of_kind(objects, "Deployment")["spec"]["template"]["spec"]["nodeSelector"] == operator_labels
 
 
 def test_an_operator_of_some_namespaces_has_roles_in_them_only(helm4: Helm) -> None:
     options = [word for value in NAMESPACED_KINDS_ONLY for word in ("--set", value)]
-    objects = helm4.objects("x", str(CHART), *options, "--set", "crds.enabled=false", "--set", "watchNamespaces={a,b}")
+    objects = helm4.objects("x", str(CHART), *options, "--set", "watchNamespaces={a,b}")
     assert not [each for each in objects if each["kind"].startswith("Cluster")]
     roles = [each for each in objects if each["kind"] == "Role" and not is_hook(each)]
     assert {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in roles} == {
@@ -237,3 +268,69 @@ def test_an_operator_of_some_namespaces_can_have_a_cluster_role(helm4: Helm) -> 
 def test_one_replica_has_no_disruption_budget(helm4: Helm) -> None:
     kinds = {each["kind"] for each in helm4.objects("x", str(CHART), "--set", "replicas=1")}
     assert "PodDisruptionBudget" not in kinds
+
+
+@pytest.mark.parametrize("scope", ["", "watchNamespaces={a}"], ids=["cluster", "namespace"])
+@pytest.mark.parametrize(
+    ("values", "reviews"),
+    [
+        ("operator.progress=true,metrics.authorization=true", set(REVIEWS)),
+        ("operator.progress=true,metrics.authorization=false", {"tokenreviews"}),
+        ("operator.progress=false,metrics.authorization=false", set()),
+    ],
+)
+def test_the_operator_has_the_rights_to_reviews_that_its_features_need(
+    helm4: Helm, scope: str, values: str, reviews: set[str]
+) -> None:
+    objects = helm4.objects("x", str(CHART), "--set", ",".join(filter(None, (values, scope))))
+    bound = {each["roleRef"]["name"] for each in objects if each["kind"] == "ClusterRoleBinding"}
+    rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
+    assert {name for rule in rules for name in rule.get("resources", ()) if name in REVIEWS} == reviews
+    assert bound <= {each["metadata"]["name"] for each in objects if each["kind"] == "ClusterRole"}
+
+
+@pytest.mark.parametrize(("kind", "value"), [("PodMonitor", "podMonitor"), ("ServiceMonitor", "serviceMonitor")])
+def test_a_monitor_sends_the_token_of_a_service_account_that_may_only_read_the_metrics(
+    helm4: Helm, kind: str, value: str
+) -> None:
+    objects = helm4.objects("x", str(CHART), "--set", f"metrics.{value}.enabled=true")
+    spec = of_kind(objects, kind)["spec"]
+    (endpoint,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
+    secret = of_kind(objects, "Secret")
+    assert endpoint["authorization"]["credentials"] == {"name": secret["metadata"]["name"], "key": "token"}
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    roles = [
+        each["roleRef"]["name"]
+        for each in objects
+        if each["kind"].endswith("Binding") and each.get("subjects", [{}])[0].get("name") == account
+    ]
+    assert roles == ["x-horovodjob-operator-metrics-reader"]
+    role = next(each for each in objects if each["kind"] == "ClusterRole" and each["metadata"]["name"] == roles[0])
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+def test_without_authorization_monitors_send_no_token_and_the_pods_have_annotations_for_a_scrape(helm4: Helm) -> None:
+    values = "metrics.podMonitor.enabled=true,metrics.authorization=false"
+    objects = helm4.objects("x", str(CHART), "--set", values)
+    assert "authorization" not in of_kind(objects, "PodMonitor")["spec"]["podMetricsEndpoints"][0]
+    assert "Secret" not in {each["kind"] for each in objects}
+    metadata = of_kind(objects, "Deployment")["spec"]["template"]["metadata"]
+    assert metadata["annotations"] == {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}
+    protected = of_kind(helm4.objects("x", str(CHART)), "Deployment")
+    assert "annotations" not in protected["spec"]["template"]["metadata"]
+
+
+def test_monitors_for_azure_have_its_api_group_and_label_limits(helm4: Helm) -> None:
+    values = "metrics.podMonitor.enabled=true,metrics.monitorApiVersion=azmonitoring.coreos.com/v1"
+    monitor = of_kind(helm4.objects("x", str(CHART), "--set", values), "PodMonitor")
+    assert monitor["apiVersion"] == "azmonitoring.coreos.com/v1"
+    assert {monitor["spec"][f"label{part}"] for part in ("Limit", "NameLengthLimit", "ValueLengthLimit")} == {
+        63,
+        511,
+        1023,
+    }
+
+
+def test_rules_have_no_words_of_their_template_left(helm4: Helm) -> None:
+    rule = of_kind(helm4.objects(*RENDERED), "PrometheusRule")
+    assert re.findall(r"<\w+>", yaml.safe_dump(rule)) == []

@@ -108,7 +108,9 @@ class ArgoCD(Engine):
         controller = ("--repo-server", f"{LOOPBACK}:{repositories}", "--repo-server-plaintext")
         controller += ("--metrics-port", str(metrics[1]), "--namespace", SYSTEM)
         controller += ("--kubeconfig", str(self.control_plane.kubeconfig))
-        run("argocd-application-controller", program, "argocd-application-controller", *common, *controller, **variables)
+        run(
+            "argocd-application-controller", program, "argocd-application-controller", *common, *controller, **variables
+        )
 
     def _applied(self, application: Object, repository: Repository) -> Object:
         """An Application as the documentation has it, with the addresses of the tests."""

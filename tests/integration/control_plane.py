@@ -18,7 +18,14 @@ OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator
 # Without the node controllers: they would treat the node of the tests, which does not exist, as lost.
 CONTROLLERS = ",".join(
     f"{name}-controller"
-    for name in ("garbage-collector", "namespace", "serviceaccount", "resourcequota", "podgroup-protection")
+    for name in (
+        "garbage-collector",
+        "namespace",
+        "serviceaccount",
+        "serviceaccount-token",
+        "resourcequota",
+        "podgroup-protection",
+    )
 )
 
 

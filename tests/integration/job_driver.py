@@ -53,6 +53,12 @@ class Job:
         return self.api.get(self.path)
 
     @property
+    def owner_reference(self) -> Object:
+        """The reference to this job as the controller of an object."""
+        owner = {"apiVersion": "horovodjob.dev/v1beta1", "kind": "HorovodJob", "name": self.name, "uid": self.uid}
+        return {**owner, "controller": True}
+
+    @property
     def status(self) -> Object:
         status: Object = self.get()["status"]
         return status

@@ -31,21 +31,21 @@ def restarted_operator(api: Api, operator: Operator) -> Operator:
 
 
 def durations(operator: Operator) -> dict[str, float]:
-    """The number of observed durations."""
+    """The number of observed durations of all namespaces."""
     names = ("queue", "start", "run")
-    return {name: operator.metrics()[f"horovodjob_{name}_duration_seconds_count"] for name in names}
+    counted = {name: operator.samples(f"horovodjob_{name}_duration_seconds_count", "namespace") for name in names}
+    return {name: sum(of_namespaces.values()) for name, of_namespaces in counted.items()}
 
 
 def ends(operator: Operator) -> dict[str, object]:
     """The number of jobs and attempts that began and ended, by reason if the metric has one."""
-    metrics = operator.metrics()
 
     def counted(metric: str) -> dict[str, float]:
         return {reason: count for reason, count in operator.samples(metric, "reason").items() if count}
 
     return {
-        "created": metrics["horovodjob_jobs_created_total"],
-        "succeeded": metrics["horovodjob_jobs_succeeded_total"],
+        "created": sum(operator.samples("horovodjob_jobs_created_total", "namespace").values()),
+        "succeeded": sum(operator.samples("horovodjob_jobs_succeeded_total", "namespace").values()),
         "failed": counted("horovodjob_jobs_failed_total"),
         "restarts": counted("horovodjob_restarts_total"),
     }
@@ -78,14 +78,14 @@ def test_durations_equal_the_elapsed_time(restarted_operator: Operator, submit_j
     wait_for("two seconds of the queue", lambda: time.monotonic() - begin > 2)
     job.advance_to("Succeeded", since="Queued")
     passed = time.monotonic() - begin
-    metrics = restarted_operator.metrics()
-    queued = metrics["horovodjob_queue_duration_seconds_sum"]
-    started = metrics["horovodjob_start_duration_seconds_sum"]
+    metrics, of_job = restarted_operator.metrics(), f'namespace="{job.namespace}"'
+    queued = metrics[f"horovodjob_queue_duration_seconds_sum{{{of_job}}}"]
+    started = metrics[f"horovodjob_start_duration_seconds_sum{{{of_job}}}"]
     # Kubernetes writes whole seconds.
     assert 1 <= queued <= started <= passed + 1
-    assert started + metrics["horovodjob_run_duration_seconds_sum"] <= passed + 1
-    assert metrics['horovodjob_queue_duration_seconds_bucket{le="0.5"}'] == 0
-    assert metrics['horovodjob_queue_duration_seconds_bucket{le="+Inf"}'] == 1
+    assert started + metrics[f"horovodjob_run_duration_seconds_sum{{{of_job}}}"] <= passed + 1
+    assert metrics[f'horovodjob_queue_duration_seconds_bucket{{le="0.5",{of_job}}}'] == 0
+    assert metrics[f'horovodjob_queue_duration_seconds_bucket{{le="+Inf",{of_job}}}'] == 1
 
 
 def test_a_job_is_in_the_series_of_its_phase_until_it_is_deleted(submit_job: Submit, operator: Operator) -> None:

@@ -1,16 +1,18 @@
 """A real Prometheus scrapes the operator: metrics, rules, dashboards, and the right to read the metrics."""
 
+import base64
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from api.client import Api, wait_for
 from integration.control_plane import OPERATOR_NAMESPACE, make_namespace
 from integration.job_driver import Job, submit
-from integration.monitoring import DOCUMENTED_LABELS, METRIC, Prometheus, dashboard_queries, rule_expressions
+from integration.monitoring import COMPONENT, DOCUMENTED_LABELS, METRIC, Prometheus, dashboard_queries, rule_expressions
 from integration.operator_process import Operator
 from integration.progress_client import post, token_of
 
@@ -72,18 +74,14 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
 
 
 def reader_token(api: Api) -> str:
-    """The token of a service account with the ClusterRole `horovodjob-metrics-reader`."""
-    made = service_account_token(api, "prometheus")
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "prometheus"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "horovodjob-metrics-reader"},
-        "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}],
-    }
-    api.create(f"/apis/{group}/v1/clusterrolebindings", binding)
-    return made
+    """The token that the PodMonitor of the component `monitoring` sends."""
+    applied = api.kubectl("apply", "-f", str(COMPONENT / "metrics-reader.yaml"))
+    assert applied.returncode == 0, applied.stderr
+    monitor = yaml.safe_load((COMPONENT / "pod-monitor.yaml").read_text())
+    reference = monitor["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
+    secret = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/{reference['name']}"
+    data = wait_for("the token", lambda: api.get(secret).get("data"))
+    return base64.b64decode(data[reference["key"]]).decode()
 
 
 def service_account_token(api: Api, name: str) -> str:
@@ -134,13 +132,13 @@ def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
 
 
 def test_only_the_alert_for_a_failed_job_fires(monitored: Monitored) -> None:
-    def firing() -> list[tuple[str, str]]:
+    def firing() -> list[dict[str, str]]:
         alerts = (alert for rule in monitored.prometheus.rules() for alert in rule["alerts"])
-        labels = [alert["labels"] for alert in alerts if alert["state"] == "firing"]
-        return [(label["alertname"], label.get("reason", "")) for label in labels]
+        return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
     wait_for("an alert", firing)
-    assert firing() == [("HorovodJobFailed", "BackoffLimitExceeded")]
+    expected = {"alertname": "HorovodJobFailed", "reason": "BackoffLimitExceeded", "severity": "warning"}
+    assert firing() == [expected | {"namespace": NAMESPACE, "name": "failed"}]
     assert {rule["health"] for rule in monitored.prometheus.rules()} == {"ok"}
 
 
@@ -152,14 +150,16 @@ def test_each_series_has_the_labels_of_the_metrics_page(monitored: Monitored) ->
         assert found - {"le"} == expected, name
 
 
-def test_only_training_series_have_the_name_of_a_job_and_they_end_with_it(monitored: Monitored) -> None:
+def test_only_series_of_running_and_failed_jobs_have_the_name_of_a_job_and_they_end_with_it(
+    monitored: Monitored,
+) -> None:
     metrics = [sample["metric"] for sample in monitored.prometheus.query('{__name__=~"horovodjob_.+"}')]
     with_job = {metric["__name__"] for metric in metrics if set(monitored.jobs) & set(metric.values())}
     assert with_job
-    assert all(name.startswith("horovodjob_training_") for name in with_job)
-    for name in ("running", "queued", "starting", "stalled"):
+    assert all(name.startswith(("horovodjob_training_", "horovodjob_job_failed_")) for name in with_job)
+    for name in ("running", "queued", "starting", "stalled", "failed"):
         monitored.jobs[name].delete()
-    of_jobs = '{__name__=~"horovodjob_(training|oldest|earliest|jobs_stalled).*"}'
+    of_jobs = '{__name__=~"horovodjob_(training|oldest|earliest|jobs_stalled|job_failed).*"}'
     gone = f'{of_jobs} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
     wait_for("the end of the series", lambda: not monitored.prometheus.query(gone))
 

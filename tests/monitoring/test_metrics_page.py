@@ -17,13 +17,13 @@ from integration.monitoring import (
 
 SUFFIXES = ("_bucket", "_count", "_sum")
 # Names of jobs are unbounded: only series that end with the job may have one.
-OF_A_JOB = "horovodjob_training_"
+OF_A_JOB = ("horovodjob_training_", "horovodjob_job_failed_")
 BOUNDED = {"namespace", "phase", "reason", "resource", "verb", "code", "result"}
 
 
 def families() -> list[Metric]:
     """Every metric of the operator except those of the process."""
-    found = [*REGISTRY.collect(), *JobCollector(tuple, tuple, bool).collect()]
+    found = [*REGISTRY.collect(), *JobCollector(tuple, tuple, tuple, bool).collect()]
     return [metric for metric in found if metric.name.startswith("horovodjob_")]
 
 
@@ -35,7 +35,7 @@ def test_the_page_has_each_metric_and_no_other() -> None:
     assert set(DOCUMENTED_LABELS) == {exposed(metric) for metric in families()}
 
 
-def test_only_training_gauges_have_the_name_of_a_job() -> None:
+def test_only_gauges_of_running_and_recently_failed_jobs_have_the_name_of_a_job() -> None:
     for name, labels in DOCUMENTED_LABELS.items():
         assert labels - BOUNDED == ({"name"} if name.startswith(OF_A_JOB) else set()), name
 

@@ -1,16 +1,19 @@
 """The gauges of jobs that Prometheus scrapes: stalled jobs, and jobs that should have started."""
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase
-from horovodjob.api.job import HorovodJob
+from horovodjob.api.job import HorovodJob, Metadata
+from horovodjob_operator.controller.finished_job import finished_job_from_raw
+from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.pod import ContainerWaiting
-from horovodjob_operator.metrics import JobCollector
+from horovodjob_operator.metrics import REGISTRY, JobCollector, NamespaceSeries
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 
 Series = dict[tuple[str, ...], float]
@@ -18,7 +21,7 @@ Series = dict[tuple[str, ...], float]
 
 def series(jobs: Iterable[HorovodJob], name: str, *, is_leader: bool = True) -> Series:
     """The values of a gauge, by its labels."""
-    collector = JobCollector(lambda: jobs, tuple, lambda: is_leader)
+    collector = JobCollector(lambda: jobs, tuple, tuple, lambda: is_leader)
     families = {family.name: family for family in collector.collect()}
     return {tuple(sample.labels.values()): sample.value for sample in families[name].samples}
 
@@ -174,3 +177,64 @@ def test_a_restart_has_its_longest_delay_and_the_time_for_its_nodes_in_addition(
 
 def test_a_restarted_gang_has_no_deadline_because_it_can_wait_for_its_nodes_without_a_limit() -> None:
     assert start_deadline(restarted_cluster(scheduling={"gang": "Native"})) == {}
+
+
+def finished(namespace: str, name: str, at: datetime, reason: str = "BackoffLimitExceeded") -> dict[str, Any]:
+    """A failed job as the API server stores it."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": name,
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": at.isoformat(),
+        },
+        "spec": {},
+        "status": {
+            "phase": "Failed",
+            "observedGeneration": 1,
+            "completionTime": at.isoformat(),
+            "conditions": [{"type": "Failed", "status": "True", "reason": reason}],
+        },
+    }
+
+
+def test_a_failed_job_has_a_series_with_its_name_and_reason_for_a_while() -> None:
+    store = JobStore()
+    for minutes, name in ((10, "new"), (70, "old")):
+        raw = finished("team", name, NOON - timedelta(minutes=minutes))
+        job = finished_job_from_raw(raw, Metadata.model_validate(raw["metadata"]))
+        assert job
+        store.keep_finished(("team", name), job)
+    failing = FakeCluster(training_job(runPolicy={"terminate": True}))
+    failing.reconcile()
+    store.states[failing.job.key] = JobState(failing.job, 1)
+    failures = dict(store.failures_since(NOON - timedelta(hours=1)))
+    assert set(failures) == {("team", "new"), failing.job.key}
+    collector = JobCollector(tuple, tuple, lambda: failures.items(), lambda: True)
+    (family,) = (one for one in collector.collect() if one.name == "horovodjob_job_failed_timestamp_seconds")
+    found = {tuple(sample.labels.values()): sample.value for sample in family.samples}
+    assert found["team", "new", "BackoffLimitExceeded"] == (NOON - timedelta(minutes=10)).timestamp()
+    assert (*failing.job.key, "Terminated") in found
+
+
+def namespaces_with_series() -> set[str]:
+    """The namespaces in all metrics with this label."""
+    samples = (sample for family in REGISTRY.collect() for sample in family.samples)
+    return {sample.labels["namespace"] for sample in samples if "namespace" in sample.labels}
+
+
+def test_counters_of_a_namespace_begin_with_zero_and_end_after_its_last_job() -> None:
+    before = namespaces_with_series()
+    series = NamespaceSeries()
+    series.add("short-lived")
+    value = REGISTRY.get_sample_value
+    assert value("horovodjob_jobs_created_total", {"namespace": "short-lived"}) == 0
+    labels = {"namespace": "short-lived", "reason": "BackoffLimitExceeded"}
+    assert value("horovodjob_jobs_failed_total", labels) == 0
+    series.remove_unused({"short-lived"})
+    series.remove_unused(set())
+    assert namespaces_with_series() == {*before, "short-lived"}, "Prometheus has not scraped the last values yet"
+    series.remove_unused(set())
+    assert namespaces_with_series() == before

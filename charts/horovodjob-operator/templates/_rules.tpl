@@ -35,12 +35,16 @@
 
 {{- /* What has no namespace: the authentication of progress reports, and the authorization of those who read metrics. */ -}}
 {{- define "horovodjob-operator.clusterRules" -}}
+{{- if or .Values.operator.progress .Values.metrics.authorization -}}
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
+{{- end }}
+{{- if .Values.metrics.authorization }}
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]
+{{- end }}
 {{- end }}
 
 {{- /* What the operator does in a namespace for jobs with a queue of Kueue. */ -}}
@@ -73,10 +77,10 @@
 {{- if or (eq $enabled "true") (and (eq $enabled "auto") (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2")) }}true{{ end }}
 {{- end }}
 
-{{- /* A binding of the operator's service account; takes root, kind (Role or ClusterRole), role, and a Role's namespace. */ -}}
+{{- /* A binding of a service account, by default the operator's; takes root, kind (Role or ClusterRole), role, account, and a Role's namespace. */ -}}
 {{- define "horovodjob-operator.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ .kind }}Binding
+kind: {{ .bindingKind | default .kind }}Binding
 metadata:
   {{- include "horovodjob-operator.metadata" . | nindent 2 }}
 roleRef:
@@ -85,6 +89,6 @@ roleRef:
   name: {{ default .name .role | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "horovodjob-operator.serviceAccountName" .root | quote }}
+    name: {{ default (include "horovodjob-operator.serviceAccountName" .root) .account | quote }}
     namespace: {{ .root.Release.Namespace | quote }}
 {{- end }}

@@ -18,6 +18,7 @@ from horovodjob_operator.domain.queue import uses_queue
 from horovodjob_operator.domain.workload import OwnedWorkload
 from horovodjob_operator.kube.cache import Key, PodCache
 from horovodjob_operator.kube.workload_cache import WorkloadCache
+from horovodjob_operator.metrics import NAMESPACE_SERIES
 
 
 class EventHandlers:
@@ -49,6 +50,7 @@ class EventHandlers:
             return  # The list was read before the deletion.
         if not is_managed_by_operator(raw.get("spec") or {}):
             return  # The field is immutable.
+        NAMESPACE_SERIES.add(metadata.namespace)
         job = None if is_known else finished_job_from_raw(raw, metadata)
         if job and not self._pods.has_running_pods(key, job.uid):
             self._work_queue.forget(key)

@@ -1,11 +1,13 @@
 """The jobs that the process knows, by namespace and name."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from horovodjob.api.constants import Phase
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.finished_job import FinishedJob
 from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.domain.job_failure import JobFailure, job_failure
 from horovodjob_operator.kube.cache import DeletedUids, Key
 
 
@@ -79,3 +81,13 @@ class JobStore:
     def finished_phases(self) -> Iterator[tuple[str, Phase]]:
         """Namespace and phase of each finished job."""
         return ((key[0], job.phase) for key, job in tuple(self.finished.items()))
+
+    def failures_since(self, time: datetime) -> Iterator[tuple[Key, JobFailure]]:
+        """The jobs that failed after this time, and how."""
+        failures = [(key, job_failure(state.job.status)) for key, state in tuple(self.states.items())]
+        failures += [(key, job.failure) for key, job in tuple(self.finished.items())]
+        return ((key, failure) for key, failure in failures if failure and failure.at > time)
+
+    def namespaces(self) -> set[str]:
+        """The namespaces with jobs."""
+        return {key[0] for key in (*self.states, *self.finished)}
