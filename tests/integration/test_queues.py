@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.client import JOBS, Api, Object, job, wait_for
+from api.client import JOBS, Api, job, wait_for
 from integration import kueue_definitions, played_kueue
 from integration.control_plane import OperatorControlPlane
 from integration.job_driver import Job
 from integration.kueue_definitions import API
 from integration.operator_process import Operator
-from integration.queues import LABEL, PRIORITY_LABEL, Queue, QueuedJob, QuotaRecorder, quota_violations
+from integration.queues import LABEL, PRIORITY_LABEL, Queue, QuotaRecorder, quota_violations
 
 KUEUE = "kueue.x-k8s.io"
 
