@@ -12,10 +12,13 @@ import pytest
 from api.client import JOBS, Api, Object, job, wait_for
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.authentication import login
+from integration import kueue_definitions, played_kueue
 from integration.control_plane import OperatorControlPlane, install, is_ready, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, restricted_pod, submit
+from integration.kueue_definitions import API, GROUP
 from integration.leader_election import Pair, leader_and_standby
 from integration.operator_process import STARTED, Operator
+from integration.queues import Queue, QuotaRecorder, quota_violations
 from integration.reason_coverage import ReasonCoverage
 from integration.status_invariants import violations
 from integration.watch_threads import EventRecorder, Kubelet, Recorder, Watch
@@ -122,6 +125,33 @@ def submit_job(api: Api, namespace: str, operator: Operator) -> Callable[..., Jo
         return submit(api, namespace, name, **spec)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def kueue(api: Api) -> Iterator[played_kueue.PlayedKueue]:
+    """Kueue is installed and runs, with the priority classes `urgent` and `relaxed`."""
+    kueue_definitions.install_kueue(api)
+    for name, value in (("urgent", 1000), ("relaxed", -10)):
+        body = {"apiVersion": f"{GROUP}/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
+        api.create(f"{API}/workloadpriorityclasses", body | {"value": value})
+    with played_kueue.PlayedKueue(api) as started:
+        yield started
+    kueue_definitions.uninstall_kueue(api)
+
+
+@pytest.fixture
+def queue(api: Api, kueue: played_kueue.PlayedKueue, namespace: str, operator: Operator) -> Iterator[Queue]:
+    """A queue with room for one job of two workers; no pod may ever run without quota, and no quota remain."""
+    recorders = (
+        QuotaRecorder(api, f"{API}/namespaces/{namespace}/workloads"),
+        QuotaRecorder(api, f"/api/v1/namespaces/{namespace}/pods"),
+    )
+    for recorder in recorders:
+        recorder.start()
+    yield Queue(api, namespace, 2)
+    for recorder in recorders:
+        recorder.end()
+    assert list(quota_violations(*recorders)) == []
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from api.client import JOBS, Api, ApiError, Object, job, wait_for
 
@@ -194,7 +194,7 @@ class Job:
 
     # ---- phases -------------------------------------------------------------------------------------------
 
-    def advance_to(self, phase: str, *, since: str = "") -> "Job":
+    def advance_to(self, phase: str, *, since: str = "") -> Self:
         """Acts as scheduler and kubelet until the job is in this phase; begins at phase `since`.
 
         The operator writes Queued and Starting only if they last, so these are waited for at the end alone.

@@ -129,6 +129,7 @@ SCHEMAS: dict[tuple[str, str], Object] = {
     ("clusterqueues", "ClusterQueue"): _map(spec=QUEUE_SPEC, status=ANY),
     ("resourceflavors", "ResourceFlavor"): _map(spec=FLAVOR_SPEC),
     ("workloadpriorityclasses", "WorkloadPriorityClass"): _map(value=NUMBER, description=TEXT),
+    ("topologies", "Topology"): _map(spec=_map(levels=_list(_map(nodeLabel=TEXT)))),
     ("admissionchecks", "AdmissionCheck"): _map(spec=_map(controllerName=TEXT), status=_map(conditions=CONDITIONS)),
 }
 NAMESPACED = ("workloads", "localqueues")

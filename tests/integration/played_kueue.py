@@ -351,31 +351,36 @@ class PlayedKueue:
         self, workload: Object, cluster: Object, used: Amounts, counts: dict[str, int]
     ) -> tuple[Object | None, str, str]:
         wanted: Amounts = {}
-        assignments = []
+        assignments, reasons, sentences = [], [], []
         done = _reclaimed(workload)
         for pod_set in workload["spec"]["podSets"]:
             count = counts.get(pod_set["name"], pod_set["count"]) - done.get(pod_set["name"], 0)
+            requests = {name: amount * count for name, amount in pod_requests(pod_set["template"]).items()}
             flavors: dict[str, str] = {}
-            requests = pod_requests(pod_set["template"])
             for resource, amount in requests.items():
-                found = self._flavor(pod_set, resource, amount * count, cluster, used, wanted)
-                if len(found) == 2:
-                    return None, found[0], f"couldn't assign flavors to pod set {pod_set['name']}: {found[1]}"
-                flavors[resource] = found[0]
-            share = {(flavors[resource], resource): amount * count for resource, amount in requests.items()}
+                flavors[resource], reason, sentence = self._flavor(pod_set, resource, amount, cluster, used, wanted)
+                if reason:
+                    reasons.append(reason)
+                    sentences.append(f"couldn't assign flavors to pod set {pod_set['name']}: {sentence}")
+                    break
+            if reasons and reasons[-1] != "WaitingForQuota":
+                break
+            share = {(flavors[resource], resource): requests[resource] for resource in flavors}
             wanted = _sum((wanted, share))
-            usage = {resource: format_quantity(amount * count) for resource, amount in requests.items()}
+            usage = {resource: format_quantity(amount) for resource, amount in requests.items()}
             assignments.append(
                 {"name": pod_set["name"], "count": count, "flavors": flavors, "resourceUsage": usage}
                 | _topology(pod_set, count)
             )
+        if reasons:
+            return None, reasons[-1], "; ".join(sentences)
         return {"clusterQueue": cluster["metadata"]["name"], "podSetAssignments": assignments}, "", ""
 
     def _flavor(
         self, pod_set: Object, resource: str, amount: Fraction, cluster: Object, used: Amounts, wanted: Amounts
-    ) -> tuple[str] | tuple[str, str]:
-        """The first flavor with room, or the reason and the sentence of the last one."""
-        answer: tuple[str, str] = ("Misconfigured", f"resource {resource} unavailable in ClusterQueue")
+    ) -> tuple[str, str, str]:
+        """The first flavor with room; or the last one, and the reason and the sentence why it has none."""
+        answer = ("", "Misconfigured", f"resource {resource} unavailable in ClusterQueue")
         selector = pod_set["template"]["spec"].get("nodeSelector", {})
         for group in cluster["spec"]["resourceGroups"]:
             if resource not in group["coveredResources"]:
@@ -383,7 +388,7 @@ class PlayedKueue:
             for flavor in group["flavors"]:
                 labels = (self._flavors.find(flavor["name"]) or {})["spec"].get("nodeLabels", {})
                 if any(labels[key] != value for key, value in selector.items() if key in labels):
-                    answer = ("NoMatchingFlavor", f"flavor {flavor['name']} doesn't match node affinity")
+                    answer = ("", "NoMatchingFlavor", f"flavor {flavor['name']} doesn't match node affinity")
                     continue
                 quota = next(
                     parse_quantity(one["nominalQuota"]) for one in flavor["resources"] if one["name"] == resource
@@ -391,6 +396,7 @@ class PlayedKueue:
                 where = (flavor["name"], resource)
                 if amount + wanted.get(where, NONE) > quota:
                     answer = (
+                        flavor["name"],
                         "ExceedsMaxQuota",
                         f"insufficient quota for {resource} in flavor {flavor['name']}, previously considered podsets "
                         f"requests ({format_quantity(wanted.get(where, NONE))}) + current podset request "
@@ -398,12 +404,13 @@ class PlayedKueue:
                     )
                 elif (missing := amount + wanted.get(where, NONE) + used.get(where, NONE) - quota) > 0:
                     answer = (
+                        flavor["name"],
                         "WaitingForQuota",
                         f"insufficient unused quota for {resource} in flavor {flavor['name']}, "
                         f"{format_quantity(missing)} more needed",
                     )
                 else:
-                    return (flavor["name"],)
+                    return flavor["name"], "", ""
         return answer
 
     def _reserve(self, workload: Object, admission: Object) -> Object | None:
@@ -443,7 +450,8 @@ class PlayedKueue:
             f"Preempted to accommodate a workload (UID: {metadata['uid']}, JobUID: {job}) due to prioritization "
             f"in the ClusterQueue; preemptor path: {path}; preemptee path: {path}"
         )
-        conditions, status = Conditions(victim), {}
+        conditions = Conditions(victim)
+        status: Object = {}
         self._evict(victim, conditions, status, "Preempted", message)
         conditions.set("Preempted", "True", "InClusterQueue", message)
         self._write(victim, status | {"conditions": conditions.entries})

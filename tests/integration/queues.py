@@ -51,6 +51,23 @@ class Queue:
         where = f"namespaces/{self.namespace}/localqueues"
         self.put(where, "LocalQueue", name, {"clusterQueue": self.namespace} | spec)
 
+    def use_topology(self) -> None:
+        """Kueue chooses the nodes; there is one with room for the job."""
+        levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+        self.put("topologies", "Topology", self.namespace, levels)
+        flavor, labels = f"{self.namespace}-tas", {"flavor": self.namespace}
+        self.put("resourceflavors", "ResourceFlavor", flavor, {"nodeLabels": labels, "topologyName": self.namespace})
+        room = {"cpu": "8", "memory": "8Gi", "pods": "100"}
+        ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+        name = f"node-of-{self.namespace}"
+        node = {"metadata": {"name": name, "labels": labels | {"kubernetes.io/hostname": name}}}
+        made = self.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", **node})
+        self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        status = {"allocatable": room, "capacity": room, "conditions": [ready]}
+        self.api.patch(f"/api/v1/nodes/{made['metadata']['name']}/status", {"status": status})
+        self._flavors = [flavor]
+        self.resize(2)
+
     def put(self, path: str, kind: str, name: str, spec: Object) -> None:
         """Creates or replaces an object of Kueue."""
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
