@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from horovodjob.api.constants import Phase
+from horovodjob_operator.controller.autoscaler_events import AutoscalerEvents
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.finished_job import FinishedJob
 from horovodjob_operator.controller.job_state import JobState
@@ -40,7 +41,7 @@ class Reconciler:
         self._pods, self._clock = pods, clock
         self.events = EventPoster(writer)
         self._status_writer = StatusWriter(writer, self.events)
-        self._kubelet_events = KubeletEvents(reader)
+        self._kubelet_events, self._autoscaler_events = KubeletEvents(reader), AutoscalerEvents(reader)
         pod_groups = PodGroups(writer, reader)
         creation = ObjectCreation(pods, writer, reader, pod_groups, progress_url)
         self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight)
@@ -76,4 +77,5 @@ class Reconciler:
         plan = plan_for(context, outcome)
         due |= Requeue(at=plan.requeue_at)
         due |= await self._executor.execute(state, context, plan)
-        return due | await self._kubelet_events.read(state, context)
+        due |= await self._kubelet_events.read(state, context)
+        return due | await self._autoscaler_events.read(state, context)
