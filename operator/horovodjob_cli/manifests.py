@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_PRIORITY_CLASS, LABEL_QUEUE
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE_PRIORITY, LABEL_QUEUE
 from horovodjob.batchai import names
 from horovodjob.batchai.command_line_mounts import CommandLineMounts, with_mounts
 from horovodjob_cli import kube
@@ -177,7 +177,7 @@ def with_queue(submission: Submission, queue: str | None, priority: str | None) 
     """The job with the labels of a queue and a priority of Kueue. Raises UsageError."""
     metadata = submission.job["metadata"]
     labels = dict(metadata.get("labels") or {})
-    for option, label, value in (("--queue", LABEL_QUEUE, queue), ("--priority", LABEL_PRIORITY_CLASS, priority)):
+    for option, label, value in (("--queue", LABEL_QUEUE, queue), ("--priority", LABEL_QUEUE_PRIORITY, priority)):
         if value is None:
             continue
         if not OBJECT_NAME.fullmatch(value):

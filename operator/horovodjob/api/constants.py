@@ -21,7 +21,7 @@ ANNOTATION_HOSTS = "horovodjob.dev/hosts"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
 # A LocalQueue and a WorkloadPriorityClass of Kueue.
 LABEL_QUEUE = f"{KUEUE_PREFIX}queue-name"
-LABEL_PRIORITY_CLASS = f"{KUEUE_PREFIX}priority-class"
+LABEL_QUEUE_PRIORITY = f"{KUEUE_PREFIX}priority-class"
 GPU_RESOURCE = "nvidia.com/gpu"
 AKS_POOL_LABEL = "kubernetes.azure.com/agentpool"
 AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
