@@ -2,6 +2,7 @@
 
 OperatorError
 ├── InvalidJob             the objects of the job cannot be built: a condition informs the user
+├── AdmissionConflict      the admission of its queue contradicts the job: the job fails
 └── ClusterError           a request to the API server failed
     ├── Refused            the request is not acceptable: a condition informs the user
     ├── AlreadyExists      another object has the name
@@ -19,6 +20,10 @@ class OperatorError(Exception):
 
 class InvalidJob(OperatorError):
     """The objects of the job cannot be built; the message is a sentence for its author."""
+
+
+class AdmissionConflict(OperatorError):
+    """The admission of a queue contradicts the job; the message is a sentence for its author."""
 
 
 class ClusterError(OperatorError):

@@ -58,6 +58,7 @@ VARIANTS = (
         },
     ),
     Variant(("network-policy",), {"replicas": 1, "networkPolicy": {"enabled": True}}),
+    Variant(("kueue",), {"replicas": 1, "kueue": {"enabled": True}}),
     Variant(
         ("monitoring",),
         {

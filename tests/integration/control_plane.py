@@ -98,9 +98,11 @@ def is_ready(api: Api) -> bool:
 
 
 def install(api: Api) -> None:
-    """Installs manifests/base without the Deployment: the operator runs as a process of the tests."""
+    """Installs manifests/base without the Deployment, because the operator runs as a process of the tests, and queues."""
     install_definition(api)
     rendered = api.kubectl("kustomize", str(BASE)).stdout
+    queue_rights = (BASE.parent / "components" / "kueue" / "rbac.yaml").read_text()
+    rendered += "---\n" + queue_rights + f"    namespace: {OPERATOR_NAMESPACE}\n"
     parts = [
         part for part in yaml.safe_load_all(rendered) if part["kind"] not in ("Deployment", "CustomResourceDefinition")
     ]

@@ -43,6 +43,36 @@
   verbs: [create]
 {{- end }}
 
+{{- /* What the operator does in a namespace for jobs with a queue of Kueue. */ -}}
+{{- define "horovodjob-operator.queueRules" -}}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete] # get: a name that is in use, and the Workloads of MultiKueue
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+# The position of a job in its queue.
+- apiGroups: [visibility.kueue.x-k8s.io]
+  resources: [localqueues/pendingworkloads]
+  verbs: [get]
+{{- end }}
+
+{{- /* What has no namespace: the nodes that a queue admits a job to, and its priority. */ -}}
+{{- define "horovodjob-operator.queueClusterRules" -}}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [resourceflavors, workloadpriorityclasses]
+  verbs: [get]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
+  verbs: [get]
+{{- end }}
+
+{{- /* Whether the operator has these rights: "true", or empty. */ -}}
+{{- define "horovodjob-operator.hasKueue" -}}
+{{- $enabled := toString .Values.kueue.enabled }}
+{{- if or (eq $enabled "true") (and (eq $enabled "auto") (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2")) }}true{{ end }}
+{{- end }}
+
 {{- /* A binding of the operator's service account; takes root, kind (Role or ClusterRole), role, and a Role's namespace. */ -}}
 {{- define "horovodjob-operator.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1

@@ -22,6 +22,11 @@ KUEUE_PREFIX = "kueue.x-k8s.io/"
 # A LocalQueue and a WorkloadPriorityClass of Kueue.
 LABEL_QUEUE = f"{KUEUE_PREFIX}queue-name"
 LABEL_QUEUE_PRIORITY = f"{KUEUE_PREFIX}priority-class"
+LABEL_MAX_EXECUTION = f"{KUEUE_PREFIX}max-exec-time-seconds"
+PREBUILT_WORKLOAD = f"{KUEUE_PREFIX}prebuilt-workload-name"
+"""A label or an annotation, which MultiKueue sets on the cluster that runs the job."""
+ANNOTATION_WORKLOAD_UID = "horovodjob.dev/workload-uid"
+"""UID of the Workload whose quota a pod uses."""
 GPU_RESOURCE = "nvidia.com/gpu"
 AKS_POOL_LABEL = "kubernetes.azure.com/agentpool"
 AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
@@ -113,11 +118,14 @@ class Reason(StrEnum):
     UNKNOWN_STATUS = "UnknownStatus"
     QUEUED = "Queued"
     QUEUE_UNAVAILABLE = "QueueUnavailable"
+    QUOTA_LOST = "QuotaLost"
+    ADMISSION_CONFLICT = "AdmissionConflict"
 
 
 class EventReason(StrEnum):
     """Reasons of events of a job, each once per transition."""
 
+    QUEUED = "Queued"
     CREATED = "Created"
     ADMITTED = "Admitted"
     WORKERS_READY = "WorkersReady"

@@ -1,6 +1,6 @@
 """Handlers of the events of jobs and pods: they update the state and the caches, and enqueue the jobs concerned."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import kopf
@@ -14,14 +14,26 @@ from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.pod_facts import OwnedPod
+from horovodjob_operator.domain.queue import uses_queue
+from horovodjob_operator.domain.workload import OwnedWorkload
 from horovodjob_operator.kube.cache import Key, PodCache
+from horovodjob_operator.kube.workload_cache import WorkloadCache
 
 
 class EventHandlers:
     """Handles the events and the lists of the watches."""
 
-    def __init__(self, store: JobStore, pods: PodCache, work_queue: WorkQueue, defaults: JobDefaults) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        pods: PodCache,
+        work_queue: WorkQueue,
+        defaults: JobDefaults,
+        workloads: WorkloadCache | None = None,
+        request_workloads: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store, self._pods, self._work_queue, self._defaults = store, pods, work_queue, defaults
+        self._workloads, self._request_workloads = workloads or WorkloadCache(), request_workloads
 
     def job_updated(self, raw: Mapping[str, Any]) -> None:
         """A job exists, or has changed."""
@@ -49,6 +61,8 @@ class EventHandlers:
             state.update(newer)
         else:
             self._store.keep(newer)
+        if uses_queue(newer.job):
+            self._request_workloads()
         self._work_queue.enqueue(key)
 
     def job_deleted(self, raw: Mapping[str, Any]) -> None:
@@ -80,6 +94,34 @@ class EventHandlers:
         if is_first:
             for key in tuple(self._store.states):
                 if namespace in ("", key[0]):
+                    self._work_queue.enqueue(key)
+
+    def workload_updated(self, raw: Mapping[str, Any]) -> None:
+        """A Workload exists, or has changed."""
+        if owned := self._workloads.update(raw):
+            self._enqueue(owned.key)
+
+    def workload_deleted(self, raw: Mapping[str, Any]) -> None:
+        """A Workload is deleted."""
+        if owned := self._workloads.delete(raw):
+            self._enqueue(owned.key)
+
+    def workloads_listed(self, uids: set[str], version: int, namespace: str) -> None:
+        """The Workloads of a namespace, or of all, are listed: Workloads that are not in the list are deleted."""
+        is_news = not self._workloads.has_listed(namespace) or bool(self._workloads.problem(namespace))
+        self._workloads_gone(self._workloads.listed(uids, version, namespace), namespace, is_news=is_news)
+
+    def workloads_unavailable(self, problem: str, namespace: str) -> None:
+        """The Workloads of a namespace, or of all, cannot be watched."""
+        is_news = not self._workloads.has_listed(namespace) or self._workloads.problem(namespace) != problem
+        self._workloads_gone(self._workloads.unavailable(problem, namespace), namespace, is_news=is_news)
+
+    def _workloads_gone(self, gone: Iterable[OwnedWorkload], namespace: str, *, is_news: bool) -> None:
+        for owned in gone:
+            self._enqueue(owned.key)
+        if is_news:
+            for key, state in tuple(self._store.states.items()):
+                if namespace in ("", key[0]) and uses_queue(state.job):
                     self._work_queue.enqueue(key)
 
     def _owned_pod_deleted(self, owned: OwnedPod) -> None:

@@ -10,6 +10,7 @@ from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.queue import Queue, QueueProblem
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -36,12 +37,19 @@ class JobState:
     kubelet_events_requested_at: datetime | None = None
     autoscaler_event: AutoscalerEvent | None = None
     autoscaler_read_at: datetime | None = None
+    queue_problem: QueueProblem | None = None
+    queue_refusals: int = 0
+    """Refusals of the Workload since it was created or changed."""
+    queue_position: int | None = None
 
     def update(self, newer: "JobState") -> None:
         """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
         is_unreadable = (self.unreadable_status is not None, newer.unreadable_status is not None)
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count = newer.refusal, 0
+            self.queue_problem, self.queue_refusals = None, 0
+        if newer.job.metadata.labels != self.job.metadata.labels:
+            self.queue_problem, self.queue_refusals = None, 0
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
 
     def add_deleted_pod(self, pod: Pod) -> None:
@@ -55,7 +63,7 @@ class JobState:
             if self.deleted_pods.get(pod.name) is pod:
                 del self.deleted_pods[pod.name]
 
-    def observed(self, pods: Iterable[Pod], *, has_scripts: bool = False) -> Observed:
+    def observed(self, pods: Iterable[Pod], *, has_scripts: bool = False, queue: Queue | None = None) -> Observed:
         """The facts for decisions, given the pods with the label of the job."""
         pods, uid = tuple(pods), self.job.metadata.uid
         return Observed(
@@ -67,5 +75,6 @@ class JobState:
             autoscaler_event=self.autoscaler_event,
             autoscaler_read_at=self.autoscaler_read_at,
             progress_report=self.progress_report,
+            queue=queue,
             has_scripts=has_scripts,
         )

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from horovodjob.api.constants import LABEL_SPEC_HASH, Reason
+from horovodjob.api.constants import LABEL_SPEC_HASH, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.job_log import log_effect, log_warning
 from horovodjob_operator.controller.pod_groups import PodGroups
@@ -111,14 +111,16 @@ class ObjectCreation:
         )
 
     def _first_pods(self, job: HorovodJob, plan: Plan) -> list[Body]:
-        """The launcher and the first worker, as far as the plan creates them. Raises InvalidJob."""
+        """The launcher and the first worker, as far as the plan creates them. Raises InvalidJob, AdmissionConflict."""
         workers = [self._worker(job, index, plan) for index in plan.create_workers[:1]]
         if not plan.create_launcher:
             return workers
-        return [launcher_pod(job, job.status.attempt, plan.hosts, self._progress_url, plan.spec_hash), *workers]
+        launcher = launcher_pod(job, job.status.attempt, plan.hosts, self._progress_url, plan.spec_hash)
+        return [plan.admission.apply(launcher, Role.LAUNCHER) if plan.admission else launcher, *workers]
 
     def _worker(self, job: HorovodJob, index: int, plan: Plan) -> Body:
-        return worker_pod(job, index, job.status.attempt, self._progress_url, plan.secret_names, plan.spec_hash)
+        worker = worker_pod(job, index, job.status.attempt, self._progress_url, plan.secret_names, plan.spec_hash)
+        return plan.admission.apply(worker, Role.WORKER) if plan.admission else worker
 
     async def _create(self, job: HorovodJob, body: Body, *, dry_run: bool = False) -> bool:
         """Creates an object, and returns whether it is new; if it is not, it belongs to the job."""

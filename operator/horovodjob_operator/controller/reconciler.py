@@ -1,6 +1,7 @@
 """One reconciliation of one job: observe, decide, write the status, act."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from horovodjob.api.constants import Phase
@@ -12,11 +13,14 @@ from horovodjob_operator.controller.kubelet_events import KubeletEvents
 from horovodjob_operator.controller.object_creation import ObjectCreation
 from horovodjob_operator.controller.plan_executor import PlanExecutor
 from horovodjob_operator.controller.pod_groups import PodGroups
+from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.status_writer import StatusWriter
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.plan import Plan, plan_for
+from horovodjob_operator.domain.queue import admitted_job
 from horovodjob_operator.domain.status import next_status
+from horovodjob_operator.errors import AdmissionConflict
 from horovodjob_operator.kube.cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.reader import Reader
@@ -37,8 +41,9 @@ class Reconciler:
         clock: Callable[[], datetime],
         progress_url: str,
         preflight: Preflight | None = None,
+        queueing: Queueing | None = None,
     ) -> None:
-        self._pods, self._clock = pods, clock
+        self._pods, self._clock, self._queueing = pods, clock, queueing
         self.events = EventPoster(writer)
         self._status_writer = StatusWriter(writer, self.events)
         self._kubelet_events, self._autoscaler_events = KubeletEvents(reader), AutoscalerEvents(reader)
@@ -61,10 +66,17 @@ class Reconciler:
         if state.unreadable_status is not None:
             await self._status_writer.write_unreadable(state, now)
             return Requeue()
+        if self._queueing and not self._queueing.is_known(job):
+            return Requeue()
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
-        observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts)
-        context = JobContext(job, observed, now)
+        queue = self._queueing.queue(state) if self._queueing else None
+        observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts, queue=queue)
+        job = admitted_job(job, queue)
+        withheld = state.job.spec.worker.replicas - job.spec.worker.replicas
+        context = JobContext(job, observed, now, withheld)
         status, outcome = next_status(context)
+        if self._queueing:
+            await self._queueing.finish(context, status)
         # Before the plan: its deletions remove the evidence for the status.
         due = Requeue(at=await self._status_writer.write(state, status, now))
         state.forget_deleted_pods(observed.deleted_pods)
@@ -73,9 +85,28 @@ class Reconciler:
         if status.phase in FOLLOWED_PHASES and status.phase is not job.status.phase:
             due |= Requeue(is_soon=True)
         if status != job.status:
-            context = JobContext(job.model_copy(update={"status": status}), observed, now)
+            context = replace(context, job=job.model_copy(update={"status": status}))
         plan = plan_for(context, outcome)
         due |= Requeue(at=plan.requeue_at)
+        if self._queueing and queue:
+            return due | await self._act_with_queue(state, context, plan, self._queueing)
         due |= await self._executor.execute(state, context, plan)
-        due |= await self._kubelet_events.read(state, context)
+        return due | await self._read_events(state, context)
+
+    async def _act_with_queue(self, state: JobState, context: JobContext, plan: Plan, queueing: Queueing) -> Requeue:
+        """Carries out the plan of a job with a queue, and what its Workload needs."""
+        due = Requeue()
+        try:
+            if plan.creates_pods:
+                plan = replace(plan, admission=await queueing.admission(context))
+            due |= await self._executor.execute(state, context, plan)
+        except AdmissionConflict as error:
+            return queueing.refuse_admission(state, error)
+        due |= await queueing.execute(state, context)
+        due |= await queueing.read_position(state, context)
+        return due | await self._read_events(state, context)
+
+    async def _read_events(self, state: JobState, context: JobContext) -> Requeue:
+        """Reads the events of others that explain why a job waits."""
+        due = await self._kubelet_events.read(state, context)
         return due | await self._autoscaler_events.read(state, context)

@@ -34,14 +34,21 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
     is_transition = new.phase is not old.phase
     if is_transition and old.phase is Phase.SUSPENDED and new.phase is not Phase.TERMINATING:
         events.append(Event(EventReason.RESUMED, f"the job is resumed: attempt {new.attempt}"))
-    if old.phase is None and new.phase not in (Phase.SUSPENDED, Phase.TERMINATING):
+    is_waiting, was_waiting = _is_waiting(new), old.phase is None or _is_waiting(old)
+    if old.phase is None and is_waiting:
+        events.append(Event(EventReason.QUEUED, f"waiting in queue {new.queue.name if new.queue else ''}: {note}"))
+    elif was_waiting and not is_waiting and new.phase not in (Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED):
         slots = count_text(job.spec.slots, "slot")
-        events.append(Event(EventReason.CREATED, f"creating the launcher and {workers} with {slots} each"))
+        admission = f"{_admission(new)}: " if new.queue else ""
+        created = f"{admission}creating the launcher and {workers} with {slots} each"
+        events.append(Event(EventReason.CREATED, created))
     if new.phase is Phase.STARTING and old.phase not in _PLACED:
         events.append(Event(EventReason.ADMITTED, f"all pods of attempt {new.attempt} have a node"))
     if new.phase is Phase.STARTING and _is_prepared(new) and not _is_prepared(old):
         events.append(Event(EventReason.WORKERS_READY, f"{workers} ready: ssh answers"))
-    if new.attempt != old.attempt and new.phase is Phase.QUEUED and old.phase is not None:
+    if new.preemptions > old.preemptions and is_waiting:
+        events.append(Event(EventReason.PREEMPTED, note, is_warning=True))
+    elif new.attempt != old.attempt and new.phase is Phase.QUEUED and old.phase is not None:
         events.append(Event(EventReason.SCHEDULING_TIMEOUT, note, is_warning=True))
     if is_transition and new.phase is Phase.RESTARTING:
         is_disruption = new.preemptions > old.preemptions
@@ -52,6 +59,18 @@ def events_between(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStatus
     elif new.phase is Phase.RUNNING and old.phase is Phase.RUNNING:
         events += _elastic_events(old, new)
     return tuple(events)
+
+
+def _is_waiting(status: HorovodJobStatus) -> bool:
+    """Whether the job waits in its queue: its time has not started."""
+    return status.phase is Phase.QUEUED and status.start_time is None
+
+
+def _admission(status: HorovodJobStatus) -> str:
+    """The queue and the flavors that a job was admitted with."""
+    queue = status.queue
+    flavors = f", flavors {', '.join(queue.flavors)}" if queue and queue.flavors else ""
+    return f"admitted by queue {queue.name} of ClusterQueue {queue.cluster_queue}{flavors}" if queue else ""
 
 
 def _elastic_events(old: HorovodJobStatus, new: HorovodJobStatus) -> Iterable[Event]:

@@ -8,6 +8,7 @@ from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.queue import Queue
 
 
 class KubeletEventReason(StrEnum):
@@ -53,6 +54,8 @@ class Observed:
     """When this process has last read the events of autoscalers about a pod of the job that has no node."""
     progress_report: ProgressReport | None = None
     """The newest report of rank 0, of any attempt."""
+    queue: Queue | None = None
+    """The queue of the job, or one that it has left; None if it has none."""
     has_scripts: bool = False
     """A pod of the namespace has mounted the start scripts of this release."""
 

@@ -1,5 +1,7 @@
 """What to do about a job, as values: which objects to create, change and delete, and when to reconcile again. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -25,6 +27,7 @@ from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.suspension import has_other_spec
 from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.resources.admission import Admission
 
 # The label selector of a deletion contains their indices.
 MAX_KEPT_WORKERS = 100
@@ -66,11 +69,24 @@ class Plan:
     dry_run: bool = False
     """Creates nothing, and sends dry-run requests instead."""
     requeue_at: datetime | None = None
+    admission: Admission | None = None
+    """What the queue of the job adds to the pods."""
 
     @property
     def creates_pods(self) -> bool:
         """Whether the plan creates pods."""
         return self.create_launcher or bool(self.create_workers)
+
+    def without_creations(self) -> Plan:
+        """The plan for a job that must have no further pods."""
+        return replace(
+            self,
+            create_secrets=False,
+            create_scripts=False,
+            create_workers=(),
+            has_more_workers=False,
+            create_launcher=False,
+        )
 
 
 def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
@@ -88,10 +104,15 @@ def plan_for(context: JobContext, outcome: Outcome | None) -> Plan:
             return replace(_plan_to_stop(job, observed), requeue_at=context.next_time(outcome.requeue_at))
         case Phase.QUEUED if outcome.reason is Reason.SCHEDULING_TIMEOUT:
             return Plan(delete_all_pods=_has_pods_to_delete(observed), requeue_at=requeue_at)
+        case Phase.QUEUED if outcome.is_waiting:
+            delete = _has_pods_to_delete(observed)
+            return Plan(delete_all_pods=delete, delete_pod_groups=observed.pod_groups, requeue_at=outcome.requeue_at)
         case _ if observed.refusal and not context.is_resizable:
             return _plan_for_refused_job(context, observed.refusal, requeue_at)
         case _:
-            return _plan_for_attempt(context, requeue_at)
+            plan = _plan_for_attempt(context, requeue_at)
+            # A job can have pods and no Workload, such as when Kueue was removed: they end without being replaced.
+            return plan if context.has_quota else plan.without_creations()
 
 
 def _plan_for_refused_job(context: JobContext, refusal: Refusal, requeue_at: datetime | None) -> Plan:

@@ -110,6 +110,8 @@ class Pod:
     """Kind of the PodGroup that it is a member of."""
     secret_names: tuple[str, ...] = ()
     """Names of the Secrets with its keys and start scripts."""
+    workload_uid: str = ""
+    """UID of the Workload whose quota it uses; empty without a queue."""
     spec_hash: str = ""
     """Hash of the spec that the pod was created from; empty for pods of a release without such hashes."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from horovodjob.api.constants import (
     ANNOTATION_HOSTS,
+    ANNOTATION_WORKLOAD_UID,
     KIND,
     LABEL_ATTEMPT,
     LABEL_JOB,
@@ -43,7 +44,7 @@ class OwnedPod:
 def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
     """The facts of a pod; None if its labels are not those of a pod of a job."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    labels = metadata.get("labels") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     try:
         role = Role(labels[LABEL_ROLE])
         index, attempt = int(labels[LABEL_REPLICA_INDEX]), int(labels[LABEL_ATTEMPT])
@@ -68,7 +69,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         node=spec.get("nodeName") or "",
         scheduled_at=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         address=status.get("podIP") or "",
-        hosts=(metadata.get("annotations") or {}).get(ANNOTATION_HOSTS) or "",
+        hosts=annotations.get(ANNOTATION_HOSTS) or "",
         has_pending_container=_has_pending_container(status, role),
         created_at=_time(metadata.get("creationTimestamp")),
         is_ready=conditions.get("Ready", {}).get("status") == "True",
@@ -86,6 +87,7 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         provisioning_request=_provisioning_request(metadata.get("annotations") or {}),
         gang=membership(raw),
         secret_names=_secret_names(spec.get("volumes") or ()),
+        workload_uid=annotations.get(ANNOTATION_WORKLOAD_UID) or "",
         spec_hash=labels.get(LABEL_SPEC_HASH, ""),
     )
     return OwnedPod(key, pod)

@@ -1,6 +1,7 @@
 """The status of a job, computed from the outcome of the checks. Pure."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
@@ -24,12 +25,14 @@ from horovodjob.api.status import (
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.checks.queueing import queue_note
 from horovodjob_operator.domain.checks.table import compute_outcome
 from horovodjob_operator.domain.job_errors import newest_errors
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.queue import queue_status
 
 EXECUTION_STATES = {
     Phase.QUEUED: ExecutionState.QUEUED,
@@ -69,8 +72,16 @@ def next_status(context: JobContext) -> tuple[HorovodJobStatus, Outcome | None]:
         return job.status.model_copy(update={"observed_generation": job.metadata.generation}), None
     if observed.refusal and observed.refusal.is_unreadable and job.status.phase:
         return _stalled_status(job, observed.refusal, now.replace(microsecond=0)), None
-    outcome = compute_outcome(context)
+    outcome = _with_queue_note(context, compute_outcome(context))
     return _status(context, outcome, now.replace(microsecond=0)), outcome
+
+
+def _with_queue_note(context: JobContext, outcome: Outcome) -> Outcome:
+    """The outcome, whose message also says how the queue limits a job that has quota."""
+    note = "" if outcome.is_waiting or outcome.failure else queue_note(context)
+    if not note or outcome.phase not in (*START_PHASES, Phase.RUNNING) or outcome.message.endswith(note):
+        return outcome  # Some checks keep the message of the status.
+    return replace(outcome, message=f"{outcome.message}; {note}")
 
 
 class Urgency(Enum):
@@ -122,7 +133,10 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
     is_ending = phase in (Phase.TERMINATING, Phase.FAILED)
     is_resumed = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED and not is_ending
     is_suspended = phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED
-    has_started = phase is not Phase.SUSPENDED and (old.start_time is not None or not is_ending)
+    # Neither the time of a suspension nor that in a queue counts.
+    is_paused = phase is Phase.SUSPENDED or outcome.is_waiting or outcome.is_eviction
+    starts_anew = old.phase is not None and old.start_time is None
+    has_started = not is_paused and (old.start_time is not None or not is_ending)
     is_new_attempt = bool(restarts) or is_requeued or (is_suspended and bool(context.observed.pods))
     running_time = (old.running_time or now) if phase is Phase.RUNNING else old.running_time
     disruptions = (failure for failure in (*outcome.worker_losses, *restarts) if failure.is_disruption)
@@ -131,14 +145,14 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         phase=phase,
         execution_state=EXECUTION_STATES[phase],
         conditions=_conditions(job, outcome, is_prepared=_is_prepared(context, phase), now=now),
-        start_time=(now if is_resumed else context.start_time.replace(microsecond=0)) if has_started else None,
-        active_seconds=old.active_seconds + (_seconds_since(old.start_time, now) if is_suspended else 0),
+        start_time=(now if starts_anew else context.start_time.replace(microsecond=0)) if has_started else None,
+        active_seconds=old.active_seconds + (_seconds_since(old.start_time, now) if is_paused else 0),
         running_time=None if is_new_attempt else running_time,
         completion_time=now if phase.is_finished else None,
         # Pods have the label of the attempt that they were created for, so old terminating pods are distinguishable.
         attempt=old.attempt + (1 if is_new_attempt else 0),
         restarts=old.restarts + sum(not failure.is_disruption for failure in restarts),
-        preemptions=old.preemptions + sum(failure.failed_pod != "" for failure in disruptions),
+        preemptions=old.preemptions + sum(failure.failed_pod != "" for failure in disruptions) + outcome.is_eviction,
         exit_code=old.exit_code if outcome.exit_code is None else outcome.exit_code,
         replicas=sum(count.active for count in replicas),
         selector=names.selector(job, Role.WORKER),
@@ -146,6 +160,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         workers_ready=f"{sum(count.ready for count in replicas)}/{job.spec.worker.replicas}",
         output_path_segment=names.output_path_segment(job),
         errors=newest_errors(job, outcome, now),
+        queue=queue_status(context.queue),
         training=None if is_resumed else _training(old, context.observed.progress_report),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, PLURAL
+from horovodjob_operator.domain import workload
 
 PLURALS = {
     "Pod": "pods",
@@ -11,6 +12,7 @@ PLURALS = {
     "Service": "services",
     "NetworkPolicy": "networkpolicies",
     "PodGroup": "podgroups",
+    "Workload": "workloads",
 }
 
 
@@ -22,6 +24,15 @@ def jobs_path(namespace: str = "") -> str:
 def pods_path(namespace: str = "") -> str:
     """Path of the pods of a namespace, or of all namespaces."""
     return f"/api/v1/{f'namespaces/{namespace}/' if namespace else ''}pods"
+
+
+def workloads_path(namespace: str = "", name: str = "") -> str:
+    """Path of the Workloads of Kueue in a namespace or in all, or of one of them.
+
+    Kubernetes has a kind with the same name in another group.
+    """
+    place = f"namespaces/{namespace}/" if namespace else ""
+    return f"/apis/{workload.API_VERSION}/{place}workloads{f'/{name}' if name else ''}"
 
 
 def collection_path(api_version: str, kind: str, namespace: str) -> str:

@@ -28,7 +28,7 @@ def restart_backoff(context: JobContext) -> Outcome | None:
         return None
     # The failed attempt set the reason and the message, and they still apply.
     ready = context.job.status.condition(ConditionType.READY)
-    reason, message = (Reason(ready.reason), ready.message) if ready else (Reason.RANK_FAILED, "")
+    reason, message = (ready.reason, ready.message) if ready else (Reason.RANK_FAILED, "")
     return Outcome(Phase.RESTARTING, reason, message, requeue_at=at)
 
 

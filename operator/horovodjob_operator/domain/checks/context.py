@@ -6,9 +6,11 @@ from functools import cached_property
 
 from horovodjob.api.constants import ConditionType, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain import names
 from horovodjob_operator.domain.autoscaler import ComingNodes
 from horovodjob_operator.domain.observed import Observed
 from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.queue import Queue
 from horovodjob_operator.domain.termination_message import termination_reason, unreachable_hosts
 
 
@@ -19,6 +21,8 @@ class JobContext:
     job: HorovodJob
     observed: Observed
     now: datetime
+    withheld_workers: int = 0
+    """Workers of an elastic job that its queue has not admitted; `job` is without them."""
 
     def next_time(self, *times: datetime | None) -> datetime | None:
         """The earliest of these times that is not over; the checks have already considered those that are over."""
@@ -56,6 +60,34 @@ class JobContext:
         indices = self.job.spec.worker_indices
         workers = (pod for pod in self.observed.deleted_pods if pod.role is Role.WORKER and pod.index in indices)
         return {pod.index: pod for pod in workers if pod.index not in self.workers}
+
+    @cached_property
+    def has_pods(self) -> bool:
+        """Whether pods of the current attempt exist that are not being deleted."""
+        attempt = self.job.status.attempt
+        return any(pod.attempt == attempt and not pod.is_terminating for pod in self.observed.pods)
+
+    @cached_property
+    def queue(self) -> Queue | None:
+        """The queue that must admit the job; None if it needs none."""
+        return self.observed.queue if self.observed.queue and self.observed.queue.name else None
+
+    @cached_property
+    def has_quota(self) -> bool:
+        """Whether pods may run: the job needs no queue, or its Workload is admitted.
+
+        A Workload for another spec of the job allows no new pods. Pods of an admission belong to it by the UID of the
+        Workload, whose reservation is cleared only when no pod is left.
+        """
+        if self.queue is None:
+            return True
+        workload, attempt = self.queue.workload, self.job.status.attempt
+        if workload is None or not workload.is_admitted:
+            return False
+        uids = {pod.workload_uid for pod in self.observed.pods if pod.attempt == attempt and not pod.is_terminating}
+        if uids:
+            return uids == {workload.uid}
+        return workload.is_prebuilt or workload.spec_hash == names.spec_hash(self.job)
 
     @cached_property
     def deadline(self) -> datetime | None:

@@ -59,4 +59,4 @@ def evidence_pending(context: JobContext) -> Outcome | None:
     if launcher is None or launcher.phase != "Failed" or status.phase is None or ready is None:
         return None
     until = launcher_failure.evidence_deadline(launcher, context.now)
-    return Outcome(status.phase, Reason(ready.reason), ready.message, requeue_at=until)
+    return Outcome(status.phase, ready.reason, ready.message, requeue_at=until)

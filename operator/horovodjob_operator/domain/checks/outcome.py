@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from horovodjob.api.constants import Phase, Reason
+from horovodjob.api.constants import Phase
 from horovodjob_operator.domain.pod import Pod
 
 
@@ -11,7 +11,8 @@ from horovodjob_operator.domain.pod import Pod
 class Failure:
     """Why the current attempt cannot continue."""
 
-    reason: Reason
+    reason: str
+    """A `Reason`, or one of Kueue."""
     message: str
     pod: Pod | None = None
     pod_name: str = ""
@@ -34,7 +35,8 @@ class Outcome:
     """The state of the job that a check determined."""
 
     phase: Phase
-    reason: Reason
+    reason: str
+    """A `Reason`, or one of Kueue."""
     message: str
     is_stalled: bool = False
     failure: Failure | None = None
@@ -44,3 +46,7 @@ class Outcome:
     requeue_at: datetime | None = None
     worker_losses: tuple[Failure, ...] = ()
     """Workers that an elastic job has lost and continues without."""
+    is_waiting: bool = False
+    """The job waits in its queue: it has no quota, and no time of it counts."""
+    is_eviction: bool = False
+    """The queue has taken the quota of the pods."""

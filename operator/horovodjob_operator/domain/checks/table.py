@@ -2,7 +2,8 @@
 
       suspend                       suspend = false
 Queued <------ any, no pods ------> Suspended
-  | all pods have a node            (back to Queued if they have none, or cannot start, in time)
+  | all pods have a node            (back to Queued if they have none, or cannot start, in time,
+  |                                  or if the queue of the job takes its quota)
   v            mpirun runs           launcher ended with 0
 Starting ----------------> Running -----------------------> Succeeded
   |  ^                        |
@@ -20,6 +21,7 @@ from horovodjob_operator.domain.checks import (
     deadline,
     execution,
     failure,
+    queueing,
     scheduling,
     startup,
     suspension,
@@ -41,9 +43,13 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     suspension.suspended,
     # Pods of another spec are replaced, so their failures have no consequences.
     suspension.spec_changed,
+    # The queue has taken the quota, and the operator deletes the pods: their ends have no consequences.
+    queueing.evicted,
     failure.attempt_failed,
     # Only a failure that has been attributed to a pod ends the wait for evidence.
     failure.evidence_pending,
+    # Without quota no pod is created, so neither refusals of pods nor delays of the next attempt apply.
+    queueing.waiting_in_queue,
     # A job with a refused object creates no pods, so no delay of the next attempt applies.
     scheduling.creation_refused,
     # While a delay runs the attempt has no launcher, and the checks below would report that nodes are missing.

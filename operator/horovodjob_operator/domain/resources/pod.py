@@ -22,6 +22,8 @@ GPU_TOLERATIONS = (
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
 )
+# Kueue reads these annotations from pods too.
+TOPOLOGY_PREFIX = f"{KUEUE_PREFIX}podset-"
 RUN_VOLUME = "horovodjob-run"
 TEMP_VOLUME = "horovodjob-temp"
 
@@ -84,10 +86,7 @@ def build_pod(
 ) -> dict[str, Any]:
     """A pod with one container, without what only one of the roles has."""
     spec = job.spec
-    queue_labels, queue_annotations = (
-        {key: value for key, value in mapping.items() if key.startswith(KUEUE_PREFIX)}
-        for mapping in (job.metadata.labels, job.metadata.annotations)
-    )
+    topology = {key: text for key, text in job.metadata.annotations.items() if key.startswith(TOPOLOGY_PREFIX)}
     tolerations = [api_fields(toleration) for toleration in spec.tolerations or ()]
     # With `pool` the launcher runs in the pool too, and GPU pools of AKS have a taint.
     if spec.worker.gpus and (role is Role.WORKER or spec.launcher.as_worker or spec.pool):
@@ -115,8 +114,8 @@ def build_pod(
         "metadata": {
             "name": name,
             "namespace": job.metadata.namespace,
-            "labels": queue_labels | labels,
-            "annotations": queue_annotations
+            "labels": labels,
+            "annotations": topology
             | {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "sidecar.istio.io/inject": "false"},
             "ownerReferences": [owner_reference(job)],
         },

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.constants import Role
+from horovodjob.api.constants import LABEL_QUEUE, Role
 from horovodjob.api.replicas import RolePods
 from horovodjob_operator.domain.resources.template_merge import strategic_merge
 from horovodjob_operator.errors import InvalidJob
@@ -42,6 +42,11 @@ def _check_operator_fields(merged: dict[str, Any], pod: dict[str, Any], where: s
     for key, value in pod["metadata"]["labels"].items():
         if (metadata.get("labels") or {}).get(key) != value:
             raise InvalidJob(f"{where}.metadata.labels: the label {key} is the operator's, remove it")
+    if LABEL_QUEUE in (metadata.get("labels") or {}):
+        raise InvalidJob(
+            f"{where}.metadata.labels: set the label {LABEL_QUEUE} on the HorovodJob and not on its pods: each of them "
+            "would wait in the queue alone"
+        )
     if spec.get("restartPolicy") != "Never":
         raise InvalidJob(f"{where}.spec.restartPolicy must not be set: the operator restarts the whole job")
     containers = spec.get("containers") or ()

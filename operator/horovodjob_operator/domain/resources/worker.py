@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from horovodjob.api.constants import Role
+from horovodjob.api.constants import KUEUE_PREFIX, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.queue import queue_name
 from horovodjob_operator.domain.resources.pod import (
     UNLIMITED_FAILURES,
     build_container,
@@ -15,6 +16,9 @@ from horovodjob_operator.domain.resources.pod import (
 from horovodjob_operator.domain.resources.pod_template import merge_template
 from horovodjob_operator.domain.resources.progress_reporting import add_progress_reporting
 from horovodjob_operator.domain.resources.spot import prefer_spot_nodes
+
+# Kueue assigns nodes by rank, and the launcher has the first.
+INDEX_OFFSET = f"{KUEUE_PREFIX}pod-index-offset"
 
 
 def worker_pod(
@@ -46,6 +50,8 @@ def worker_pod(
     }
     labels = names.labels(job, Role.WORKER, index, attempt, spec_hash)
     pod = build_pod(job, Role.WORKER, names.worker_name(job, index), container, labels, secret_names)
+    if job.spec.launcher.as_worker and queue_name(job):
+        pod["metadata"]["annotations"][INDEX_OFFSET] = "1"
     if progress_url and (index == 0 or job.spec.elastic):
         add_progress_reporting(pod["spec"], progress_url)
     if job.spec.spot:

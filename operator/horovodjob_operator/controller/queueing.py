@@ -1,0 +1,244 @@
+"""The Workloads of jobs that wait for a queue of Kueue: observes them, and carries out what the domain decides."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from horovodjob.api.constants import LABEL_JOB, ConditionType, Phase, Reason
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob_operator.controller.job_log import log_effect, log_warning
+from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.requeue import Requeue
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.pod_facts import owner_uid
+from horovodjob_operator.domain.queue import Queue, QueueProblem, prebuilt_workload, queue_name, uses_queue
+from horovodjob_operator.domain.resources.admission import Admission
+from horovodjob_operator.domain.resources.metadata import owner_reference
+from horovodjob_operator.domain.resources.workload import JOB_UID_LABEL, job_workload, priority_reference, workload_name
+from horovodjob_operator.domain.workload import Workload
+from horovodjob_operator.domain.workload_plan import WorkloadPlan, finished_status, workload_plan
+from horovodjob_operator.errors import (
+    AdmissionConflict,
+    AlreadyExists,
+    Conflict,
+    Gone,
+    InvalidJob,
+    NotServed,
+    Refused,
+    Unavailable,
+)
+from horovodjob_operator.kube.queue_api import QueueApi
+from horovodjob_operator.kube.retry_delay import retry_delay_seconds
+from horovodjob_operator.kube.workload_cache import WorkloadCache
+
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
+# The positions of all jobs of a queue are one request.
+POSITION_SECONDS = 30
+# How long positions are not requested from a cluster that does not report them.
+NO_POSITION_SECONDS = 300
+# Flavors seldom change, and many jobs of a queue start at the same time.
+FLAVOR_SECONDS = 30
+
+
+class Queueing:
+    """Creates, changes, finishes and deletes the Workloads of jobs."""
+
+    def __init__(self, workloads: WorkloadCache, api: QueueApi) -> None:
+        self._workloads, self._api = workloads, api
+        self._flavors: dict[str, tuple[datetime, Mapping[str, Any]]] = {}
+        self._positions: dict[tuple[str, str], tuple[datetime, dict[str, int]]] = {}
+        """When the positions of a queue are to be read again, and the positions by Workload."""
+
+    def is_known(self, job: HorovodJob) -> bool:
+        """Whether a job with a queue can be reconciled; if not, it is enqueued when the Workloads are listed."""
+        return not uses_queue(job) or self._workloads.has_listed(job.metadata.namespace)
+
+    def queue(self, state: JobState) -> Queue | None:
+        """The queue of the job, with what is known of its Workload."""
+        job = state.job
+        workload = self._workloads.of_job(job.metadata.uid)
+        if not uses_queue(job) and workload is None:
+            return None
+        problem = state.queue_problem
+        if unavailable := self._workloads.problem(job.metadata.namespace):
+            problem = QueueProblem(Reason.QUEUE_UNAVAILABLE, unavailable)
+        return Queue(queue_name(job), workload, state.queue_position, problem)
+
+    async def finish(self, context: JobContext, status: HorovodJobStatus) -> None:
+        """Finishes the Workload of a job that ends, before its last status is written.
+
+        So no job that has ended has an unfinished Workload, and a new process need not look for one.
+        """
+        job, queue = context.job, context.observed.queue
+        workload = queue.workload if queue else None
+        if workload is None or workload.is_finished or not status.is_finished or job.status.is_finished:
+            return
+        ready = status.condition(ConditionType.READY)
+        has_succeeded = status.phase is Phase.SUCCEEDED
+        body = finished_status(context, has_succeeded=has_succeeded, message=ready.message if ready else "")
+        try:
+            self._workloads.update(await self._api.apply_status(job.metadata.namespace, workload, body))
+            log_effect(job, f"finished Workload {workload.name}")
+        except (Gone, Conflict):
+            self._workloads.forget(workload.uid)
+        except Refused as error:  # Nothing would be gained by a job that never ends.
+            log_warning(job, f"Workload {workload.name} cannot be finished, and keeps its quota: {error}")
+
+    async def admission(self, context: JobContext) -> Admission | None:
+        """What the queue adds to the pods that are created. Raises ClusterError."""
+        workload = context.queue.workload if context.queue else None
+        if workload is None:
+            return None
+        flavors = {name: await self._flavor(name, context.now) for name in workload.flavors}
+        return Admission(workload, flavors)
+
+    def refuse_admission(self, state: JobState, error: AdmissionConflict) -> Requeue:
+        """Records that the admission contradicts the job, which fails."""
+        state.queue_problem = QueueProblem(Reason.ADMISSION_CONFLICT, str(error), is_final=True)
+        return Requeue(is_soon=True)
+
+    async def execute(self, state: JobState, context: JobContext) -> Requeue:
+        """Carries out what has to be done about the Workload, and returns when to do more. Raises ClusterError."""
+        job, queue, now = context.job, context.observed.queue, context.now
+        if queue is None or self._workloads.problem(job.metadata.namespace):
+            return Requeue()
+        problem = state.queue_problem
+        try:
+            plan = workload_plan(context)
+            is_request = plan.create or plan.request or plan.priority
+            if is_request and problem and problem.retry_at and now < problem.retry_at:
+                return Requeue(at=problem.retry_at)
+            changed = await self._write(state.job, queue.workload, plan, now)
+        except InvalidJob as error:
+            return self._refuse(state, context, str(error))
+        except NotServed:
+            return Requeue()  # The watch will report that the kind has gone.
+        except Refused as error:
+            return self._refuse(state, context, str(error))
+        if is_request or (problem and not problem.is_final):
+            state.queue_problem, state.queue_refusals = None, 0
+        return Requeue(is_soon=changed)
+
+    async def read_position(self, state: JobState, context: JobContext) -> Requeue:
+        """Reads the position of a waiting job at times, and returns when the next reading is due."""
+        queue = context.queue
+        workload = queue.workload if queue else None
+        reserved = workload.conditions.get("QuotaReserved") if workload else None
+        if workload is None or reserved is None or reserved.is_true or not workload.is_active:
+            state.queue_position = None
+            return Requeue()
+        namespace, now = context.job.metadata.namespace, context.now
+        key = namespace, workload.queue_name
+        due, positions = self._positions.get(key, (now, {}))
+        if due <= now:
+            due = now + timedelta(seconds=POSITION_SECONDS)
+            self._positions[key] = due, positions  # Other jobs must not request them meanwhile.
+            try:
+                positions = await self._api.positions(*key)
+            except (Gone, Refused, Unavailable):
+                due, positions = now + timedelta(seconds=NO_POSITION_SECONDS), {}
+            self._positions[key] = due, positions
+        before, state.queue_position = state.queue_position, positions.get(workload.name)
+        return Requeue(at=due, is_soon=state.queue_position != before)
+
+    async def _write(self, job: HorovodJob, workload: Workload | None, plan: WorkloadPlan, now: datetime) -> bool:
+        """Whether anything was written. Raises ClusterError."""
+        namespace = job.metadata.namespace
+        if plan.create:
+            return await self._create(job)
+        if workload is None:
+            return False
+        try:
+            if plan.delete:
+                await self._api.delete(namespace, workload)
+                self._workloads.forget(workload.uid)
+            elif plan.request or plan.priority:
+                patch = await self._request_patch(job, workload, only_priority=plan.priority)
+                self._workloads.update(await self._api.patch(namespace, workload.name, patch))
+            elif plan.status is not None:
+                self._workloads.update(await self._api.replace_status(namespace, workload, plan.status))
+            else:
+                return False
+        except (Gone, Conflict):
+            return False  # The watch reports the new version.
+        log_effect(job, plan.effect)
+        return True
+
+    async def _create(self, job: HorovodJob) -> bool:
+        """Creates the Workload of the job, or adopts the one that MultiKueue has created."""
+        if name := prebuilt_workload(job):
+            return await self._adopt(job, name)
+        body = job_workload(job, await self._priority(job))
+        try:
+            created = await self._api.create(body)
+        except AlreadyExists:
+            created = await self._api.workload(job.metadata.namespace, workload_name(job))
+            if owner_uid(created["metadata"]) != job.metadata.uid:
+                raise Refused(
+                    f"Workload {workload_name(job)} exists and does not belong to this job: delete it"
+                ) from None
+        self._workloads.update(created)
+        log_effect(job, f"created Workload {created['metadata']['name']} for queue {queue_name(job)}")
+        return True
+
+    async def _adopt(self, job: HorovodJob, name: str) -> bool:
+        try:
+            found = await self._api.workload(job.metadata.namespace, name)
+        except NotServed:
+            raise
+        except Gone as error:
+            raise Refused(f"Workload {name}, which MultiKueue creates for this job, does not exist yet") from error
+        metadata = found["metadata"]
+        owner = owner_uid(metadata)
+        if owner not in ("", job.metadata.uid):
+            raise Refused(f"Workload {name}, which MultiKueue has created for this job, belongs to another job")
+        owners = [*(metadata.get("ownerReferences") or ()), *([] if owner else [owner_reference(job)])]
+        labels = {LABEL_JOB: job.metadata.name, JOB_UID_LABEL: job.metadata.uid}
+        changes = {"resourceVersion": metadata["resourceVersion"], "labels": labels, "ownerReferences": owners}
+        self._workloads.update(await self._api.patch(job.metadata.namespace, name, {"metadata": changes}))
+        log_effect(job, f"adopted Workload {name} of MultiKueue")
+        return True
+
+    async def _request_patch(self, job: HorovodJob, workload: Workload, *, only_priority: bool) -> dict[str, Any]:
+        """The change of the Workload to what the job requests now. Raises Refused."""
+        body = job_workload(job, await self._priority(job))
+        metadata = {"uid": workload.uid, "resourceVersion": str(workload.version)}
+        if only_priority:
+            spec = {key: body["spec"][key] for key in ("priority", "priorityClassRef")}
+            return {"metadata": metadata, "spec": spec}
+        # `active` belongs to the administrator.
+        removed = dict.fromkeys(("priorityClassRef", "maximumExecutionTimeSeconds"))
+        spec = removed | {key: value for key, value in body["spec"].items() if key != "active"}
+        return {"metadata": {**metadata, "labels": body["metadata"]["labels"]}, "spec": spec}
+
+    async def _priority(self, job: HorovodJob) -> int:
+        reference = priority_reference(job)
+        if reference is None:
+            return 0
+        try:
+            return await self._api.priority(reference)
+        except Gone as error:
+            kind, name = reference["kind"], reference["name"]
+            raise Refused(f"{kind} {name} does not exist: create it, or name another one") from error
+
+    async def _flavor(self, name: str, now: datetime) -> Mapping[str, Any]:
+        until, flavor = self._flavors.get(name, (now, {}))
+        if now < until:
+            return flavor
+        try:
+            flavor = await self._api.flavor(name)
+        except (Gone, Refused) as error:
+            raise Unavailable(f"ResourceFlavor {name} of the admission cannot be read: {error}") from error
+        self._flavors[name] = now + timedelta(seconds=FLAVOR_SECONDS), flavor
+        return flavor
+
+    def _refuse(self, state: JobState, context: JobContext, message: str) -> Requeue:
+        """Records why the Workload cannot be created or changed; this is tried again."""
+        delay = retry_delay_seconds(state.queue_refusals, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+        if state.queue_problem is None or state.queue_problem.message != message:
+            log_warning(state.job, message)
+        state.queue_refusals += 1
+        retry_at = context.now + timedelta(seconds=delay)
+        state.queue_problem = QueueProblem(Reason.INVALID_SPEC, message, is_stalled=True, retry_at=retry_at)
+        return Requeue(at=retry_at, is_soon=True)

@@ -1,0 +1,99 @@
+"""The queue of Kueue: a job has pods only while its Workload is admitted."""
+
+from horovodjob.api.constants import Phase, Reason
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.outcome import Failure, Outcome
+from horovodjob_operator.domain.messages import count_text
+from horovodjob_operator.domain.queue import Queue
+from horovodjob_operator.domain.workload import Workload
+
+
+def evicted(context: JobContext) -> Outcome | None:
+    """The pods of the attempt have lost their quota: they end, and the job waits in its queue again."""
+    queue, attempt = context.queue, context.job.status.attempt
+    if queue is None or queue.workload is None or context.has_quota:
+        return None
+    if not any(pod.attempt == attempt and not pod.is_terminating for pod in context.observed.pods):
+        return None
+    reason, message = _eviction(queue, queue.workload)
+    failure = Failure(reason, message, is_disruption=True)
+    return Outcome(Phase.QUEUED, reason, message, failure=failure, is_eviction=True)
+
+
+def waiting_in_queue(context: JobContext) -> Outcome | None:
+    """The job has no quota: no pod is created."""
+    queue, pods = context.queue, context.observed.pods
+    if queue is None or (queue.problem and queue.problem.is_final):
+        return _unusable_admission(queue)
+    if context.has_quota or (queue.workload is None and context.has_pods):
+        return None
+    if problem := queue.problem:
+        return Outcome(
+            Phase.QUEUED,
+            problem.reason,
+            problem.message,
+            is_stalled=problem.is_stalled,
+            requeue_at=context.next_time(problem.retry_at),
+            is_waiting=True,
+        )
+    reason, message = _wait(queue)
+    if pods:
+        message = f"{message}; waiting for {count_text(len(pods), 'pod')} of the previous attempt to end"
+    return Outcome(Phase.QUEUED, reason, message, is_waiting=True)
+
+
+def queue_note(context: JobContext) -> str:
+    """What differs between the queue of a job and what the job requests now; empty if nothing does."""
+    queue = context.queue
+    if queue is None:
+        return ""
+    workload = queue.workload
+    if workload is None:
+        problem = f": {queue.problem.message}" if queue.problem else ""
+        return f"the job has no Workload in queue {queue.name} any more, and continues until its pods end{problem}"
+    if workload.queue_name != queue.name and not workload.is_prebuilt:
+        return f"the job keeps its quota of queue {workload.queue_name}; queue {queue.name} applies when it waits again"
+    if context.withheld_workers:
+        admitted = len(context.job.spec.worker_indices)
+        return f"the queue has admitted {admitted} of {admitted + context.withheld_workers} workers"
+    return ""
+
+
+def _unusable_admission(queue: Queue | None) -> Outcome | None:
+    problem = queue.problem if queue else None
+    return Outcome(Phase.FAILED, problem.reason, problem.message) if problem else None
+
+
+def _eviction(queue: Queue, workload: Workload) -> tuple[str, str]:
+    """Reason and message of the end of an attempt without quota."""
+    condition = workload.conditions.get("Evicted")
+    if condition and condition.is_true:
+        return condition.reason or Reason.QUOTA_LOST, f"evicted from queue {queue.name}: {condition.message}"
+    return Reason.QUOTA_LOST, f"the pods have no quota of queue {queue.name}: the job waits there with {workload.text}"
+
+
+def _wait(queue: Queue) -> tuple[str, str]:
+    """Why a job without pods waits, in the words of Kueue."""
+    workload = queue.workload
+    if workload is None:
+        return Reason.QUEUED, f"the job enters queue {queue.name}"
+    evicted, reserved = workload.conditions.get("Evicted"), workload.conditions.get("QuotaReserved")
+    if not workload.is_active:
+        cause = f": {evicted.message}" if evicted and evicted.message else ""
+        reason = evicted.reason if evicted and evicted.reason.startswith("Deactivated") else "Deactivated"
+        return reason, f"{workload.text} is not active{cause}; it waits until its spec.active is true"
+    if workload.has("Evicted") and evicted:
+        return evicted.reason or Reason.QUEUED, f"evicted from queue {queue.name}: {evicted.message}"
+    if workload.has("QuotaReserved"):
+        return "WaitingForAdmissionChecks", _unready_checks(workload)
+    if reserved:
+        return reserved.reason or Reason.QUEUED, reserved.message
+    return Reason.QUEUED, f"Kueue has not examined {workload.text} of queue {queue.name} yet"
+
+
+def _unready_checks(workload: Workload) -> str:
+    """Which admission checks are not ready, and what they report."""
+    checks = (check for check in workload.checks if check.state != "Ready")
+    texts = [f"{check.name} is {check.state}{f' ({check.message})' if check.message else ''}" for check in checks]
+    where = f"ClusterQueue {workload.cluster_queue} has reserved quota"
+    return f"{where}; admission check {', '.join(texts)}" if texts else f"{where}, and has not admitted the job yet"
