@@ -204,8 +204,20 @@ def test_an_operator_of_some_namespaces_has_roles_in_them_only(helm4: Helm) -> N
     }
 
 
+def test_an_operator_of_namespaces_with_a_label_reads_namespaces(helm4: Helm) -> None:
+    objects = helm4.objects("x", str(CHART), "--set", "watchNamespaceSelector=team in (a\\,b)")
+    settings = Settings.from_environment(variables(objects))
+    assert (settings.namespace_selector, settings.watched_namespaces) == ("team in (a,b)", ())
+    role = next(each for each in objects if each["metadata"]["name"] == "default:x-horovodjob-operator")
+    assert {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]} in role["rules"]
+    of_all = helm4.objects("x", str(CHART))
+    rules = [rule for each in of_all if each["kind"] == "ClusterRole" for rule in each["rules"]]
+    assert not [rule for rule in rules if "namespaces" in rule.get("resources", ())]
+
+
 def test_contradictory_values_are_rejected(helm: Helm) -> None:
     template = ("template", "x", str(CHART), "--set")
+    assert "are both set" in helm.refusal(*template, "watchNamespaceSelector=a,watchNamespaces={b}")
     assert "set replicas to 1" in helm.refusal(*template, "leaderElection.enabled=false")
     assert "name the namespaces" in helm.refusal(*template, "rbac.scope=namespace")
     assert "needs a Service" in helm.refusal(

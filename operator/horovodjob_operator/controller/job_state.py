@@ -21,6 +21,8 @@ class JobState:
     refusal: Refusal | None = None
     refusal_count: int = 0
     """Refusals since all objects of an attempt were created."""
+    defaults_error: str = ""
+    """Why the defaults of the namespace are unknown."""
     unreadable_status: Mapping[str, Any] | None = None
     """The stored status, if this release cannot parse it."""
     deleted_pods: dict[str, Pod] = field(default_factory=dict)
@@ -40,6 +42,7 @@ class JobState:
         if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
             self.refusal, self.refusal_count = newer.refusal, 0
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
+        self.defaults_error = newer.defaults_error
 
     def add_deleted_pod(self, pod: Pod) -> None:
         """Keeps the last state of a deleted pod for the next reconciliation."""

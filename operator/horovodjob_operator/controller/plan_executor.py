@@ -70,6 +70,8 @@ class PlanExecutor:
         """Creates the objects of the plan, or finds out without an effect whether this is possible."""
         job, create = context.job, self._creation.dry_run if plan.dry_run else self._creation.create
         problem = await self._preflight.problem(job) if self._preflight and plan.create_launcher else None
+        if plan.create_launcher and state.defaults_error:
+            problem = Reason.INVALID_SPEC, state.defaults_error
         try:
             if problem:
                 return self._refuse(state, *problem)

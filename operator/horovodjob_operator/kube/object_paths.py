@@ -12,6 +12,7 @@ PLURALS = {
     "NetworkPolicy": "networkpolicies",
     "PodGroup": "podgroups",
 }
+NAMESPACES_PATH = "/api/v1/namespaces"
 
 
 def jobs_path(namespace: str = "") -> str:

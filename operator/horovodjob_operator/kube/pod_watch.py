@@ -1,28 +1,15 @@
-"""The watch of the pods of jobs: a list in chunks, then a watch; a list again if the watch missed events."""
+"""The watch of the pods of jobs."""
 
-import asyncio
-import json
-import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import aiohttp
-
-from horovodjob.api.constants import LABEL_JOB
-from horovodjob_operator.errors import ClusterError, Gone, Refused
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.object_paths import pods_path
-from horovodjob_operator.kube.watch_timing import silence_seconds, watch_retry_seconds
-
-log = logging.getLogger("horovodjob.watch")
+from horovodjob_operator.kube.object_watch import ObjectWatch
 
 
-class PodWatch:
-    """Calls `updated` for each pod that exists or changes, `deleted` for each deletion, `listed` after a complete list.
-
-    It watches one namespace, or all.
-    """
+class PodWatch(ObjectWatch):
+    """Watches the pods of one namespace, or of all."""
 
     def __init__(
         self,
@@ -34,80 +21,13 @@ class PodWatch:
         timeout_seconds: int,
         namespace: str = "",
     ) -> None:
-        self._client, self._updated, self._deleted, self._listed = client, updated, deleted, listed
-        self._timeout_seconds = timeout_seconds
-        self.namespace = namespace
-        self._path = pods_path(namespace)
-        self.alive_at = time.monotonic()
-        self.has_listed = asyncio.Event()
-        """Set when the API server has returned a complete list, or has refused it."""
-
-    async def run(self) -> None:
-        """Lists and watches until cancelled."""
-        failures, outdated, reported = 0, 0, ""
-        self.alive_at = time.monotonic()
-        while True:
-            try:
-                version = await self._list()
-                failures, reported = 0, ""
-                while True:
-                    version = await self._follow(version)
-                    outdated = 0
-            except Gone as error:
-                # An overloaded API server may refuse each watch at once; lists would add to its load.
-                outdated += 1
-                delay = watch_retry_seconds(outdated)
-                log.info("pod watch: %s; listing again in %.1f s", error, delay)
-            except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                failures += 1
-                delay = watch_retry_seconds(failures)
-                if isinstance(error, Refused):
-                    self.alive_at = time.monotonic()
-                    self.has_listed.set()
-                failure = str(error) or type(error).__name__
-                # A namespace without rights for the operator is reported once, and not at each try.
-                level = logging.DEBUG if failure == reported else logging.WARNING
-                log.log(level, "pod watch: %s; listing again in %.1f s", failure, delay)
-                reported = failure
-            await asyncio.sleep(delay)
-
-    async def _list(self) -> str:
-        """Lists all pods, and returns the version of the list."""
-        uids, version = set[str](), ""
-        async for page in self._client.pages(self._path, {"labelSelector": LABEL_JOB}):
-            self.alive_at, version = time.monotonic(), str(page["metadata"]["resourceVersion"])
-            for pod in page["items"]:
-                uids.add(pod["metadata"]["uid"])
-                self._updated(pod)
-        self._listed(uids, int(version), self.namespace)
-        self.has_listed.set()
-        return version
-
-    async def _follow(self, version: str) -> str:
-        """Watches from a version, and returns the version of the last event. Raises Gone if a list is necessary."""
-        params = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "labelSelector": LABEL_JOB,
-            "resourceVersion": version,
-            "timeoutSeconds": str(self._timeout_seconds),
-        }
-        silence = silence_seconds(self._timeout_seconds)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        url = f"{self._client.server}{self._path}"
-        async with self._client.session.get(url, params=params, timeout=timeout) as response:
-            if response.status == 410:
-                raise Gone("the API server no longer has this version")
-            response.raise_for_status()
-            self.alive_at = time.monotonic()
-            while line := await response.content.readline():
-                self.alive_at = time.monotonic()
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise Gone(event["object"].get("message") or "the watch failed")
-                version = event["object"]["metadata"]["resourceVersion"]
-                if event["type"] == "DELETED":
-                    self._deleted(event["object"])
-                elif event["type"] != "BOOKMARK":
-                    self._updated(event["object"])
-        return version
+        super().__init__(
+            client,
+            pods_path(namespace),
+            "pod",
+            updated=updated,
+            deleted=deleted,
+            listed=listed,
+            timeout_seconds=timeout_seconds,
+            namespace=namespace,
+        )
