@@ -9,31 +9,30 @@ from functools import partial
 from typing import Any
 
 import kopf
-from aiohttp import web
 
-from horovodjob.api.constants import API_VERSION
 from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.event_handlers import EventHandlers, register
 from horovodjob_operator.controller.job_store import JobStore
 from horovodjob_operator.controller.kopf_settings import kopf_settings
+from horovodjob_operator.controller.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.reporting_jobs import ReportingJobs
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_failure import JobFailure
 from horovodjob_operator.domain.queue import uses_queue
-from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
+from horovodjob_operator.errors import OperatorError
+from horovodjob_operator.http_servers import HttpServers
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.cache import Key, PodCache
-from horovodjob_operator.kube.finished_job_list import FinishedJobList
+from horovodjob_operator.kube.job_list import FINISHED, JobList
 from horovodjob_operator.kube.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
 from horovodjob_operator.kube.lease import Lease
-from horovodjob_operator.kube.metrics_authorization import MetricsAuthorization
+from horovodjob_operator.kube.namespace_watch import NamespaceWatch
 from horovodjob_operator.kube.pod_watch import PodWatch
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.queue_api import QueueApi
 from horovodjob_operator.kube.reader import Reader
-from horovodjob_operator.kube.token_review import TokenReviewer
 from horovodjob_operator.kube.workload_cache import WorkloadCache
 from horovodjob_operator.kube.workload_watch import WorkloadWatch
 from horovodjob_operator.kube.writer import Writer
@@ -48,8 +47,6 @@ from horovodjob_operator.metrics import (
     WORKQUEUE_DEPTH,
     JobCollector,
 )
-from horovodjob_operator.servers.health import HealthServer
-from horovodjob_operator.servers.progress_reports import ProgressReports, start_server
 from horovodjob_operator.settings import Settings
 
 MAX_WATCH_AGE_SECONDS = 600
@@ -73,27 +70,37 @@ class Process:
         lease_thread: LoopThread,
         lease_client: ApiClient,
     ) -> None:
-        self.settings, self.client, self.review_client = settings, client, review_client
+        self.settings, self.client = settings, client
         self.store, self.pods, workloads = JobStore(), PodCache(), WorkloadCache()
         self.preflight = Preflight() if settings.preflight else None
         reader, writer = Reader(client), Writer(client, settings.identity)
         queueing = Queueing(workloads, QueueApi(client))
         self.reconciler = Reconciler(self.pods, writer, reader, now, settings.progress_url, self.preflight, queueing)
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
+        self.selection = NamespaceSelection(settings.defaults, is_selective=bool(settings.namespace_selector))
         self.events = EventHandlers(
-            self.store, self.pods, self.work_queue, settings.defaults, workloads, self._request_workloads
+            self.store, self.pods, self.work_queue, self.selection, workloads, self._request_workloads
         )
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))
         self.unfinished_job_list = UnfinishedJobList(
             self.namespaces or ("",), updated=self.events.job_updated, listed=self._unfinished_jobs_listed
         )
-        self.finished_job_list = FinishedJobList(
+        self.finished_job_list = JobList(
             client,
+            FINISHED,
             updated=self.events.job_updated,
             listed=self.events.finished_jobs_listed,
             wait_for_reconciliations=partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS),
         )
+        self.selected_job_list = JobList(
+            client,
+            "",
+            updated=self.events.job_updated,
+            listed=lambda *_: None,
+            wait_for_reconciliations=partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS),
+        )
+        self.namespace_watch = self._namespace_watch() if settings.namespace_selector else None
         self.pod_watches = [
             PodWatch(
                 client,
@@ -131,16 +138,38 @@ class Process:
             client.only_write_if(lambda: self.lease.is_current)
         else:
             self.became_leader.set()
-        self._servers: list[HealthServer | web.BaseRunner] = []
+        self.servers = HttpServers(
+            settings,
+            client,
+            review_client,
+            ReportingJobs(self.store, self.pods, self.work_queue.enqueue),
+            unhealthy=self.unhealthy,
+            unready=self.unready,
+            is_leader=self.is_leader,
+        )
         self._parts: list[asyncio.Task[None]] = []
         self._stop, self._failure = asyncio.Event(), ""
         self._export_metrics()
+
+    def _namespace_watch(self) -> NamespaceWatch:
+        self.selection.deselected = self.events.namespace_deselected
+        self.selection.changed = self.events.defaults_changed
+        return NamespaceWatch(
+            self.client,
+            self.settings.namespace_selector,
+            updated=self.selection.namespace_updated,
+            deleted=self.selection.namespace_deleted,
+            listed=self.selection.namespaces_listed,
+            timeout_seconds=self.settings.watch_timeout_seconds,
+        )
 
     def _export_metrics(self) -> None:
         failures = partial(_recent_failures, self.store)
         REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, failures, self.is_leader))
         WATCH_AGE.labels("pods").set_function(lambda: self._watch_ages()["pods"])
         WATCH_AGE.labels("horovodjobs").set_function(lambda: self._watch_ages()["HorovodJobs"])
+        if self.namespace_watch:
+            WATCH_AGE.labels("namespaces").set_function(lambda: self._watch_ages()["namespaces"])
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
         WORKQUEUE_DELAYED.set_function(lambda: self.work_queue.timers)
         TASKS.set_function(partial(_count_tasks, asyncio.get_running_loop()))
@@ -156,6 +185,7 @@ class Process:
             "pods": min(watch.alive_at for watch in self.pod_watches),
             "HorovodJobs": self.job_watch.alive_at,
             "Workloads": min(watch.active_at for watch in self.workload_watches),
+            **({"namespaces": self.namespace_watch.alive_at} if self.namespace_watch else {}),
         }
         # A standby has no watches.
         return {
@@ -186,6 +216,8 @@ class Process:
         """Why the process can neither reconcile jobs nor take over from the leader; empty if it can."""
         if not self.is_leader():
             return ""
+        if not self.selection.has_listed:
+            return "the namespaces have not been listed yet"
         if not all(watch.has_listed.is_set() for watch in self.pod_watches):
             return "the pods have not been listed yet"
         return "" if self.unfinished_job_list.has_listed else "the HorovodJobs have not been listed yet"
@@ -220,11 +252,17 @@ class Process:
 
     async def _start_parts(self) -> None:
         """Waits for the Lease, and then for the pods, without which no job can be reconciled."""
-        await self._start_servers()
+        await self.servers.start()
         if self.settings.lease_namespace:
             self._run_part("the lease", self.lease_thread.run(self.lease.run()))
         await self.became_leader.wait()
         self.job_watch.reset()
+        if self.namespace_watch:
+            self._run_part("the watch of the namespaces", self.namespace_watch.run())
+            await self.namespace_watch.has_listed.wait()
+            # The first list of jobs includes those of the namespaces that are selected now.
+            self.selection.selected = self.selected_job_list.request
+            self._run_part("the lists of jobs of selected namespaces", self.selected_job_list.run())
         for watch in self.pod_watches:
             self._run_part("the watch of the pods", watch.run())
         for watch in self.pod_watches:
@@ -234,7 +272,7 @@ class Process:
         self._run_part("the lists of finished jobs", self.finished_job_list.run())
         self._run_part("the events", self.reconciler.events.run())
         self._run_part("the resync", self._resync())
-        await self._wait_for_crd()
+        await self.job_watch.wait_until_served(self.client)
 
     async def stop(self, **_: object) -> None:
         """Completes the current reconciliations, and releases the Lease."""
@@ -246,7 +284,7 @@ class Process:
         if self.preflight:
             self.preflight.close()
         await self.lease_thread.run(self.lease.release())
-        await asyncio.gather(*(server.cleanup() for server in self._servers))
+        await self.servers.cleanup()
         self._stop.set()  # Kopf waits five seconds for the task that waits for it.
 
     def connect(self, **_: object) -> kopf.AiohttpSession:
@@ -271,47 +309,11 @@ class Process:
         self._failure = self._failure or sentence
         self._stop.set()
 
-    async def _start_servers(self) -> None:
-        settings = self.settings
-        authorization = MetricsAuthorization(self.review_client) if settings.metrics_authorization else None
-        health = HealthServer(
-            settings.http_port,
-            unhealthy=self.unhealthy,
-            unready=self.unready,
-            registry=REGISTRY,
-            authorize=authorization.denial if authorization else None,
-        )
-        await health.start()
-        self._servers.append(health)
-        if settings.progress_url:
-            reports = ProgressReports(
-                ReportingJobs(self.store, self.pods, self.work_queue.enqueue),
-                TokenReviewer(self.client),
-                now,
-                is_leader=lambda: self.is_leader() and not self.unready(),
-            )
-            self._servers.append(await start_server(settings.progress_port, reports))
-
     async def _resync(self) -> None:
         """Reconciles all jobs again and again, which compensates for lost events."""
         while True:
             await self.work_queue.resync(self.settings.resync_seconds)
             NAMESPACE_SERIES.remove_unused(self.store.namespaces())
-
-    async def _wait_for_crd(self) -> None:
-        """Waits until the API server serves HorovodJobs, because kopf looks for the resource only once."""
-        is_logged = False
-        while True:
-            try:
-                await self.client.request("GET", f"/apis/{API_VERSION}")
-                return
-            except ClusterError as error:
-                if isinstance(error, NotServed):
-                    self.job_watch.reset()
-                if not is_logged:
-                    log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
-                is_logged = True
-                await asyncio.sleep(1)
 
 
 def _recent_failures(store: JobStore) -> Iterator[tuple[Key, JobFailure]]:

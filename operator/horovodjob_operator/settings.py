@@ -9,6 +9,10 @@ from horovodjob.api.constants import OPERATOR_APP_NAME
 from horovodjob_operator.domain.job_defaults import JobDefaults, parse_job_defaults
 
 NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_KEY = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
+_REQUIREMENT = rf" *(!?{_KEY}|{_KEY} *(=|==|!=) *{_VALUE}|{_KEY} +(in|notin) +\( *{_VALUE}( *, *{_VALUE})* *\)) *"
+SELECTOR = f"{_REQUIREMENT}(,{_REQUIREMENT})*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Settings:
     concurrent_writes: int = 64
     namespaces: str = ""
     """Watched namespaces, separated by commas; empty: all."""
+    namespace_selector: str = ""
+    """Label selector of the watched namespaces, as of `kubectl -l`; empty: their names, or all."""
     job_defaults: str = ""
     """Default values for jobs as JSON, see JobDefaults."""
     preflight: int = 0
@@ -54,6 +60,16 @@ class Settings:
         settings = cls(**values)  # type: ignore[arg-type]
         if wrong := [name for name in settings.watched_namespaces if not re.fullmatch(NAMESPACE, name)]:
             raise ValueError(f"HOROVODJOB_OPERATOR_NAMESPACES names {wrong[0]!r}, which is not the name of a namespace")
+        if settings.namespace_selector and settings.namespaces:
+            raise ValueError(
+                "HOROVODJOB_OPERATOR_NAMESPACES and HOROVODJOB_OPERATOR_NAMESPACE_SELECTOR are both set: "
+                "name the namespaces, or select them by label"
+            )
+        if settings.namespace_selector and not re.fullmatch(SELECTOR, settings.namespace_selector):
+            raise ValueError(
+                f"HOROVODJOB_OPERATOR_NAMESPACE_SELECTOR is {settings.namespace_selector!r}; "
+                "it must be a label selector, such as team=a or team in (a,b)"
+            )
         try:
             _ = settings.defaults
         except ValueError as error:

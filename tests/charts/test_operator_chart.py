@@ -207,7 +207,19 @@ def test_an_operator_of_some_namespaces_has_roles_in_them_only(helm4: Helm) -> N
     }
 
 
+def test_an_operator_of_namespaces_with_a_label_reads_namespaces(helm4: Helm) -> None:
+    objects = helm4.objects("x", str(CHART), "--set", "watchNamespaceSelector=team in (a\\,b)")
+    settings = Settings.from_environment(variables(objects))
+    assert (settings.namespace_selector, settings.watched_namespaces) == ("team in (a,b)", ())
+    role = next(each for each in objects if each["metadata"]["name"] == "default:x-horovodjob-operator")
+    assert {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]} in role["rules"]
+    of_all = helm4.objects("x", str(CHART))
+    rules = [rule for each in of_all if each["kind"] == "ClusterRole" for rule in each["rules"]]
+    assert not [rule for rule in rules if "namespaces" in rule.get("resources", ())]
+
+
 CONTRADICTIONS = {
+    '{"watchNamespaceSelector": "a", "watchNamespaces": ["b"]}': "are both set",
     '{"leaderElection": {"enabled": false}}': "set replicas to 1",
     '{"rbac": {"scope": "namespace"}}': "name the namespaces",
     '{"metrics": {"serviceMonitor": {"enabled": true}, "service": {"enabled": false}}}': "needs a Service",

@@ -6,17 +6,20 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
-from api.client import JOBS, Api, Object, job, wait_for
+from api.client import BASE, JOBS, ROOT, Api, Object, job, wait_for
 from charts.helm import HELM3, Helm
 from charts.readme import documented_values
-from charts.test_operator_chart import ALL, CHART, variables
+from charts.test_operator_chart import ALL, CHART, REVIEWS, variables
 
 NAME = "horovodjob-operator"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
-REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+NAMESPACE_ADMINS = ROOT / "manifests" / "namespace-admins"
 NUMBERS = itertools.count()
 
 
@@ -37,7 +40,7 @@ def is_allowed(api: Api, account: str, verb: str, resource: str, namespace: str)
     """Whether the operator of one namespace has a right in another."""
     attributes = {"verb": verb, "resource": resource, "namespace": namespace}
     spec = {"user": f"system:serviceaccount:{account}:{NAME}", "resourceAttributes": attributes}
-    return bool(api.create(REVIEWS, {"spec": spec})["status"]["allowed"])
+    return bool(api.create(ACCESS_REVIEWS, {"spec": spec})["status"]["allowed"])
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,7 @@ def test_an_upgrade_changes_the_objects_and_a_rollback_restores_them(helm: Helm,
     helm("upgrade", NAME, str(CHART), "--namespace", system, *(word for value in values for word in ("--set", value)))
     changed = api.get(deployment(system))
     assert changed["spec"]["replicas"] == 3
-    assert variables([changed])["HOROVODJOB_OPERATOR_JOB_DEFAULTS"] == '{"shmSize":"1Gi"}'
+    assert '"shmSize":"1Gi"' in variables([changed])["HOROVODJOB_OPERATOR_JOB_DEFAULTS"]
     budget = f"/apis/policy/v1/namespaces/{system}/poddisruptionbudgets/{NAME}"
     assert api.find(budget) is None
     helm("rollback", NAME, "1", "--namespace", system)
@@ -190,3 +193,50 @@ def test_the_roles_of_the_cluster_include_jobs(system: str, api: Api) -> None:
 
     wait_for("the aggregation", lambda: "create" in verbs("admin") & verbs("edit"))
     wait_for("the aggregation", lambda: verbs("view") == {"get", "list", "watch"})
+
+
+@pytest.fixture(scope="module")
+def namespace_admin(api: Api) -> str:
+    """A user who may become the administrator of namespaces, in a cluster that is prepared for operators of these."""
+    done = api.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(NAMESPACE_ADMINS))
+    assert done.returncode == 0, done.stderr
+
+    def may_bind() -> bool:
+        rules = api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/admin")["rules"] or ()
+        return any("bind" in rule["verbs"] for rule in rules)
+
+    wait_for("the aggregation", may_bind)
+    return "jane"
+
+
+def test_the_administrator_of_a_namespace_installs_an_operator_for_it(
+    helm: Helm, namespace_admin: str, api: Api
+) -> None:
+    namespace = make_namespace(api)
+    binding = ("create", "rolebinding", "admins", "--clusterrole=admin", f"--user={namespace_admin}")
+    assert api.kubectl("-n", namespace, *binding).returncode == 0
+    values = ("--values", str(NAMESPACE_ADMINS / "values.yaml"), "--set", f"watchNamespaces={{{namespace}}}")
+    install = ("install", NAME, str(CHART), "--namespace", namespace, "--kube-as-user", namespace_admin, *values)
+    refused = helm.refusal(*install, "--set", "rbac.clusterRole=")
+    assert "attempting to grant RBAC permissions not currently held" in refused
+    helm("uninstall", NAME, "--namespace", namespace, "--ignore-not-found")
+    helm(*install)
+    assert is_allowed(api, namespace, "create", "pods", namespace)
+    assert not is_allowed(api, namespace, "create", "pods", "default")
+    binding = ("create", "rolebinding", "more", "--clusterrole=cluster-admin", f"--user={namespace_admin}")
+    assert "forbidden" in api.kubectl("--as", namespace_admin, "-n", namespace, *binding).stderr
+    helm("uninstall", NAME, "--namespace", namespace, "--kube-as-user", namespace_admin)
+
+
+def test_the_rights_for_operators_of_namespaces_are_those_of_the_operator() -> None:
+    def rules(path: Path, name: str) -> list[Object]:
+        objects = yaml.safe_load_all(path.read_text())
+        found = (
+            each["rules"] for each in objects if each["kind"] == "ClusterRole" and each["metadata"]["name"] == name
+        )
+        return [rule for rule in next(found) if set(rule["resources"]).isdisjoint(REVIEWS)]
+
+    prepared, base = NAMESPACE_ADMINS / "rbac.yaml", BASE / "rbac.yaml"
+    assert rules(prepared, f"{NAME}-namespaced") == rules(base, NAME)
+    for name in ("horovodjob-edit", "horovodjob-view"):
+        assert rules(prepared, name) == rules(base, name)

@@ -4,10 +4,11 @@ import base64
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -80,10 +81,11 @@ class ClusterSetup:
         silent_for: timedelta = timedelta(0),
         watched: str = "pods",
         watch_age: float = 2,
+        statuses: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """The operator's Deployment with one pod at this machine's address, which answers /metrics, and its Lease."""
         labels = {"app.kubernetes.io/name": OPERATOR}
-        annotations = {"prometheus.io/port": str(metrics_server(watched, watch_age).server_address[1])}
+        annotations = {"prometheus.io/port": str(metrics_server(watched, watch_age, statuses).server_address[1])}
         containers = {"containers": [{"name": "operator", "image": "operator:1"}]}
         template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": containers}
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
@@ -120,13 +122,13 @@ class ClusterSetup:
                     raise
 
 
-def metrics_server(watched: str, watch_age: float) -> ThreadingHTTPServer:
-    """The operator's metrics endpoint, which the API server proxies."""
+def metrics_server(watched: str, watch_age: float, statuses: Mapping[str, int]) -> ThreadingHTTPServer:
+    """The operator's metrics endpoint, which the API server proxies; `statuses` has those of paths."""
 
     class Metrics(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = f'horovodjob_operator_watch_age_seconds{{resource="{watched}"}} {watch_age}\n'.encode()
-            self.send_response(200 if self.path == "/metrics" else 404)
+            self.send_response(statuses.get(self.path, 200 if self.path == "/metrics" else 404))
             self.end_headers()
             self.wfile.write(body)
 
@@ -241,6 +243,15 @@ def test_a_silent_watch_is_detected_through_the_metrics_of_the_leader(
     finding = failed_row(doctor(), "operator")
     assert "watch of pods has been silent for 4000 s" in finding["message"]
     assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {cluster_setup.namespace}"
+
+
+@pytest.mark.parametrize(("liveness", "problem"), [(200, ""), (503, "its liveness check returns 503")])
+def test_an_operator_with_protected_metrics_is_judged_by_its_liveness_check(
+    doctor: Doctor, cluster_setup: ClusterSetup, liveness: int, problem: str
+) -> None:
+    cluster_setup.add_operator(statuses={"/metrics": 401, "/healthz": liveness})
+    result, message = rows(doctor(), "operator")[0]
+    assert (result, problem in message) == ("blocks" if problem else "ok", True)
 
 
 def test_a_watch_of_jobs_without_changes_is_not_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:

@@ -8,6 +8,7 @@ from horovodjob_operator.controller.clock import now
 from horovodjob_operator.controller.job_parsing import new_job_state
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.job_store import JobStore
+from horovodjob_operator.controller.namespace_selection import NamespaceDefaults
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.kube.api_client import ApiClient
@@ -25,7 +26,7 @@ def one_hour_later() -> datetime:
 def cached_state(job: Job, store: JobStore) -> JobState:
     """The state of a job, as the watch of the jobs makes it."""
     raw = job.get()
-    new = new_job_state(raw, Metadata.model_validate(raw["metadata"]), JobDefaults())
+    new = new_job_state(raw, Metadata.model_validate(raw["metadata"]), NamespaceDefaults(JobDefaults()))
     known = store.states.setdefault(new.job.key, new)
     known.update(new)
     return known

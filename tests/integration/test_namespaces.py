@@ -1,18 +1,23 @@
-"""An operator that watches some namespaces, with Roles instead of a ClusterRole."""
+"""An operator that watches some namespaces: named ones, with Roles instead of a ClusterRole, or those with a label."""
 
 import itertools
+import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from api.client import Api, Object, wait_for
+from api.client import JOBS, ROOT, Api, Object, job, wait_for
 from horovodjob_operator.controller.kopf_settings import kopf_settings
 from integration.control_plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
-from integration.job_driver import submit
+from integration.job_driver import Job, submit
 from integration.operator_process import Operator
 
 ACCOUNT = "limited"
+LABEL = "horovodjob.dev/enabled"
+TEAM = ROOT / "manifests" / "team"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -84,6 +89,113 @@ def test_an_operator_reconciles_jobs_of_its_namespaces_only(
     waiting.advance_to("Succeeded")
     assert foreign.phase == ""
     assert namespaced_operator.get("/readyz")[0] == 200
+
+
+@pytest.fixture
+def selective_operator(api: Api, operator_process: Operator, operator_access: Path) -> Iterator[Operator]:
+    """An operator for the namespaces with the label `horovodjob.dev/enabled`."""
+    operator_process.kill()
+    metadata = {"name": "namespace-reader"}
+    rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}]
+    subject = {"kind": "ServiceAccount", "name": "horovodjob-operator", "namespace": OPERATOR_NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "namespace-reader"}
+    for path, body in (
+        (f"{RBAC}/clusterroles", {"metadata": metadata, "rules": rules}),
+        (f"{RBAC}/clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]}),
+    ):
+        if not api.find(f"{path}/namespace-reader"):
+            api.create(path, body)
+    operator = Operator(operator_access, operator_access.with_name("selective.log"), namespace_selector=LABEL)
+    yield operator.start()
+    operator.kill()
+
+
+def test_namespaces_are_selected_by_a_label_without_a_restart(
+    api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
+) -> None:
+    own, other, _ = namespaces
+    label(api, other)
+    selected = submit(api, own)
+    submit(api, other).advance_to("Succeeded")
+    assert (selected.phase, selected.pods()) == ("", {}), "the namespace is not selected"
+    label(api, own)
+    selected.advance_to("Running")
+    label(api, own, None)
+    wait_for("no jobs of the namespace", lambda: not selective_operator.jobs(own))
+    selected.end("launcher", 0)
+    later = submit(api, own, "later")
+    submit(api, other, "meanwhile").advance_to("Succeeded")
+    assert (selected.phase, later.phase) == ("Running", ""), "the operator changes none of its jobs"
+    assert selected.uids()
+    label(api, own)
+    selected.wait("Succeeded")
+    later.advance_to("Succeeded")
+    assert selective_operator.get("/readyz")[0] == 200
+
+
+def test_an_annotation_of_the_namespace_sets_the_defaults_of_its_jobs(
+    api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
+) -> None:
+    own, other, _ = namespaces
+    annotate(api, own, '{"nodeSelector": {"pool": "own"}, "priorityClass": "x"}')
+    label(api, own)
+    label(api, other)
+    train = submit(api, own)
+    message = train.wait_for_condition("Stalled", reason="InvalidSpec")
+    assert message.startswith(f"annotation horovodjob.dev/job-defaults of namespace {own}: priorityClass: ")
+    assert train.pods() == {}
+    annotate(api, own, '{"nodeSelector": {"pool": "own"}}')
+    train.advance_to("Succeeded")
+    assert {pod["spec"]["nodeSelector"]["pool"] for pod in train.pods().values()} == {"own"}
+    assert "pool" not in submit(api, other).wait_for_pods()["launcher"]["spec"].get("nodeSelector", {})
+
+
+@pytest.fixture
+def team(api: Api) -> Iterator[str]:
+    """The namespace of manifests/team."""
+    done = api.kubectl("apply", "-k", str(TEAM))
+    assert done.returncode == 0, done.stderr
+    yield "team-a"
+    api.delete("/api/v1/namespaces/team-a")
+
+
+def test_a_member_of_a_team_runs_a_job_in_the_namespace_of_the_team_and_in_no_other(
+    api: Api, selective_operator: Operator, team: str, namespace: str
+) -> None:
+    def kubectl(*arguments: str, stdin: str = "") -> str:
+        done = api.kubectl("--as", "jane", "--as-group", team, *arguments, stdin=stdin)
+        return done.stdout + done.stderr
+
+    wait_for("the aggregation", lambda: "yes" in kubectl("-n", team, "auth", "can-i", "create", "horovodjobs"))
+    body = json.dumps(job("train"))
+    assert "created" in kubectl("-n", team, "create", "-f", "-", stdin=body)
+    assert "forbidden" in kubectl("-n", namespace, "create", "-f", "-", stdin=body)
+    for change in ("delete resourcequota team", "annotate namespace team-a a=b", "delete rolebinding team"):
+        assert "forbidden" in kubectl("-n", team, *change.split()), change
+    uid = api.get(f"{JOBS.format(team)}/train")["metadata"]["uid"]
+    pods = Job(api, team, "train", uid).advance_to("Succeeded").pods()
+    tolerations = pods["launcher"]["spec"]["tolerations"]
+    assert {"key": "team", "operator": "Equal", "value": "team-a"} in tolerations
+
+
+def test_a_queue_is_added_to_the_namespace_of_a_team(api: Api, tmp_path: Path) -> None:
+    copied = shutil.copytree(TEAM, tmp_path / "team")
+    kustomization = copied / "kustomization.yaml"
+    kustomization.write_text(kustomization.read_text().replace("# components: [queue]", "components: [queue]"))
+    objects = list(yaml.safe_load_all(api.kubectl("kustomize", str(copied)).stdout))
+    (queue,) = (each for each in objects if each["kind"] == "LocalQueue")
+    assert (queue["metadata"]["namespace"], queue["spec"]) == ("team-a", {"clusterQueue": "team-a"})
+
+
+def label(api: Api, namespace: str, value: str | None = "") -> None:
+    """Sets the label of the namespace; None removes it."""
+    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {LABEL: value}}})
+
+
+def annotate(api: Api, namespace: str, defaults: str) -> None:
+    """Sets the defaults for the jobs of the namespace."""
+    metadata = {"annotations": {"horovodjob.dev/job-defaults": defaults}}
+    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": metadata})
 
 
 def test_kopf_retries_a_request_without_limit() -> None:

@@ -1,9 +1,12 @@
 """Defaults of all jobs, set by the administrator of a cluster."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from horovodjob.api.pod_fields import LocalObjectReference, Toleration
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob_operator.domain.job_defaults import parse_job_defaults
+from horovodjob_operator.domain.job_defaults import JobDefaults, parse_job_defaults
 from horovodjob_operator.settings import Settings
 
 DEFAULTS = parse_job_defaults(
@@ -79,3 +82,47 @@ def test_an_invalid_setting_is_reported_by_name(variable: str, value: str, sente
 def test_namespaces_are_separated_by_commas() -> None:
     assert Settings.from_environment({"HOROVODJOB_OPERATOR_NAMESPACES": " a, b,,a"}).watched_namespaces == ("a", "b")
     assert Settings.from_environment({}).watched_namespaces == ()
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+TOLERATIONS = st.builds(
+    Toleration, key=NAMES, operator=st.just("Exists"), effect=st.sampled_from(["NoSchedule", "NoExecute"])
+)
+ANY_DEFAULTS = st.builds(
+    JobDefaults,
+    image=st.none() | NAMES,
+    node_selector=st.dictionaries(NAMES, NAMES),
+    tolerations=st.lists(TOLERATIONS, unique_by=lambda each: (each.key, each.effect)).map(tuple),
+    priority_class_name=st.none() | NAMES,
+    image_pull_secrets=st.lists(st.builds(LocalObjectReference, name=NAMES)).map(tuple),
+    shm_size=st.none() | st.sampled_from(["1Gi", "2Gi"]),
+    mount_options=st.lists(st.sampled_from(["actimeo=1", "actimeo=2", "nobrl"]), unique_by=lambda each: each[:3]).map(
+        tuple
+    ),
+)
+
+
+@given(ANY_DEFAULTS, ANY_DEFAULTS)
+def test_defaults_of_a_namespace_take_precedence_over_those_of_the_operator(
+    namespace: JobDefaults, operator: JobDefaults
+) -> None:
+    for job in (spec(azureFiles=[SHARE]), spec(image="", nodeSelector={"a": "job"}, shmSize="3Gi")):
+        assert namespace.completed_by(operator).apply_to(job) == operator.apply_to(namespace.apply_to(job))
+
+
+@pytest.mark.parametrize("selector", ["a", "!a", "a=b", "a==b,c!=d", "x.io/a in (b, c)", "a notin (b),c", "a="])
+def test_a_label_selector_is_accepted_as_kubectl_accepts_it(selector: str) -> None:
+    environment = {"HOROVODJOB_OPERATOR_NAMESPACE_SELECTOR": selector}
+    assert Settings.from_environment(environment).namespace_selector == selector
+
+
+@pytest.mark.parametrize("selector", ["a b", "a=b c", "=a", "a in b", "a,", "a=b=c", "-a"])
+def test_a_malformed_label_selector_is_reported_with_an_example(selector: str) -> None:
+    with pytest.raises(ValueError, match="it must be a label selector, such as team=a"):
+        Settings.from_environment({"HOROVODJOB_OPERATOR_NAMESPACE_SELECTOR": selector})
+
+
+def test_namespaces_are_named_or_selected_and_not_both() -> None:
+    environment = {"HOROVODJOB_OPERATOR_NAMESPACE_SELECTOR": "a", "HOROVODJOB_OPERATOR_NAMESPACES": "b"}
+    with pytest.raises(ValueError, match="are both set"):
+        Settings.from_environment(environment)

@@ -12,6 +12,7 @@ from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_IND
 from horovodjob_operator.controller.event_handlers import EventHandlers
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.job_store import JobStore
+from horovodjob_operator.controller.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.work_queue import WorkQueue
@@ -79,7 +80,7 @@ def reconciliations() -> float:
 
 @pytest.mark.parametrize("store", ["finished"], indirect=True)
 def test_timers_of_deleted_jobs_are_cancelled(store: JobStore, pod_cache: PodCache, work_queue: WorkQueue) -> None:
-    events = EventHandlers(store, pod_cache, work_queue, JobDefaults())
+    events = EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults()))
     assert work_queue.timers == JOBS
     events.job_deleted({"metadata": {"namespace": "team", "name": "job-0", "uid": "uid-0"}})
     assert work_queue.timers == JOBS - 1
@@ -91,7 +92,10 @@ def test_timers_of_deleted_jobs_are_cancelled(store: JobStore, pod_cache: PodCac
 def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    events, long_ago = EventHandlers(store, pod_cache, work_queue, JobDefaults()), "2020-01-01T00:00:00Z"
+    events, long_ago = (
+        EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults())),
+        "2020-01-01T00:00:00Z",
+    )
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
     old = {
         "metadata": metadata,
@@ -109,7 +113,10 @@ def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(
 async def test_only_unobserved_changes_of_finished_jobs_are_reconciled(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    events, long_ago = EventHandlers(store, pod_cache, work_queue, JobDefaults()), "2020-01-01T00:00:00Z"
+    events, long_ago = (
+        EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults())),
+        "2020-01-01T00:00:00Z",
+    )
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
     status = {"phase": "Succeeded", "completionTime": long_ago, "observedGeneration": 1}
     for generation, depth in ((1, 0), (2, 1)):
@@ -141,7 +148,7 @@ async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobSto
 async def test_many_events_of_a_large_job_cause_few_reconciliations(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    events, pods = EventHandlers(store, pod_cache, work_queue, JobDefaults()), 2000
+    events, pods = EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults())), 2000
     state = store.states["team", "job-0"]
     worker = state.job.spec.worker.model_copy(update={"replicas": pods})
     state.job = state.job.model_copy(update={"spec": state.job.spec.model_copy(update={"worker": worker})})

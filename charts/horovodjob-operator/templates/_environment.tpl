@@ -35,6 +35,10 @@
 - name: HOROVODJOB_OPERATOR_JOB_DEFAULTS
   value: {{ . | quote }}
 {{- end }}
+{{- with .Values.watchNamespaceSelector }}
+- name: HOROVODJOB_OPERATOR_NAMESPACE_SELECTOR
+  value: {{ . | quote }}
+{{- end }}
 {{- with .Values.watchNamespaces }}
 - name: HOROVODJOB_OPERATOR_NAMESPACES
   value: {{ join "," . | quote }}

@@ -18,13 +18,16 @@
 {{- if and (eq (default "" .Values.rbac.scope) "namespace") (not .Values.watchNamespaces) }}
 {{- fail "rbac.scope is namespace and watchNamespaces is empty: name the namespaces that get a Role" }}
 {{- end }}
+{{- if and .Values.watchNamespaces .Values.watchNamespaceSelector }}
+{{- fail "watchNamespaces and watchNamespaceSelector are both set: name the namespaces, or select them by label" }}
+{{- end }}
 {{- default (empty .Values.watchNamespaces | ternary "cluster" "namespace") .Values.rbac.scope }}
 {{- end }}
 
 {{- /* Of cluster-scoped objects. Operators with namespaces of their own can have one release name in several namespaces. */ -}}
 {{- define "horovodjob-operator.clusterName" -}}
 {{- $name := include "horovodjob-operator.fullname" . }}
-{{- empty .Values.watchNamespaces | ternary $name (printf "%s:%s" .Release.Namespace $name) }}
+{{- or .Values.watchNamespaces .Values.watchNamespaceSelector | empty | ternary $name (printf "%s:%s" .Release.Namespace $name) }}
 {{- end }}
 
 {{- define "horovodjob-operator.selector" -}}

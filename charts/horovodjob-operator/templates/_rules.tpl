@@ -33,7 +33,7 @@
   verbs: [list]
 {{- end }}
 
-{{- /* What has no namespace: the authentication of progress reports, and the authorization of those who read metrics. */ -}}
+{{- /* What has no namespace: the authentication of progress reports, the authorization of those who read metrics, and namespaces. */ -}}
 {{- define "horovodjob-operator.clusterRules" -}}
 {{- if or .Values.operator.progress .Values.metrics.authorization -}}
 - apiGroups: [authentication.k8s.io]
@@ -44,6 +44,11 @@
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]
+{{- end }}
+{{- if .Values.watchNamespaceSelector }}
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [list, watch]
 {{- end }}
 {{- end }}
 

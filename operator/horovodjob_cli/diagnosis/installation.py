@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 from horovodjob.api.constants import GROUP, KIND, OPERATOR_APP_NAME, PLURAL, VERSION
@@ -151,9 +152,12 @@ def watch_error(facts: Facts, namespace: str) -> str | None:
     if pod is None:
         raise Forbidden(f"the leader {leader} is not a pod of namespace {namespace}")
     port = pod["metadata"].get("annotations", {}).get("prometheus.io/port", "8080")
+    proxy = f"/api/v1/namespaces/{namespace}/pods/{leader}:{port}/proxy"
     try:
-        metrics = facts.text(f"/api/v1/namespaces/{namespace}/pods/{leader}:{port}/proxy/metrics")
+        metrics = facts.text(f"{proxy}/metrics")
     except ApiException as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:  # The API server does not forward the token of the user.
+            return liveness_error(facts, f"{proxy}/healthz", leader)
         raise Forbidden(f"the API server cannot reach pod {leader}: {error.reason}") from None
     for resource, text in WATCH_METRIC.findall(metrics or ""):
         age = timedelta(seconds=float(text))
@@ -161,6 +165,17 @@ def watch_error(facts: Facts, namespace: str) -> str | None:
         silent = age > POD_WATCH_AGE if resource == "pods" else missed_change(facts, facts.now - age)
         if silent:
             return f"the operator's watch of {resource} has been silent for {seconds(age)} (pod {leader})"
+    return None
+
+
+def liveness_error(facts: Facts, path: str, pod: str) -> str | None:
+    """The problem that the liveness check of the leader shows, if any: it takes longer than the metrics to show one."""
+    from kubernetes.client import ApiException
+
+    try:
+        facts.text(path)
+    except ApiException as error:
+        return f"the operator is not healthy: its liveness check returns {error.status} (pod {pod})"
     return None
 
 

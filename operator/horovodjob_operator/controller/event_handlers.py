@@ -9,10 +9,10 @@ from horovodjob.api.constants import GROUP, PLURAL, VERSION
 from horovodjob.api.job import Metadata
 from horovodjob.api.managed_by import is_managed_by_operator
 from horovodjob_operator.controller.finished_job import finished_job_from_raw
-from horovodjob_operator.controller.job_parsing import new_job_state
+from horovodjob_operator.controller.job_parsing import apply_defaults, new_job_state
 from horovodjob_operator.controller.job_store import JobStore
+from horovodjob_operator.controller.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
-from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.domain.pod_facts import OwnedPod
 from horovodjob_operator.domain.queue import uses_queue
 from horovodjob_operator.domain.workload import OwnedWorkload
@@ -29,16 +29,18 @@ class EventHandlers:
         store: JobStore,
         pods: PodCache,
         work_queue: WorkQueue,
-        defaults: JobDefaults,
+        namespaces: NamespaceSelection,
         workloads: WorkloadCache | None = None,
         request_workloads: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store, self._pods, self._work_queue, self._defaults = store, pods, work_queue, defaults
+        self._store, self._pods, self._work_queue, self._namespaces = store, pods, work_queue, namespaces
         self._workloads, self._request_workloads = workloads or WorkloadCache(), request_workloads
 
     def job_updated(self, raw: Mapping[str, Any]) -> None:
         """A job exists, or has changed."""
         metadata = Metadata.model_validate(raw["metadata"])
+        if metadata.namespace not in self._namespaces:
+            return
         key, version = (metadata.namespace, metadata.name), int(metadata.resource_version)
         state, finished = self._store.states.get(key), self._store.finished.get(key)
         is_known = state is not None and state.job.metadata.uid == metadata.uid
@@ -58,7 +60,7 @@ class EventHandlers:
             if job.delete_at:
                 self._work_queue.enqueue_at(key, job.delete_at)
             return
-        newer = new_job_state(raw, metadata, self._defaults)
+        newer = new_job_state(raw, metadata, self._namespaces.defaults(metadata.namespace))
         if state and is_known:
             state.update(newer)
         else:
@@ -77,6 +79,19 @@ class EventHandlers:
         """The finished jobs of a namespace, or of all, are listed: jobs in no list are deleted."""
         for key in self._store.finished_jobs_listed(uids, version, namespace):
             self._work_queue.forget(key)
+
+    def namespace_deselected(self, namespace: str) -> None:
+        """The operator forgets the jobs of a namespace, and changes neither them nor their pods any more."""
+        for key in self._store.forget_namespace(namespace):
+            self._work_queue.forget(key)
+
+    def defaults_changed(self, namespace: str) -> None:
+        """The jobs of a namespace have other defaults, for the pods that are created from now on."""
+        defaults = self._namespaces.defaults(namespace)
+        for key, state in tuple(self._store.states.items()):
+            if key[0] == namespace:
+                apply_defaults(state, defaults)
+                self._work_queue.enqueue(key)
 
     def pod_updated(self, raw: Mapping[str, Any]) -> None:
         """A pod exists, or has changed."""

@@ -10,14 +10,14 @@ from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.domain.job_defaults import JobDefaults
+from horovodjob_operator.controller.namespace_selection import NamespaceDefaults
 from horovodjob_operator.domain.observed import Refusal
 
 LEFT_ALONE = "this version of the operator does not change the job"
 
 
-def new_job_state(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefaults) -> JobState:
-    """The state of a job as the API server stores it, with the defaults of the cluster.
+def new_job_state(raw: Mapping[str, Any], metadata: Metadata, defaults: NamespaceDefaults) -> JobState:
+    """The state of a job as the API server stores it, with the defaults of its namespace.
 
     A spec or a status that this release cannot parse, such as after a rollback, becomes a refusal.
     """
@@ -33,8 +33,16 @@ def new_job_state(raw: Mapping[str, Any], metadata: Metadata, defaults: JobDefau
     except ValidationError as error:
         refusal = _unreadable(Reason.INVALID_SPEC, "spec", error)
         return JobState(HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""), status=status), version, refusal)
-    spec = defaults.apply_to(stored)
-    return JobState(HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored), version)
+    spec = defaults.values.apply_to(stored)
+    job = HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored)
+    return JobState(job, version, defaults_error=defaults.error)
+
+
+def apply_defaults(state: JobState, defaults: NamespaceDefaults) -> None:
+    """Replaces the defaults of a job. They can be the remedy of its refusal."""
+    if stored := state.job.stored_spec:
+        state.job = state.job.model_copy(update={"spec": defaults.values.apply_to(stored)})
+        state.refusal, state.refusal_count, state.defaults_error = None, 0, defaults.error
 
 
 def _unreadable(reason: Reason, part: str, error: ValidationError) -> Refusal:

@@ -23,6 +23,8 @@ class JobState:
     refusal: Refusal | None = None
     refusal_count: int = 0
     """Refusals since all objects of an attempt were created."""
+    defaults_error: str = ""
+    """Why the defaults of the namespace are unknown."""
     unreadable_status: Mapping[str, Any] | None = None
     """The stored status, if this release cannot parse it."""
     deleted_pods: dict[str, Pod] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class JobState:
         if newer.job.metadata.labels != self.job.metadata.labels:
             self.queue_problem, self.queue_refusals = None, 0
         self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
+        self.defaults_error = newer.defaults_error
 
     def has_changed(self, job: HorovodJob) -> bool:
         """Whether the spec of the job is newer than this one, or the job is deleted."""

@@ -32,10 +32,17 @@ class JobStore:
         self.finished[key] = job
 
     def forget(self, key: Key) -> None:
-        """Drops a job that does not exist."""
+        """Drops a job that does not exist, or that the operator leaves alone."""
         if state := self.states.pop(key, None):
             state.is_deleted = True
         self.finished.pop(key, None)
+
+    def forget_namespace(self, namespace: str) -> list[Key]:
+        """Drops all jobs of a namespace, and returns their keys."""
+        keys = [key for key in (*self.states, *self.finished) if key[0] == namespace]
+        for key in keys:
+            self.forget(key)
+        return keys
 
     def uid(self, key: Key) -> str | None:
         """UID of the job with this key; None if there is none."""

@@ -80,6 +80,8 @@ class PlanExecutor:
             return has_priority and not (is_due or state.has_changed(job))
 
         problem = await self._preflight.problem(job) if self._preflight and plan.create_launcher else None
+        if plan.create_launcher and state.defaults_error:
+            problem = Reason.INVALID_SPEC, state.defaults_error
         try:
             if problem:
                 return self._refuse(state, *problem)

@@ -42,6 +42,22 @@ class JobDefaults(Model):
             }
         )
 
+    def completed_by(self, other: "JobDefaults") -> "JobDefaults":
+        """These defaults, completed with others that apply where these do not."""
+        own = {(toleration.key, toleration.effect) for toleration in self.tolerations}
+        names = {option_name(option) for option in self.mount_options}
+        options = (option for option in other.mount_options if option_name(option) not in names)
+        tolerations = (each for each in other.tolerations if (each.key, each.effect) not in own)
+        return JobDefaults(
+            image=self.image or other.image,
+            node_selector={**other.node_selector, **self.node_selector},
+            tolerations=(*self.tolerations, *tolerations),
+            priority_class_name=self.priority_class_name or other.priority_class_name,
+            image_pull_secrets=self.image_pull_secrets or other.image_pull_secrets,
+            shm_size=other.shm_size if self.shm_size is None else self.shm_size,
+            mount_options=(*options, *self.mount_options),
+        )
+
     def _share(self, share: AzureFileShare) -> AzureFileShare:
         if share.protocol == "nfs" or not self.mount_options:
             return share

@@ -11,10 +11,13 @@ from typing import Any
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
 
-from horovodjob.api.constants import FINISHED_FIELD, PLURAL
+from horovodjob.api.constants import API_VERSION, FINISHED_FIELD, PLURAL
+from horovodjob_operator.errors import ClusterError, NotServed
+from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.request_metrics import verb_and_resource
 
 FORBIDDEN_RETRY_SECONDS = 10
+CRD_RETRY_SECONDS = 1
 # An event with the code 410, after which kopf lists again.
 EXPIRED = b'{"type":"ERROR","object":{"code":410}}'
 log = logging.getLogger("horovodjob.watch")
@@ -130,6 +133,21 @@ class JobWatch:
     def reset(self) -> None:
         """Records that the API server answers, although it has no jobs to watch."""
         self._alive_at = dict.fromkeys(self._alive_at, time.monotonic())
+
+    async def wait_until_served(self, client: ApiClient) -> None:
+        """Returns when the API server serves HorovodJobs, because kopf looks for the resource only once."""
+        is_logged = False
+        while True:
+            try:
+                await client.request("GET", f"/apis/{API_VERSION}")
+                return
+            except ClusterError as error:
+                if isinstance(error, NotServed):
+                    self.reset()
+                if not is_logged:
+                    log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
+                is_logged = True
+                await asyncio.sleep(CRD_RETRY_SECONDS)
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request, and observes the response if it is a list or a watch."""

@@ -14,6 +14,7 @@ PLURALS = {
     "PodGroup": "podgroups",
     "Workload": "workloads",
 }
+NAMESPACES_PATH = "/api/v1/namespaces"
 
 
 def jobs_path(namespace: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The watch of objects of jobs: a list in chunks, then a watch; a list again if the watch missed events."""
+"""The watch of objects of one kind: a list in chunks, then a watch; a list again if the watch missed events."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ log = logging.getLogger("horovodjob.watch")
 class ObjectWatch:
     """Calls `updated` for each object that exists or changes, `deleted` for each deletion, `listed` after a full list.
 
-    It watches the objects of one kind with the label of a job, in one namespace or in all.
+    It watches the objects of one kind with some labels, by default those of jobs, in one namespace or in all.
     """
 
     def __init__(
@@ -34,11 +34,12 @@ class ObjectWatch:
         listed: Callable[[set[str], int, str], None],
         timeout_seconds: int,
         namespace: str = "",
+        label_selector: str = LABEL_JOB,
     ) -> None:
         self._client, self._updated, self._deleted, self._listed = client, updated, deleted, listed
         self._timeout_seconds = timeout_seconds
         self.namespace = namespace
-        self._path, self._subject = path, subject
+        self._path, self._subject, self._label_selector = path, subject, label_selector
         self.alive_at = time.monotonic()
         self.has_listed = asyncio.Event()
         """Set when the API server has returned a complete list, or has refused it."""
@@ -88,7 +89,7 @@ class ObjectWatch:
     async def _list(self) -> str:
         """Lists all objects, and returns the version of the list."""
         uids, version = set[str](), ""
-        async for page in self._client.pages(self._path, {"labelSelector": LABEL_JOB}):
+        async for page in self._client.pages(self._path, {"labelSelector": self._label_selector}):
             self.alive_at, version = time.monotonic(), str(page["metadata"]["resourceVersion"])
             for item in page["items"]:
                 uids.add(item["metadata"]["uid"])
@@ -102,7 +103,7 @@ class ObjectWatch:
         params = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "labelSelector": LABEL_JOB,
+            "labelSelector": self._label_selector,
             "resourceVersion": version,
             "timeoutSeconds": str(self._timeout_seconds),
         }

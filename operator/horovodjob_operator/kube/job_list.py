@@ -1,4 +1,4 @@
-"""Lists of finished jobs. They are many and seldom need work, so nothing waits for these lists."""
+"""Lists of jobs that the watch does not report: finished ones, and those of a namespace that becomes selected."""
 
 import asyncio
 import logging
@@ -14,21 +14,26 @@ from horovodjob_operator.kube.watch_timing import watch_retry_seconds
 log = logging.getLogger("horovodjob.watch")
 
 
-class FinishedJobList:
-    """Calls `updated` for each finished job, and `listed` after a complete list.
+FINISHED = f"{FINISHED_FIELD}!="
 
-    A list begins when `wait_for_reconciliations` returns: it occupies the API server, and unfinished jobs come first.
+
+class JobList:
+    """Calls `updated` for each job that the field selector selects, and `listed` after a complete list.
+
+    Nothing waits for these lists. One begins when `wait_for_reconciliations` returns: it occupies the API server, and
+    finished jobs are many and seldom need work.
     """
 
     def __init__(
         self,
         client: ApiClient,
+        field_selector: str,
         *,
         updated: Callable[[Mapping[str, Any]], None],
         listed: Callable[[set[str], int, str], None],
         wait_for_reconciliations: Callable[[], Awaitable[None]],
     ) -> None:
-        self._client, self._updated, self._listed = client, updated, listed
+        self._client, self._field_selector, self._updated, self._listed = client, field_selector, updated, listed
         self._wait_for_reconciliations = wait_for_reconciliations
         self._namespaces: asyncio.Queue[str] = asyncio.Queue()
 
@@ -48,13 +53,13 @@ class FinishedJobList:
             except (ClusterError, ValueError) as error:
                 failures += 1
                 delay = watch_retry_seconds(failures)
-                log.warning("the finished jobs cannot be listed: %s; trying again in %.1f s", error, delay)
+                log.warning("jobs cannot be listed: %s; trying again in %.1f s", error, delay)
                 await asyncio.sleep(delay)
                 self.request(namespace)
 
     async def _list(self, namespace: str) -> None:
         uids, version = set[str](), 0
-        async for page in self._client.pages(jobs_path(namespace), {"fieldSelector": f"{FINISHED_FIELD}!="}):
+        async for page in self._client.pages(jobs_path(namespace), {"fieldSelector": self._field_selector}):
             version = int(page["metadata"]["resourceVersion"])
             for job in page["items"]:
                 uids.add(job["metadata"]["uid"])

@@ -1,0 +1,64 @@
+"""The HTTP servers of the process: health and metrics, and progress reports."""
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from horovodjob_operator.controller.clock import now
+from horovodjob_operator.controller.reporting_jobs import ReportingJobs
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.metrics_authorization import MetricsAuthorization
+from horovodjob_operator.kube.token_review import TokenReviewer
+from horovodjob_operator.metrics import REGISTRY
+from horovodjob_operator.servers.health import HealthServer
+from horovodjob_operator.servers.progress_reports import ProgressReports, start_server
+from horovodjob_operator.settings import Settings
+
+
+class HttpServers:
+    """Both servers. `unhealthy` and `unready` return a sentence with the problem, if there is one.
+
+    A replica that is not the leader must not write, so its reviews of tokens have `review_client`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: ApiClient,
+        review_client: ApiClient,
+        jobs: ReportingJobs,
+        *,
+        unhealthy: Callable[[], str],
+        unready: Callable[[], str],
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._settings, self._jobs = settings, jobs
+        self._client, self._review_client = client, review_client
+        self._unhealthy, self._unready, self._is_leader = unhealthy, unready, is_leader
+        self._servers: list[HealthServer | web.BaseRunner] = []
+
+    async def start(self) -> None:
+        """Starts the servers. Raises OSError."""
+        authorization = MetricsAuthorization(self._review_client) if self._settings.metrics_authorization else None
+        health = HealthServer(
+            self._settings.http_port,
+            unhealthy=self._unhealthy,
+            unready=self._unready,
+            registry=REGISTRY,
+            authorize=authorization.denial if authorization else None,
+        )
+        await health.start()
+        self._servers.append(health)
+        if self._settings.progress_url:
+            reports = ProgressReports(
+                self._jobs,
+                TokenReviewer(self._client),
+                now,
+                is_leader=lambda: self._is_leader() and not self._unready(),
+            )
+            self._servers.append(await start_server(self._settings.progress_port, reports))
+
+    async def cleanup(self) -> None:
+        """Ends the servers that have started."""
+        for server in self._servers:
+            await server.cleanup()
