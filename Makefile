@@ -68,8 +68,8 @@ images: python ## build operator and trainer image, without Docker, and print th
 trainer-gpu: python ## build the trainer image for GPUs, check it and print its size (a quarter of an hour)
 	@$(PYTHON) localcluster/images.py build trainer-gpu
 
-release: environment ## build what a release consists of into dist/: images, charts, distributions, bills of materials
-	@.venv/bin/python release build
+release: environment ## build what a release consists of into dist/, for a registry with REGISTRY=... PROJECT=OWNER/REPOSITORY
+	@.venv/bin/python release build $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PROJECT),--project $(PROJECT))
 
 cluster-up: python ## start the local cluster
 	@$(CLUSTER) up

@@ -9,8 +9,8 @@ Each prints JSON: for each role image, archive, built. What another command prin
 
 The base image is Debian from debootstrap, the Dockerfile is built by buildah in a chroot, and each image
 becomes an archive that a container runtime can import. An image's tag is a hash of its inputs, so a tag never
-changes its meaning and "is it there" answers "is it up to date". With IMAGE_REGISTRY set, the images are that
-registry's (IMAGE_TAG, by default the project's version), and nothing is built.
+changes its meaning and "is it there" answers "is it up to date". With IMAGE_REGISTRY set (example.azurecr.io),
+the images are that registry's (IMAGE_TAG, by default the project's version), and nothing is built.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ TESTED = ("operator", "mpi", "trainer")
 # Tables of pyproject.toml that no image depends on; the Dockerfile leaves out the same.
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 
+# Every image is horovodjob/ROLE, behind a registry.
+REPOSITORY = "horovodjob"
 KEPT_ARCHIVES = 2
 
 
@@ -103,9 +105,9 @@ def project_version() -> str:
 def image(role: str, root: Path = ROOT) -> Image:
     """The image of this state of the tree, or the registry's where one is given."""
     if registry := os.environ.get("IMAGE_REGISTRY", "").rstrip("/"):
-        return Image(role, f"{registry}/{role}:{os.environ.get('IMAGE_TAG') or project_version()}", None)
+        return Image(role, f"{registry}/{REPOSITORY}/{role}:{os.environ.get('IMAGE_TAG') or project_version()}", None)
     tag = f"dev-{inputs_hash(role, root)}"
-    return Image(role, f"docker.io/horovodjob/{role}:{tag}", IMAGES / f"{role}-{tag}.tar")
+    return Image(role, f"docker.io/{REPOSITORY}/{role}:{tag}", IMAGES / f"{role}-{tag}.tar")
 
 
 def build(roles: list[str]) -> list[Image]:
@@ -170,7 +172,7 @@ def remove_old_archives(buildah: Buildah, newest: Image) -> None:
         archive.unlink(missing_ok=True)
         tag = archive.stem.removeprefix(f"{newest.role}-")
         with contextlib.suppress(ImageError):
-            buildah.output("untag", f"docker.io/horovodjob/{newest.role}:{tag}")
+            buildah.output("untag", f"docker.io/{REPOSITORY}/{newest.role}:{tag}")
 
 
 def load(wanted: list[Image]) -> None:

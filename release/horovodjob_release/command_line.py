@@ -10,6 +10,7 @@ from pathlib import Path
 from horovodjob_release.changelog import notes
 from horovodjob_release.errors import ReleaseError
 from horovodjob_release.images import ROLES
+from horovodjob_release.install import Publication
 from horovodjob_release.reproduction import image_digest
 from horovodjob_release.steps import build_release
 from horovodjob_release.version import project_version, set_version
@@ -37,7 +38,9 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     build = commands.add_parser("build", help="build everything into a new directory")
     build.add_argument("--dist", type=Path, default=ROOT / "dist", help="directory, replaced if it exists (dist/)")
-    build.set_defaults(run=lambda options: build_release(ROOT, options.dist))
+    build.add_argument("--registry", default="", help="registry that charts and manifests name, such as ghcr.io/team")
+    build.add_argument("--project", default="", help="OWNER/REPOSITORY on GitHub, for the links of the charts")
+    build.set_defaults(run=_build)
     version = commands.add_parser("version", help="print the version, or set it everywhere")
     version.add_argument("new", nargs="?", help="as in 1.2.3")
     version.set_defaults(run=_version)
@@ -48,6 +51,10 @@ def parser() -> argparse.ArgumentParser:
     digest.add_argument("--cache", type=Path, help="directory for the build; by default one that is deleted again")
     digest.set_defaults(run=lambda options: print(image_digest(ROOT, options.role, options.cache)))
     return made
+
+
+def _build(options: argparse.Namespace) -> None:
+    build_release(ROOT, options.dist, Publication(options.registry, options.project))
 
 
 def _version(options: argparse.Namespace) -> None:

@@ -9,11 +9,12 @@ from horovodjob_release.errors import ReleaseError
 from horovodjob_release.licences import is_distributable, is_in_main
 from horovodjob_release.oci import write_oci_archive
 from horovodjob_release.packages import Package, image_packages
-from localcluster.images import build
+from localcluster.images import REPOSITORY, build
 
 # The image for GPUs contains NVIDIA's libraries: users build it, and agree to NVIDIA's terms, themselves.
 ROLES = ("operator", "trainer")
-REPOSITORY = "docker.io/horovodjob"
+# The registry of names without one.
+DEFAULT_REGISTRY = "docker.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,15 @@ class ReleasedImage:
     packages: list[Package]
 
 
-def release_images(version: str, target: Path) -> list[ReleasedImage]:
+def image_name(registry: str, role: str, version: str) -> str:
+    """The name of an image, as in the charts and manifests of a release for the registry."""
+    return f"{registry or DEFAULT_REGISTRY}/{REPOSITORY}/{role}:{version}"
+
+
+def release_images(version: str, target: Path, registry: str) -> list[ReleasedImage]:
     """Write each image as an OCI archive. Raises ReleaseError where an image may not be distributed."""
     return [
-        _released(role, Path(str(image.archive)), version, target)
+        _released(role, Path(str(image.archive)), image_name(registry, role, version), target)
         for role, image in zip(ROLES, build(list(ROLES)), strict=True)
     ]
 
@@ -48,9 +54,9 @@ def obstacles(packages: list[Package]) -> list[str]:
     return found
 
 
-def _released(role: str, source: Path, version: str, target: Path) -> ReleasedImage:
+def _released(role: str, source: Path, name: str, target: Path) -> ReleasedImage:
     packages = image_packages(source)
     if found := obstacles(packages):
         raise ReleaseError(f"the image {role} may not be distributed: {'; '.join(found)}")
-    archive, name = target / f"{role}-{version}.oci.tar", f"{REPOSITORY}/{role}:{version}"
+    archive = target / f"{role}-{name.rpartition(':')[2]}.oci.tar"
     return ReleasedImage(name, write_oci_archive(source, name, archive), archive, packages)

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from horovodjob_release.errors import ReleaseError
-from horovodjob_release.images import REPOSITORY
+from horovodjob_release.images import image_name
 from horovodjob_release.oci import write_oci_archive
 from horovodjob_release.version import project_version
 
@@ -30,5 +30,5 @@ def image_digest(root: Path, role: str, cache: Path | None = None) -> str:
         if done.returncode:
             raise ReleaseError(f"the image {role} cannot be built; the reason is above")
         archive = Path(json.loads(done.stdout)[role]["archive"])
-        name = f"{REPOSITORY}/{role}:{project_version(root)}"
+        name = image_name("", role, project_version(root))  # no part of the digest
         return write_oci_archive(archive, name, archive.with_suffix(".oci"))

@@ -12,7 +12,7 @@ from horovodjob_release.archives import checksums
 from horovodjob_release.changelog import notes
 from horovodjob_release.distributions import build_distributions, required_packages, wheel_name
 from horovodjob_release.images import ReleasedImage, release_images
-from horovodjob_release.install import manifests, package_charts
+from horovodjob_release.install import Publication, manifests, package_charts
 from horovodjob_release.report import licence_report
 from horovodjob_release.sbom import bill_of_materials, distribution_component, image_component
 from horovodjob_release.version import project_version
@@ -21,7 +21,7 @@ STARTED = time.monotonic()
 FOLDERS = ("charts", "images", "licences", "manifests", "python", "sbom")
 
 
-def build_release(root: Path, dist: Path) -> None:
+def build_release(root: Path, dist: Path, publication: Publication) -> None:
     """Build everything into `dist`, which is replaced."""
     version = project_version(root)
     notes(root, version)  # a release without notes ends here, not after the images
@@ -33,10 +33,11 @@ def build_release(root: Path, dist: Path) -> None:
         if wheel.suffix == ".whl":
             _describe_wheel(wheel, root, dist, version)
     _say("charts and manifests")
-    package_charts(root, dist / "charts")
-    (dist / "manifests" / f"horovodjob-{version}.yaml").write_text(manifests(root))
+    package_charts(root, dist / "charts", publication)
+    (dist / "manifests" / f"horovodjob-{version}.yaml").write_text(manifests(root, publication))
+    shutil.copy(root / "manifests/base/crd.yaml", dist / "manifests" / f"horovodjob-crd-{version}.yaml")
     _say("images")
-    images = release_images(version, dist / "images")
+    images = release_images(version, dist / "images", publication.registry)
     for image in images:
         _describe_image(image, dist, version)
         _say(f"{image.name}@{image.digest}")

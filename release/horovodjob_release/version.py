@@ -12,7 +12,7 @@ from horovodjob_release.errors import ReleaseError
 
 SOURCE = "pyproject.toml"
 VERSION = r"(\d+\.\d+\.\d+(?:-rc\.\d+)?)"
-OWN_IMAGE = r"(?:horovodjob|OWNER/REPOSITORY|\$IMAGE_REGISTRY)/(?:operator|trainer|trainer-gpu)"
+OWN_IMAGE = r"horovodjob/(?:operator|trainer|trainer-gpu|mpi)"
 # Files, and the pattern of what repeats the version in them.
 PLACES = (
     ("pyproject.toml", r'^name = "horovodjob"\nversion = "([^"]+)"$'),
@@ -22,9 +22,14 @@ PLACES = (
     ("charts/**/*.yaml", rf"{OWN_IMAGE}:{VERSION}"),
     ("charts/**/*.md", rf"{OWN_IMAGE}:{VERSION}"),
     ("manifests/**/*.yaml", rf"{OWN_IMAGE}:{VERSION}"),
+    ("manifests/gitops/**/*.env", rf"{OWN_IMAGE}:{VERSION}"),
+    ("manifests/gitops/**/*.yaml", rf"chart: horovodjob-operator\n +targetRevision: {VERSION}$"),
+    ("manifests/gitops/**/*.yaml", rf'semver: "~{VERSION}"'),
     ("manifests/base/kustomization.yaml", r"newTag: (\S+)"),
+    ("docs/**/*.md", rf"newTag: {VERSION}"),
+    ("Dockerfile", rf"{OWN_IMAGE}:{VERSION}"),
     ("docs/**/*.md", rf"{OWN_IMAGE}:{VERSION}"),
-    ("docs/**/*.md", rf"(?:horovodjob(?:-operator|_trainer)?|operator|trainer)-{VERSION}"),
+    ("docs/**/*.md", rf"(?:horovodjob(?:-operator|-crd|_trainer)?|operator|trainer)-{VERSION}"),
     ("README.md", rf"{OWN_IMAGE}:{VERSION}"),
 )
 

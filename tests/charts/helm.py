@@ -47,3 +47,14 @@ class Helm:
             timeout=600,
             check=False,
         )
+
+
+def operator_images(rendered: str) -> set[str]:
+    """The images of the operator and of the job of `helm test`, in rendered objects."""
+    objects = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] in ("Deployment", "Job")]
+    containers = [one for each in objects for one in each["spec"]["template"]["spec"]["containers"]]
+    arguments = [word for one in containers for word in one.get("args", ())]
+    option = "--image="
+    return {one["image"] for one in containers} | {
+        word.removeprefix(option) for word in arguments if word.startswith(option)
+    }

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from api.client import BASE, ROOT, Object
-from charts.helm import Helm
+from charts.helm import Helm, operator_images
 from charts.readme import documented_values, readme
 from horovodjob_operator.settings import Settings
 from horovodjob_release.version import project_version
@@ -158,12 +158,12 @@ def test_the_schema_is_closed_at_every_level_and_has_every_value() -> None:
 def test_unknown_and_invalid_values_are_rejected_with_their_paths(helm: Helm) -> None:
     unknown = ("replica=3", "image.tags=1", "metrics.podMonitor.labls.a=b", "jobDefaults.tolerations[0].kye=sku")
     wrong = ("replicas=many", "image.digest=sha256:1", "watchNamespaces={Team_A}", "operator.logLevel=LOUD")
-    wrong += ("fullnameOverride=a.b", "serviceAccount.name=a..b", "podLabels.team=a b", "nodeSelector./disk=ssd")
-    options = [word for value in (*unknown, *wrong) for word in ("--set", value)]
+    keys = ("fullnameOverride=a.b", "serviceAccount.name=a..b", "podLabels.team=a b", "nodeSelector./disk=ssd")
+    options = [word for value in (*unknown, *wrong, *keys) for word in ("--set", value)]
     refusal = helm.refusal("template", "x", str(CHART), *options)
     words = ("replica'", "tags'", "labls'", "kye'", "/replicas", "/image/digest", "/watchNamespaces/0", "/logLevel")
-    words += ("/fullnameOverride", "/serviceAccount/name", "/podLabels/team", "/nodeSelector")
-    assert [word for word in words if word not in refusal.replace(".", "/")] == []
+    of_keys = ("/fullnameOverride", "/serviceAccount/name", "/podLabels/team", "/nodeSelector")
+    assert [word for word in (*words, *of_keys) if word not in refusal.replace(".", "/")] == []
 
 
 def test_job_defaults_are_a_setting_that_the_operator_accepts(helm4: Helm) -> None:
@@ -261,9 +261,8 @@ def test_the_image_of_the_self_test_is_a_whole_name(helm4: Helm) -> None:
     def image(**tests: str) -> str:
         values = {"image": {"registry": "a.example.com/"}, "tests": tests}
         objects = helm4.objects("x", str(CHART), "--values=-", stdin=json.dumps(values))
-        (job,) = [each for each in objects if each["kind"] == "Job"]
-        arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
-        return next(each for each in arguments if each.startswith("--image=")).removeprefix("--image=")
+        (image,) = [name for name in operator_images(yaml.safe_dump_all(objects)) if "trainer" in name]
+        return image
 
     assert image() == f"a.example.com/horovodjob/trainer:{project_version(ROOT)}"
     assert image(image="b.example.com/trainer:2") == "b.example.com/trainer:2"

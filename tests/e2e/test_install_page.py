@@ -25,7 +25,7 @@ pytestmark = pytest.mark.serial
 PAGE = ROOT / "docs" / "install.md"
 INSTALLATION = ("1. Install the operator", "2. Check it", "3. Train a model")
 NAMESPACE, CLAIM = "training", "digits-data"
-# The registry of the page, which the nodes of the tests cannot reach.
+# A registry that the nodes of the tests cannot reach.
 REGISTRY = "example.azurecr.io"
 MODEL = "saved_models/keras_cifar10_trained_model.keras"
 
@@ -38,7 +38,8 @@ def shell(local: Cluster, tmp_path: Path) -> Mapping[str, str]:
     for name, program in {"kubectl": "kubectl", "helm": HELM4}.items():
         (programs / name).symlink_to(Binaries(local.cache).path(program))
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
-    return {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(local.kubeconfig)}
+    user = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(local.kubeconfig)}
+    return user | {"IMAGE_REGISTRY": REGISTRY}
 
 
 @pytest.fixture

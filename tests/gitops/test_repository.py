@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import textwrap
@@ -11,12 +13,15 @@ import pytest
 import yaml
 
 from api.client import ROOT, binary
+from charts.helm import operator_images
 from gitops.health import GITOPS, Object
+from horovodjob_release.version import project_version
 
 EXAMPLE = GITOPS / "example"
 JOBS = EXAMPLE / "jobs"
 Objects = dict[tuple[str, str], Object]
 WAVE = "argocd.argoproj.io/sync-wave"
+REGISTRY, VERSION = "registry.example.com/team", project_version(ROOT)
 
 
 def objects(*command: str, values: str = "") -> Objects:
@@ -36,19 +41,68 @@ def jobs() -> Objects:
     return built(JOBS)
 
 
+def without_hash(objects: Objects) -> set[tuple[str, str]]:
+    """Kinds and names of objects; the name of the registry is part of a hash."""
+    return {(kind, name.partition("-")[0] if name.startswith("digits-") else name) for kind, name in objects}
+
+
 def hashed(objects: Objects) -> str:
     """The name of the job with the hash of its ConfigMap."""
     (name,) = (name for kind, name in objects if kind == "HorovodJob" and name.startswith("digits-"))
     return name
 
 
-def test_the_repository_of_the_documentation_can_be_built(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository that the commands of docs/gitops.md make for a registry."""
+    folder = tmp_path_factory.mktemp("training")
     page = (ROOT / "docs" / "gitops.md").read_text()
-    commands = page.partition("   ```sh\n")[2].partition("```")[0].replace("../training", str(tmp_path))
-    subprocess.run(["bash", "-ec", textwrap.dedent(commands)], cwd=ROOT, check=True)
+    commands = page.partition("   ```sh\n")[2].partition("```")[0].replace("../training", str(folder))
+    shell = {**os.environ, "IMAGE_REGISTRY": REGISTRY}
+    subprocess.run(["bash", "-ec", textwrap.dedent(commands)], cwd=ROOT, env=shell, check=True)
+    return folder
+
+
+def test_the_repository_of_the_documentation_can_be_built(repository: Path) -> None:
     for folder in ("clusters/argocd", "operator", "jobs"):
-        assert built(tmp_path / folder).keys() == built(EXAMPLE / folder).keys()
-    assert {path.name for path in (tmp_path / "clusters" / "flux").iterdir()} == {"operator.yaml", "jobs.yaml"}
+        assert without_hash(built(repository / folder)) == without_hash(built(EXAMPLE / folder))
+    assert {path.name for path in (repository / "clusters" / "flux").iterdir()} == {"operator.yaml", "jobs.yaml"}
+
+
+def test_the_repository_has_only_images_and_charts_that_the_pages_push(repository: Path) -> None:
+    argocd = built(repository / "clusters" / "argocd")["Application", "horovodjob-operator"]["spec"]["source"]
+    flux = built(repository / "operator")
+    release = flux["HelmRelease", "horovodjob-operator"]["spec"]
+    charts = {f"{argocd['repoURL']}/{argocd['chart']}", flux["OCIRepository", "horovodjob-operator"]["spec"]["url"]}
+    jobs = built(repository / "jobs")
+    images = {one["spec"]["image"] for (kind, _), one in jobs.items() if kind == "HorovodJob"}
+    for values in (argocd["helm"]["valuesObject"], release["values"]):
+        operator = images_of_operator(values)
+        assert operator == {f"{REGISTRY}/horovodjob/{role}:{VERSION}" for role in ("operator", "trainer")}
+        images |= operator
+    assert argocd["targetRevision"] == VERSION
+    assert {chart.removeprefix("oci://") for chart in charts} <= pushed("helm push")
+    assert images <= pushed("docker push")
+
+
+def images_of_operator(values: Object) -> set[str]:
+    """The images of the operator's chart with these values, that of the job of `helm test` included."""
+    chart = str(ROOT / "charts" / "horovodjob-operator")
+    command = (binary("helm4"), "template", "horovodjob-operator", chart, "--values=-")
+    rendered = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True).stdout
+    return operator_images(rendered)
+
+
+def pushed(command: str) -> set[str]:
+    """The images or charts that the pages push to the registry."""
+    text = "".join((ROOT / "docs" / page).read_text() for page in ("quickstart.md", "install.md", "gpu-image.md"))
+    targets = re.findall(rf"{command} (.*)", text.replace("$IMAGE_REGISTRY", REGISTRY))
+    if command == "docker push":
+        return set(targets)
+    return {
+        f"{target.removeprefix('oci://')}/{Path(package).name.removesuffix(f'-{VERSION}.tgz')}"
+        for package, target in map(str.split, targets)
+    }
 
 
 @pytest.mark.parametrize(("tool", "kind"), [("argocd", "Application"), ("flux", "Kustomization")])
@@ -80,7 +134,7 @@ def test_the_name_of_a_job_contains_the_hash_of_its_parameters_and_script(
     assert ("ConfigMap", name) in jobs
     spec = jobs["HorovodJob", name]["spec"]
     assert {"name": "run", "configMap": {"name": name}} in spec["volumes"]
-    assert (spec["image"], spec["worker"]["replicas"]) == ("example.azurecr.io/horovodjob/trainer:0.1.0", 2)
+    assert (spec["image"], spec["worker"]["replicas"]) == (f"example.azurecr.io/horovodjob/trainer:{VERSION}", 2)
 
 
 @pytest.mark.parametrize(("file", "old", "new"), [("run.env", "workers=2", "workers=3"), ("train.sh", "exec", "time")])

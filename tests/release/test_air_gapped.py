@@ -1,4 +1,4 @@
-"""The archive for clusters without access to a registry."""
+"""The archive for clusters without access to a registry, and the names of images in it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.client import ROOT
+from api.client import ROOT, binary
+from charts.helm import operator_images
 from horovodjob_release.airgapped import write_air_gapped_archive
 from horovodjob_release.archives import checksums
-from horovodjob_release.install import manifests, package_charts
+from horovodjob_release.images import ROLES, image_name
+from horovodjob_release.install import EXAMPLE_PROJECT, EXAMPLE_REGISTRY, Publication, manifests, package_charts
 from horovodjob_release.oci import write_oci_archive
 from horovodjob_release.version import project_version
 from release.image import read
 
 VERSION = project_version(ROOT)
-NAMES = [f"docker.io/horovodjob/{role}:{VERSION}" for role in ("operator", "trainer")]
+PUBLICATION = Publication("registry.example.com/team", "team/training")
+NAMES = [image_name(PUBLICATION.registry, role, VERSION) for role in ROLES]
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +32,8 @@ def dist(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (made / folder).mkdir()
     for name in NAMES:
         write_oci_archive(image, name, made / "images" / f"{name.split('/')[-1].replace(':', '-')}.oci.tar")
-    package_charts(ROOT, made / "charts")
-    (made / "manifests" / f"horovodjob-{VERSION}.yaml").write_text(manifests(ROOT))
+    package_charts(ROOT, made / "charts", PUBLICATION)
+    (made / "manifests" / f"horovodjob-{VERSION}.yaml").write_text(manifests(ROOT, PUBLICATION))
     return made
 
 
@@ -55,22 +58,46 @@ def test_the_archive_is_complete_and_its_checksums_are_valid(dist: Path, tmp_pat
 
 def test_the_same_release_gives_the_same_archive(dist: Path) -> None:
     first = write_air_gapped_archive(dist, ROOT, VERSION, NAMES).read_bytes()
-    package_charts(ROOT, dist / "charts")
+    package_charts(ROOT, dist / "charts", PUBLICATION)
     assert write_air_gapped_archive(dist, ROOT, VERSION, NAMES).read_bytes() == first
 
 
-def test_chart_and_manifests_use_the_image_of_the_archive(dist: Path) -> None:
+def chart_images(chart: Path) -> set[str]:
+    """The images of the operator's chart with its default values."""
+    done = subprocess.run([binary("helm4"), "template", "x", str(chart)], capture_output=True, text=True, check=True)
+    return operator_images(done.stdout)
+
+
+def test_charts_and_manifests_of_a_release_name_the_images_of_its_archives(dist: Path) -> None:
     parts = yaml.safe_load_all((dist / "manifests" / f"horovodjob-{VERSION}.yaml").read_text())
     (deployment,) = [part for part in parts if part["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert f"docker.io/{container['image']}" in NAMES
+    assert container["image"] == image_name(PUBLICATION.registry, "operator", VERSION)
     assert container.get("imagePullPolicy") in (None, "IfNotPresent")
-    chart = read(dist / "charts" / f"horovodjob-operator-{VERSION}.tgz")
-    values = yaml.safe_load(chart["horovodjob-operator/values.yaml"])["image"]
-    assert (values["repository"].removeprefix("docker.io/"), values["pullPolicy"]) == (
-        "horovodjob/operator",
-        "IfNotPresent",
-    )
+    chart = dist / "charts" / f"horovodjob-operator-{VERSION}.tgz"
+    assert chart_images(chart) == set(NAMES)
+    metadata = yaml.safe_load(read(chart)["horovodjob-operator/Chart.yaml"])
+    listed = yaml.safe_load(metadata["annotations"]["artifacthub.io/images"])
+    assert {each["image"] for each in listed} == set(NAMES)
+
+
+def test_a_release_for_no_registry_has_names_without_one(tmp_path: Path) -> None:
+    package_charts(ROOT, tmp_path, Publication())
+    chart = tmp_path / f"horovodjob-operator-{VERSION}.tgz"
+    assert chart_images(chart) == {f"horovodjob/{role}:{VERSION}" for role in ROLES}
+    assert f" image: horovodjob/operator:{VERSION}\n" in manifests(ROOT, Publication())
+
+
+@pytest.mark.parametrize("chart", ["horovodjob-operator", "horovodjob"])
+def test_a_published_chart_has_the_links_of_its_project(chart: str, dist: Path) -> None:
+    text = read(dist / "charts" / f"{chart}-{VERSION}.tgz")[f"{chart}/Chart.yaml"].decode()
+    assert [word for word in (EXAMPLE_PROJECT, EXAMPLE_REGISTRY) if word in text] == []
+    metadata = yaml.safe_load(text)
+    project = f"https://github.com/{PUBLICATION.project}"
+    assert (metadata["home"], metadata["sources"]) == (project, [project])
+    assert metadata["maintainers"][0]["url"] == project
+    icon = metadata["icon"].removeprefix(f"https://raw.githubusercontent.com/{PUBLICATION.project}/HEAD/")
+    assert (ROOT / icon).read_text().startswith("<svg ")
 
 
 def test_sha256sum_accepts_the_checksums_of_a_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -28,7 +29,25 @@ def test_every_copy_of_the_version_equals_that_of_pyproject() -> None:
         "charts/horovodjob/Chart.yaml",
         "manifests/base/kustomization.yaml",
         "docs/quickstart.md",
+        "manifests/examples/digits.yaml",
+        "manifests/gitops/argocd/operator.yaml",
+        "manifests/gitops/flux/operator/release.yaml",
+        "manifests/gitops/flux/job/release.yaml",
+        "manifests/gitops/example/jobs/digits/run.env",
     }
+
+
+def test_no_file_names_an_image_of_the_project_in_another_version() -> None:
+    name = re.compile(r"horovodjob[-/](?:operator|trainer|trainer-gpu|mpi):([\w.-]+)")
+    found = {
+        f"{path.relative_to(ROOT)}: {image[0]}"
+        for folder in ("charts", "manifests", "docs", "README.md")
+        for path in (ROOT / folder, *(ROOT / folder).rglob("*"))
+        if path.is_file() and "testdata" not in path.parts
+        for image in name.finditer(path.read_text(errors="ignore"))
+        if image[1] != project_version(ROOT) or "horovodjob-" in image[0]
+    }
+    assert found == set()
 
 
 def test_one_command_sets_it_everywhere(tmp_path: Path) -> None:

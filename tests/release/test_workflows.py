@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
+
+import yaml
 
 from api.client import ROOT, binary
+from api.previous_release import COMMIT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
@@ -28,3 +32,26 @@ def test_the_make_targets_of_the_workflows_exist() -> None:
     targets = set(re.findall(r"\bmake ([a-z-]+)", texts))
     assert targets >= {"environment", "release"}
     assert [target for target in targets if f"\n{target}: " not in makefile] == []
+
+
+def test_the_checkout_of_the_tests_has_the_previous_release(tmp_path: Path) -> None:
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yaml").read_text())["jobs"]["test"]["steps"]
+    (depth,) = [step["with"].get("fetch-depth", 1) for step in steps if "actions/checkout@" in step.get("uses", "")]
+    options = ["--no-checkout", *(["--depth", str(depth)] if depth else [])]
+    subprocess.run(["git", "clone", "--quiet", *options, f"file://{ROOT}", str(tmp_path)], check=True)
+    done = subprocess.run(["git", "-C", str(tmp_path), "cat-file", "-e", COMMIT], capture_output=True, check=False)
+    assert done.returncode == 0, "set fetch-depth: 0, so that the checkout has the commit of the previous release"
+
+
+def test_dependabot_watches_every_go_module() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    assert {update["package-ecosystem"] for update in updates} == {"github-actions", "docker", "uv", "gomod"}
+    patterns = [pattern for update in updates for pattern in update.get("directories", ())]
+    watched = {folder for pattern in patterns for folder in ROOT.glob(pattern.strip("/"))}
+    assert {path.parent for path in ROOT.glob("localcluster/**/go.mod")} <= watched
+
+
+def test_the_base_image_of_the_dockerfile_has_a_digest() -> None:
+    bases = re.findall(r"^FROM (\S+[:/]\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert bases
+    assert [base for base in bases if not re.search(r"@sha256:[0-9a-f]{64}$", base)] == []
