@@ -1,6 +1,7 @@
 """Fixtures of the tests of the trainer: real ranks under mpirun, and archives with the layout of CIFAR-10."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from trainer.cifar import cifar_images, cifar_members, python2_pickle, write_arc
 from trainer.waiting import TIMEOUT_SECONDS
 
 FORK_SERVER = Path(__file__).parent / "fork_server.py"
+YIELD_SOURCE = Path(__file__).parent / "sleep_for_yield.c"
 PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "click", "yaml")
 # Variables of a launcher of the tests. With PYTHONUNBUFFERED, mpirun mixes parts of the lines of different ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")
@@ -38,10 +40,15 @@ class Ended:
 
 
 @pytest.fixture(scope="session")
-def environment() -> dict[str, str]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED)}
-    # There are more ranks than processors, and by default each rank polls a thousand times per second.
-    clean["HOROVOD_CYCLE_TIME"] = "10"
+    # There are more ranks than processors, and by default each rank polls a thousand times per second. A longer cycle
+    # makes each exchange slower.
+    clean["HOROVOD_CYCLE_TIME"] = "3"
+    if compiler := shutil.which("cc"):  # without one, the tests only need more processor time
+        library = tmp_path_factory.mktemp("library") / "sleep_for_yield.so"
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, YIELD_SOURCE], check=True)
+        clean["LD_PRELOAD"] = str(library)
     return clean | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 

@@ -28,6 +28,18 @@ VALIDATION_SECONDS = float(os.environ.get("VALIDATION_SECONDS", 0))
 TRACING_SECONDS = float(os.environ.get("TRACING_SECONDS", 0))
 MAX_FILE_BYTES = int(os.environ.get("MAX_FILE_BYTES", 0))
 SYNC_SECONDS = float(os.environ.get("SYNC_SECONDS", 0))
+HOLD = os.environ.get("HOLD")
+steps = 0
+
+
+def hold():
+    '''From the tenth step on, wait until the test releases the run.'''
+    global steps
+    steps += 1
+    if steps >= 10:
+        (DIRECTORY / f"{HOLD}-holds").touch()
+        while not (DIRECTORY / f"{HOLD}-released").exists():
+            time.sleep(0.05)
 
 
 class Sleeping(keras.layers.Layer):
@@ -35,11 +47,13 @@ class Sleeping(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         seconds = STEP_SECONDS if training else VALIDATION_SECONDS
-        if not seconds:
+        if not seconds and not (training and HOLD):
             return inputs
         def wait(x):
             if not training:
                 (DIRECTORY / "validating").touch()
+            elif HOLD:
+                hold()
             time.sleep(seconds)
             return x
         outputs = tf.numpy_function(wait, [inputs], tf.float32)
@@ -163,16 +177,20 @@ def test_sigterm_during_tracing_validation_and_a_slow_write_ends_in_a_checkpoint
 
 
 def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_a_sentence(
-    start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
+    start: Callable[..., Job], flags: Any, environment_of: Any, tmp_path: Path
 ) -> None:
     job_variables = {"HOROVODJOB_UID": "1-2-3", "HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": "mnist"}
-    command = flags("--model", "own:slow", "--checkpoint-seconds", 0.2, "--epochs", 2)
-    job = start(command, 2, environment_of(STEP_SECONDS=0.1, **job_variables))
-    job.wait_for("checkpoint-0-*.h5")
-    later = run(2, flags("--model", "own:slow", "--epochs", 2), environment_of(HOROVODJOB_ATTEMPT=2, **job_variables))
-    code, output = job.ended()
-    assert later.code == 0, later.stderr
-    assert re.search(r"^Attempt 2: resuming after epoch 0 and [0-9]+ steps?$", later.stdout, re.MULTILINE)
+    command = flags("--model", "own:slow", "--checkpoint-steps", 3, "--epochs", 2)
+    earlier = start(command, 2, environment_of(HOLD="earlier", **job_variables))
+    earlier.wait_for("earlier-holds")
+    later = start(command, 2, environment_of(HOLD="later", HOROVODJOB_ATTEMPT=2, **job_variables))
+    later.wait_for("later-holds")
+    (tmp_path / "earlier-released").touch()
+    code, output = earlier.ended()
+    (tmp_path / "later-released").touch()
+    later_code, later_output = later.ended()
+    assert later_code == 0, later_output
+    assert re.search(r"^Attempt 2: resuming after epoch 0 and [369] steps$", later_output, re.MULTILINE)
     assert code == 1, output
     sentences = re.findall(r"^horovodjob_trainer: (.*)$", output, re.MULTILINE)
     assert len(sentences) == 1
@@ -183,20 +201,21 @@ def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_
 def test_a_second_job_with_the_same_directory_ends_and_the_first_completes(
     start: Callable[..., Job], run: Callable[..., Any], flags: Any, environment_of: Any, tmp_path: Path
 ) -> None:
-    def variables(job: str, seconds: float) -> dict[str, str]:
+    def variables(job: str, **others: object) -> dict[str, str]:
         names = {"HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": job}
-        return dict(environment_of(STEP_SECONDS=seconds, HOROVODJOB_UID=f"uid-of-{job}", **names))
+        return dict(environment_of(HOROVODJOB_UID=f"uid-of-{job}", **names, **others))
 
-    command = flags("--model", "own:slow", "--checkpoint-seconds", 0.2, "--epochs", 1)
-    first = start(command, 2, variables("first", 0.2))
-    first.wait_for("checkpoint-0-*.h5")
-    copy = run(2, command, variables("copy", 0))
+    command = flags("--model", "own:slow", "--checkpoint-steps", 3, "--epochs", 1)
+    first = start(command, 2, variables("first", HOLD="first"))
+    first.wait_for("first-holds")
+    copy = run(2, command, variables("copy"))
     assert copy.code == 1, copy.stdout
     (sentence,) = copy.errors
     assert "attempt 1 of the job training/first is active in " in sentence
+    (tmp_path / "first-released").touch()
     code, output = first.ended()
     assert code == 0, output
-    later = run(2, command, variables("later", 0))
+    later = run(2, command, variables("later"))
     assert later.code == 0, later.stderr
 
 

@@ -12,6 +12,13 @@ from horovodjob_trainer import data
 from horovodjob_trainer.data.example_reader import data_error
 from horovodjob_trainer.errors import DataError
 
+OWN = """
+import keras
+
+def build(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+"""
+
 
 def request(path: Path, **changes: Any) -> data.Request:
     settings: dict[str, Any] = {"dataset": "tfrecord", "path": path, "image_size": 24} | changes
@@ -198,9 +205,12 @@ def test_a_damaged_record_is_named_when_a_window_reads_it_and_spoils_no_other_re
 def test_two_ranks_train_in_windows_and_the_next_run_uses_the_index(
     run: Any, trainer: Any, shards: Path, tmp_path: Path
 ) -> None:
-    flags = ("--dataset", "tfrecord", "--data", shards, "--cache", "none", "--image-size", 24, "--batch-size", 4)
+    (tmp_path / "own.py").write_text(OWN)
+    flags = ("--dataset", "tfrecord", "--data", shards, "--cache", "none", "--image-size", 24, "--batch-size", 4,
+             "--model", "own:build", "--threads", 1, "--tensorboard", "none")  # fmt: skip
     order = ("--shuffle", "window", "--shuffle-window", 16)
-    ended = run(2, trainer(*flags, *order, "--epochs", 2, "--dir", tmp_path / "out"))
+    program = trainer(*flags, *order, "--epochs", 2, "--dir", tmp_path / "out")
+    ended = run(2, program, {"PYTHONPATH": str(tmp_path)})
     assert ended.code == 0, ended.stderr
     assert "Records are shuffled in windows of 16 for each rank\n" in ended.stdout
     assert "\nEpoch 2/2 6/6 " in ended.stdout  # 94 examples in 12 steps of 8

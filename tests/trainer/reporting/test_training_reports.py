@@ -10,6 +10,12 @@ import pytest
 
 from trainer.operator_server import OperatorServer
 
+OWN_MODEL = """
+import keras
+
+def build(shape, classes):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+"""
 METRICS = {"loss", "accuracy", "top_5_accuracy", "val_loss", "val_accuracy", "val_top_5_accuracy"}
 OWN_SCRIPT = """
 import keras, numpy as np
@@ -57,9 +63,12 @@ def reporting_run(
     """Two ranks, of which rank 0 reports its progress to an operator."""
     directory = tmp_path_factory.mktemp("reporting")
     (directory / "token").write_text("secret-token")
+    (directory / "own.py").write_text(OWN_MODEL)
     flags = (
         "--dataset",
         "digits",
+        "--model",
+        "own:build",
         "--dir",
         directory,
         "--epochs",
@@ -71,6 +80,7 @@ def reporting_run(
         "--plots",
     )
     variables = {
+        "PYTHONPATH": str(directory),
         "HOROVODJOB_PROGRESS_URL": operator_of_run.url,
         "HOROVODJOB_PROGRESS_TOKEN_FILE": str(directory / "token"),
         "AZ_BATCHAI_STDOUTERR_DIR": str(directory / "logs"),
