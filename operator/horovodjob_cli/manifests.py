@@ -1,8 +1,6 @@
 """Files that `job create` takes: Batch AI's job.json, and HorovodJobs with their Secrets in YAML or JSON."""
 
-import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY
 from horovodjob.batchai import names
 from horovodjob.batchai.command_line_mounts import CommandLineMounts, with_mounts
-from horovodjob_cli import kube
+from horovodjob_cli import document_files, kube
 from horovodjob_cli.errors import UsageError
 
 Object = dict[str, Any]
@@ -45,7 +43,7 @@ class Overrides:
 
 def read(path: Path, overrides: Overrides) -> Submission:
     """The job of a file: Batch AI's job.json, or a HorovodJob in YAML or JSON with its Secrets. Raises UsageError."""
-    found = documents(path)
+    found = document_files.documents(path)
     kinds = [document.get("kind") for document in found]
     if "MPIJob" in kinds:
         raise UsageError(f"{path} has an MPIJob; `hvj convert -f {path}` converts it to a HorovodJob")
@@ -54,38 +52,6 @@ def read(path: Path, overrides: Overrides) -> Submission:
     if len(found) == 1 and kinds == [None]:
         return batch_ai_job(path, found[0], overrides, kube.namespace(overrides.workspace))
     raise UsageError(f"{path} has neither a job.json of Batch AI nor a HorovodJob, but {_listed(kinds)}")
-
-
-def documents(path: Path) -> list[Object]:
-    """The objects of a file in JSON or YAML; `-` is standard input. Raises UsageError."""
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8 text; save it as UTF-8") from None
-    found = _parsed(path, text)
-    if not found:
-        raise UsageError(f"{path} is empty; it must contain a job.json of Batch AI or a HorovodJob")
-    for document in found:
-        if not isinstance(document, dict):
-            raise UsageError(f"{path} has {type(document).__name__} where an object with the fields of a job belongs")
-    return found
-
-
-def _parsed(path: Path, text: str) -> list[Any]:
-    import yaml
-
-    try:
-        if text.lstrip().startswith("{"):
-            return [json.loads(text)]
-        return [document for document in yaml.safe_load_all(text) if document is not None]
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path} is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise UsageError(f"{path} is not valid YAML: {where}{getattr(error, 'problem', None) or error}") from None
 
 
 def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: str | None) -> Submission:

@@ -144,6 +144,49 @@ def test_a_conversion_error_is_one_sentence(hvj: Hvj, write: Write, text: str, w
     assert result.stderr.count("\n") == 1
 
 
+ALIASES = "a0: &a0 [1, 2, 3, 4]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 7))
+MERGES = "a0: &a0 {b: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 7))
+VARIABLES = [{"name": f"V{number}", "value": "1"} for number in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"a":' * 200 + "1" + "}" * 200, id="deep JSON"),
+        pytest.param('{"a":' * 100_000, id="JSON deeper than the stack"),
+        pytest.param("a: " + "[" * 100_000, id="deep YAML"),
+        pytest.param("- " * 100_000 + "1", id="deep YAML in blocks"),
+        pytest.param(ALIASES, id="aliases of aliases"),
+        pytest.param(MERGES, id="merged aliases of aliases"),
+        pytest.param("a: &a [*a]", id="an alias of itself"),
+        pytest.param("".join(f"a{n}: &a{n} [[[{f'*a{n - 1}' if n else 1}]]]\n" for n in range(50)), id="deep aliases"),
+        pytest.param(json.dumps(small(environmentVariables=VARIABLES)), id="variables in JSON"),
+        pytest.param(yaml.dump(small(environmentVariables=VARIABLES), Dumper=yaml.CSafeDumper), id="variables in YAML"),
+    ],
+)
+def test_a_file_that_would_take_long_or_much_memory_is_one_sentence(hvj: Hvj, write: Write, text: str) -> None:
+    write(text, "file.yaml")
+    result = hvj("-f", "file.yaml")
+    assert (result.code, result.stdout) == (2, "")
+    assert "error: file.yaml has more than 100 levels or 20000 values" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["a: 2024-13-45", '{"a": ' + "9" * 5000 + "}"])
+def test_a_value_that_cannot_be_read_is_one_sentence(hvj: Hvj, write: Write, text: str) -> None:
+    write(text, "file.yaml")
+    result = hvj("-f", "file.yaml")
+    assert (result.code, result.stdout) == (2, "")
+    assert "file.yaml has a value that cannot be read" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_too_large_is_not_read_to_its_end(hvj: Hvj) -> None:
+    result = hvj("-f", "/dev/zero")
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr == "error: /dev/zero has more than 3 MiB, which is not the file of a job\n"
+
+
 @pytest.mark.parametrize("options", [["-f", "none.json"], [], ["-f", "job.json", "--nfs-server", "nfs"]])
 def test_a_usage_error_is_one_sentence(hvj: Hvj, write: Write, options: list[str]) -> None:
     write(small())

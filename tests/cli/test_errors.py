@@ -131,3 +131,9 @@ def test_a_closed_pipe_causes_no_error(cluster: ClusterState) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(120) == 141
+
+
+def test_job_create_without_options_is_wrong_usage() -> None:
+    done = run("job", "create")
+    assert (done.code, done.stdout) == (2, "")
+    assert "missing option '--config-file'" in sentence(done.stderr)

@@ -7,7 +7,6 @@ from typing import Any
 
 from horovodjob.batchai.variables import (
     GENERATED,
-    RENAMED,
     environment_value,
     expandable_path,
     report_absent,
@@ -77,7 +76,7 @@ def path_field(node: Node, key: str, variables: Mapping[str, bool], *, required:
     if text is None:
         return None
     before = len(node.notes.problems)
-    report_absent(text, {*variables, *RENAMED}, node.at(key), node.notes)
+    report_absent(text, variables, node.at(key), node.notes)
     if len(node.notes.problems) > before:
         return text
     return expandable_path(with_todays_names(text), variables, node.at(key), node.notes)
@@ -98,7 +97,7 @@ def _name(node: Node, result: Environment) -> str | None:
         node.notes.refuse(where, "must be a variable's name: letters, digits and underscores, no digit first")
     elif name.startswith(("AZ_BATCHAI_", "HOROVODJOB_")):
         node.notes.refuse(where, "begins with AZ_BATCHAI_ or HOROVODJOB_, which the operator sets: choose another")
-    elif name in [variable["name"] for variable in result.env]:
+    elif name in result.variables:
         node.notes.refuse(where, "is the name of an earlier variable: remove one of them")
     else:
         return name
@@ -111,9 +110,8 @@ def _variable(node: Node, result: Environment) -> None:
         node.notes.refuse(node.at("value"), "is missing: add it")
     if name is None or text is None:
         return
-    report_absent(text, {*result.variables, *RENAMED}, node.at("value"), node.notes)
-    batchai = {variable: True for variable in result.variables if variable.startswith("AZ_BATCHAI_")}
-    result.env.append({"name": name, "value": environment_value(with_todays_names(text), batchai)})
+    report_absent(text, result.variables, node.at("value"), node.notes)
+    result.env.append({"name": name, "value": environment_value(with_todays_names(text), result.variables)})
     result.variables[name] = SIMPLE_VALUE.fullmatch(text) is not None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from horovodjob.batchai.images import is_trainer_image
-from horovodjob.batchai.variables import RENAMED, report_absent, with_todays_names
+from horovodjob.batchai.variables import report_absent, with_todays_names
 from horovodjob.command_line import BASH, BASH_SYNTAX, shell_text
 from horovodjob.document import Node
 
@@ -31,7 +31,7 @@ def convert_preparation(properties: Node, variables: Mapping[str, bool], image: 
     if node is None or command is None:
         return {}
     where, notes = node.at("commandLine"), properties.notes
-    report_absent(command, {*variables, *RENAMED}, where, notes)
+    report_absent(command, variables, where, notes)
     if is_trainer_image(image) and _installs_provided_only(command):
         notes.warn(where, f"is omitted: {image} has the packages that it installs")
         return {}

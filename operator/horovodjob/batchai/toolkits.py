@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovodjob.batchai.fields import SCRIPT, toolkits
-from horovodjob.batchai.variables import RENAMED, report_absent, with_todays_names
+from horovodjob.batchai.variables import report_absent, with_todays_names
 from horovodjob.command_line import Line, argument, parse_line, program, shell_command, shell_word
 from horovodjob.document import Node
 from horovodjob.mpirun import without_interface_exclusions
@@ -186,7 +186,7 @@ def _program(node: Node, variables: Mapping[str, bool]) -> list[str]:
 
 def _command_text(node: Node, key: str, variables: Mapping[str, bool], *, required: bool = False) -> str:
     text = (node.required_text(key) if required else node.text(key)) or ""
-    report_absent(text, {*variables, *RENAMED}, node.at(key), node.notes)
+    report_absent(text, variables, node.at(key), node.notes)
     if required and text and not text.strip():
         node.notes.refuse(node.at(key), "is empty: add a command")
     return with_todays_names(text)

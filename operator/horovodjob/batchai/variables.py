@@ -41,7 +41,7 @@ def report_absent(text: str, known: Collection[str], path: str, notes: Notes) ->
     """Refuses references to variables of Batch AI that HorovodJob does not set."""
     for match in VARIABLE.finditer(text):
         name = match[1] or match[2] or match[3]
-        if not name.startswith(("AZ_BATCHAI_", "AZ_BATCH_")) or name in known:
+        if not name.startswith(("AZ_BATCHAI_", "AZ_BATCH_")) or name in known or name in RENAMED:
             continue
         if name.startswith(("AZ_BATCHAI_INPUT_", "AZ_BATCHAI_OUTPUT_")):
             kind = "inputDirectories" if "_INPUT_" in name else "outputDirectories"
@@ -66,7 +66,7 @@ def environment_value(text: str, variables: Mapping[str, bool]) -> str:
     result, position = [], 0
     for match in VARIABLE.finditer(text):
         name = match[1] or match[2] or match[3]
-        if name in variables:
+        if name in variables and name.startswith("AZ_BATCHAI_"):
             result += [literal(text[position : match.start()]), f"$({name})"]
             position = match.end()
     return "".join([*result, literal(text[position:])])

@@ -13,7 +13,7 @@ from horovodjob.api.constants import KIND
 from horovodjob.batchai.names import DNS_LABEL_LENGTH
 from horovodjob.batchai.storage_accounts import KEY_PLACEHOLDER
 from horovodjob.mpijob import conversion as mpijob
-from horovodjob_cli import kube, manifests
+from horovodjob_cli import document_files, kube, manifests
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName, Variables
@@ -81,7 +81,7 @@ def convert(
 
 
 def _converted(path: Path, overrides: manifests.Overrides) -> manifests.Submission:
-    found = manifests.documents(path)
+    found = document_files.documents(path)
     if len(found) != 1:
         raise UsageError(f"{path} has {len(found)} documents; convert each from a separate file")
     (document,) = found

@@ -44,7 +44,7 @@ class _CreateCommand(TyperCommand):
     """Also accepts --dry-run without a value, as kubectl does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        values = [*args[1:], None]
+        values = [*args, None][1:]
         bare = [each == "--dry-run" and value not in set(DryRun) for each, value in zip(args, values, strict=True)]
         args = [f"{each}=client" if alone else each for each, alone in zip(args, bare, strict=True)]
         return super().parse_args(ctx, args)
