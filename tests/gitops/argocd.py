@@ -55,6 +55,11 @@ class ArgoDelivery(Delivery):
         reported = self.status.get("health", {}).get("status", "Progressing")
         return HEALTH.get(reported, reported)
 
+    def wait_health(self, wanted: str) -> None:
+        """Waits for this health, with the refresh that Argo CD otherwise does every two to three minutes."""
+        self.publish()
+        super().wait_health(wanted)
+
     def message(self) -> str:
         status = self.status
         operation = status.get("operationState", {})

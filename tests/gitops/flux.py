@@ -72,7 +72,8 @@ class FluxDelivery(Delivery):
         return applied if self.ready().get("status") == "True" else ""
 
     def attempted_revision(self) -> str:
-        return str(self.get().get("status", {}).get("lastAttemptedRevision", "")).rpartition(":")[2]
+        attempted = str(self.get().get("status", {}).get("lastAttemptedRevision", "")).rpartition(":")[2]
+        return "" if self.health() == PROGRESSING else attempted
 
     def health(self) -> str:
         return CONDITIONS[self.ready().get("status", "Unknown")]
