@@ -47,9 +47,18 @@ class ArgoDelivery(Delivery):
         sync = self.status.get("sync", {})
         return str(sync["revision"]) if sync.get("status") == "Synced" else ""
 
+    def attempted_revision(self) -> str:
+        operation = self.status.get("operationState", {})
+        return str(operation.get("syncResult", {}).get("revision", "")) if "finishedAt" in operation else ""
+
     def health(self) -> str:
         reported = self.status.get("health", {}).get("status", "Progressing")
         return HEALTH.get(reported, reported)
+
+    def wait_health(self, wanted: str) -> None:
+        """Waits for this health, with the refresh that Argo CD otherwise does every two to three minutes."""
+        self.publish()
+        super().wait_health(wanted)
 
     def message(self) -> str:
         status = self.status

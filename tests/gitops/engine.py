@@ -54,6 +54,10 @@ class Delivery(ABC):
         """The commit that was applied last without an error."""
 
     @abstractmethod
+    def attempted_revision(self) -> str:
+        """The commit of the last attempt, also if that has failed."""
+
+    @abstractmethod
     def health(self) -> str:
         """The health that the engine reports for the objects of the folder."""
 
@@ -74,6 +78,10 @@ class Delivery(ABC):
     def wait_applied(self) -> None:
         """Waits until the engine has applied the last commit."""
         self._wait("the last commit to be applied", lambda: self.applied_revision() == self.repository.revision)
+
+    def wait_attempt(self) -> None:
+        """Waits until the engine has tried to apply the last commit."""
+        self._wait("an attempt", lambda: self.attempted_revision() == self.repository.revision)
 
     def wait_health(self, wanted: str) -> None:
         """Waits for this health."""

@@ -22,6 +22,7 @@ from integration.job_driver import timestamp
 SYSTEM = "flux-system"
 KUSTOMIZATIONS = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations"
 SOURCES = "/apis/source.toolkit.fluxcd.io/v1/namespaces/flux-system/gitrepositories"
+CHART = "/apis/source.toolkit.fluxcd.io/v1/namespaces/horovodjob-system/ocirepositories/horovodjob-operator"
 RELEASE = "/apis/helm.toolkit.fluxcd.io/v2/namespaces/horovodjob-system/helmreleases/horovodjob-operator"
 # Resources of the controllers that the tests act as.
 PLAYED = (
@@ -31,13 +32,15 @@ PLAYED = (
     ("source.toolkit.fluxcd.io", "v1", "ExternalArtifact", "externalartifacts"),
     ("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases"),
 )
+UNOBSERVED = {"observedGeneration": -1}
 CONDITIONS = {"True": HEALTHY, "Unknown": PROGRESSING, "False": FAILED}
 
 
 def definition(group: str, version: str, kind: str, plural: str) -> Object:
-    """A CRD without a schema."""
-    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    served = {"name": version, "served": True, "storage": True, "schema": anything, "subresources": {"status": {}}}
+    """A CRD without a schema, but with the status of an object that its controller has not observed yet."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"openAPIV3Schema": anything | {"properties": {"status": {**anything, "default": UNOBSERVED}}}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
     names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
     spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [served]}
     metadata = {"name": f"{plural}.{group}"}
@@ -67,6 +70,10 @@ class FluxDelivery(Delivery):
         status = self.get().get("status", {})
         applied = str(status.get("lastAppliedRevision", "")).rpartition(":")[2]
         return applied if self.ready().get("status") == "True" else ""
+
+    def attempted_revision(self) -> str:
+        attempted = str(self.get().get("status", {}).get("lastAttemptedRevision", "")).rpartition(":")[2]
+        return "" if self.health() == PROGRESSING else attempted
 
     def health(self) -> str:
         return CONDITIONS[self.ready().get("status", "Unknown")]
@@ -118,11 +125,14 @@ class Flux(Engine):
             "lastUpdateTime": timestamp(),
             "size": file.stat().st_size,
         }
-        generation = self.api.get(f"{SOURCES}/{source}")["metadata"]["generation"]
-        ready = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored artifact"}
+        self._set_ready(f"{SOURCES}/{source}", artifact=artifact)
+
+    def _set_ready(self, path: str, **status: Any) -> None:
+        """Reports that an object is as its spec says."""
+        generation = self.api.get(path)["metadata"]["generation"]
+        ready = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "played by the tests"}
         ready |= {"lastTransitionTime": timestamp(), "observedGeneration": generation}
-        status = {"observedGeneration": generation, "artifact": artifact, "conditions": [ready]}
-        self.api.patch(f"{SOURCES}/{source}/status", {"status": status})
+        self.api.patch(f"{path}/status", {"status": {"observedGeneration": generation, "conditions": [ready], **status}})
 
     def _add_source(self, repository: Repository, name: str) -> None:
         metadata = {"name": name, "namespace": SYSTEM}
@@ -147,10 +157,8 @@ class Flux(Engine):
         values = yaml.safe_dump(release["spec"].get("values", {}))
         chart = str(ROOT / "charts" / "horovodjob-operator")
         helm("upgrade", "--install", "horovodjob-operator", chart, "-n", "horovodjob-system", "-f", "-", stdin=values)
-        generation = release["metadata"]["generation"]
-        ready = {"type": "Ready", "status": "True", "reason": "InstallSucceeded", "message": "installed"}
-        ready |= {"lastTransitionTime": timestamp(), "observedGeneration": generation}
-        self.api.patch(f"{RELEASE}/status", {"status": {"observedGeneration": generation, "conditions": [ready]}})
+        self._set_ready(CHART)
+        self._set_ready(RELEASE)
 
     def jobs_of_bootstrap(self, repository: Repository) -> Delivery:
         return FluxDelivery(self.api, repository, "training-jobs", SYSTEM, self)

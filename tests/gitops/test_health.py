@@ -13,7 +13,7 @@ from gitops.samples import situation
 from integration.status_invariants import kstatus
 
 ARGOCD = GITOPS / "argocd"
-FLUX = ("job/release.yaml", "jobs.yaml")
+FLUX = ("job/release.yaml", "results.yaml")
 SAMPLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ARGOCD / "testdata").glob("*.yaml"))}
 CASES = {
     Path(case["inputPath"]).stem: case["healthStatus"]
