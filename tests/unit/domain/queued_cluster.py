@@ -119,7 +119,8 @@ class QueuedCluster(FakeCluster):
     def _create(self, role: Role, index: int, plan: Plan) -> None:
         workload = self.workload
         if queue_name(self.job):
-            assert workload and workload.is_admitted, "a pod is created without quota"
+            assert workload is not None
+            assert workload.is_admitted, "a pod is created without quota"
             uids = {pod.workload_uid for pod in self.pods.values()}
             assert uids <= {workload.uid}, "a pod is created beside pods without quota"
             if role is Role.WORKER:
