@@ -19,6 +19,7 @@ LABEL_SPEC_HASH = "horovodjob.dev/spec-hash"
 LABEL_EXPERIMENT = "horovodjob.dev/experiment"
 ANNOTATION_HOSTS = "horovodjob.dev/hosts"
 KUEUE_PREFIX = "kueue.x-k8s.io/"
+# A LocalQueue and a WorkloadPriorityClass of Kueue.
 LABEL_QUEUE = f"{KUEUE_PREFIX}queue-name"
 LABEL_QUEUE_PRIORITY = f"{KUEUE_PREFIX}priority-class"
 LABEL_MAX_EXECUTION = f"{KUEUE_PREFIX}max-exec-time-seconds"

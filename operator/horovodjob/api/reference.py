@@ -259,7 +259,7 @@ The API server rejects a job that violates one of these rules:
 {rules}
 Most fields are frozen unless the job is suspended: {_frozen_fields()} can change only while `runPolicy.suspend` is
 true, or in the update that changes it. With `elastic`, `worker.replicas` can change at any time.
-`runPolicy.terminate` can change while the job runs, `runPolicy.managedBy` never. When the job has ended, only
+`runPolicy.terminate` can change while the job runs, `managedBy` never. When the job has ended, only
 `runPolicy.ttlSecondsAfterFinished` can change: the job never runs again, so another run needs a job with another name.
 Unknown fields of `worker.template` and `launcher.template` are copied to the pods.
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import kopf
 
-from horovodjob.api.constants import GROUP, OPERATOR_NAME, PLURAL, VERSION
+from horovodjob.api.constants import GROUP, PLURAL, VERSION
 from horovodjob.api.job import Metadata
+from horovodjob.api.managed_by import is_managed_by_operator
 from horovodjob_operator.controller.finished_job import finished_job_from_raw
 from horovodjob_operator.controller.job_parsing import new_job_state
 from horovodjob_operator.controller.job_store import JobStore
@@ -46,9 +47,8 @@ class EventHandlers:
             return
         if metadata.uid in self._store.deleted_uids:
             return  # The list was read before the deletion.
-        policy = (raw.get("spec") or {}).get("runPolicy") or {}
-        if policy.get("managedBy", OPERATOR_NAME) != OPERATOR_NAME:
-            return  # Another controller manages the job; the field is immutable.
+        if not is_managed_by_operator(raw.get("spec") or {}):
+            return  # The field is immutable.
         job = None if is_known else finished_job_from_raw(raw, metadata)
         if job and not self._pods.has_running_pods(key, job.uid):
             self._work_queue.forget(key)
