@@ -13,10 +13,11 @@ from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.resources.workload import job_workload, workload_name
 from horovodjob_operator.domain.workload_plan import workload_plan
 from horovodjob_operator.errors import AdmissionConflict, InvalidJob
+from unit.domain.fake_cluster import phase_of
 from unit.domain.queued_cluster import QueuedCluster, queued_job
 
 TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
-SPOT = {
+SPOT: dict[str, Any] = {
     "nodeLabels": {"pool": "spot"},
     "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
 }
@@ -35,7 +36,7 @@ def running(waiting: QueuedCluster) -> QueuedCluster:
     """The same job, admitted and running."""
     waiting.admit()
     waiting.run_to_running()
-    assert waiting.status.phase is Phase.RUNNING
+    assert phase_of(waiting) is Phase.RUNNING
     return waiting
 
 
@@ -146,7 +147,7 @@ def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
     cluster.reconcile()
     cluster.wait(1000)
     cluster.reconcile()
-    assert cluster.status.phase is Phase.QUEUED
+    assert phase_of(cluster) is Phase.QUEUED
     cluster.admit()
     cluster.run_to_running()
     cluster.wait(50)
@@ -158,10 +159,10 @@ def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
     assert (cluster.status.phase, cluster.status.active_seconds) == (Phase.QUEUED, 50)
     cluster.admit()
     cluster.run_to_running()
-    assert cluster.status.phase is Phase.RUNNING
+    assert phase_of(cluster) is Phase.RUNNING
     cluster.wait(20)
     cluster.reconcile()
-    assert cluster.status.phase is Phase.TERMINATING
+    assert phase_of(cluster) is Phase.TERMINATING
 
 
 # ---- the pods of an admission ------------------------------------------------------------------------------------
@@ -297,7 +298,7 @@ def test_pods_of_a_deleted_workload_end_before_those_of_its_successor_exist(runn
 def test_a_job_outlives_kueue_and_gets_no_further_pods(running: QueuedCluster) -> None:
     running.raw, running.has_kueue = None, False
     running.reconcile()
-    assert running.status.phase is Phase.RUNNING
+    assert phase_of(running) is Phase.RUNNING
     assert "has no Workload in queue gpus any more" in running.message
     running.end_container("cifar-launcher", 1)
     running.wait(30)
@@ -318,7 +319,7 @@ def test_a_job_that_leaves_its_queue_runs_without_it(running: QueuedCluster) -> 
 def test_a_running_job_that_gets_another_queue_keeps_its_quota_and_says_so(running: QueuedCluster) -> None:
     running.label(queue_name="other")
     running.reconcile()
-    assert running.status.phase is Phase.RUNNING
+    assert phase_of(running) is Phase.RUNNING
     assert "keeps its quota of queue gpus; queue other applies when it waits again" in running.message
     running.evict()
     running.reconcile()
@@ -338,7 +339,7 @@ def test_a_suspended_job_has_no_workload_and_waits_again_when_it_is_resumed(runn
     assert running.raw is None
     running.edit_run_policy(suspend=False)
     running.reconcile()
-    assert running.status.phase is Phase.QUEUED
+    assert phase_of(running) is Phase.QUEUED
     assert running.pods == {}
 
 
@@ -365,7 +366,7 @@ def test_an_elastic_job_starts_with_the_workers_that_are_admitted_and_says_so() 
     cluster.admit(workers=2)
     cluster.run_to_running()
     assert set(cluster.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
-    assert cluster.status.phase is Phase.RUNNING
+    assert phase_of(cluster) is Phase.RUNNING
     assert "the queue has admitted 2 of 5 workers" in cluster.message
 
 
@@ -394,12 +395,12 @@ def test_pods_are_reported_as_ready_and_as_recovered(running: QueuedCluster) -> 
     running.end_container("cifar-launcher", 1)
     running.wait(30)
     running.reconcile()
-    assert running.status.phase is Phase.RESTARTING
+    assert phase_of(running) is Phase.RESTARTING
     assert condition(running, "PodsReady") == (False, "WaitForRecovery")
     running.remove_terminating_pods()
     running.wait(400)
     running.run_to_running()
-    assert running.status.phase is Phase.RUNNING
+    assert phase_of(running) is Phase.RUNNING
     assert condition(running, "PodsReady") == (True, "Recovered")
 
 
@@ -412,3 +413,39 @@ def test_the_priority_of_a_running_job_can_change_between_classes_of_kueue() -> 
     assert workload_plan(cluster.context).priority
     cluster.label(priority_class=None)
     assert not workload_plan(cluster.context).priority
+
+
+# ---- other clusters --------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_multikueue_dispatches_has_a_workload_that_is_cleared_and_never_finished_here() -> None:
+    cluster = QueuedCluster(queued_job(managedBy="kueue.x-k8s.io/multikueue"))
+    assert workload_plan(cluster.context).create
+    cluster.apply_workload_plan()
+    cluster.admit()
+    plan = workload_plan(cluster.context)
+    assert (plan.create, plan.request, plan.delete, plan.status) == (False, False, False, None)
+    cluster.evict()
+    cluster.apply_workload_plan()
+    assert condition(cluster, "QuotaReserved") == (False, "Pending")
+    cluster.edit_run_policy(suspend=True)
+    cluster.apply_workload_plan()
+    assert cluster.raw is None
+
+
+def test_the_prebuilt_workload_of_multikueue_is_neither_changed_nor_deleted(waiting: QueuedCluster) -> None:
+    assert waiting.raw is not None
+    del waiting.raw["metadata"]["labels"]["horovodjob.dev/spec-hash"]
+    waiting.label(queue_name="other")
+    waiting.reconcile()
+    workload = waiting.workload
+    assert workload is not None
+    assert workload.queue_name == "gpus"
+    waiting.admit()
+    waiting.run_to_running()
+    assert phase_of(waiting) is Phase.RUNNING
+    waiting.edit_run_policy(suspend=True)
+    waiting.reconcile()
+    waiting.remove_terminating_pods()
+    waiting.reconcile()
+    assert waiting.raw is not None
