@@ -33,6 +33,8 @@ AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
 # AKS sets the first, and the second as its successor; Karpenter sets the third.
 SPOT_LABELS = (AKS_PRIORITY_TAINT, "kubernetes.azure.com/priority", "karpenter.sh/capacity-type")
 OPERATOR_NAME = "horovodjob.dev/operator"
+MULTIKUEUE_NAME = "kueue.x-k8s.io/multikueue"
+"""Value of spec.managedBy on the cluster from which MultiKueue dispatches the job to others."""
 # Name of the Deployment and the Lease, value of the label managed-by, and user agent.
 OPERATOR_APP_NAME = "horovodjob-operator"
 # Value of AZ_BATCHAI_JOB_MOUNT_ROOT in the containers.

@@ -11,6 +11,7 @@ from typing import Any
 from horovodjob.api.base import rfc3339
 from horovodjob.api.constants import Phase, Role
 from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.queue import Queue, is_dispatched
 from horovodjob_operator.domain.resources.workload import has_other_request, priority_reference
 from horovodjob_operator.domain.workload import Workload
 
@@ -45,6 +46,8 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     if queue is None or job.status.is_finished:
         return WorkloadPlan()
     workload = queue.workload
+    if is_dispatched(job):
+        return _to_dispatch(context, queue)
     if workload is None:
         is_wanted = bool(queue.name) and phase not in (Phase.SUSPENDED, Phase.TERMINATING)
         return WorkloadPlan(create=is_wanted)
@@ -59,10 +62,7 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
         is_over = not pods and not workload.is_prebuilt
         return WorkloadPlan(delete=is_over, effect="deleted the Workload of the suspended job")
     if workload.has("Evicted") and workload.has_reservation:
-        if pods:
-            return WorkloadPlan()
-        status = cleared_status(workload, context.now)
-        return WorkloadPlan(status=status, effect="gave the quota of the evicted Workload back")
+        return WorkloadPlan() if pods else _to_clear(workload, context.now)
     if workload.is_prebuilt:
         return _to_report(context, workload)
     if not workload.has_reservation:
@@ -73,6 +73,26 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     if _may_change_priority(context, workload):
         return WorkloadPlan(priority=True, effect="updated the priority of the Workload")
     return _to_report(context, workload)
+
+
+def _to_dispatch(context: JobContext, queue: Queue) -> WorkloadPlan:
+    """The Workload of a job whose pods run in another cluster: MultiKueue finishes it."""
+    job, workload, is_suspended = context.job, queue.workload, context.job.spec.run_policy.suspend
+    if workload is None:
+        return WorkloadPlan(create=bool(queue.name) and not is_suspended)
+    if workload.is_finished:
+        return WorkloadPlan()
+    if is_suspended or not queue.name:
+        return WorkloadPlan(delete=True, effect="deleted the Workload of the suspended job")
+    if workload.has("Evicted") and workload.has_reservation:
+        return _to_clear(workload, context.now)
+    is_outdated = not workload.has_reservation and has_other_request(job, workload)
+    return WorkloadPlan(request=is_outdated, effect="updated the Workload to the changed job")
+
+
+def _to_clear(workload: Workload, now: datetime) -> WorkloadPlan:
+    status = cleared_status(workload, now)
+    return WorkloadPlan(status=status, effect="gave the quota of the evicted Workload back")
 
 
 def finished_status(context: JobContext, *, has_succeeded: bool, message: str) -> dict[str, Any]:

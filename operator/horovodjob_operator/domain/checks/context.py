@@ -96,8 +96,9 @@ class JobContext:
     @cached_property
     def start_time(self) -> datetime:
         """When the job started, or was resumed: its first pod was created before the first status is written."""
-        times = (pod.created_at for pod in self.observed.pods if pod.created_at)
-        return self.job.status.start_time or min((self.now, *times))
+        status = self.job.status
+        pods = self.observed.pods if status.phase is None else ()  # Others were there before a pause.
+        return status.start_time or min((self.now, *(pod.created_at for pod in pods if pod.created_at)))
 
     @cached_property
     def scheduling_deadline(self) -> datetime | None:
