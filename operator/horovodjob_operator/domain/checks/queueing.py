@@ -7,14 +7,16 @@ from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.queue import Queue
 from horovodjob_operator.domain.workload import Workload
 
+ACTIVATION = "it waits until spec.active of {} is true"
+
 
 def evicted(context: JobContext) -> Outcome | None:
-    """The pods of the attempt have lost their quota: they end, and the job waits in its queue again."""
-    queue, attempt = context.queue, context.job.status.attempt
+    """The pods have lost their quota: they end, and the job waits in its queue again."""
+    queue, status = context.queue, context.job.status
     if queue is None or queue.workload is None or context.has_quota:
         return None
-    if not any(pod.attempt == attempt and not pod.is_terminating for pod in context.observed.pods):
-        return None
+    if status.start_time is None or not context.has_pods:
+        return None  # The status already reports that it waits.
     reason, message = _eviction(queue, queue.workload)
     failure = Failure(reason, message, is_disruption=True)
     return Outcome(Phase.QUEUED, reason, message, failure=failure, is_eviction=True)
@@ -68,7 +70,8 @@ def _eviction(queue: Queue, workload: Workload) -> tuple[str, str]:
     """Reason and message of the end of an attempt without quota."""
     condition = workload.conditions.get("Evicted")
     if condition and condition.is_true:
-        return condition.reason or Reason.QUOTA_LOST, f"evicted from queue {queue.name}: {condition.message}"
+        remedy = "" if workload.is_active else f"; {ACTIVATION.format(workload.text)}"
+        return condition.reason or Reason.QUOTA_LOST, f"evicted from queue {queue.name}: {condition.message}{remedy}"
     return Reason.QUOTA_LOST, f"the pods have no quota of queue {queue.name}: the job waits there with {workload.text}"
 
 
@@ -81,7 +84,7 @@ def _wait(queue: Queue) -> tuple[str, str]:
     if not workload.is_active:
         cause = f": {evicted.message}" if evicted and evicted.message else ""
         reason = evicted.reason if evicted and evicted.reason.startswith("Deactivated") else "Deactivated"
-        return reason, f"{workload.text} is not active{cause}; it waits until its spec.active is true"
+        return reason, f"the job is held in queue {queue.name}{cause}; {ACTIVATION.format(workload.text)}"
     if workload.has("Evicted") and evicted:
         return evicted.reason or Reason.QUEUED, f"evicted from queue {queue.name}: {evicted.message}"
     if workload.has("QuotaReserved"):
