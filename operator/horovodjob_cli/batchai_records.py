@@ -46,6 +46,7 @@ def job_record(job: Object) -> Object:
         "executionInfo": execution_info(status),
         "jobOutputDirectoryPathSegment": status.get("outputPathSegment") or None,
         "phase": status.get("phase"),
+        "queue": queue_place(status),
         "message": message(status),
         "workersReady": status.get("workersReady") or None,
         "attempt": status.get("attempt", 0),
@@ -136,6 +137,30 @@ def message(status: Mapping[str, Any]) -> str | None:
         if condition and condition["status"] == "True" and condition.get("message"):
             return str(condition["message"])
     return None
+
+
+def queue_place(status: Mapping[str, Any]) -> Object | None:
+    """The place of the job in a queue of Kueue, with the reason of Kueue while it waits; None without a queue."""
+    queue = status.get("queue")
+    if not queue:
+        return None
+    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    queued = conditions.get("Queued", {})
+    return {
+        "name": queue["name"],
+        "clusterQueue": queue.get("clusterQueue") or None,
+        "position": queue.get("position"),
+        "flavors": queue.get("flavors") or [],
+        "reason": queued.get("reason") if queued.get("status") == "True" else None,
+    }
+
+
+def queue_text(status: Mapping[str, Any]) -> str:
+    """Where the job waits, such as `queue gpus, position 3`; empty without a queue."""
+    queue = queue_place(status)
+    if queue is None:
+        return ""
+    return f"queue {queue['name']}" + (f", position {queue['position']}" if queue["position"] else "")
 
 
 def is_finished(job: Object) -> bool:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from horovodjob.api.constants import LABEL_JOB
-from horovodjob_cli import aks, kube, node_pools
+from horovodjob_cli import aks, kube, node_pools, queues
 from horovodjob_cli.errors import CliError, NotFound
 
 Object = dict[str, Any]
@@ -58,6 +58,38 @@ class View:
         if not nodes and name not in self.azure.pools:
             raise self.not_found(name)
         return self.record(name, nodes)
+
+    def pool_or_queue_record(self, name: str, selector: str | None) -> Object:
+        """The record of a pool, or else of a queue of Kueue in the workspace. Raises NotFound, CliError."""
+        is_pool = name in node_pools.pools(self.nodes).keys() | self.azure.pools.keys()
+        queue = None if is_pool or selector else queues.find(name, self.workspace)
+        return self.queue_record(queue) if queue else self.named_record(name, selector)
+
+    def queue_record(self, queue: queues.Queue) -> Object:
+        """A queue in the format of a pool: the nodes of its flavors, and those on their way for its jobs."""
+        record = self.record(queue.name, queue.nodes(self.nodes))
+        pools = [self.azure.pools[name] for name in queue.pools if name in self.azure.pools]
+        by_pool = node_pools.pools(self.nodes)
+        counts = record["nodeStateCounts"]
+        if pools:  # Their sizes count nodes that are not registered yet.
+            coming = sum(max((pool.count or 0) - len(by_pool.get(pool.name, [])), 0) for pool in pools)
+        else:
+            coming = max(queue.awaited_nodes(self.pods) - counts["preparingNodeCount"], 0)
+        counts["preparingNodeCount"] += coming
+        if len(pools) == 1:
+            record |= {"vmSize": pools[0].vm_size, "scaleSettings": scale_settings(pools[0])}
+        is_resizing = counts["preparingNodeCount"] or counts["leavingNodeCount"]
+        return record | {
+            "allocationState": "resizing" if is_resizing else "steady",
+            "queue": {
+                "name": queue.name,
+                "clusterQueue": queue.cluster_queue,
+                "flavors": sorted(queue.flavors),
+                "pools": queue.pools,
+                "waitingJobs": queue.jobs(),
+                "admittedJobs": queue.jobs("Admitted"),
+            },
+        }
 
     def not_found(self, name: str) -> NotFound:
         """An error with the existing pools and the alternative option."""

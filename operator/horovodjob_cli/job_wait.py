@@ -41,7 +41,8 @@ def transition_text(job: Object) -> str:
         code = status.get("exitCode")
         return f"{phase}{attempt}" + (f", exit code {code}" if code is not None else "")
     reason = batchai_records.message(status) if phase != "Running" else None
-    return f"{phase}{attempt}" + (f": {reason}" if reason else "")
+    place = f" in queue {queue['name']}" if phase == "Queued" and (queue := status.get("queue")) else ""
+    return f"{phase}{place}{attempt}" + (f": {reason}" if reason else "")
 
 
 def progress_text(job: Object, *, now: float) -> str:
@@ -49,6 +50,8 @@ def progress_text(job: Object, *, now: float) -> str:
     status = job.get("status", {})
     training = status.get("training") or {}
     parts = [status.get("phase") or "Queued"]
+    if parts == ["Queued"] and (place := batchai_records.queue_text(status)):
+        parts.append(place)
     if ready := status.get("workersReady"):
         parts.append(f"workers {ready}")
     if "epoch" in training:

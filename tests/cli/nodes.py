@@ -55,13 +55,14 @@ class Nodes:
     def add_pod(
         self, node: str, *, phase: str = "Running", ready: str = "True", job: str = "train", **status: Any
     ) -> Object:
-        """A pod of a job, bound to the node."""
+        """A pod of a job, bound to the node, if it is not empty."""
         namespace = f"/api/v1/namespaces/{self._namespace}"
         name = f"{job}-worker-{len(self._pods)}"
         wait_for("the service account", lambda: self._api.find(f"{namespace}/serviceaccounts/default"))
         container = {"name": "trainer", "image": "trainer:1"}
-        spec = {"nodeName": node, "containers": [container], "automountServiceAccountToken": False}
-        body = {"metadata": {"name": name, "labels": {"horovodjob.dev/job": job}}, "spec": spec}
+        spec = {"containers": [container], "automountServiceAccountToken": False} | ({"nodeName": node} if node else {})
+        labels = {"horovodjob.dev/job": job, "horovodjob.dev/role": "worker"}
+        body = {"metadata": {"name": name, "labels": labels}, "spec": spec}
         self._api.create(f"{namespace}/pods", body)
         self._pods.append(f"{namespace}/pods/{name}")
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}], **status}

@@ -11,7 +11,8 @@ from api.client import Api, Object
 from azure_fakes.arm.resources import Cluster, Pool, new_pool
 from azure_fakes.arm.server import ResourceManager, Role
 from cli.aks_cluster import CLIENT, aks_cluster
-from cli.nodes import GROUP, POOL, Nodes
+from cli.kueue_objects import CLUSTER_QUEUE, FLAVOR, QUEUE, Kueue
+from cli.nodes import GROUP, LABELS, POOL, Nodes
 from cli.program import Hvj, hvj_process, terminal
 
 SYSTEM = {"kubernetes.azure.com/agentpool": "system"}
@@ -283,3 +284,48 @@ def test_invalid_input_is_reported_in_one_sentence_and_changes_nothing(
     assert (result.code, "Traceback" in result.stderr) == (code, False), result.stderr
     assert words in result.stderr
     assert not any(method == "PUT" for method, _ in arm.requests)
+
+
+@pytest.fixture
+def kueue(api: Api, workspace: str) -> Iterator[Kueue]:
+    """A queue for the nodes of the pool."""
+    kueue = Kueue(api, workspace, {"kubernetes.azure.com/agentpool": POOL})
+    yield kueue
+    kueue.remove()
+
+
+def test_a_queue_has_the_node_counts_of_its_flavors_and_of_the_nodes_that_its_jobs_wait_for(
+    hvj: Hvj, nodes: Nodes, kueue: Kueue
+) -> None:
+    nodes.add("node-0")
+    nodes.add("node-1")
+    nodes.add("other", labels=LABELS | {"kubernetes.azure.com/agentpool": "other"})
+    nodes.add_pod("node-0")
+    kueue.add_workload("train", "QuotaReserved", "Admitted", workers=1)
+    kueue.add_workload("checked", "QuotaReserved", workers=3)
+    kueue.add_workload("later")
+    kueue.add_workload("done", "QuotaReserved", "Admitted", "Finished", workers=5)
+    kueue.add_workload("elsewhere", "QuotaReserved", workers=7, queue="other")
+    record = hvj("cluster", "show", "-n", QUEUE).data
+    assert record["nodeStateCounts"] == counts(idle=1, running=1, preparing=3)
+    assert (record["name"], record["allocationState"], record["vmSize"]) == (QUEUE, "resizing", "Standard_NC4as_T4_v3")
+    place = {"name": QUEUE, "clusterQueue": CLUSTER_QUEUE, "flavors": [FLAVOR], "pools": [POOL]}
+    assert record["queue"] == {**place, "waitingJobs": ["later"], "admittedJobs": ["train"]}
+    nodes.add_pod("", phase="Pending", ready="False")
+    assert hvj("cluster", "show", "-n", QUEUE).data["nodeStateCounts"] == counts(idle=1, running=1, preparing=4)
+
+
+def test_nodes_of_a_queue_that_aks_has_allocated_are_counted_before_they_are_registered(
+    hvj: Hvj, nodes: Nodes, kueue: Kueue, arm: ResourceManager
+) -> None:
+    nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
+    arm.clusters[1].pools[POOL] = new_pool(POOL, count=3, enableAutoScaling=True, minCount=0, maxCount=4)
+    kueue.add_workload("train", "QuotaReserved", workers=1)
+    record = hvj("cluster", "show", "-n", QUEUE).data
+    assert record["nodeStateCounts"] == counts(preparing=3)
+    assert record["scaleSettings"]["autoScale"] == {"minimumNodeCount": 0, "maximumNodeCount": 4}
+
+
+def test_a_name_of_neither_a_pool_nor_a_queue_is_not_found(hvj: Hvj, nodes: Nodes, kueue: Kueue) -> None:
+    result = hvj("cluster", "show", "-n", "nope")
+    assert (result.code, "no pool is named nope" in result.stderr) == (3, True)

@@ -157,3 +157,20 @@ def test_delete_prompts_in_a_terminal(cluster: ClusterState, answer: str, code: 
         screen.type(answer)
         assert screen.end() == code
     assert (cluster.api.find(f"{cluster.jobs}/train") is None) is (code == 0)
+
+
+def test_a_job_in_a_queue_is_shown_with_its_place_and_the_sentence_of_kueue(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create()
+    assert hvj("job", "show", "-n", "train", "--query", "queue").stdout == "null\n"
+    message = "insufficient unused quota for cpu in flavor spot, 400m more needed"
+    waits = [condition(kind, "WaitingForQuota", message) for kind in ("Queued", "Reconciling")]
+    cluster.report(phase="Queued", executionState="queued", queue={"name": "gpus", "position": 3}, conditions=waits)
+    record = hvj("job", "show", "-n", "train").data
+    assert record["queue"] == {
+        "name": "gpus",
+        "clusterQueue": None,
+        "position": 3,
+        "flavors": [],
+        "reason": "WaitingForQuota",
+    }
+    assert record["message"] == message

@@ -52,6 +52,19 @@ def test_transitions_are_printed_with_their_reason(cluster: ClusterState, job: O
         assert process.stderr.readline().endswith(" Queued (attempt 2): 0/2 pods have a node\n")
 
 
+def test_wait_names_the_queue_and_what_the_job_waits_for_there(cluster: ClusterState) -> None:
+    job = cluster.create()
+    message = "insufficient unused quota for cpu in flavor spot, 400m more needed"
+    waits = [condition(kind, "WaitingForQuota", message) for kind in ("Queued", "Reconciling")]
+    queued = {"phase": "Queued", "executionState": "queued", "conditions": waits}
+    cluster.report(job["metadata"]["name"], queue={"name": "gpus", "position": 3}, **queued)
+    with terminal("job", "wait", "-n", "train") as screen:
+        screen.until(f"Queued in queue gpus: {message}")
+        screen.until("Queued  queue gpus, position 3")
+        cluster.succeed()
+        assert screen.end() == 0
+
+
 def test_a_failure_prints_the_errors_with_the_last_log_lines(hvj: Hvj, cluster: ClusterState, job: Object) -> None:
     words = condition("Failed", "BackoffLimitExceeded", "the job failed 4 times")
     error = {**ERROR, "reason": "RankFailed", "exitCode": 3, "message": "rank 1 ended\nImportError: keras"}

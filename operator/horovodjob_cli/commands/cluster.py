@@ -101,11 +101,11 @@ def show(
     aks_cluster: AksCluster = None,
     selector: Selector = None,
 ) -> Object:
-    """Show a pool and the states of its nodes."""
+    """Show a pool, or a queue of Kueue in the workspace, and the states of its nodes."""
     nodes = read_nodes(selector)
     azure = azure_view_if_known(aks.cluster_reference(nodes, subscription, resource_group, aks_cluster))
     view = current_view(workspace, nodes, azure)
-    return view.named_record(name, selector)
+    return view.pool_or_queue_record(name, selector)
 
 
 @command(node, "list", table=NODE_COLUMNS)
