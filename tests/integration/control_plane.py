@@ -23,6 +23,7 @@ CONTROLLERS = ",".join(
         "namespace",
         "serviceaccount",
         "serviceaccount-token",
+        "clusterrole-aggregation",
         "resourcequota",
         "podgroup-protection",
     )
