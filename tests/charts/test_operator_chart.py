@@ -201,6 +201,14 @@ def test_contradictory_values_are_rejected_with_a_remedy(values: str, helm4: Hel
     assert CONTRADICTIONS[values] in helm4.refusal("template", "x", str(CHART), "--values=-", stdin=values)
 
 
+def test_null_removes_probes_and_annotations(helm: Helm) -> None:
+    deployment = of_kind(helm.objects("x", str(CHART), "--set", "livenessProbe=null,podAnnotations=null"), "Deployment")
+    template = deployment["spec"]["template"]
+    assert "annotations" not in template["metadata"]
+    assert "livenessProbe" not in template["spec"]["containers"][0]
+    assert "readinessProbe" in template["spec"]["containers"][0]
+
+
 def test_a_label_that_several_values_set_has_the_value_of_the_object(helm4: Helm) -> None:
     values = {
         "commonLabels": {"team": "all"},
