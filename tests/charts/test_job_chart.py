@@ -143,11 +143,12 @@ def test_an_empty_image_is_left_to_the_operator(rendered: Callable[[Object], Obj
 
 
 def test_a_value_that_is_null_is_left_to_the_resource(helm: Helm, api: Api) -> None:
-    nulls = dict.fromkeys(yaml.safe_load((CHART / "values.yaml").read_text()))
-    nulls |= {"command": ["train"], "queue": "gpus"}
-    made = yaml.safe_load(helm("template", "train", str(CHART), "--values=-", stdin=json.dumps(nulls)))
-    plain = job(image="", command=["train"], worker=None, runPolicy={"suspend": True})
-    assert with_server_defaults(api, made)["spec"] == with_server_defaults(api, plain)["spec"]
+    nulls = dict.fromkeys(yaml.safe_load((CHART / "values.yaml").read_text())) | {"command": ["train"]}
+    for queue in (None, "gpus"):
+        values = json.dumps({**nulls, "queue": queue})
+        made = yaml.safe_load(helm("template", "train", str(CHART), "--values=-", stdin=values))
+        plain = job(image="", command=["train"], worker=None, runPolicy={"suspend": queue is not None})
+        assert with_server_defaults(api, made)["spec"] == with_server_defaults(api, plain)["spec"]
 
 
 def test_a_release_whose_name_has_dots_needs_the_name_of_the_job(helm: Helm) -> None:

@@ -158,12 +158,31 @@ def test_the_schema_is_closed_at_every_level_and_has_every_value() -> None:
 def test_unknown_and_invalid_values_are_rejected_with_their_paths(helm: Helm) -> None:
     unknown = ("replica=3", "image.tags=1", "metrics.podMonitor.labls.a=b", "jobDefaults.tolerations[0].kye=sku")
     wrong = ("replicas=many", "image.digest=sha256:1", "watchNamespaces={Team_A}", "operator.logLevel=LOUD")
-    keys = ("fullnameOverride=a.b", "serviceAccount.name=a..b", "podLabels.team=a b", "nodeSelector./disk=ssd")
-    options = [word for value in (*unknown, *wrong, *keys) for word in ("--set", value)]
+    options = [word for value in (*unknown, *wrong) for word in ("--set", value)]
     refusal = helm.refusal("template", "x", str(CHART), *options)
     words = ("replica'", "tags'", "labls'", "kye'", "/replicas", "/image/digest", "/watchNamespaces/0", "/logLevel")
-    of_keys = ("/fullnameOverride", "/serviceAccount/name", "/podLabels/team", "/nodeSelector")
-    assert [word for word in (*words, *of_keys) if word not in refusal.replace(".", "/")] == []
+    assert [word for word in words if word not in refusal.replace(".", "/")] == []
+
+
+def test_values_that_the_server_would_refuse_are_rejected_with_their_paths(helm4: Helm) -> None:
+    values = {
+        "fullnameOverride": "a.b",
+        "image": {"registry": "https://a.example.com", "repository": "operator:1"},
+        "livenessProbe": {"successThreshold": 2},
+        "nodeSelector": {"/disk": "ssd"},
+        "podDisruptionBudget": {"maxUnavailable": "101%"},
+        "podLabels": {"team": "a b"},
+        "readinessProbe": {"terminationGracePeriodSeconds": 1},
+        "resources": {"limits": {"memory": "1ki"}, "requests": {"cpu": ""}},
+        "serviceAccount": {"name": "a..b"},
+    }
+    paths = [
+        *("/fullnameOverride", "/image/registry", "/image/repository", "/livenessProbe/successThreshold"),
+        *("/nodeSelector", "/podDisruptionBudget/maxUnavailable", "/podLabels/team", "/readinessProbe"),
+        *("/resources/limits/memory", "/resources/requests/cpu", "/serviceAccount/name"),
+    ]
+    refusal = helm4.refusal("template", "x", str(CHART), "--values=-", stdin=json.dumps(values))
+    assert [path for path in paths if f"'{path}'" not in refusal] == []
 
 
 def test_job_defaults_are_a_setting_that_the_operator_accepts(helm4: Helm) -> None:
@@ -233,6 +252,10 @@ CONTRADICTIONS = {
     '{"metrics": {"podMonitor": {"labels": {"helm.sh/chart": "a"}}}}': "podMonitor.labels has the label helm.sh/chart",
     '{"extraEnv": [{"name": "HOROVODJOB_OPERATOR_LOG_LEVEL"}]}': "LOG_LEVEL, which the chart sets: use the value",
     '{"extraEnv": [{"name": "A"}, {"name": "A"}]}': "extraEnv has A twice: remove one of them",
+    '{"extraEnv": [{"name": "A", "value": "", "valueFrom": {"fieldRef": {}}}]}': "both value and valueFrom for A",
+    '{"metrics": {"podMonitor": {"endpoint": {"interval": "1s"}}}}': "metrics.podMonitor.endpoint has interval, which",
+    '{"dnsPolicy": "None"}': "needs a name server: set dnsConfig.nameservers",
+    '{"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}': "remove the value, or set",
     '{"extraVolumes": [{"name": "tmp"}]}': "extraVolumes has tmp, which the chart sets",
     '{"extraVolumeMounts": [{"name": "a", "mountPath": "/tmp"}]}': "extraVolumeMounts has /tmp, which the chart sets",
     '{"extraContainers": [{"name": "a"}], "extraInitContainers": [{"name": "a"}]}': "has a twice: remove one of them",
@@ -242,6 +265,14 @@ CONTRADICTIONS = {
 @pytest.mark.parametrize("values", CONTRADICTIONS)
 def test_contradictory_values_are_rejected_with_a_remedy(values: str, helm4: Helm) -> None:
     assert CONTRADICTIONS[values] in helm4.refusal("template", "x", str(CHART), "--values=-", stdin=values)
+
+
+def test_null_removes_probes_and_annotations(helm: Helm) -> None:
+    deployment = of_kind(helm.objects("x", str(CHART), "--set", "livenessProbe=null,podAnnotations=null"), "Deployment")
+    template = deployment["spec"]["template"]
+    assert "annotations" not in template["metadata"]
+    assert "livenessProbe" not in template["spec"]["containers"][0]
+    assert "readinessProbe" in template["spec"]["containers"][0]
 
 
 def test_a_label_that_several_values_set_has_the_value_of_the_object(helm4: Helm) -> None:

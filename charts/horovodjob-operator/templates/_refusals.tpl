@@ -32,6 +32,26 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- range $monitor := list "serviceMonitor" "podMonitor" }}
+{{- range $field := keys (default dict (get $metrics $monitor).endpoint) | sortAlpha }}
+{{- if has $field (list "port" "interval" "honorLabels") }}
+{{- fail (printf "metrics.%s.endpoint has %s, which the chart sets: remove it" $monitor $field) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and (eq (default "" .Values.dnsPolicy) "None") (not (default dict .Values.dnsConfig).nameservers) }}
+{{- fail "dnsPolicy is None, which needs a name server: set dnsConfig.nameservers" }}
+{{- end }}
+{{- range .Values.extraEnv }}
+{{- if and (hasKey . "value") .valueFrom }}
+{{- fail (printf "extraEnv has both value and valueFrom for %s: remove one of them" .name) }}
+{{- end }}
+{{- end }}
+{{- range .Values.tolerations }}
+{{- if and (eq (default "" .operator) "Exists") .value }}
+{{- fail (printf "tolerations has the operator Exists with the value %s: remove the value, or set the operator to Equal" .value) }}
+{{- end }}
+{{- end }}
 {{- $variables := list }}
 {{- range include "horovodjob-operator.environment" . | fromYamlArray }}{{ $variables = append $variables .name }}{{ end }}
 {{- include "horovodjob-operator.unique" (dict "path" "extraEnv" "key" "name" "items" .Values.extraEnv "own" $variables) }}
