@@ -29,7 +29,7 @@ class WorkloadPlan:
     request: bool = False
     """Updates the spec to what the job requests now."""
     priority: bool = False
-    """Updates the priority class alone."""
+    """Updates the priority alone, which can change while quota is reserved."""
     delete: bool = False
     status: Mapping[str, Any] | None = None
     """Replaces the status."""
@@ -70,7 +70,7 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
         return WorkloadPlan(request=is_outdated, effect="updated the Workload to the changed job")
     if not pods and not context.has_quota and workload.is_admitted:
         return WorkloadPlan(delete=True, effect="deleted the Workload, which was admitted for another spec of the job")
-    if _may_change_priority(context, workload):
+    if _has_other_priority(context, workload):
         return WorkloadPlan(priority=True, effect="updated the priority of the Workload")
     return _to_report(context, workload)
 
@@ -153,13 +153,11 @@ def _to_give_back(context: JobContext, workload: Workload) -> WorkloadPlan:
     return WorkloadPlan(status=status, effect="gave the quota of workers back")
 
 
-def _may_change_priority(context: JobContext, workload: Workload) -> bool:
-    """Whether the job names another WorkloadPriorityClass; Kueue lets only these change while quota is reserved."""
-    reference = priority_reference(context.job)
-    if reference is None or workload.priority_class is None:
-        return False
-    kind, name = workload.priority_class
-    return kind == reference["kind"] == "WorkloadPriorityClass" and name != reference["name"]
+def _has_other_priority(context: JobContext, workload: Workload) -> bool:
+    """Whether the job names another priority class than the one that the priority of its Workload is from."""
+    reference, stored = priority_reference(context.job), workload.priority_class
+    source = workload.priority_source if workload.priority_source is not None else stored[1] if stored else ""
+    return source != (reference["name"] if reference else "")
 
 
 def _condition(type_: str, is_true: bool, reason: str, message: str, now: datetime) -> dict[str, Any]:

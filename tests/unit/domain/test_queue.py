@@ -404,15 +404,16 @@ def test_pods_are_reported_as_ready_and_as_recovered(running: QueuedCluster) -> 
     assert condition(running, "PodsReady") == (True, "Recovered")
 
 
-def test_the_priority_of_a_running_job_can_change_between_classes_of_kueue() -> None:
+def test_the_priority_of_a_running_job_follows_its_label() -> None:
     cluster = QueuedCluster(queued_job(labels={"kueue.x-k8s.io/priority-class": "low"}))
     cluster.reconcile()
     cluster.admit()
     cluster.run_to_running()
+    assert not workload_plan(cluster.context).priority
     cluster.label(priority_class="urgent")
     assert workload_plan(cluster.context).priority
     cluster.label(priority_class=None)
-    assert not workload_plan(cluster.context).priority
+    assert workload_plan(cluster.context).priority
 
 
 # ---- other clusters --------------------------------------------------------------------------------------------------
