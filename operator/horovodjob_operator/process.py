@@ -20,7 +20,6 @@ from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.reporting_jobs import ReportingJobs
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_failure import JobFailure
-from horovodjob_operator.domain.queue import uses_queue
 from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.http_servers import HttpServers
 from horovodjob_operator.kube.api_client import ApiClient
@@ -34,7 +33,7 @@ from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.queue_api import QueueApi
 from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.workload_cache import WorkloadCache
-from horovodjob_operator.kube.workload_watch import WorkloadWatch
+from horovodjob_operator.kube.workload_watch import WorkloadWatches
 from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import (
@@ -46,6 +45,7 @@ from horovodjob_operator.metrics import (
     WORKQUEUE_DELAYED,
     WORKQUEUE_DEPTH,
     JobCollector,
+    count_tasks,
 )
 from horovodjob_operator.settings import Settings
 
@@ -79,27 +79,17 @@ class Process:
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.selection = NamespaceSelection(settings.defaults, is_selective=bool(settings.namespace_selector))
         self.events = EventHandlers(
-            self.store, self.pods, self.work_queue, self.selection, workloads, self._request_workloads
+            self.store, self.pods, self.work_queue, self.selection, workloads, lambda: self.workload_watches.request()
         )
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))
         self.unfinished_job_list = UnfinishedJobList(
             self.namespaces or ("",), updated=self.events.job_updated, listed=self._unfinished_jobs_listed
         )
-        self.finished_job_list = JobList(
-            client,
-            FINISHED,
-            updated=self.events.job_updated,
-            listed=self.events.finished_jobs_listed,
-            wait_for_reconciliations=partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS),
-        )
-        self.selected_job_list = JobList(
-            client,
-            "",
-            updated=self.events.job_updated,
-            listed=lambda *_: None,
-            wait_for_reconciliations=partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS),
-        )
+        wait = partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS)
+        new_list = partial(JobList, client, updated=self.events.job_updated, wait_for_reconciliations=wait)
+        self.finished_job_list = new_list(FINISHED, listed=self.events.finished_jobs_listed)
+        self.selected_job_list = new_list("", listed=lambda *_: None)
         self.namespace_watch = self._namespace_watch() if settings.namespace_selector else None
         self.pod_watches = [
             PodWatch(
@@ -112,19 +102,16 @@ class Process:
             )
             for namespace in self.namespaces or ("",)
         ]
-        self.workload_watches = [
-            WorkloadWatch(
-                client,
-                updated=self.events.workload_updated,
-                deleted=self.events.workload_deleted,
-                listed=self.events.workloads_listed,
-                unavailable=self.events.workloads_unavailable,
-                is_needed=self._has_queued_jobs,
-                timeout_seconds=settings.watch_timeout_seconds,
-                namespace=namespace,
-            )
-            for namespace in self.namespaces or ("",)
-        ]
+        self.workload_watches = WorkloadWatches(
+            client,
+            self.namespaces or ("",),
+            updated=self.events.workload_updated,
+            deleted=self.events.workload_deleted,
+            listed=self.events.workloads_listed,
+            unavailable=self.events.workloads_unavailable,
+            is_needed=self.store.has_queued_jobs,
+            timeout_seconds=settings.watch_timeout_seconds,
+        )
         self.became_leader, self.lease_thread = asyncio.Event(), lease_thread
         self.lease = Lease(
             lease_client,
@@ -164,16 +151,18 @@ class Process:
         )
 
     def _export_metrics(self) -> None:
-        failures = partial(_recent_failures, self.store)
-        REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, failures, self.is_leader))
+        REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, self._failures, self.is_leader))
         WATCH_AGE.labels("pods").set_function(lambda: self._watch_ages()["pods"])
         WATCH_AGE.labels("horovodjobs").set_function(lambda: self._watch_ages()["HorovodJobs"])
         if self.namespace_watch:
             WATCH_AGE.labels("namespaces").set_function(lambda: self._watch_ages()["namespaces"])
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
         WORKQUEUE_DELAYED.set_function(lambda: self.work_queue.timers)
-        TASKS.set_function(partial(_count_tasks, asyncio.get_running_loop()))
+        TASKS.set_function(partial(count_tasks, asyncio.get_running_loop()))
         LEADER.set_function(lambda: float(self.is_leader()))
+
+    def _failures(self) -> Iterator[tuple[Key, JobFailure]]:
+        return self.store.failures_since(now() - FAILURE_SERIES_TIME)
 
     def is_leader(self) -> bool:
         """Whether this process reconciles jobs: it holds the Lease, or needs none."""
@@ -184,21 +173,13 @@ class Process:
         alive_at = {
             "pods": min(watch.alive_at for watch in self.pod_watches),
             "HorovodJobs": self.job_watch.alive_at,
-            "Workloads": min(watch.active_at for watch in self.workload_watches),
+            "Workloads": self.workload_watches.active_at,
             **({"namespaces": self.namespace_watch.alive_at} if self.namespace_watch else {}),
         }
         # A standby has no watches.
         return {
             resource: time.monotonic() - at if self.became_leader.is_set() else 0.0 for resource, at in alive_at.items()
         }
-
-    def _has_queued_jobs(self) -> bool:
-        return any(uses_queue(job) for job in self.store.jobs())
-
-    def _request_workloads(self) -> None:
-        """Starts the watches of Workloads: a cluster without jobs in queues gets no request for them."""
-        for watch in self.workload_watches:
-            watch.request()
 
     def _unfinished_jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:
         self.store.unfinished_jobs_listed(uids, version, namespace)
@@ -267,8 +248,7 @@ class Process:
             self._run_part("the watch of the pods", watch.run())
         for watch in self.pod_watches:
             await watch.has_listed.wait()
-        for workload_watch in self.workload_watches:
-            self._run_part("the watch of the Workloads", workload_watch.run())
+        self._run_part("the watch of the Workloads", self.workload_watches.run())
         self._run_part("the lists of finished jobs", self.finished_job_list.run())
         self._run_part("the events", self.reconciler.events.run())
         self._run_part("the resync", self._resync())
@@ -314,13 +294,3 @@ class Process:
         while True:
             await self.work_queue.resync(self.settings.resync_seconds)
             NAMESPACE_SERIES.remove_unused(self.store.namespaces())
-
-
-def _recent_failures(store: JobStore) -> Iterator[tuple[Key, JobFailure]]:
-    """The jobs that failed recently."""
-    return store.failures_since(now() - FAILURE_SERIES_TIME)
-
-
-def _count_tasks(loop: asyncio.AbstractEventLoop) -> float:
-    """The number of tasks of the event loop; the health server calls it in its own thread."""
-    return len(asyncio.all_tasks(loop))

@@ -65,7 +65,7 @@ class EventHandlers:
         self._keep(raw, metadata)
 
     def _job_of_others_updated(self, raw: Mapping[str, Any], metadata: Metadata, *, is_dispatched: bool) -> None:
-        """A job exists that another controller manages, which is left alone; the field is immutable.
+        """A job exists that another controller manages, and the operator changes nothing; the field is immutable.
 
         A job that MultiKueue dispatches to another cluster needs its Workload here, and nothing else.
         """
