@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY
 from horovodjob.batchai import names
 from horovodjob.batchai.command_line_mounts import CommandLineMounts, with_mounts
 from horovodjob_cli import kube
 from horovodjob_cli.errors import UsageError
 
 Object = dict[str, Any]
+OBJECT_NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,26 @@ def with_variables(submission: Submission, options: Iterable[str] | None) -> Sub
         spec = submission.job["spec"]
         kept = [variable for variable in spec.get("env") or () if variable.get("name") not in given]
         spec["env"] = [*kept, *({"name": name, "value": value} for name, value in given.items())]
+    return submission
+
+
+def with_queue(submission: Submission, queue: str | None, priority: str | None) -> Submission:
+    """The job with the labels of a queue and a priority of Kueue. Raises UsageError."""
+    metadata = submission.job["metadata"]
+    labels = dict(metadata.get("labels") or {})
+    for option, label, value in (("--queue", LABEL_QUEUE, queue), ("--priority", LABEL_QUEUE_PRIORITY, priority)):
+        if value is None:
+            continue
+        if not OBJECT_NAME.fullmatch(value):
+            raise UsageError(
+                f"{option} {value!r} must be the name of an object of Kueue: at most 63 lower-case letters, digits, - "
+                "and ., beginning and ending with a letter or digit"
+            )
+        labels[label] = value
+    if priority is not None and LABEL_QUEUE not in labels:
+        raise UsageError("--priority has an effect only in a queue: add --queue, or the queue's label to the file")
+    if labels:
+        metadata["labels"] = labels
     return submission
 
 

@@ -233,6 +233,7 @@ BOUNDS: tuple[Bound, ...] = (
     *_range("runPolicy.activeDeadlineSeconds", 1, 2147483647),
     Bound("runPolicy.onWorkerLoss", "enum", "Ignore", "Fail"),
     *_range("runPolicy.ttlSecondsAfterFinished", 0, 2147483647),
+    *_length("managedBy", 63, 1),
     *_length("runPolicy.managedBy", 63, 1),
     Bound("network.service", "type", "yes", True),
     Bound("network.isolate", "type", "yes", False),

@@ -70,6 +70,7 @@ WHOLE: Object = {
         "terminate": False,
         "managedBy": "horovodjob.dev/operator",
     },
+    "managedBy": "horovodjob.dev/operator",
 }
 SPECS: dict[str, Object] = {
     "whole": WHOLE,

@@ -242,13 +242,26 @@ def test_termination_cannot_be_reverted(api: Api, jobs: str, suspend: bool) -> N
 
 @pytest.mark.parametrize("suspend", [True, False])
 @pytest.mark.parametrize("before", [None, "horovodjob.dev/operator", "example.org/queue"])
-def test_managed_by_is_immutable(api: Api, jobs: str, before: str | None, suspend: bool) -> None:
+@pytest.mark.parametrize("place", ["managedBy", "runPolicy.managedBy"])
+def test_managed_by_is_immutable(api: Api, jobs: str, before: str | None, suspend: bool, place: str) -> None:
+    def spec(manager: str | None) -> Object:
+        return {"managedBy": manager} if place == "managedBy" else {"runPolicy": {"managedBy": manager}}
+
     name = next(NAMES)
-    policy = {"suspend": suspend} | ({"managedBy": before} if before else {})
-    api.create(jobs, job(name, runPolicy=policy))
+    api.create(jobs, job(name, **({} if before is None else spec(before))))
+    api.patch(f"{jobs}/{name}", {"spec": {"runPolicy": {"suspend": suspend}}})
     for after in {"example.org/other", None} - {before}:
         with pytest.raises(ApiError, match="managedBy cannot change"):
-            api.patch(f"{jobs}/{name}", {"spec": {"runPolicy": {"managedBy": after}}})
+            api.patch(f"{jobs}/{name}", {"spec": spec(after)})
+
+
+def test_managed_by_can_move_from_the_run_policy_to_the_top_of_the_spec(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name, runPolicy={"managedBy": "example.org/queue"}))
+    with pytest.raises(ApiError, match=r"managedBy and runPolicy\.managedBy differ"):
+        api.create(jobs, job(next(NAMES), managedBy="example.org/a", runPolicy={"managedBy": "example.org/b"}))
+    moved = {"managedBy": "example.org/queue", "runPolicy": {"managedBy": None}}
+    assert api.patch(f"{jobs}/{name}", {"spec": moved})["spec"]["managedBy"] == "example.org/queue"
 
 
 def test_labels_and_annotations_of_a_running_job_can_change(api: Api, jobs: str, running_job: Object) -> None:

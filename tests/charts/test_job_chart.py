@@ -67,6 +67,7 @@ FIELDS: Object = {
         "terminate": False,
         "managedBy": "example.com/controller",
     },
+    "managedBy": "example.com/controller",
 }
 OTHER_FIELDS = {"script", "command", "env", "elastic"}
 
@@ -167,6 +168,7 @@ def test_parameters_and_variables_keep_their_numbers(rendered: Callable[[Object]
         ("runPolicy.suspended=true", "suspended"),
         ("command=null", "exactly one of script, command and launcherCommand; set are: none"),
         ("script.path=a.py", "exactly one of script, command and launcherCommand; set are: command, script"),
+        ("priority=urgent", "priority has an effect only in a queue: set queue too"),
     ],
 )
 def test_invalid_values_are_rejected_with_their_name(values: str, words: str, helm: Helm) -> None:
@@ -262,16 +264,14 @@ def test_an_upgrade_scales_a_running_elastic_job(release: Release) -> None:
     assert release.spec["worker"]["replicas"] == 3
 
 
-def test_a_queue_starts_the_job_and_an_upgrade_leaves_it_running(release: Release) -> None:
-    release.helm("uninstall", release.name)
-    release.helm("install", release.name, str(CHART), *release.values(queue="gpus"))
-    assert release.spec["runPolicy"]["suspend"]
-    release.api.patch(release.path, {"spec": {"runPolicy": {"suspend": False}}})
-    release.upgrade(queue="gpus", experiment="cifar")
-    assert not release.spec["runPolicy"]["suspend"]
+def test_a_queue_and_a_priority_are_labels_that_an_upgrade_can_change(release: Release) -> None:
+    before = release.spec
+    release.upgrade(parameters={"lr": 1}, queue="gpus", priority="urgent", experiment="cifar")
     labels = release.api.get(release.path)["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert labels["kueue.x-k8s.io/priority-class"] == "urgent"
     assert labels["horovodjob.dev/experiment"] == "cifar"
+    assert release.spec == before
 
 
 def test_uninstall_removes_the_job(release: Release) -> None:

@@ -237,3 +237,31 @@ def names_of_secrets(cluster: ClusterState) -> list[str]:
     """Names of the Secrets in the workspace."""
     secrets = cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/secrets")["items"]
     return [secret["metadata"]["name"] for secret in secrets]
+
+
+@pytest.mark.parametrize("document", [TUTORIAL, manifest("train")], ids=["job.json", "HorovodJob"])
+def test_a_queue_and_a_priority_become_the_labels_that_kueue_reads(
+    hvj: Hvj, tmp_path: Path, cluster: ClusterState, document: Any
+) -> None:
+    path = yaml_file(tmp_path / "job.yaml", document)
+    account = ("--storage-account-name", "mystorageaccount")
+    done = hvj("job", "create", "-n", "train", "-f", path, "--queue", "gpus", "--priority", "urgent", *account)
+    assert done.code == 0, done.stderr
+    created = cluster.api.get(f"{cluster.jobs}/train")
+    labels = {name: value for name, value in created["metadata"]["labels"].items() if name.startswith("kueue")}
+    assert labels == {"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/priority-class": "urgent"}
+    assert created["spec"]["runPolicy"]["suspend"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--queue", "My GPUs"), "--queue 'My GPUs' must be the name of an object of Kueue"),
+        (("--priority", "urgent"), "--priority has an effect only in a queue: add --queue"),
+    ],
+)
+def test_a_queue_that_kueue_cannot_have_is_refused(
+    hvj: Hvj, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = hvj("job", "create", "-f", yaml_file(tmp_path / "job.yaml", manifest("train")), *options)
+    assert (done.code, message in done.stderr) == (2, True), done.stderr

@@ -247,9 +247,9 @@ def test_missing_feature_gates_are_reported_and_the_job_starts_once_they_are_ena
 ) -> None:
     job = submit_job(scheduling={"gang": "Native"})
     assert job.wait_for_condition("Stalled", reason="InvalidSpec") == (
-        "spec.scheduling.gang is Native, and this cluster does not serve PodGroup of scheduling.k8s.io/v1alpha2: turn "
-        "on the feature gates GenericWorkload and GangScheduling of Kubernetes 1.36 and this API, or set it to None "
-        "while the job is suspended"
+        "spec.scheduling.gang is Native, and this cluster does not serve PodGroup of scheduling.k8s.io: turn on its "
+        "feature gates and its API, v1beta1 of Kubernetes 1.37 or v1alpha2 of 1.36, or set it to None while the job is "
+        "suspended"
     )
     assert job.pods() == {}
     gates()

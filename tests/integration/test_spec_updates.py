@@ -183,10 +183,12 @@ def test_the_ttl_of_a_finished_job_runs_while_the_operator_is_down(
 
 
 def test_a_job_managed_by_another_controller_is_not_changed(submit_job: Submit) -> None:
-    foreign = submit_job("foreign", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-    own = submit_job("own", runPolicy={"managedBy": "horovodjob.dev/operator"}).advance_to("Running")
-    assert foreign.status == {"observedGeneration": -1}
-    assert foreign.pods() == {}
+    foreign = submit_job("foreign", managedBy="kueue.x-k8s.io/multikueue")
+    older = submit_job("older", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    own = submit_job("own", managedBy="horovodjob.dev/operator").advance_to("Running")
+    for job in (foreign, older):
+        assert job.status == {"observedGeneration": -1}
+        assert job.pods() == {}
     own.end("launcher", 0)
     own.wait("Succeeded")
 

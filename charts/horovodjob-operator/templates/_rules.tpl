@@ -27,7 +27,7 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
-# Only events have the reason why a volume cannot be mounted.
+# Only events have the reason why a volume cannot be mounted, and whether an autoscaler adds nodes.
 - apiGroups: [""]
   resources: [events]
   verbs: [list]

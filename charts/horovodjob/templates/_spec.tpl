@@ -6,7 +6,7 @@
 {{- define "horovodjob.spec" -}}
 {{- $empty := list "null" "\"\"" "[]" "{}" }}
 {{- $spec := dict "image" .Values.image }}
-{{- range $field, $value := omit .Values "name" "experiment" "queue" "labels" "annotations" "parameters" "env" "enabled" "global" }}
+{{- range $field, $value := omit .Values "name" "experiment" "queue" "priority" "labels" "annotations" "parameters" "env" "enabled" "global" }}
 {{- if has $field (list "worker" "logs" "runPolicy") }}
 {{- range $key, $inner := $value }}
 {{- if has (toJson $inner) $empty }}{{ $value = omit $value $key }}{{ end }}

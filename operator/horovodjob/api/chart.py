@@ -18,6 +18,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "name": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": 54},
     "experiment": {"type": "string", "pattern": "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", "maxLength": 63},
     "queue": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},
+    "priority": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", "maxLength": 63},
     "labels": LABELS,
     "annotations": LABELS,
     "parameters": {

@@ -16,6 +16,8 @@ from horovodjob.api.replicas import Worker
 from horovodjob.api.spec import HorovodJobSpec
 
 POLICY = f"frozen-spec.{GROUP}"
+# They have rules of their own.
+NOT_FROZEN_IN_SPEC = ("worker", "run_policy", "managed_by")
 # Fields of the run policy that can change while the job runs, or have a rule of their own.
 NOT_FROZEN = ("suspend", "ttl_seconds_after_finished", "terminate", "managed_by")
 ONLY_WHILE_SUSPENDED = (
@@ -54,7 +56,7 @@ def frozen_fields() -> dict[str, list[str]]:
     `worker.replicas` has `REPLICAS_RULE`.
     """
     return {
-        "": [to_camel(name) for name in HorovodJobSpec.model_fields if name not in ("worker", "run_policy")],
+        "": [to_camel(name) for name in HorovodJobSpec.model_fields if name not in NOT_FROZEN_IN_SPEC],
         "worker": [to_camel(name) for name in Worker.model_fields if name != "replicas"],
         "runPolicy": [to_camel(name) for name in RunPolicy.model_fields if name not in NOT_FROZEN],
     }

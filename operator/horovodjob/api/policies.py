@@ -5,7 +5,9 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from horovodjob.api.base import Model, validations
-from horovodjob.api.constants import OPERATOR_NAME, CleanPodPolicy, Gang, OnWorkerLoss
+from horovodjob.api.constants import CleanPodPolicy, Gang, OnWorkerLoss
+
+ManagedBy = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
 
 class Network(Model):
@@ -29,8 +31,8 @@ class Scheduling(Model):
     gang: Gang = Field(
         Gang.NONE,
         description="Gang scheduling: a PodGroup with the name of the job, whose pods are scheduled all at once or not "
-        "at all. Native (the PodGroup of Kubernetes, scheduling.k8s.io/v1alpha2), Volcano (with the scheduler of "
-        "Volcano) or None.",
+        "at all. Native (the PodGroup of Kubernetes, scheduling.k8s.io), Volcano (with the scheduler of Volcano) or "
+        "None.",
     )
     timeout_seconds: int = Field(
         600,
@@ -50,11 +52,6 @@ class RunPolicy(Model):
         (
             "!has(oldSelf.terminate) || !oldSelf.terminate || has(self.terminate) && self.terminate",
             "terminate cannot be reset to false: create the job again",
-        ),
-        (
-            "has(self.managedBy) == has(oldSelf.managedBy) && "
-            "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
-            "managedBy cannot change: delete the job and create it again",
         ),
     )
     suspend: bool = Field(
@@ -94,7 +91,6 @@ class RunPolicy(Model):
     terminate: bool = Field(
         False, description="true ends the job permanently: its pods end; the HorovodJob and its files stay."
     )
-    managed_by: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = Field(
-        None,
-        description=f"Controller of the job; the operator ignores the job if this is not {OPERATOR_NAME}.",
+    managed_by: ManagedBy | None = Field(
+        None, description="The name of spec.managedBy in earlier releases: use spec.managedBy, which MultiKueue reads."
     )

@@ -6,9 +6,9 @@ from pydantic import Field, StringConstraints
 
 from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.base import LabelValue, Model, Name, Quantity, Text, list_map, validations
-from horovodjob.api.constants import PodSecurity
+from horovodjob.api.constants import OPERATOR_NAME, PodSecurity
 from horovodjob.api.pod_fields import EnvFrom, EnvVar, LocalObjectReference, Toleration, Volume, VolumeMount
-from horovodjob.api.policies import Network, RunPolicy, Scheduling
+from horovodjob.api.policies import ManagedBy, Network, RunPolicy, Scheduling
 from horovodjob.api.program import Elastic, Input, Logs, Mpi, Output, Preparation, Script
 from horovodjob.api.replicas import Launcher, Worker
 from horovodjob.api.spec_rules import SPEC_RULES
@@ -135,6 +135,11 @@ class HorovodJobSpec(Model):
     network: Network = Field(Network(), description="Network access of the pods.")
     scheduling: Scheduling = Field(Scheduling(), description="How the pods are scheduled.")
     run_policy: RunPolicy = Field(RunPolicy(), description="How the job starts, restarts and ends.")
+    managed_by: ManagedBy | None = Field(
+        None,
+        description=f"Controller of the job; the operator ignores the job if this is not {OPERATOR_NAME}, such as "
+        "kueue.x-k8s.io/multikueue.",
+    )
 
     @property
     def slots(self) -> int:

@@ -1,6 +1,23 @@
 """Rules between fields of a spec, in CEL: the API server rejects a job that violates one of them."""
 
+
+def _manager(spec: str) -> str:
+    """A CEL expression for the controller of a job, as a list of one name or none."""
+    return (
+        f"(has({spec}.managedBy) ? [{spec}.managedBy] : "
+        f"has({spec}.runPolicy.managedBy) ? [{spec}.runPolicy.managedBy] : [])"
+    )
+
+
 SPEC_RULES = (
+    (
+        f"{_manager('self')} == {_manager('oldSelf')}",
+        "managedBy cannot change: delete the job and create it again",
+    ),
+    (
+        "!has(self.managedBy) || !has(self.runPolicy.managedBy) || self.managedBy == self.runPolicy.managedBy",
+        "managedBy and runPolicy.managedBy differ: remove runPolicy.managedBy",
+    ),
     (
         "[has(self.script), has(self.command), has(self.launcherCommand)].filter(is, is).size() == 1",
         "set exactly one of script, command and launcherCommand",

@@ -87,6 +87,8 @@ def convert(
             converted.setdefault(role, {})["template"] = template
     if policy := _run_policy(spec):
         converted["runPolicy"] = policy
+    if manager := _manager(spec):
+        converted["managedBy"] = manager
     _report_dropped(spec, worker_spec, launcher_spec, worker)
     return conversion({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": converted}, (), notes)
 
@@ -235,10 +237,14 @@ def _run_policy(spec: Node) -> dict[str, Any]:
             result[key] = number
     if policy.flag("suspend"):
         result["suspend"] = True
-    manager = policy.text("managedBy")
-    if manager is not None and manager != KUBEFLOW_OPERATOR:
-        result["managedBy"] = manager
     return result
+
+
+def _manager(spec: Node) -> str | None:
+    """The controller of the job; None for that of its kind."""
+    policy = spec.child("runPolicy")
+    manager = policy.text("managedBy") if policy is not None else None
+    return None if manager == KUBEFLOW_OPERATOR else manager
 
 
 def _report_dropped(spec: Node, worker_spec: Node | None, launcher_spec: Node | None, worker: RolePod) -> None:

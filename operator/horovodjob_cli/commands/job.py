@@ -66,6 +66,12 @@ def create(
         int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
     ] = None,
     env: Variables = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="LocalQueue of Kueue that admits the job, instead of the file's.")
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option(metavar="NAME", help="WorkloadPriorityClass of Kueue, instead of the file's.")
+    ] = None,
     nfs_server: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=HOST:/PATH", help="Address of a file server of Batch AI today; repeatable."),
@@ -112,6 +118,7 @@ def create(
         else None,
     )
     submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
+    submitted = manifests.with_queue(submitted, queue, priority)
     for warning in submitted.warnings:
         sys.stderr.write(f"warning: {warning}\n")
     if dry_run is not DryRun.CLIENT:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from horovodjob.api.constants import GROUP, KIND, OPERATOR_APP_NAME, PLURAL, VERSION
+from horovodjob.api.managed_by import is_managed_by_operator
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, Object, join_names
 
@@ -192,9 +193,8 @@ def unreconciled_jobs(facts: Facts) -> Iterator[CheckResult]:
 
 def is_unreconciled(job: Object, now: datetime) -> bool:
     metadata = job["metadata"]
-    managed_by = job["spec"].get("runPolicy", {}).get("managedBy", f"{GROUP}/operator")
     old = now - datetime.fromisoformat(metadata["creationTimestamp"]) > RECONCILE_DELAY
-    return old and managed_by == f"{GROUP}/operator" and job.get("status", {}).get("observedGeneration", -1) == -1
+    return old and is_managed_by_operator(job["spec"]) and job.get("status", {}).get("observedGeneration", -1) == -1
 
 
 def seconds(age: timedelta) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
@@ -34,6 +35,8 @@ class JobState:
     """When the optional objects were created, or last found to exist."""
     kubelet_warning: KubeletWarning | None = None
     kubelet_events_requested_at: datetime | None = None
+    autoscaler_event: AutoscalerEvent | None = None
+    autoscaler_read_at: datetime | None = None
     queue_problem: QueueProblem | None = None
     queue_refusals: int = 0
     """Refusals of the Workload since it was created or changed."""
@@ -69,6 +72,8 @@ class JobState:
             deleted_pods=tuple(pod for pod in self.deleted_pods.values() if pod.owner_uid == uid),
             refusal=self.refusal,
             kubelet_warning=self.kubelet_warning,
+            autoscaler_event=self.autoscaler_event,
+            autoscaler_read_at=self.autoscaler_read_at,
             progress_report=self.progress_report,
             queue=queue,
             has_scripts=has_scripts,

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 from horovodjob.api.constants import LABEL_SPEC_HASH, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.job_log import log_effect, log_warning
+from horovodjob_operator.controller.pod_groups import PodGroups
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pod_facts import owner_uid
 from horovodjob_operator.domain.resources.auxiliary_resources import auxiliary_resources
 from horovodjob_operator.domain.resources.launcher import launcher_pod
-from horovodjob_operator.domain.resources.pod_group import job_pod_group, not_served_message
+from horovodjob_operator.domain.resources.pod_group import not_served_message
 from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NameInUse, NotServed, Refused
@@ -41,8 +42,11 @@ class RefusedObject(Exception):
 class ObjectCreation:
     """Creates what a plan requires. An object that exists must belong to the job."""
 
-    def __init__(self, pods: PodCache, writer: Writer, reader: Reader, progress_url: str) -> None:
+    def __init__(
+        self, pods: PodCache, writer: Writer, reader: Reader, pod_groups: PodGroups, progress_url: str
+    ) -> None:
         self._pods, self._writer, self._reader, self._progress_url = pods, writer, reader, progress_url
+        self._pod_groups = pod_groups
 
     async def create(self, context: JobContext, plan: Plan) -> None:
         """Creates the objects of the plan. Raises InvalidJob, RefusedObject, NameInUse, Unavailable.
@@ -51,7 +55,7 @@ class ObjectCreation:
         leaves no objects.
         """
         job, first_pods = context.job, self._first_pods(context.job, plan)
-        keys, others = self._prerequisites(context, plan)
+        keys, others = await self._prerequisites(context, plan)
         are_new = await gather(self._create(job, body) for body in (*keys, *others))
         if keys and are_new[0] and any(pod.secret_names[:1] == plan.secret_names[:1] for pod in context.observed.pods):
             await self._writer.delete_pods(job)
@@ -77,7 +81,7 @@ class ObjectCreation:
     async def dry_run(self, context: JobContext, plan: Plan) -> None:
         """Sends dry-run requests for one object of each kind of the plan. Raises as `create` does."""
         job, first_pods = context.job, self._first_pods(context.job, plan)
-        keys, others = self._prerequisites(context, plan)
+        keys, others = await self._prerequisites(context, plan)
         await gather(self._create(job, body, dry_run=True) for body in (*keys, *others, *first_pods))
 
     async def recreate_deleted(self, job: HorovodJob) -> None:
@@ -90,9 +94,13 @@ class ObjectCreation:
                 except Refused as error:  # The pods run, so a quota is no reason to delete them.
                     log_warning(job, f"{_description(body)} cannot be recreated: {error}")
 
-    def _prerequisites(self, context: JobContext, plan: Plan) -> tuple[list[Body], list[Body]]:
+    async def _prerequisites(self, context: JobContext, plan: Plan) -> tuple[list[Body], list[Body]]:
         """The Secret with the keys, if the plan creates it; and the other objects that pods need."""
-        job, pod_group = context.job, job_pod_group(context.job) if plan.creates_pods else None
+        job = context.job
+        try:
+            pod_group = await self._pod_groups.body(job) if plan.creates_pods else None
+        except NotServed as error:
+            raise RefusedObject(Refused(not_served_message(job.spec.scheduling.gang))) from error
         return (
             [keys_secret(job, generate_ssh_keys())] if plan.create_secrets else [],
             [
@@ -124,6 +132,7 @@ class ObjectCreation:
                 self._pods.update(await self._existing(job, body, error))
             return False
         except NotServed as error:
+            self._pod_groups.forget_version()
             raise RefusedObject(Refused(not_served_message(job.spec.scheduling.gang))) from error
         except Refused as error:
             raise RefusedObject(error) from error

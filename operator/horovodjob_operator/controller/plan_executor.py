@@ -9,6 +9,7 @@ from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.job_log import log, log_effect
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.object_creation import ObjectCreation, RefusedObject, gather
+from horovodjob_operator.controller.pod_groups import PodGroups
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
@@ -36,10 +37,11 @@ class PlanExecutor:
         pods: PodCache,
         writer: Writer,
         creation: ObjectCreation,
+        pod_groups: PodGroups,
         clock: Callable[[], datetime],
         preflight: Preflight | None,
     ) -> None:
-        self._pods, self._writer, self._creation = pods, writer, creation
+        self._pods, self._writer, self._creation, self._pod_groups = pods, writer, creation, pod_groups
         self._clock, self._preflight = clock, preflight
 
     async def execute(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
@@ -141,7 +143,7 @@ class PlanExecutor:
 
     async def _delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
         try:
-            await self._writer.delete_pod_group(job, kind)
+            await self._pod_groups.delete(job, kind)
             log_effect(job, "deleted the PodGroup")
         except Gone:
             pass

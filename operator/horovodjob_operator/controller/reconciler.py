@@ -5,18 +5,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from horovodjob.api.constants import Phase
+from horovodjob_operator.controller.autoscaler_events import AutoscalerEvents
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.finished_job import FinishedJob
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.kubelet_events import KubeletEvents
 from horovodjob_operator.controller.object_creation import ObjectCreation
 from horovodjob_operator.controller.plan_executor import PlanExecutor
+from horovodjob_operator.controller.pod_groups import PodGroups
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.status_writer import StatusWriter
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.queue import admitted_job
+from horovodjob_operator.domain.queue import admitted_job, is_dispatched
 from horovodjob_operator.domain.status import next_status
 from horovodjob_operator.errors import AdmissionConflict
 from horovodjob_operator.kube.cache import Key, PodCache
@@ -44,9 +46,10 @@ class Reconciler:
         self._pods, self._clock, self._queueing = pods, clock, queueing
         self.events = EventPoster(writer)
         self._status_writer = StatusWriter(writer, self.events)
-        self._kubelet_events = KubeletEvents(reader)
-        creation = ObjectCreation(pods, writer, reader, progress_url)
-        self._executor = PlanExecutor(pods, writer, creation, clock, preflight)
+        self._kubelet_events, self._autoscaler_events = KubeletEvents(reader), AutoscalerEvents(reader)
+        pod_groups = PodGroups(writer, reader)
+        creation = ObjectCreation(pods, writer, reader, pod_groups, progress_url)
+        self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight)
 
     async def delete_expired(self, key: Key, job: FinishedJob, now: datetime) -> Requeue:
         """Deletes a finished job whose time to live has passed. Raises ClusterError."""
@@ -68,6 +71,9 @@ class Reconciler:
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
         queue = self._queueing.queue(state) if self._queueing else None
         observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts, queue=queue)
+        if is_dispatched(job):
+            context = JobContext(job, observed, now)
+            return await self._queueing.execute(state, context) if self._queueing else Requeue()
         job = admitted_job(job, queue)
         withheld = state.job.spec.worker.replicas - job.spec.worker.replicas
         context = JobContext(job, observed, now, withheld)
@@ -88,7 +94,7 @@ class Reconciler:
         if self._queueing and queue:
             return due | await self._act_with_queue(state, context, plan, self._queueing)
         due |= await self._executor.execute(state, context, plan)
-        return due | await self._kubelet_events.read(state, context)
+        return due | await self._read_events(state, context)
 
     async def _act_with_queue(self, state: JobState, context: JobContext, plan: Plan, queueing: Queueing) -> Requeue:
         """Carries out the plan of a job with a queue, and what its Workload needs."""
@@ -101,4 +107,9 @@ class Reconciler:
             return queueing.refuse_admission(state, error)
         due |= await queueing.execute(state, context)
         due |= await queueing.read_position(state, context)
-        return due | await self._kubelet_events.read(state, context)
+        return due | await self._read_events(state, context)
+
+    async def _read_events(self, state: JobState, context: JobContext) -> Requeue:
+        """Reads the events of others that explain why a job waits."""
+        due = await self._kubelet_events.read(state, context)
+        return due | await self._autoscaler_events.read(state, context)

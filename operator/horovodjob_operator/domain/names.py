@@ -94,7 +94,7 @@ def spec_hash(job: HorovodJob) -> str:
     Other releases of the operator, and other defaults for all jobs, result in the same hash of the same spec.
     """
     spec = job.stored_spec or job.spec
-    neutral: dict[str, Any] = {"run_policy": RunPolicy()}
+    neutral: dict[str, Any] = {"run_policy": RunPolicy(), "managed_by": None}
     if spec.elastic:  # Its size can change while it runs.
         neutral["worker"] = spec.worker.model_copy(update={"replicas": Worker().replicas})
     # Without default values, because the next release can have more fields.

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from horovodjob.api.constants import Gang, Reason, Role
+from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queue import Queue
@@ -48,6 +49,9 @@ class Observed:
     """Pods deleted since the last pass, in their last observed state: only their conditions explain the deletion."""
     refusal: Refusal | None = None
     kubelet_warning: KubeletWarning | None = None
+    autoscaler_event: AutoscalerEvent | None = None
+    autoscaler_read_at: datetime | None = None
+    """When this process has last read the events of autoscalers about a pod of the job that has no node."""
     progress_report: ProgressReport | None = None
     """The newest report of rank 0, of any attempt."""
     queue: Queue | None = None
@@ -60,6 +64,13 @@ class Observed:
         """Kinds of PodGroup of the pods that are not stopping."""
         members = (pod for pod in self.pods if pod.is_active and not pod.is_terminating and not pod.is_stopping)
         return frozenset({pod.gang for pod in members} - {Gang.NONE})
+
+    @property
+    def pod_awaiting_node(self) -> Pod | None:
+        """The last pod for which the scheduler has found no node: it is the last to get one from an autoscaler."""
+        waiting = (pod for pod in self.pods if pod.unschedulable_message and not pod.node and pod.is_active)
+        pods = (pod for pod in waiting if not pod.is_terminating)
+        return max(pods, key=lambda pod: (pod.role is Role.WORKER, pod.index), default=None)
 
     @property
     def pod_awaiting_volumes(self) -> Pod | None:

@@ -104,6 +104,8 @@ class Pod:
     """Its containers have been requested to stop, while the pod is kept."""
     has_running_sidecars: bool = False
     """The main container has ended, and other containers have not."""
+    provisioning_request: str = ""
+    """Name of the ProvisioningRequest whose nodes it uses; they are requested before the pod is created."""
     gang: Gang = Gang.NONE
     """Kind of the PodGroup that it is a member of."""
     secret_names: tuple[str, ...] = ()

@@ -26,6 +26,12 @@ from horovodjob_operator.domain.pod import (
 )
 from horovodjob_operator.domain.resources.gang_membership import membership
 
+# Of the cluster autoscaler; the second is the older name.
+PROVISIONING_REQUEST_ANNOTATIONS = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class OwnedPod:
@@ -78,12 +84,17 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         has_running_sidecars=own_termination is not None and _has_running_container(containers),
         is_stopping=spec.get("activeDeadlineSeconds") == 1,
         disruption=(disruption.get("reason") or "Disrupted") if disruption.get("status") == "True" else "",
+        provisioning_request=_provisioning_request(metadata.get("annotations") or {}),
         gang=membership(raw),
         secret_names=_secret_names(spec.get("volumes") or ()),
         workload_uid=annotations.get(ANNOTATION_WORKLOAD_UID) or "",
         spec_hash=labels.get(LABEL_SPEC_HASH, ""),
     )
     return OwnedPod(key, pod)
+
+
+def _provisioning_request(annotations: Mapping[str, str]) -> str:
+    return next((annotations[name] for name in PROVISIONING_REQUEST_ANNOTATIONS if name in annotations), "")
 
 
 def owner_uid(metadata: Mapping[str, Any]) -> str:

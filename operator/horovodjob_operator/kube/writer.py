@@ -11,14 +11,12 @@ from horovodjob.api.constants import (
     KIND,
     LABEL_REPLICA_INDEX,
     OPERATOR_APP_NAME,
-    Gang,
     Role,
 )
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.events import Event
-from horovodjob_operator.domain.resources.pod_group import API_VERSIONS
 from horovodjob_operator.kube.api_client import METADATA_LIST, METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.object_paths import collection_path, jobs_path, object_path, pods_path
 from horovodjob_operator.kube.status_patch import status_patch
@@ -103,10 +101,6 @@ class Writer:
         params = {"labelSelector": names.own_pods_selector(job)}
         path = collection_path(api_version, kind, job.metadata.namespace)
         await self._client.request("DELETE", path, params=params, accept=METADATA_LIST)
-
-    async def delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
-        """Deletes the PodGroup of the job, if it has one. Raises Gone, NotServed."""
-        await self.delete_collection(job, API_VERSIONS[kind], "PodGroup")
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the HorovodJob with this UID; Kubernetes deletes what it owns. Raises Gone, Conflict."""

@@ -10,6 +10,7 @@ from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.observed import KubeletWarning, Observed
@@ -41,10 +42,16 @@ class FakeCluster:
     statuses: list[HorovodJobStatus] = field(default_factory=list)
     created_pods: int = 0
     kubelet_warning: KubeletWarning | None = None
+    autoscaler_event: AutoscalerEvent | None = None
 
     @property
     def observed(self) -> Observed:
-        return Observed(pods=tuple(self.pods.values()), kubelet_warning=self.kubelet_warning)
+        return Observed(
+            pods=tuple(self.pods.values()),
+            kubelet_warning=self.kubelet_warning,
+            autoscaler_event=self.autoscaler_event,
+            autoscaler_read_at=self.now,
+        )
 
     @property
     def context(self) -> JobContext:

@@ -87,12 +87,13 @@ class QueuedCluster(FakeCluster):
     def _apply(self, plan: Plan, writes: list[int]) -> bool:
         changed, before = super()._apply(plan, writes), deepcopy(self.raw)
         if writes[0] > 0 and self.has_kueue:
-            self._apply_workload_plan(writes)
+            writes[0] -= 1
+            self.apply_workload_plan()
         return changed or before != self.raw
 
-    def _apply_workload_plan(self, writes: list[int]) -> None:
+    def apply_workload_plan(self) -> None:
+        """The operator does what the Workload needs."""
         plan = workload_plan(self.context)
-        writes[0] -= 1
         if plan.create:
             assert self.raw is None
             self.raw = deepcopy(job_workload(self.job, 0))

@@ -10,6 +10,7 @@ from typing import Any
 from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerReason
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.plan import Plan, plan_for
@@ -66,6 +67,8 @@ class RandomCluster(FakeCluster):
             deleted_pods=tuple(self.deleted_pods.values()),
             refusal=self.refusal,
             kubelet_warning=self.kubelet_warning,
+            autoscaler_event=self.autoscaler_event,
+            autoscaler_read_at=self.now,
         )
 
     def step(self) -> None:
@@ -83,6 +86,7 @@ class RandomCluster(FakeCluster):
             self._a_pod_is_deleted_at_once,
             self._a_node_changes,
             self._the_kubelet_posts_an_event,
+            self._the_autoscaler_posts_an_event,
             self._an_object_is_refused,
             self._an_earlier_job_has_a_pod,
             self._the_user_edits_the_job,
@@ -189,6 +193,10 @@ class RandomCluster(FakeCluster):
     def _the_kubelet_posts_an_event(self) -> None:
         warning = KubeletWarning(self.random.choice(list(KubeletEventReason)), 'secret "nope" not found')
         self.kubelet_warning = self.random.choice([warning, None])
+
+    def _the_autoscaler_posts_an_event(self) -> None:
+        event = AutoscalerEvent(self.random.choice(list(AutoscalerReason)), "", self.now)
+        self.autoscaler_event = self.random.choice([event, None])
 
     def _an_object_is_refused(self) -> None:
         at = self.random.choice([None, self.now + timedelta(seconds=10)])

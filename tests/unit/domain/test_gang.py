@@ -11,12 +11,13 @@ from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.launcher import launcher_pod
-from horovodjob_operator.domain.resources.pod_group import job_pod_group
+from horovodjob_operator.domain.resources.pod_group import VOLCANO_API_VERSION, job_pod_group, native_version
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 GANGS = ("Native", "Volcano")
+NATIVE = "scheduling.k8s.io/v1beta1"
 
 
 def gang_job(gang: str = "Native", **spec: Any) -> FakeCluster:
@@ -24,33 +25,44 @@ def gang_job(gang: str = "Native", **spec: Any) -> FakeCluster:
 
 
 def requests(**spec: Any) -> Any:
-    group = job_pod_group(training_job(scheduling={"gang": "Volcano"}, **spec))
-    assert group is not None
-    return group["spec"]["minResources"]
+    return job_pod_group(training_job(scheduling={"gang": "Volcano"}, **spec), VOLCANO_API_VERSION)["spec"][
+        "minResources"
+    ]
 
 
-def test_a_job_without_a_gang_has_no_group() -> None:
+def test_the_pods_of_a_job_without_a_gang_are_members_of_no_group() -> None:
     job = training_job()
-    assert job_pod_group(job) is None
     for pod in (launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")):
         assert {"schedulingGroup", "schedulerName"} & set(pod["spec"]) == set()
 
 
 def test_the_launcher_is_a_member_like_the_workers() -> None:
     job = training_job(scheduling={"gang": "Native"})
-    group = job_pod_group(job)
-    assert group is not None
-    assert (group["apiVersion"], group["metadata"]["name"]) == ("scheduling.k8s.io/v1alpha2", "cifar")
+    group = job_pod_group(job, NATIVE)
+    assert (group["apiVersion"], group["metadata"]["name"]) == (NATIVE, "cifar")
     assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 3}}}
     for pod in (launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")):
         assert pod["spec"]["schedulingGroup"] == {"podGroupName": "cifar"}
 
 
+@pytest.mark.parametrize(
+    ("served", "version"),
+    [
+        (("v1", "v1alpha2"), "scheduling.k8s.io/v1alpha2"),
+        (("v1", "v1beta1", "v1alpha3"), "scheduling.k8s.io/v1beta1"),
+        (("v1alpha2", "v1beta1"), "scheduling.k8s.io/v1beta1"),
+        (("v1",), None),
+    ],
+    ids=str,
+)
+def test_the_newest_known_version_of_the_cluster_is_used(served: tuple[str, ...], version: str | None) -> None:
+    assert native_version(served) == version
+
+
 def test_a_group_of_volcano_has_a_queue_and_a_priority() -> None:
     job = training_job(scheduling={"gang": "Volcano"}, priorityClassName="urgent")
     metadata = job.metadata.model_copy(update={"annotations": {"scheduling.volcano.sh/queue-name": "vision"}})
-    group = job_pod_group(job.model_copy(update={"metadata": metadata}))
-    assert group is not None
+    group = job_pod_group(job.model_copy(update={"metadata": metadata}), VOLCANO_API_VERSION)
     del group["spec"]["minResources"]
     assert group["spec"] == {"minMember": 3, "queue": "vision", "priorityClassName": "urgent"}
     for pod in (launcher_pod(job, 1, "", ""), worker_pod(job, 0, 1, "")):
@@ -108,8 +120,8 @@ def test_the_pod_group_of_volcano_has_the_requests_of_all_pods(what: str) -> Non
     ("gang", "size"), [("Native", {"schedulingPolicy": {"gang": {"minCount": 3}}}), ("Volcano", 3)]
 )
 def test_the_gang_of_an_elastic_job_has_its_minimum_size(gang: str, size: Any) -> None:
-    group = job_pod_group(training_job(scheduling={"gang": gang}, worker={"replicas": 8}, elastic={"minReplicas": 2}))
-    assert group is not None
+    job = training_job(scheduling={"gang": gang}, worker={"replicas": 8}, elastic={"minReplicas": 2})
+    group = job_pod_group(job, NATIVE)
     assert size in (group["spec"], group["spec"].get("minMember"))
     assert group["spec"].get("minResources", {}).get("nvidia.com/gpu") in (None, "2")
 
@@ -120,9 +132,9 @@ def test_a_launcher_that_hosts_ranks_is_counted_once() -> None:
             worker={"replicas": 4, "gpus": 2},
             launcher={"asWorker": True},
             scheduling={"gang": "Volcano"},
-        )
+        ),
+        VOLCANO_API_VERSION,
     )
-    assert group is not None
     assert group["spec"] == {"minMember": 4, "minResources": {"nvidia.com/gpu": "8"}}
 
 

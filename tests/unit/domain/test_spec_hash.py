@@ -162,3 +162,9 @@ def test_pods_of_another_release_are_not_replaced(spec_hash: str) -> None:
     cluster.wait(400)
     cluster.reconcile()
     assert cluster.pods["cifar-worker-0"].is_terminating is bool(spec_hash)
+
+
+def test_a_controller_that_moves_to_the_top_of_the_spec_is_no_change_of_the_pods() -> None:
+    operator = "horovodjob.dev/operator"
+    older = training_job(runPolicy={"managedBy": operator})
+    assert names.spec_hash(older) == names.spec_hash(training_job(managedBy=operator))

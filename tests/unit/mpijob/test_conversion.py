@@ -214,10 +214,17 @@ def test_the_run_policy_is_kept() -> None:
         "activeDeadlineSeconds": 3600,
         "backoffLimit": 2,
     }
-    manager = {"managedBy": "kueue.x-k8s.io/multikueue"}
-    assert spec_of(mpijob(runPolicy=policy | manager))["runPolicy"] == policy | manager
-    assert spec_of(mpijob(runPolicy=policy | {"managedBy": "kubeflow.org/mpi-operator"}))["runPolicy"] == policy
+    assert spec_of(mpijob(runPolicy=policy))["runPolicy"] == policy
     assert spec_of(mpijob(cleanPodPolicy="None"))["runPolicy"] == {"cleanPodPolicy": "None"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("kueue.x-k8s.io/multikueue",) * 2, ("kubeflow.org/mpi-operator", None), (None, None)]
+)
+def test_another_controller_is_kept_at_the_top_of_the_spec(before: str | None, after: str | None) -> None:
+    policy = {"managedBy": before} if before else {}
+    spec = spec_of(mpijob(runPolicy=policy))
+    assert (spec.get("managedBy"), spec.get("runPolicy")) == (after, None)
 
 
 def test_a_scheduling_policy_becomes_a_volcano_gang() -> None:

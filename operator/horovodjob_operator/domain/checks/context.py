@@ -7,6 +7,7 @@ from functools import cached_property
 from horovodjob.api.constants import ConditionType, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
+from horovodjob_operator.domain.autoscaler import ComingNodes
 from horovodjob_operator.domain.observed import Observed
 from horovodjob_operator.domain.pod import Pod
 from horovodjob_operator.domain.queue import Queue
@@ -95,8 +96,9 @@ class JobContext:
     @cached_property
     def start_time(self) -> datetime:
         """When the job started, or was resumed: its first pod was created before the first status is written."""
-        times = (pod.created_at for pod in self.observed.pods if pod.created_at)
-        return self.job.status.start_time or min((self.now, *times))
+        status = self.job.status
+        pods = self.observed.pods if status.phase is None else ()  # Others were there before a pause.
+        return status.start_time or min((self.now, *(pod.created_at for pod in pods if pod.created_at)))
 
     @cached_property
     def scheduling_deadline(self) -> datetime | None:
@@ -104,6 +106,7 @@ class JobContext:
 
         The time runs from the creation of the launcher, which each attempt creates again, or from when the job was
         last queued. A gang without any scheduled pod occupies no node: its time runs from its first scheduled pod.
+        Nodes that are on their way are waited for.
         """
         created = self.launcher.created_at if self.launcher else None
         if created is None or self.is_scheduled or self.job.status.phase in (Phase.STARTING, Phase.RUNNING):
@@ -115,7 +118,25 @@ class JobContext:
             if not times:
                 return None
             start = max(start, min(times))
-        return start + timedelta(seconds=self.job.spec.scheduling.timeout_seconds)
+        deadline = start + timedelta(seconds=self.job.spec.scheduling.timeout_seconds)
+        return max(deadline, self.coming_nodes.until) if self.coming_nodes else deadline
+
+    @cached_property
+    def is_scheduling_overdue(self) -> bool:
+        """Whether the scheduling deadline is over."""
+        return self.scheduling_deadline is not None and self.now >= self.scheduling_deadline
+
+    @cached_property
+    def coming_nodes(self) -> ComingNodes | None:
+        """The nodes that are on their way, as far as this is known."""
+        event, waiting = self.observed.autoscaler_event, self.observed.pod_awaiting_node
+        if event and waiting:
+            return ComingNodes(event.at, event.message) if event.adds_nodes else None
+        unscheduled = (pod for pod in self.observed.pods if not pod.node and pod.is_active and not pod.is_terminating)
+        pod = next((pod for pod in unscheduled if pod.provisioning_request), None)
+        if pod is None or pod.created_at is None:
+            return None
+        return ComingNodes(pod.created_at, f"ProvisioningRequest {pod.provisioning_request} is provisioned")
 
     @cached_property
     def is_scheduled(self) -> bool:

@@ -12,14 +12,15 @@ ACTIVATION = "it waits until spec.active of {} is true"
 
 def evicted(context: JobContext) -> Outcome | None:
     """The pods have lost their quota: they end, and the job waits in its queue again."""
-    queue, status = context.queue, context.job.status
-    if queue is None or queue.workload is None or context.has_quota:
-        return None
-    if status.start_time is None or not context.has_pods:
-        return None  # The status already reports that it waits.
-    reason, message = _eviction(queue, queue.workload)
-    failure = Failure(reason, message, is_disruption=True)
-    return Outcome(Phase.QUEUED, reason, message, failure=failure, is_eviction=True)
+    workload = context.queue.workload if context.queue else None
+    # A finished Workload belongs to an end of the job that its status does not report yet.
+    return None if workload is None or workload.is_finished else _end_without_quota(context)
+
+
+def workload_finished(context: JobContext) -> Outcome | None:
+    """The Workload is finished, and nothing has ended the job: somebody else has given its quota back."""
+    workload = context.queue.workload if context.queue else None
+    return _end_without_quota(context) if workload and workload.is_finished else None
 
 
 def waiting_in_queue(context: JobContext) -> Outcome | None:
@@ -66,6 +67,17 @@ def _unusable_admission(queue: Queue | None) -> Outcome | None:
     return Outcome(Phase.FAILED, problem.reason, problem.message) if problem else None
 
 
+def _end_without_quota(context: JobContext) -> Outcome | None:
+    queue, status = context.queue, context.job.status
+    if queue is None or queue.workload is None or context.has_quota:
+        return None
+    if status.start_time is None or not context.has_pods:
+        return None  # The status already reports that the job waits.
+    reason, message = _eviction(queue, queue.workload)
+    failure = Failure(reason, message, is_disruption=True)
+    return Outcome(Phase.QUEUED, reason, message, failure=failure, is_eviction=True)
+
+
 def _eviction(queue: Queue, workload: Workload) -> tuple[str, str]:
     """Reason and message of the end of an attempt without quota."""
     condition = workload.conditions.get("Evicted")
@@ -87,6 +99,8 @@ def _wait(queue: Queue) -> tuple[str, str]:
         return reason, f"the job is held in queue {queue.name}{cause}; {ACTIVATION.format(workload.text)}"
     if workload.has("Evicted") and evicted:
         return evicted.reason or Reason.QUEUED, f"evicted from queue {queue.name}: {evicted.message}"
+    if workload.is_finished or workload.is_admitted:
+        return Reason.QUOTA_LOST, f"{workload.text} is not for these pods of the job, and another one replaces it"
     if workload.has("QuotaReserved"):
         return "WaitingForAdmissionChecks", _unready_checks(workload)
     if reserved:

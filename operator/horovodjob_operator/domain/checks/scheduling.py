@@ -23,9 +23,9 @@ def creation_refused(context: JobContext) -> Outcome | None:
 
 def scheduling_timeout(context: JobContext) -> Outcome | None:
     """Some pods had no node in time: all pods are deleted, so that other jobs can use their nodes."""
-    if context.scheduling_deadline is None or context.now < context.scheduling_deadline:
+    if not context.is_scheduling_overdue or _may_nodes_come(context):
         return None
-    cause = overdue_pod_message(context, context.terminating_pod) or _unschedulable_message(context)
+    cause = overdue_pod_message(context, context.terminating_pod) or _nodes_message(context)
     pods = [pod for pod in (context.launcher, *context.workers.values()) if pod and not pod.is_terminating]
     scheduled = sum(bool(pod.node) and pod.is_active for pod in pods)
     spec = context.job.spec
@@ -50,11 +50,25 @@ def requeue_message(context: JobContext) -> str:
 
 def waiting_for_nodes(context: JobContext) -> Outcome:
     """Some pods have no node yet."""
-    cause = _unschedulable_message(context)
+    cause = _nodes_message(context)
     message = overdue_pod_message(context, context.terminating_pod)
     message = message or (f"waiting for nodes: {cause}" if cause else "the pods are being created and placed")
     requeue_at = overdue_at(context, context.terminating_pod)
     return Outcome(context.unscheduled_phase, Reason.WAITING_FOR_NODES, message, requeue_at=requeue_at)
+
+
+def _may_nodes_come(context: JobContext) -> bool:
+    """Whether nodes may be on their way since this process, perhaps a new one, has last read events of autoscalers."""
+    read_at, deadline = context.observed.autoscaler_read_at, context.scheduling_deadline
+    is_outdated = read_at is None or deadline is None or read_at < deadline
+    return context.observed.pod_awaiting_node is not None and is_outdated
+
+
+def _nodes_message(context: JobContext) -> str:
+    """Why pods have no node, and whether nodes come; empty if nothing is reported."""
+    cause, event = _unschedulable_message(context), context.observed.autoscaler_event
+    news = str(context.coming_nodes or (event.refusal if event else ""))
+    return f"{cause.rstrip('.')}; {news}" if cause and news else cause or news
 
 
 def _unschedulable_message(context: JobContext) -> str:

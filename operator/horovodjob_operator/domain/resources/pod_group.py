@@ -1,6 +1,6 @@
 """The PodGroup of a job, whose pods the scheduler places all at once or not at all."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from horovodjob.api.constants import LABEL_JOB_UID, LABEL_SPEC_HASH, Gang
@@ -11,24 +11,31 @@ from horovodjob_operator.domain.resources.metadata import object_metadata
 from horovodjob_operator.domain.resources.resource_requests import format_quantity, pod_requests, total
 from horovodjob_operator.domain.resources.worker import worker_pod
 
-API_VERSIONS = {Gang.NATIVE: "scheduling.k8s.io/v1alpha2", Gang.VOLCANO: "scheduling.volcano.sh/v1beta1"}
-REMEDIES = {
-    Gang.NATIVE: "turn on the feature gates GenericWorkload and GangScheduling of Kubernetes 1.36 and this API",
-    Gang.VOLCANO: "install Volcano",
+VOLCANO_API_VERSION = "scheduling.volcano.sh/v1beta1"
+NATIVE_GROUP = "scheduling.k8s.io"
+# The versions in which the PodGroup of Kubernetes has the same fields, the preferred one first.
+NATIVE_VERSIONS = ("v1beta1", "v1alpha2")
+NOT_SERVED = {
+    Gang.NATIVE: f"PodGroup of {NATIVE_GROUP}: turn on its feature gates and its API, {NATIVE_VERSIONS[0]} of "
+    f"Kubernetes 1.37 or {NATIVE_VERSIONS[1]} of 1.36",
+    Gang.VOLCANO: f"PodGroup of {VOLCANO_API_VERSION}: install Volcano",
 }
 QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 
 
-def job_pod_group(job: HorovodJob) -> dict[str, Any] | None:
-    """The PodGroup, if the spec requires one. Raises InvalidJob like the builders of the pods."""
-    gang = job.spec.scheduling.gang
-    if gang is Gang.NONE:
-        return None
+def native_version(served: Iterable[str]) -> str | None:
+    """The API version for PodGroups of Kubernetes, given the versions of their group that the API server serves."""
+    served = set(served)
+    return next((f"{NATIVE_GROUP}/{version}" for version in NATIVE_VERSIONS if version in served), None)
+
+
+def job_pod_group(job: HorovodJob, api_version: str) -> dict[str, Any]:
+    """The PodGroup that the spec requires. Raises InvalidJob like the builders of the pods."""
     metadata = object_metadata(job, job.metadata.name, "gang")
     # A PodGroup is immutable, and a job can be resumed with another size.
     metadata["labels"] |= {LABEL_JOB_UID: job.metadata.uid, LABEL_SPEC_HASH: names.spec_hash(job)}
     spec = _group_spec(job, launcher_pod(job, 0, "", ""), worker_pod(job, 0, 0, ""))
-    return {"apiVersion": API_VERSIONS[gang], "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    return {"apiVersion": api_version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
 
 
 def _group_spec(job: HorovodJob, launcher: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,6 +59,6 @@ def _group_spec(job: HorovodJob, launcher: Mapping[str, Any], worker: Mapping[st
 def not_served_message(gang: Gang) -> str:
     """What a user can do whose cluster does not serve the PodGroup of the job."""
     return (
-        f"spec.scheduling.gang is {gang}, and this cluster does not serve PodGroup of {API_VERSIONS[gang]}: "
-        f"{REMEDIES[gang]}, or set it to {Gang.NONE} while the job is suspended"
+        f"spec.scheduling.gang is {gang}, and this cluster does not serve {NOT_SERVED[gang]}, or set it to {Gang.NONE} "
+        "while the job is suspended"
     )
