@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 
-def budget(workers: int) -> dict[str, int]:
-    """Calls that a job of so many workers may cost, if it starts quickly."""
-    return {
+def budget(workers: int, *, is_queued: bool = False) -> dict[str, int]:
+    """Calls that a job of so many workers may cost, if it starts quickly, or as soon as its queue lets it."""
+    # It waits: one status write and one event more. Its Workload is created, reported ready, and finished.
+    waits = {"create workloads": 1, "update workloads/status": 1, "patch workloads/status": 1} if is_queued else {}
+    return waits | {
         "create pods": workers + 1,
         "create secrets": 1,
         "create networkpolicies": 1,
         "patch pods": 1,
         "deletecollection pods": 1,
-        "patch horovodjobs/status": 2,
-        "create events": 3,
+        "patch horovodjobs/status": 2 + is_queued,
+        "create events": 3 + is_queued,
     }
 
 

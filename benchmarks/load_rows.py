@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from audit import answered, budget, calls, requested
 from etcd_size import compacted_size_mb
-from load_ways import Floor, FloorWithStatus, MpiOperatorWay, OperatorWay, Way
+from load_queue import queue_of
+from load_ways import NAMESPACE, Floor, FloorWithStatus, MpiOperatorWay, OperatorWay, Way
 from observer import Milestone, Object, ObservedJob
 from usage import memory_mb, peak_memory_mb, processor_seconds
 
@@ -125,9 +126,10 @@ class Usage:
             found["memory, peak, MB"] = peak_memory_mb(self._way.pid)
         return found
 
-    def over_budget(self, jobs: int, workers: int) -> Figures:
+    def over_budget(self, jobs: int, workers: int, *, is_queued: bool = False) -> Figures:
         """How many calls there were that the budget does not have."""
-        asked, allowed = calls(self._way.cluster.audit_log, self._way.agent, self._since), budget(workers)
+        asked = calls(self._way.cluster.audit_log, self._way.agent, self._since)
+        allowed = budget(workers, is_queued=is_queued)
         over = {
             name: count - jobs * allowed.get(name, 0)
             for name, count in asked.items()
@@ -366,6 +368,55 @@ class Idle(Row):
         }
 
 
+@dataclass(frozen=True)
+class Queued(Row):
+    """Jobs in a queue that has room for some of them, beside the same jobs without one, as many at a time."""
+
+    jobs: int
+    room: int
+    workers = 2
+    ways = (OperatorWay.name,)
+
+    async def run(self, way: Way, scale: float) -> Figures:
+        """Without a queue, the user submits a job when one has ended; with it, all at once."""
+        assert isinstance(way, OperatorWay)
+        count, places = max(1, round(self.jobs * scale)), asyncio.Semaphore(self.room)
+
+        async def alone(name: str) -> ObservedJob:
+            async with places:
+                job = await way.submit(name, self.workers)
+                await job.reach(*way.end)
+                return job
+
+        jobs: list[ObservedJob] = []
+
+        async def all_alone() -> None:
+            jobs.extend(await asyncio.gather(*(alone(name) for name in numbered("alone", count))))
+
+        await guarded(way, all_alone())
+        await last_calls(way)
+        found = {"jobs/s without a queue": self._rate(jobs, way)}
+        with queue_of(way.cluster, NAMESPACE, [self.workers] * self.room) as queue:
+            # The operator reads the queue's objects once.
+            await guarded(way, reach([await way.submit_to(queue, "first", self.workers)], *way.end))
+            usage, jobs = Usage(way), []
+
+            async def all_queued() -> None:
+                names = numbered("queued", count)
+                jobs.extend(await asyncio.gather(*(way.submit_to(queue, name, self.workers) for name in names)))
+                await reach(jobs, *way.end)
+
+            await guarded(way, all_queued())
+            await last_calls(way)
+            found["jobs/s"] = self._rate(jobs, way)
+            found["jobs/s to those without a queue"] = found["jobs/s"] / found["jobs/s without a queue"]
+            return found | usage.figures(len(jobs)) | usage.over_budget(len(jobs), self.workers, is_queued=True)
+
+    def _rate(self, jobs: list[ObservedJob], way: Way) -> float:
+        ended = max(job.moments[milestone] for job in jobs for milestone in way.end)
+        return len(jobs) / (ended - min(job.submitted_at for job in jobs))
+
+
 ROWS: dict[str, Row] = {
     "burst-200": Burst(200),
     "burst-1000": Burst(1000),
@@ -373,4 +424,5 @@ ROWS: dict[str, Row] = {
     "mixed": Mixed(5000, 100),
     "history": History(10000, 300),
     "idle": Idle(60),
+    "queued": Queued(200, 20),
 }

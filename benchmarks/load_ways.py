@@ -20,6 +20,7 @@ from api.client import JOBS, Api, is_served, wait_for
 from horovodjob.api.constants import ANNOTATION_HOSTS, LABEL_REPLICA_INDEX
 from integration.control_plane import OPERATOR_NAMESPACE, operator_kubeconfig
 from integration.operator_process import Operator
+from integration.queues import Queue
 
 NAMESPACE = "load"
 USER_CONNECTIONS = 32
@@ -152,6 +153,12 @@ class OperatorWay(Way):
 
     def job(self, name: str, workers: int, *, ends: bool) -> Object:
         return horovodjob(name, workers, ends=ends)
+
+    async def submit_to(self, queue: Queue, name: str, workers: int) -> ObservedJob:
+        """Creates a job in a queue."""
+        observed = self.observer.add(name, workers)
+        await self.user.request("POST", self.jobs_path, queue.request(self.job(name, workers, ends=True)))
+        return observed
 
 
 def new_operator(cluster: FakeCluster, access: Path, **settings: str) -> Operator:

@@ -99,8 +99,13 @@ class PlayedKueue:
         for thread in self._threads:
             if isinstance(thread, Watch):
                 thread.end()
-        self._threads.pop().join()
+        for thread in self._threads[-1:]:  # a watch ends with its next event
+            thread.join()
         self._threads.clear()
+
+    def wait(self) -> None:
+        """Returns when it has ended."""
+        self._ended.wait()
 
     def __enter__(self) -> Self:
         return self.start()

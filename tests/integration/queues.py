@@ -73,14 +73,20 @@ class Queue:
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
         create_or_replace(self.api, f"{API}/{path}", body)
 
+    def request(self, body: Object) -> Object:
+        """A job in this queue, with the requests for which it has room."""
+        for role, fields in REQUESTS.items():
+            body["spec"][role] = fields | body["spec"].get(role, {})
+        body["metadata"]["labels"] = {LABEL: "gpus"}
+        return body
+
     def submit(
         self, name: str = "train", workers: int = 2, *, labels: Object | None = None, **spec: Any
     ) -> "QueuedJob":
         """Creates a job of the queue."""
-        worker = {"replicas": workers, "gpus": 0} | REQUESTS["worker"] | spec.pop("worker", {})
-        body = job(name, worker=worker, launcher=REQUESTS["launcher"] | spec.pop("launcher", {}), **spec)
-        body["metadata"]["labels"] = {LABEL: "gpus"} | (labels or {})
-        body["metadata"] |= {"annotations": spec.pop("annotations", {})}
+        worker = {"replicas": workers, "gpus": 0} | spec.pop("worker", {})
+        body = self.request(job(name, worker=worker, **spec))
+        body["metadata"]["labels"] |= labels or {}
         made = wait_for("the job to be created", lambda: _created(self.api, JOBS.format(self.namespace), body))
         return QueuedJob(self.api, self.namespace, name, made["metadata"]["uid"])
 

@@ -205,6 +205,25 @@ def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active
     job.wait_for_pods()
 
 
+def test_a_job_whose_pods_are_not_ready_in_time_waits_again(
+    queue: Queue, api: Api, kueue: played_kueue.PlayedKueue
+) -> None:
+    kueue.stop()
+    with played_kueue.PlayedKueue(api, pods_ready_seconds=4):
+        job = queue.submit()
+        job.wait_for_pods()
+        job.wait_queued("PodsReadyTimeout")
+        job.advance_to("Running")
+        assert job.wait_for_workload("PodsReady")["reason"] == "Started"
+        job.end("launcher", 1)
+        job.wait("Restarting")
+        job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
+        job.skip_backoff()
+        job.advance_to("Running", since="Queued")
+        job.wait_for_workload("PodsReady", reason="Recovered")
+    kueue.start()
+
+
 def test_a_deleted_workload_is_replaced_and_its_pods_with_it(queue: Queue, api: Api) -> None:
     job = queue.submit().advance_to("Running")
     before = job.uids()
@@ -259,6 +278,30 @@ def test_a_restart_keeps_its_quota(queue: Queue) -> None:
     job.advance_to("Running", since="Queued")
     assert (job.workload["metadata"]["uid"], job.status["restarts"]) == (uid, 1)
     assert job.workload_condition("QuotaReserved")["status"] == "True"
+
+
+def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue) -> None:
+    queue.resize(3)
+    job = queue.submit(workers=3, elastic={"minReplicas": 1, "maxReplicas": 3}).advance_to("Running")
+    waiting = queue.submit("waiting", 1)
+    waiting.wait_queued("WaitingForQuota")
+    job.api.patch(job.path, {"spec": {"worker": {"replicas": 1}}})
+    waiting.advance_to("Running")
+    assert job.phase == "Running"
+
+
+def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api) -> None:
+    model = queue.submit("model")
+    spec = wait_for("its Workload", lambda: model.workload)["spec"]
+    model.delete()
+    job = queue.submit(labels={f"{KUEUE}/prebuilt-workload-name": "prebuilt"})
+    assert "prebuilt" in job.wait_for_condition("Stalled", reason="InvalidSpec")
+    workloads = f"{API}/namespaces/{queue.namespace}/workloads"
+    body = {"apiVersion": f"{KUEUE}/v1beta2", "kind": "Workload", "metadata": {"name": "prebuilt"}, "spec": spec}
+    api.create(workloads, body)
+    finish(job)
+    assert [item["metadata"]["name"] for item in api.get(workloads)["items"]] == ["prebuilt"]
+    assert job.wait_for_workload("Finished")["reason"] == "Succeeded"
 
 
 # ---- Kueue comes and goes ------------------------------------------------------------------------------------
