@@ -23,6 +23,7 @@ NEEDS_OPERATOR = ("tests/e2e",)
 # Tests that mostly wait run in parallel, each file on one worker.
 APISERVER_WORKERS = "2"
 E2E_WORKERS = "3"
+TRAINER_WORKERS = "2"
 
 
 def prerequisites() -> None:
@@ -54,7 +55,7 @@ def charts() -> None:
 
 def trainer() -> None:
     """Tests with real ranks under mpirun."""
-    _test(NEEDS_TENSORFLOW)
+    _test(NEEDS_TENSORFLOW, "--no-loadscope-reorder", *_beside(TRAINER_WORKERS))
 
 
 def localcluster() -> None:
@@ -144,13 +145,13 @@ ALL = (
     stage("small-images", needs="prerequisites"),
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment control-plane", shows_output=True),
-    stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
+    stage("cli", needs="environment control-plane", after="apiserver", niceness=5, shows_output=True),
     stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
     stage("trainer", needs="trainer-environment", niceness=10, shows_output=True),
     # Mostly waits, so it slows the others little.
     stage("localcluster", needs="environment binaries", after="lint unit", shows_output=True),
-    # The trainer's tests and those of charts run beside end-to-end tests, which often wait for pods.
-    stage("cluster-up", needs="binaries images", after="apiserver cli lint unit localcluster"),
+    # The tests of the trainer, of hvj and of charts run beside end-to-end tests, which often wait for pods.
+    stage("cluster-up", needs="binaries images", after="apiserver lint unit localcluster"),
     stage("e2e", needs="environment cluster-up", shows_output=True),
     stage("e2e-serial", needs="environment cluster-up", after="e2e", shows_output=True),
 )

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import hvd
+from horovodjob_trainer.checkpoint import writer as writer_module
 from horovodjob_trainer.checkpoint.heartbeat import FRESH_SECONDS, Heartbeat
 from horovodjob_trainer.checkpoint.layout import read_description, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
@@ -213,13 +215,16 @@ def test_an_old_checkpoint_makes_room_on_a_full_disk_but_not_the_best(
     assert read_description(path).run == output.run
 
 
-def test_a_run_without_checkpoints_for_too_long_ends(output: Any, models: Any) -> None:
-    checkpoints, variables = writer(output, models[1], failure_seconds=0.5), training_variables(models[1])
+def test_a_run_without_checkpoints_for_too_long_ends(output: Any, models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(writer_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    checkpoints, variables = writer(output, models[1], failure_seconds=60), training_variables(models[1])
     output.checkpoint_path(3).mkdir()
     checkpoints.write(variables, state(3), (3, 0))
     checkpoints.wait()
     assert checkpoints.problem is None
-    time.sleep(0.5)
+    assert not checkpoints.is_due
+    clock.now += 60
     assert checkpoints.is_due
     checkpoints.write(variables, state(3), (3, 0))
     checkpoints.wait()

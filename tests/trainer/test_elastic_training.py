@@ -14,6 +14,31 @@ import pytest
 from trainer.waiting import TIMEOUT_SECONDS
 
 EPOCHS, TRIES = 3, 3
+# Each step takes a while, in which ranks can join.
+OWN = """
+import time
+import keras
+import tensorflow as tf
+
+
+def wait(inputs):
+    time.sleep(0.1)
+    return inputs
+
+
+class Slow(keras.layers.Layer):
+    def call(self, inputs, training=False):
+        if not training:
+            return inputs
+        outputs = tf.numpy_function(wait, [inputs], tf.float32)
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+
+def build(shape, classes):
+    layers = [Slow(), keras.layers.Flatten(), keras.layers.Dropout(0.1), keras.layers.Dense(classes, "softmax")]
+    return keras.Sequential([keras.Input(shape), *layers])
+"""
 # Gloo can take the remaining data of a failed collective for the next one and then aborts the process.
 GLOO_ENDED = "terminate called after throwing an instance of 'gloo::EnforceNotMet'"
 
@@ -38,8 +63,10 @@ def run_with_changes(horovodrun: Any, fresh_trainer: Callable[..., list[str]], d
     """Exit code and output of a run in this directory."""
     hosts = directory / "hosts"
     hosts.write_text("localhost:1\n")
+    (directory / "own.py").write_text(OWN)
     flags = ("--dir", directory / "out", "--threads", 1, "--log-seconds", 0.5, "--commit-steps", 5)
-    with horovodrun(directory, fresh_trainer("--dataset", "digits", "--epochs", EPOCHS, *flags)) as process:
+    command = fresh_trainer("--dataset", "digits", "--model", "own:build", "--epochs", EPOCHS, *flags)
+    with horovodrun(directory, ["env", f"PYTHONPATH={directory}", *command]) as process:
 
         def wait_for(claim: Callable[[str], Any]) -> None:
             deadline = time.monotonic() + TIMEOUT_SECONDS

@@ -11,8 +11,8 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 digits = np.load(sys.argv[1])
-images = np.repeat(np.rint(digits["images"] * (255 / 16)).repeat(4, 1).repeat(4, 2)[..., None] / 255, 3, axis=3)
-labels = digits["labels"]
+images, labels = digits["images"][::4], digits["labels"][::4]
+images = np.repeat(np.rint(images * (255 / 16)).repeat(4, 1).repeat(4, 2)[..., None] / 255, 3, axis=3)
 for path in sys.argv[2:]:
     model = keras.saving.load_model(path)
     accuracy = float(np.mean(model.predict(images, verbose=0).argmax(axis=1) == labels))

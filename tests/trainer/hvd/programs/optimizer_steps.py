@@ -158,7 +158,9 @@ def trained(way: Way, rows: slice, distributed: bool) -> tuple[Any, Any, Any]:
     optimizer = way.optimizer() if distributed or way.alone is None else way.alone()
     if distributed:
         optimizer = hvd.DistributedOptimizer(optimizer, **way.arguments(model))
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    # The single process is only the measure, and a few eager steps are faster than tracing one.
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, run_eagerly=not distributed)
     model.optimizer.build(model.trainable_variables)  # otherwise the first step is traced twice
     before = flat(model.weights)
     for step in range(STEPS):
