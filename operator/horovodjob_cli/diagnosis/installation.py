@@ -16,8 +16,8 @@ OPERATOR_SELECTOR = f"app.kubernetes.io/name={OPERATOR_APP_NAME}"
 USUAL_NAMESPACE = "horovodjob-system"
 # The operator renews its Lease every 3 s and stops leading after 9 s without a renewal.
 LEASE_AGE = timedelta(seconds=30)
-# The API server sends a bookmark to the watch of the pods each minute.
-POD_WATCH_AGE = timedelta(minutes=3)
+# The API server sends a bookmark to the watches of pods and namespaces each minute.
+BOOKMARKED_WATCH_AGE = timedelta(minutes=3)
 # An event of a job reaches the operator at once.
 JOB_EVENT_DELAY = timedelta(minutes=1)
 # Time in which an operator that starts, or becomes the leader, reconciles every job.
@@ -162,7 +162,7 @@ def watch_error(facts: Facts, namespace: str) -> str | None:
     for resource, text in WATCH_METRIC.findall(metrics or ""):
         age = timedelta(seconds=float(text))
         # The watch of jobs has no events while no job changes.
-        silent = age > POD_WATCH_AGE if resource == "pods" else missed_change(facts, facts.now - age)
+        silent = missed_change(facts, facts.now - age) if resource == "horovodjobs" else age > BOOKMARKED_WATCH_AGE
         if silent:
             return f"the operator's watch of {resource} has been silent for {seconds(age)} (pod {leader})"
     return None
