@@ -19,7 +19,6 @@ from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.reporting_jobs import ReportingJobs
 from horovodjob_operator.controller.work_queue import WorkQueue
-from horovodjob_operator.domain.queue import uses_queue
 from horovodjob_operator.errors import ClusterError, NotServed, OperatorError
 from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.cache import PodCache
@@ -33,7 +32,7 @@ from horovodjob_operator.kube.queue_api import QueueApi
 from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.token_review import TokenReviewer
 from horovodjob_operator.kube.workload_cache import WorkloadCache
-from horovodjob_operator.kube.workload_watch import WorkloadWatch
+from horovodjob_operator.kube.workload_watch import WorkloadWatches
 from horovodjob_operator.kube.writer import Writer
 from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import (
@@ -44,6 +43,7 @@ from horovodjob_operator.metrics import (
     WORKQUEUE_DELAYED,
     WORKQUEUE_DEPTH,
     JobCollector,
+    count_tasks,
 )
 from horovodjob_operator.servers.health import HealthServer
 from horovodjob_operator.servers.progress_reports import ProgressReports, start_server
@@ -76,7 +76,12 @@ class Process:
         self.reconciler = Reconciler(self.pods, writer, reader, now, settings.progress_url, self.preflight, queueing)
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.events = EventHandlers(
-            self.store, self.pods, self.work_queue, settings.defaults, workloads, self._request_workloads
+            self.store,
+            self.pods,
+            self.work_queue,
+            settings.defaults,
+            workloads,
+            lambda: self.workload_watches.request(),
         )
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))
@@ -100,19 +105,16 @@ class Process:
             )
             for namespace in self.namespaces or ("",)
         ]
-        self.workload_watches = [
-            WorkloadWatch(
-                client,
-                updated=self.events.workload_updated,
-                deleted=self.events.workload_deleted,
-                listed=self.events.workloads_listed,
-                unavailable=self.events.workloads_unavailable,
-                is_needed=self._has_queued_jobs,
-                timeout_seconds=settings.watch_timeout_seconds,
-                namespace=namespace,
-            )
-            for namespace in self.namespaces or ("",)
-        ]
+        self.workload_watches = WorkloadWatches(
+            client,
+            self.namespaces or ("",),
+            updated=self.events.workload_updated,
+            deleted=self.events.workload_deleted,
+            listed=self.events.workloads_listed,
+            unavailable=self.events.workloads_unavailable,
+            is_needed=self.store.has_queued_jobs,
+            timeout_seconds=settings.watch_timeout_seconds,
+        )
         self.became_leader, self.lease_thread = asyncio.Event(), lease_thread
         self.lease = Lease(
             lease_client,
@@ -137,7 +139,7 @@ class Process:
         WATCH_AGE.labels("horovodjobs").set_function(lambda: self._watch_ages()["HorovodJobs"])
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
         WORKQUEUE_DELAYED.set_function(lambda: self.work_queue.timers)
-        TASKS.set_function(partial(_count_tasks, asyncio.get_running_loop()))
+        TASKS.set_function(partial(count_tasks, asyncio.get_running_loop()))
         LEADER.set_function(lambda: float(self.is_leader()))
 
     def is_leader(self) -> bool:
@@ -149,20 +151,12 @@ class Process:
         alive_at = {
             "pods": min(watch.alive_at for watch in self.pod_watches),
             "HorovodJobs": self.job_watch.alive_at,
-            "Workloads": min(watch.active_at for watch in self.workload_watches),
+            "Workloads": self.workload_watches.active_at,
         }
         # A standby has no watches.
         return {
             resource: time.monotonic() - at if self.became_leader.is_set() else 0.0 for resource, at in alive_at.items()
         }
-
-    def _has_queued_jobs(self) -> bool:
-        return any(uses_queue(job) for job in self.store.jobs())
-
-    def _request_workloads(self) -> None:
-        """Starts the watches of Workloads: a cluster without jobs in queues gets no request for them."""
-        for watch in self.workload_watches:
-            watch.request()
 
     def _unfinished_jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:
         self.store.unfinished_jobs_listed(uids, version, namespace)
@@ -223,8 +217,7 @@ class Process:
             self._run_part("the watch of the pods", watch.run())
         for watch in self.pod_watches:
             await watch.has_listed.wait()
-        for workload_watch in self.workload_watches:
-            self._run_part("the watch of the Workloads", workload_watch.run())
+        self._run_part("the watch of the Workloads", self.workload_watches.run())
         self._run_part("the lists of finished jobs", self.finished_job_list.run())
         self._run_part("the events", self.reconciler.events.run())
         self._run_part("the resync", self._resync())
@@ -305,8 +298,3 @@ class Process:
                     log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
                 is_logged = True
                 await asyncio.sleep(1)
-
-
-def _count_tasks(loop: asyncio.AbstractEventLoop) -> float:
-    """The number of tasks of the event loop; the health server calls it in its own thread."""
-    return len(asyncio.all_tasks(loop))

@@ -6,7 +6,8 @@ import pytest
 
 from api.client import ROOT
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
-from horovodjob.api.reference import CONDITIONS, EVENTS, PHASES, REASONS, reference
+from horovodjob.api.meanings import CONDITIONS, EVENTS, PHASES, REASONS
+from horovodjob.api.reference import reference
 from horovodjob_operator.domain.resources.template_merge import MERGE_KEYS
 
 

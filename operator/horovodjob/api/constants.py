@@ -27,12 +27,16 @@ PREBUILT_WORKLOAD = f"{KUEUE_PREFIX}prebuilt-workload-name"
 """A label or an annotation, which MultiKueue sets on the cluster that runs the job."""
 ANNOTATION_WORKLOAD_UID = "horovodjob.dev/workload-uid"
 """UID of the Workload whose quota a pod uses."""
+ANNOTATION_PRIORITY_CLASS = "horovodjob.dev/priority-class"
+"""The class that the priority of a Workload is from, if that is not its priorityClassRef."""
 GPU_RESOURCE = "nvidia.com/gpu"
 AKS_POOL_LABEL = "kubernetes.azure.com/agentpool"
 AKS_PRIORITY_TAINT = "kubernetes.azure.com/scalesetpriority"
 # AKS sets the first, and the second as its successor; Karpenter sets the third.
 SPOT_LABELS = (AKS_PRIORITY_TAINT, "kubernetes.azure.com/priority", "karpenter.sh/capacity-type")
 OPERATOR_NAME = "horovodjob.dev/operator"
+MULTIKUEUE_NAME = "kueue.x-k8s.io/multikueue"
+"""Value of spec.managedBy on the cluster from which MultiKueue dispatches the job to others."""
 # Name of the Deployment and the Lease, value of the label managed-by, and user agent.
 OPERATOR_APP_NAME = "horovodjob-operator"
 # Value of AZ_BATCHAI_JOB_MOUNT_ROOT in the containers.

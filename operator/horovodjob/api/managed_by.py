@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.constants import OPERATOR_NAME
+from horovodjob.api.constants import MULTIKUEUE_NAME, OPERATOR_NAME
 
 
 def is_managed_by_operator(spec: Mapping[str, Any]) -> bool:
@@ -11,3 +11,8 @@ def is_managed_by_operator(spec: Mapping[str, Any]) -> bool:
     # Jobs of earlier releases name their controller in the run policy.
     manager = spec.get("managedBy") or (spec.get("runPolicy") or {}).get("managedBy")
     return manager in (None, OPERATOR_NAME)
+
+
+def is_dispatched(spec: Mapping[str, Any]) -> bool:
+    """Whether MultiKueue dispatches a job with this stored spec to another cluster, which runs it."""
+    return bool(spec.get("managedBy") == MULTIKUEUE_NAME)

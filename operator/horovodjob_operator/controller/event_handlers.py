@@ -7,7 +7,7 @@ import kopf
 
 from horovodjob.api.constants import GROUP, PLURAL, VERSION
 from horovodjob.api.job import Metadata
-from horovodjob.api.managed_by import is_managed_by_operator
+from horovodjob.api.managed_by import is_dispatched, is_managed_by_operator
 from horovodjob_operator.controller.finished_job import finished_job_from_raw
 from horovodjob_operator.controller.job_parsing import new_job_state
 from horovodjob_operator.controller.job_store import JobStore
@@ -47,8 +47,10 @@ class EventHandlers:
             return
         if metadata.uid in self._store.deleted_uids:
             return  # The list was read before the deletion.
-        if not is_managed_by_operator(raw.get("spec") or {}):
-            return  # The field is immutable.
+        spec = raw.get("spec") or {}
+        if not is_managed_by_operator(spec):
+            self._job_of_others_updated(raw, metadata, is_dispatched=is_dispatched(spec))
+            return
         job = None if is_known else finished_job_from_raw(raw, metadata)
         if job and not self._pods.has_running_pods(key, job.uid):
             self._work_queue.forget(key)
@@ -56,14 +58,29 @@ class EventHandlers:
             if job.delete_at:
                 self._work_queue.enqueue_at(key, job.delete_at)
             return
+        self._keep(raw, metadata)
+
+    def _job_of_others_updated(self, raw: Mapping[str, Any], metadata: Metadata, *, is_dispatched: bool) -> None:
+        """A job exists that another controller manages, and the operator changes nothing; the field is immutable.
+
+        A job that MultiKueue dispatches to another cluster needs its Workload here, and nothing else.
+        """
+        key = metadata.namespace, metadata.name
+        if is_dispatched and finished_job_from_raw(raw, metadata) is None:
+            self._keep(raw, metadata)
+        elif self._store.delete(key, metadata.uid):
+            self._work_queue.forget(key)
+
+    def _keep(self, raw: Mapping[str, Any], metadata: Metadata) -> None:
         newer = new_job_state(raw, metadata, self._defaults)
-        if state and is_known:
+        state = self._store.states.get(newer.job.key)
+        if state and state.job.metadata.uid == metadata.uid:
             state.update(newer)
         else:
             self._store.keep(newer)
         if uses_queue(newer.job):
             self._request_workloads()
-        self._work_queue.enqueue(key)
+        self._work_queue.enqueue(newer.job.key)
 
     def job_deleted(self, raw: Mapping[str, Any]) -> None:
         """A job is deleted; Kubernetes deletes the objects that it owns."""

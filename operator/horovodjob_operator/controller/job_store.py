@@ -6,6 +6,7 @@ from horovodjob.api.constants import Phase
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.finished_job import FinishedJob
 from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.domain.queue import uses_queue
 from horovodjob_operator.kube.cache import DeletedUids, Key
 
 
@@ -74,6 +75,10 @@ class JobStore:
     def jobs(self) -> Iterator[HorovodJob]:
         """The jobs with a state."""
         return (state.job for state in tuple(self.states.values()))
+
+    def has_queued_jobs(self) -> bool:
+        """Whether an unfinished job has a queue, or had one."""
+        return any(uses_queue(job) for job in self.jobs())
 
     def finished_phases(self) -> Iterator[tuple[str, Phase]]:
         """Namespace and phase of each finished job."""

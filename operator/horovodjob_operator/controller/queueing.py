@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from horovodjob.api.constants import LABEL_JOB, ConditionType, Phase, Reason
+from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.job_log import log_effect, log_warning
@@ -15,7 +15,13 @@ from horovodjob_operator.domain.pod_facts import owner_uid
 from horovodjob_operator.domain.queue import Queue, QueueProblem, prebuilt_workload, queue_name, uses_queue
 from horovodjob_operator.domain.resources.admission import Admission
 from horovodjob_operator.domain.resources.metadata import owner_reference
-from horovodjob_operator.domain.resources.workload import JOB_UID_LABEL, job_workload, priority_reference, workload_name
+from horovodjob_operator.domain.resources.workload import (
+    JOB_UID_LABEL,
+    KUEUE_CLASS,
+    job_workload,
+    priority_reference,
+    workload_name,
+)
 from horovodjob_operator.domain.workload import Workload
 from horovodjob_operator.domain.workload_plan import WorkloadPlan, finished_status, workload_plan
 from horovodjob_operator.errors import (
@@ -204,13 +210,21 @@ class Queueing:
         """The change of the Workload to what the job requests now. Raises Refused."""
         body = job_workload(job, await self._priority(job))
         metadata = {"uid": workload.uid, "resourceVersion": str(workload.version)}
+        annotations: dict[str, str | None] = {ANNOTATION_PRIORITY_CLASS: None}
         if only_priority:
-            spec = {key: body["spec"][key] for key in ("priority", "priorityClassRef")}
-            return {"metadata": metadata, "spec": spec}
+            spec = {"priority": body["spec"]["priority"]}
+            reference = priority_reference(job)
+            # While quota is reserved, Kueue lets one WorkloadPriorityClass replace another, and no other reference.
+            if reference and workload.priority_class and workload.priority_class[0] == reference["kind"] == KUEUE_CLASS:
+                spec["priorityClassRef"] = reference
+            else:
+                annotations[ANNOTATION_PRIORITY_CLASS] = reference["name"] if reference else ""
+            return {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
         # `active` belongs to the administrator.
         removed = dict.fromkeys(("priorityClassRef", "maximumExecutionTimeSeconds"))
         spec = removed | {key: value for key, value in body["spec"].items() if key != "active"}
-        return {"metadata": {**metadata, "labels": body["metadata"]["labels"]}, "spec": spec}
+        metadata_changes = {**metadata, "labels": body["metadata"]["labels"], "annotations": annotations}
+        return {"metadata": metadata_changes, "spec": spec}
 
     async def _priority(self, job: HorovodJob) -> int:
         reference = priority_reference(job)

@@ -18,7 +18,7 @@ from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.status_writer import StatusWriter
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.queue import admitted_job
+from horovodjob_operator.domain.queue import admitted_job, is_dispatched
 from horovodjob_operator.domain.status import next_status
 from horovodjob_operator.errors import AdmissionConflict
 from horovodjob_operator.kube.cache import Key, PodCache
@@ -71,6 +71,9 @@ class Reconciler:
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
         queue = self._queueing.queue(state) if self._queueing else None
         observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts, queue=queue)
+        if is_dispatched(job):
+            context = JobContext(job, observed, now)
+            return await self._queueing.execute(state, context) if self._queueing else Requeue()
         job = admitted_job(job, queue)
         withheld = state.job.spec.worker.replicas - job.spec.worker.replicas
         context = JobContext(job, observed, now, withheld)

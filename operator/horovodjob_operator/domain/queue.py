@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from horovodjob.api.constants import LABEL_QUEUE, PREBUILT_WORKLOAD, Reason, Role
+from horovodjob.api.constants import LABEL_QUEUE, MULTIKUEUE_NAME, PREBUILT_WORKLOAD, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import QueueStatus
 from horovodjob_operator.domain.workload import Workload
@@ -41,6 +41,11 @@ def prebuilt_workload(job: HorovodJob) -> str:
     """Name of the Workload that MultiKueue has created for the job; empty if there is none."""
     metadata = job.metadata
     return metadata.annotations.get(PREBUILT_WORKLOAD) or metadata.labels.get(PREBUILT_WORKLOAD, "")
+
+
+def is_dispatched(job: HorovodJob) -> bool:
+    """Whether MultiKueue dispatches the job to another cluster, which runs it and whose status it copies."""
+    return job.spec.managed_by == MULTIKUEUE_NAME
 
 
 def uses_queue(job: HorovodJob) -> bool:

@@ -135,7 +135,6 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
     is_suspended = phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED
     # Neither the time of a suspension nor that in a queue counts.
     is_paused = phase is Phase.SUSPENDED or outcome.is_waiting or outcome.is_eviction
-    starts_anew = old.phase is not None and old.start_time is None
     has_started = not is_paused and (old.start_time is not None or not is_ending)
     is_new_attempt = bool(restarts) or is_requeued or (is_suspended and bool(context.observed.pods))
     running_time = (old.running_time or now) if phase is Phase.RUNNING else old.running_time
@@ -145,7 +144,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         phase=phase,
         execution_state=EXECUTION_STATES[phase],
         conditions=_conditions(job, outcome, is_prepared=_is_prepared(context, phase), now=now),
-        start_time=(now if starts_anew else context.start_time.replace(microsecond=0)) if has_started else None,
+        start_time=context.start_time.replace(microsecond=0) if has_started else None,
         active_seconds=old.active_seconds + (_seconds_since(old.start_time, now) if is_paused else 0),
         running_time=None if is_new_attempt else running_time,
         completion_time=now if phase.is_finished else None,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from horovodjob.api.constants import LABEL_JOB, LABEL_SPEC_HASH
+from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, LABEL_SPEC_HASH
 from horovodjob_operator.domain.pod_facts import owner_uid
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
@@ -65,6 +65,8 @@ class Workload:
     is_active: bool = True
     priority_class: tuple[str, str] | None = None
     """Kind and name."""
+    priority_source: str | None = None
+    """Name of the class that the priority is from, if that is another one; empty for none."""
     max_execution_seconds: int | None = None
     pod_sets: Mapping[str, PodSet] = field(default_factory=dict)
     conditions: Mapping[str, WorkloadCondition] = field(default_factory=dict)
@@ -92,7 +94,7 @@ class Workload:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has given its quota back for ever."""
+        """Whether it has given its quota back, which cannot be undone."""
         return self.has("Finished")
 
     @property
@@ -142,6 +144,7 @@ def owned_workload(raw: Mapping[str, Any]) -> OwnedWorkload | None:
         spec_hash=labels.get(LABEL_SPEC_HASH, ""),
         is_active=spec.get("active") is not False,
         priority_class=(str(reference["kind"]), str(reference["name"])) if reference else None,
+        priority_source=(metadata.get("annotations") or {}).get(ANNOTATION_PRIORITY_CLASS),
         max_execution_seconds=spec.get("maximumExecutionTimeSeconds"),
         pod_sets={one["name"]: PodSet(int(one["count"]), one.get("minCount")) for one in spec.get("podSets") or ()},
         conditions=_conditions(status.get("conditions") or ()),

@@ -10,7 +10,9 @@ from typing import Any
 
 from horovodjob.api.base import rfc3339
 from horovodjob.api.constants import Phase, Role
+from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.queue import Queue, is_dispatched
 from horovodjob_operator.domain.resources.workload import has_other_request, priority_reference
 from horovodjob_operator.domain.workload import Workload
 
@@ -28,7 +30,7 @@ class WorkloadPlan:
     request: bool = False
     """Updates the spec to what the job requests now."""
     priority: bool = False
-    """Updates the priority class alone."""
+    """Updates the priority alone, which can change while quota is reserved."""
     delete: bool = False
     status: Mapping[str, Any] | None = None
     """Replaces the status."""
@@ -45,8 +47,11 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     if queue is None or job.status.is_finished:
         return WorkloadPlan()
     workload = queue.workload
+    if is_dispatched(job):
+        return _to_dispatch(context, queue)
+    has_no_use = _has_no_use_for_quota(context)
     if workload is None:
-        is_wanted = bool(queue.name) and phase not in (Phase.SUSPENDED, Phase.TERMINATING)
+        is_wanted = bool(queue.name) and phase not in (Phase.SUSPENDED, Phase.TERMINATING) and not has_no_use
         return WorkloadPlan(create=is_wanted)
     if not queue.name:
         return WorkloadPlan(delete=True, effect="deleted the Workload: the job has left its queue")
@@ -59,20 +64,46 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
         is_over = not pods and not workload.is_prebuilt
         return WorkloadPlan(delete=is_over, effect="deleted the Workload of the suspended job")
     if workload.has("Evicted") and workload.has_reservation:
-        if pods:
-            return WorkloadPlan()
-        status = cleared_status(workload, context.now)
-        return WorkloadPlan(status=status, effect="gave the quota of the evicted Workload back")
+        return WorkloadPlan() if pods else _to_clear(workload, context.now)
     if workload.is_prebuilt:
         return _to_report(context, workload)
+    if has_no_use:
+        return WorkloadPlan(delete=not pods, effect="deleted the Workload until pods can be created")
     if not workload.has_reservation:
         is_outdated = has_other_request(job, workload)
         return WorkloadPlan(request=is_outdated, effect="updated the Workload to the changed job")
     if not pods and not context.has_quota and workload.is_admitted:
         return WorkloadPlan(delete=True, effect="deleted the Workload, which was admitted for another spec of the job")
-    if _may_change_priority(context, workload):
+    if _has_other_priority(context, workload):
         return WorkloadPlan(priority=True, effect="updated the priority of the Workload")
     return _to_report(context, workload)
+
+
+def _has_no_use_for_quota(context: JobContext) -> bool:
+    """Whether the job creates no pods for now: the API server refuses them, or they had no nodes in time."""
+    delayed_until = requeue_at(context.job)
+    is_refused = context.observed.refusal is not None and not context.has_pods
+    return is_refused or (delayed_until is not None and context.now < delayed_until)
+
+
+def _to_dispatch(context: JobContext, queue: Queue) -> WorkloadPlan:
+    """The Workload of a job whose pods run in another cluster: MultiKueue finishes it."""
+    job, workload, is_suspended = context.job, queue.workload, context.job.spec.run_policy.suspend
+    if workload is None:
+        return WorkloadPlan(create=bool(queue.name) and not is_suspended)
+    if workload.is_finished:
+        return WorkloadPlan()
+    if is_suspended or not queue.name:
+        return WorkloadPlan(delete=True, effect="deleted the Workload of the suspended job")
+    if workload.has("Evicted") and workload.has_reservation:
+        return _to_clear(workload, context.now)
+    is_outdated = not workload.has_reservation and has_other_request(job, workload)
+    return WorkloadPlan(request=is_outdated, effect="updated the Workload to the changed job")
+
+
+def _to_clear(workload: Workload, now: datetime) -> WorkloadPlan:
+    status = cleared_status(workload, now)
+    return WorkloadPlan(status=status, effect="gave the quota of the evicted Workload back")
 
 
 def finished_status(context: JobContext, *, has_succeeded: bool, message: str) -> dict[str, Any]:
@@ -133,13 +164,11 @@ def _to_give_back(context: JobContext, workload: Workload) -> WorkloadPlan:
     return WorkloadPlan(status=status, effect="gave the quota of workers back")
 
 
-def _may_change_priority(context: JobContext, workload: Workload) -> bool:
-    """Whether the job names another WorkloadPriorityClass; Kueue lets only these change while quota is reserved."""
-    reference = priority_reference(context.job)
-    if reference is None or workload.priority_class is None:
-        return False
-    kind, name = workload.priority_class
-    return kind == reference["kind"] == "WorkloadPriorityClass" and name != reference["name"]
+def _has_other_priority(context: JobContext, workload: Workload) -> bool:
+    """Whether the job names another priority class than the one that the priority of its Workload is from."""
+    reference, stored = priority_reference(context.job), workload.priority_class
+    source = workload.priority_source if workload.priority_source is not None else stored[1] if stored else ""
+    return source != (reference["name"] if reference else "")
 
 
 def _condition(type_: str, is_true: bool, reason: str, message: str, now: datetime) -> dict[str, Any]:

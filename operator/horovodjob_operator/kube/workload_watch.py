@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from horovodjob_operator.domain.workload import API_VERSION
@@ -63,3 +63,49 @@ class WorkloadWatch(ObjectWatch):
 
     def _refused(self, error: ClusterError) -> None:
         self._unavailable(NOT_SERVED if isinstance(error, NotServed) else f"{NO_RIGHT} ({error})", self.namespace)
+
+
+class WorkloadWatches:
+    """The watches of all namespaces of the operator."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        namespaces: Iterable[str],
+        *,
+        updated: Callable[[Mapping[str, Any]], None],
+        deleted: Callable[[Mapping[str, Any]], None],
+        listed: Callable[[set[str], int, str], None],
+        unavailable: Callable[[str, str], None],
+        is_needed: Callable[[], bool],
+        timeout_seconds: int,
+    ) -> None:
+        self._watches = [
+            WorkloadWatch(
+                client,
+                updated=updated,
+                deleted=deleted,
+                listed=listed,
+                unavailable=unavailable,
+                is_needed=is_needed,
+                timeout_seconds=timeout_seconds,
+                namespace=namespace,
+            )
+            for namespace in namespaces
+        ]
+
+    @property
+    def active_at(self) -> float:
+        """When the watch that has been silent for longest received data, by the monotonic clock."""
+        return min(watch.active_at for watch in self._watches)
+
+    def request(self) -> None:
+        """Starts the watches: a job has a queue."""
+        for watch in self._watches:
+            watch.request()
+
+    async def run(self) -> None:
+        """Watches until cancelled, as soon as the watches are requested."""
+        async with asyncio.TaskGroup() as tasks:
+            for watch in self._watches:
+                tasks.create_task(watch.run())

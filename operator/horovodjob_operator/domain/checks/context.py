@@ -63,9 +63,8 @@ class JobContext:
 
     @cached_property
     def has_pods(self) -> bool:
-        """Whether pods of the current attempt exist that are not being deleted."""
-        attempt = self.job.status.attempt
-        return any(pod.attempt == attempt and not pod.is_terminating for pod in self.observed.pods)
+        """Whether pods exist that are not being deleted."""
+        return any(not pod.is_terminating for pod in self.observed.pods)
 
     @cached_property
     def queue(self) -> Queue | None:
@@ -76,16 +75,15 @@ class JobContext:
     def has_quota(self) -> bool:
         """Whether pods may run: the job needs no queue, or its Workload is admitted.
 
-        A Workload for another spec of the job allows no new pods. Pods of an admission belong to it by the UID of the
-        Workload, whose reservation is cleared only when no pod is left.
+        A Workload for another spec of the job allows no new pods, and neither do pods of another Workload, which end
+        first. The reservation of a Workload is cleared only when no pod is left.
         """
         if self.queue is None:
             return True
-        workload, attempt = self.queue.workload, self.job.status.attempt
+        workload = self.queue.workload
         if workload is None or not workload.is_admitted:
             return False
-        uids = {pod.workload_uid for pod in self.observed.pods if pod.attempt == attempt and not pod.is_terminating}
-        if uids:
+        if uids := {pod.workload_uid for pod in self.observed.pods}:
             return uids == {workload.uid}
         return workload.is_prebuilt or workload.spec_hash == names.spec_hash(self.job)
 
@@ -98,8 +96,9 @@ class JobContext:
     @cached_property
     def start_time(self) -> datetime:
         """When the job started, or was resumed: its first pod was created before the first status is written."""
-        times = (pod.created_at for pod in self.observed.pods if pod.created_at)
-        return self.job.status.start_time or min((self.now, *times))
+        status = self.job.status
+        pods = self.observed.pods if status.phase is None else ()  # Others were there before a pause.
+        return status.start_time or min((self.now, *(pod.created_at for pod in pods if pod.created_at)))
 
     @cached_property
     def scheduling_deadline(self) -> datetime | None:

@@ -1,23 +1,32 @@
 """The queue of Kueue: a job has pods only while its Workload is admitted."""
 
 from horovodjob.api.constants import Phase, Reason
+from horovodjob_operator.domain.checks.backoff import requeue_backoff
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.queue import Queue
 from horovodjob_operator.domain.workload import Workload
 
+ACTIVATION = "it waits until spec.active of {} is true"
+
 
 def evicted(context: JobContext) -> Outcome | None:
-    """The pods of the attempt have lost their quota: they end, and the job waits in its queue again."""
-    queue, attempt = context.queue, context.job.status.attempt
-    if queue is None or queue.workload is None or context.has_quota:
-        return None
-    if not any(pod.attempt == attempt and not pod.is_terminating for pod in context.observed.pods):
-        return None
-    reason, message = _eviction(queue, queue.workload)
-    failure = Failure(reason, message, is_disruption=True)
-    return Outcome(Phase.QUEUED, reason, message, failure=failure, is_eviction=True)
+    """The pods have lost their quota: they end, and the job waits in its queue again."""
+    workload = context.queue.workload if context.queue else None
+    # A finished Workload belongs to an end of the job that its status does not report yet.
+    return None if workload is None or workload.is_finished else _end_without_quota(context)
+
+
+def workload_finished(context: JobContext) -> Outcome | None:
+    """The Workload is finished, and nothing has ended the job: somebody else has given its quota back."""
+    workload = context.queue.workload if context.queue else None
+    return _end_without_quota(context) if workload and workload.is_finished else None
+
+
+def requeue_delayed(context: JobContext) -> Outcome | None:
+    """The pods had no nodes in time, and until the next attempt the job is not in its queue either."""
+    return requeue_backoff(context) if context.queue else None
 
 
 def waiting_in_queue(context: JobContext) -> Outcome | None:
@@ -25,7 +34,7 @@ def waiting_in_queue(context: JobContext) -> Outcome | None:
     queue, pods = context.queue, context.observed.pods
     if queue is None or (queue.problem and queue.problem.is_final):
         return _unusable_admission(queue)
-    if context.has_quota or (queue.workload is None and context.has_pods):
+    if context.has_quota or (queue.workload is None and (context.has_pods or context.observed.refusal)):
         return None
     if problem := queue.problem:
         return Outcome(
@@ -48,6 +57,8 @@ def queue_note(context: JobContext) -> str:
     if queue is None:
         return ""
     workload = queue.workload
+    if workload is None and not context.has_pods:
+        return ""
     if workload is None:
         problem = f": {queue.problem.message}" if queue.problem else ""
         return f"the job has no Workload in queue {queue.name} any more, and continues until its pods end{problem}"
@@ -64,11 +75,23 @@ def _unusable_admission(queue: Queue | None) -> Outcome | None:
     return Outcome(Phase.FAILED, problem.reason, problem.message) if problem else None
 
 
+def _end_without_quota(context: JobContext) -> Outcome | None:
+    queue, status = context.queue, context.job.status
+    if queue is None or queue.workload is None or context.has_quota:
+        return None
+    if status.start_time is None or not context.has_pods:
+        return None  # The status already reports that the job waits.
+    reason, message = _eviction(queue, queue.workload)
+    failure = Failure(reason, message, is_disruption=True)
+    return Outcome(Phase.QUEUED, reason, message, failure=failure, is_eviction=True)
+
+
 def _eviction(queue: Queue, workload: Workload) -> tuple[str, str]:
     """Reason and message of the end of an attempt without quota."""
     condition = workload.conditions.get("Evicted")
     if condition and condition.is_true:
-        return condition.reason or Reason.QUOTA_LOST, f"evicted from queue {queue.name}: {condition.message}"
+        remedy = "" if workload.is_active else f"; {ACTIVATION.format(workload.text)}"
+        return condition.reason or Reason.QUOTA_LOST, f"evicted from queue {queue.name}: {condition.message}{remedy}"
     return Reason.QUOTA_LOST, f"the pods have no quota of queue {queue.name}: the job waits there with {workload.text}"
 
 
@@ -81,9 +104,11 @@ def _wait(queue: Queue) -> tuple[str, str]:
     if not workload.is_active:
         cause = f": {evicted.message}" if evicted and evicted.message else ""
         reason = evicted.reason if evicted and evicted.reason.startswith("Deactivated") else "Deactivated"
-        return reason, f"{workload.text} is not active{cause}; it waits until its spec.active is true"
+        return reason, f"the job is held in queue {queue.name}{cause}; {ACTIVATION.format(workload.text)}"
     if workload.has("Evicted") and evicted:
         return evicted.reason or Reason.QUEUED, f"evicted from queue {queue.name}: {evicted.message}"
+    if workload.is_finished or workload.is_admitted:
+        return Reason.QUOTA_LOST, f"{workload.text} is not for these pods of the job, and another one replaces it"
     if workload.has("QuotaReserved"):
         return "WaitingForAdmissionChecks", _unready_checks(workload)
     if reserved:

@@ -79,7 +79,7 @@ def _merge(
     for key, value in (added or {}).items():
         if merged.setdefault(key, value) != value:
             raise AdmissionConflict(
-                f"{source} requires {key} to be {value} in {field} of the pods, and the job sets it to {merged[key]}: "
+                f"{source} requires {key} to be {value} in {field} of the pods, and it is {merged[key]} already: "
                 "remove it from the job, or choose another queue"
             )
     return merged

@@ -21,6 +21,7 @@ from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.workload import API_VERSION, KIND, PodSet, Workload
 from horovodjob_operator.errors import InvalidJob
 
+KUEUE_CLASS = "WorkloadPriorityClass"
 JOB_UID_LABEL = f"{KUEUE_PREFIX}job-uid"
 TOPOLOGY_REQUESTS = {
     f"{KUEUE_PREFIX}podset-required-topology": "required",
@@ -79,7 +80,7 @@ def pod_set_sizes(job: HorovodJob) -> dict[str, PodSet]:
 def priority_reference(job: HorovodJob) -> dict[str, str] | None:
     """The class that determines the priority: that of the label, or else that of the pods."""
     if name := job.metadata.labels.get(LABEL_QUEUE_PRIORITY):
-        return {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
+        return {"group": "kueue.x-k8s.io", "kind": KUEUE_CLASS, "name": name}
     if name := job.spec.priority_class_name:
         return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
     return None
@@ -102,6 +103,7 @@ def has_other_request(job: HorovodJob, workload: Workload) -> bool:
         workload.queue_name != queue_name(job)
         or workload.spec_hash != names.spec_hash(job)
         or dict(workload.pod_sets) != pod_set_sizes(job)
+        or workload.priority_source is not None
         or workload.priority_class != ((reference["kind"], reference["name"]) if reference else None)
         or workload.max_execution_seconds != max_execution_seconds(job)
     )
