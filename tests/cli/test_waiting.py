@@ -58,7 +58,7 @@ def test_wait_names_the_queue_and_what_the_job_waits_for_there(cluster: ClusterS
     waits = [condition(kind, "WaitingForQuota", message) for kind in ("Queued", "Reconciling")]
     queued = {"phase": "Queued", "executionState": "queued", "conditions": waits}
     cluster.report(job["metadata"]["name"], queue={"name": "gpus", "position": 3}, **queued)
-    with terminal("job", "wait", "-n", "train") as screen:
+    with terminal("job", "wait", "-n", "train", columns=200) as screen:
         screen.until(f"Queued in queue gpus: {message}")
         screen.until("Queued  queue gpus, position 3")
         cluster.succeed()
