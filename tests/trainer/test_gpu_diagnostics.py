@@ -50,10 +50,10 @@ def test_a_failing_part_is_a_line_of_the_report_and_the_other_parts_run(
 
 def test_a_part_without_a_result_ends_after_its_time_with_its_ranks(run: Any) -> None:
     sleep = "sh -c 'echo started; exec sleep 1000' sh"
-    flags = ["--device", "cpu", "--only", "devices", "--timeout-seconds", "1", "--python", sleep]
+    flags = ["--device", "cpu", "--only", "devices", "--timeout-seconds", "10", "--python", sleep]
     ended = run(1, [*DIAGNOSTICS, *flags])
     assert ended.code == 1
-    assert "no result after 1 s on 2 ranks" in ended.stdout
+    assert "no result after 10 s on 2 ranks" in ended.stdout
     assert "started\nstarted\n" in ended.stdout
 
 
