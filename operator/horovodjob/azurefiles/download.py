@@ -1,6 +1,5 @@
 """Download of files and directories: complete or not at all under the final name, and resumed where possible."""
 
-import fcntl
 import glob
 import hashlib
 import os
@@ -12,6 +11,7 @@ from typing import BinaryIO
 
 from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, Transfers
 from horovodjob.azurefiles.errors import FileChanged, FilesError
+from horovodjob.azurefiles.file_lock import lock
 from horovodjob.azurefiles.files import FileState, FileStore, Part, Plan, Progress, joined, no_plan, no_progress
 
 BLOCK_BYTES = 8 << 20
@@ -115,6 +115,6 @@ def _partial(target: Path, state: FileState) -> Path:
 
 def _lock(file: BinaryIO, target: Path) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock(file)
+    except (BlockingIOError, PermissionError):  # of Linux and macOS, and of Windows
         raise FilesError(f"{target} is being downloaded by another process") from None
