@@ -2,31 +2,46 @@
 
 import atexit
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+TERMINATED = 143  # 128 + SIGTERM
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does: a transfer leaves no partial file."""
 
 
 def main() -> NoReturn:
     """Run the command of `sys.argv` and exit with its code."""
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         from horovodjob_cli import commands
 
         code = commands.run(sys.argv[1:], program_name(sys.argv[0]))
         sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         sys.stderr.write("\n")
         # Exit immediately, without waiting for threads that read or write.
         atexit._run_exitfuncs()
-        os._exit(INTERRUPTED)
+        os._exit(TERMINATED if isinstance(interruption, Terminated) else INTERRUPTED)
     except BrokenPipeError:
         # The reader closed the pipe; the interpreter's flush at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = BROKEN_PIPE
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(code)
+
+
+def terminate(*_: object) -> NoReturn:
+    """Raises Terminated in the main thread, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
 
 
 def program_name(path: str) -> str:

@@ -91,6 +91,18 @@ class View:
             },
         }
 
+    def record_without_nodes(self, name: str) -> Object:
+        """The record of a pool whose nodes the user may not list. Raises CliError if Azure does not know it either."""
+        pool = self.azure.pools.get(name)
+        if pool is None:
+            raise CliError(
+                f"pool {name} is unknown without the right to list nodes; on AKS, name the cluster with "
+                "--subscription, --resource-group and --aks-cluster"
+            )
+        known = self.record(name, [])
+        steady = {"allocationState": "steady"} if pool.provisioning_state == "Succeeded" else {}
+        return known | steady | {"currentNodeCount": pool.count, "nodeStateCounts": None}
+
     def not_found(self, name: str) -> NotFound:
         """An error with the existing pools and the alternative option."""
         names = ", ".join(sorted(node_pools.pools(self.nodes).keys() | self.azure.pools.keys())) or "none"
@@ -124,6 +136,19 @@ def current_view(workspace: str | None, nodes: list[Object], azure: AzureView | 
 def read_nodes(selector: str | None = None) -> list[Object]:
     """The nodes of the cluster."""
     return items(kube.core().list_node(label_selector=selector or "", _preload_content=False))
+
+
+def readable_nodes(selector: str | None = None) -> list[Object] | None:
+    """The same; None, with a warning, for a user who may not list nodes."""
+    from kubernetes.client import ApiException
+
+    try:
+        return read_nodes(selector)
+    except ApiException as error:
+        if error.status != 403:
+            raise
+    warn("you may not list nodes, so their states are unknown; ask the cluster's administrator for the right to")
+    return None
 
 
 def azure_view(cluster: aks.ManagedCluster) -> AzureView:

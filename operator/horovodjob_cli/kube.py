@@ -38,6 +38,11 @@ def choose(kubeconfig: str | None, context: str | None) -> None:
     client.cache_clear()
 
 
+def refine(kubeconfig: str | None, context: str | None) -> None:
+    """Use these instead of those that were chosen, where they are given."""
+    choose(kubeconfig or _chosen["config_file"], context or _chosen["context"])
+
+
 @functools.cache
 def client() -> Any:
     """The API client for `CoreV1Api(client())` and the like."""

@@ -17,6 +17,15 @@ Workspace = Annotated[
         help="Namespace. Default: that of the kubeconfig's context.",
     ),
 ]
+# -n is the namespace where no name can be meant, as kubectl has it.
+ListedWorkspace = Annotated[
+    str | None,
+    typer.Option(
+        *("--workspace", "-w", "--namespace", "-n"),
+        metavar="NAME",
+        help="Namespace. Default: that of the kubeconfig's context.",
+    ),
+]
 Experiment = Annotated[str | None, typer.Option("--experiment", "-e", metavar="NAME", help="Name of the experiment.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", "-c", metavar="POOL", help="Node pool that runs the job.")]
 ResourceGroup = Annotated[

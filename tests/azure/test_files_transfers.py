@@ -1,6 +1,8 @@
 """Uploads and downloads with a service that fails: a transfer is complete, or leaves no file."""
 
 import os
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
@@ -11,6 +13,7 @@ from aiohttp import web
 from azure_fakes.files.faults import Fault, Kind
 from azure_fakes.files.server import FilesService
 from horovodjob.azurefiles import download
+from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, FILES
 from horovodjob.azurefiles.download import download_directory, download_file
 from horovodjob.azurefiles.errors import (
     AccessDenied,
@@ -40,7 +43,7 @@ def local(tmp_path: Path) -> Path:
 def model(disk: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """A file `model.h5` on the share, of more blocks than are read at a time."""
     monkeypatch.setattr(download, "BLOCK_BYTES", 65536)
-    data = os.urandom(3 * download.READERS * download.BLOCK_BYTES + 12345)
+    data = os.urandom(3 * BLOCKS_OF_A_FILE * download.BLOCK_BYTES + 12345)
     (disk / "model.h5").write_bytes(data)
     return data
 
@@ -260,3 +263,92 @@ def test_a_link_reads_one_file_without_authentication(share: Share, disk: Path) 
     link = share.download_url("a b", datetime.now(UTC) + timedelta(minutes=60))
     assert link is not None
     assert urlopen(link).read() == b"text"
+
+
+def written(service: FilesService) -> list[str]:
+    """Names of the files whose content was sent, in the order of their names."""
+    found = {each.path.rpartition("/")[2] for each in service.requests if "comp=range" in each.query}
+    return sorted(name.partition(".hvj-")[0].removeprefix(".") for name in found)
+
+
+def test_files_of_a_directory_are_transferred_side_by_side(share: Share, local: Path) -> None:
+    (local / "a").mkdir()
+    for number in range(FILES):
+        (local / "a" / str(number)).write_text("1")
+    together = threading.Barrier(FILES)
+
+    def meet(_: str, done: int, __: int) -> None:
+        if not done:
+            together.wait(30)  # raises an error if the files are transferred one after the other
+
+    upload_directory(share, local / "a", "a", meet)
+    download_directory(share, "a", local / "copy", meet)
+
+
+def test_a_transfer_of_a_directory_announces_its_files_and_bytes(share: Share, local: Path) -> None:
+    (local / "a" / "b").mkdir(parents=True)
+    (local / "a" / "one").write_text("1")
+    (local / "a" / "b" / "two").write_text("22")
+    plans: list[tuple[int, int]] = []
+    upload_directory(share, local / "a", "a", plan=lambda *plan: plans.append(plan))
+    download_directory(share, "a", local / "copy", plan=lambda *plan: plans.append(plan))
+    assert plans == [(2, 3), (2, 3)]
+
+
+def test_a_second_upload_of_a_directory_sends_what_is_missing_or_has_changed(
+    share: Share, service: FilesService, local: Path, disk: Path
+) -> None:
+    (local / "a").mkdir()
+    for name in ("changed", "lost", "longer", "same", "written"):
+        (local / "a" / name).write_text("1")
+    upload_directory(share, local / "a", "a")
+    service.requests.clear()
+    (disk / "a" / "lost").unlink()
+    (disk / "a" / "written").write_text("2")  # by a pod
+    (local / "a" / "longer").write_text("12")
+    (local / "a" / "changed").write_text("3")
+    upload_directory(share, local / "a", "a")
+    assert written(service) == ["changed", "longer", "lost", "written"]
+    assert [(disk / "a" / name).read_text() for name in names(disk / "a")] == ["3", "12", "1", "1", "1"]
+
+
+def test_an_upload_deletes_the_partial_files_of_killed_ones(share: Share, local: Path, disk: Path) -> None:
+    (local / "a").mkdir()
+    (local / "a" / "x.py").write_text("1")
+    old, active, other = (f".{name}.hvj-{'0' * 15}{end}" for name, end in (("x.py", 1), ("x.py", 2), ("y", 3)))
+
+    def leave(directory: Path) -> None:
+        for name in (old, active, other):
+            (directory / name).touch()
+        for name in (old, other):
+            os.utime(directory / name, (time.time() - 7200,) * 2)
+
+    leave(disk)
+    upload_file(share, local / "a" / "x.py", "x.py")
+    assert names(disk) == [active, other, "x.py"]
+    (disk / "a").mkdir()
+    leave(disk / "a")
+    upload_directory(share, local / "a", "a")
+    assert names(disk / "a") == [active, "x.py"]
+
+
+def test_an_upload_can_delete_what_the_source_does_not_have(share: Share, local: Path, disk: Path) -> None:
+    (local / "a" / "b").mkdir(parents=True)
+    (local / "a" / "Script.py").write_text("1")
+    (disk / "a" / "old" / "older").mkdir(parents=True)
+    (disk / "a" / "old" / "older" / "x").touch()
+    (disk / "a" / "b").mkdir()
+    (disk / "a" / "b" / "y").touch()
+    (disk / "z").touch()
+    upload_directory(share, local / "a", "a", delete=True)
+    assert (names(disk), names(disk / "a"), names(disk / "a" / "b")) == (["a", "z"], ["Script.py", "b"], [])
+
+
+def test_a_throttled_request_is_repeated_after_the_time_of_its_answer(
+    share: Share, service: FilesService, local: Path, disk: Path
+) -> None:
+    (local / "a").write_text("1")
+    service.faults.add(Kind.THROTTLED, times=2)
+    upload_file(share, local / "a", "a")
+    assert (disk / "a").read_text() == "1"
+    assert [answered.status for answered in service.requests[:3]] == [429, 429, 201]

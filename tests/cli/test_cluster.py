@@ -6,13 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from api.client import Api, Object
 from azure_fakes.arm.resources import Cluster, Pool, new_pool
-from azure_fakes.arm.server import ResourceManager, Role
+from azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
 from cli.aks_cluster import CLIENT, aks_cluster
 from cli.kueue_objects import CLUSTER_QUEUE, FLAVOR, QUEUE, Kueue
-from cli.nodes import GROUP, LABELS, POOL, Nodes
+from cli.nodes import AKS, GROUP, LABELS, POOL, Nodes
 from cli.program import Hvj, hvj_process, terminal
 
 SYSTEM = {"kubernetes.azure.com/agentpool": "system"}
@@ -329,3 +330,41 @@ def test_nodes_of_a_queue_that_aks_has_allocated_are_counted_before_they_are_reg
 def test_a_name_of_neither_a_pool_nor_a_queue_is_not_found(hvj: Hvj, nodes: Nodes, kueue: Kueue) -> None:
     result = hvj("cluster", "show", "-n", "nope")
     assert (result.code, "no pool is named nope" in result.stderr) == (3, True)
+
+
+def test_a_user_who_may_not_list_nodes_sees_and_resizes_a_pool(
+    hvj: Hvj, api: Api, workspace: str, arm: ResourceManager, nodes: Nodes, tmp_path: Path
+) -> None:
+    nodes.add("node-0")
+    kubeconfig = guest_kubeconfig(api, workspace, tmp_path)
+    show = ("cluster", "show", "-n", POOL, "--kubeconfig", kubeconfig)
+    refused = hvj(*show)
+    assert (refused.code, refused.stdout) == (1, "")
+    assert "on AKS, name the cluster with --subscription" in refused.stderr
+    place = ("--subscription", SUBSCRIPTION, "--resource-group", GROUP, "--aks-cluster", AKS)
+    shown = hvj(*show, *place)
+    assert (shown.data["vmSize"], shown.data["currentNodeCount"], shown.data["nodeStateCounts"]) == (
+        arm.clusters[1].pools[POOL].properties["vmSize"],
+        0,
+        None,
+    )
+    assert "you may not list nodes" in shown.stderr
+    resize = ("cluster", "resize", "-n", POOL, "-t", "2", "--kubeconfig", kubeconfig)
+    assert "name the AKS cluster with --subscription and --aks-cluster" in hvj(*resize).stderr
+    assert hvj(*resize, *place).data["currentNodeCount"] == 2
+
+
+def guest_kubeconfig(api: Api, namespace: str, directory: Path) -> str:
+    """The kubeconfig of a service account with the role `edit` in the namespace and no other right."""
+    account = {"kind": "ServiceAccount", "name": "guest", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "guest"}})
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    api.create(bindings, {"metadata": {"name": "guest"}, "roleRef": role, "subjects": [account]})
+    token = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/guest/token", {"spec": {}})["status"]["token"]
+    kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": token}
+    kubeconfig["contexts"][0]["context"]["namespace"] = namespace
+    path = directory / "guest.kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
+    return str(path)

@@ -26,6 +26,7 @@ from horovodjob_cli import kube
 from horovodjob_cli.diagnosis import check_result, installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
 from localcluster.apiserver import ControlPlane
+from unit.batchai.documents import small
 
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"
@@ -576,3 +577,33 @@ def test_an_invalid_field_is_reported_with_its_path(doctor: Doctor, cluster_setu
 def test_the_device_plugin_that_the_doctor_names_is_valid(api: Api) -> None:
     done = api.kubectl("apply", "--dry-run=client", "--validate=strict", "-f", str(DEVICE_PLUGIN))
     assert done.returncode == 0, done.stderr
+
+
+def test_the_file_of_the_tutorial_is_checked_with_the_account_of_an_option(
+    hvj: Hvj, cluster_setup: ClusterSetup, tmp_path: Path
+) -> None:
+    share = {"azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare"}
+    properties = small(mountVolumes={"azureFileShares": [share | {"relativeMountPath": "share"}]})
+    (tmp_path / "job.json").write_text(json.dumps(properties))
+    check = ("doctor", "-f", str(tmp_path / "job.json"), "-n", "train")
+    assert "--storage-account-name" in hvj(*check).stderr
+    result = hvj(*check, "--storage-account-name", "mystorageaccount")
+    assert f"Secret {SECRET} with the key of share myshare" in failed_row(result, "storage")["message"]
+
+
+def test_a_missing_driver_of_another_volume_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    blob = "blob.csi.azure.com"
+    finding = failed_row(doctor(volumes=[{"name": "data", "csi": {"driver": blob}}]), "CSI driver")
+    assert f"the CSI driver {blob}, which mounts a volume of job train, is not installed" in finding["message"]
+    assert finding["command"].startswith("helm install blob-csi-driver")
+
+
+def test_what_blocks_a_job_comes_first(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    found = [row["result"] for row in json.loads(doctor(azureFiles=[SHARE]).stdout)]
+    assert {"blocks", "ok"} <= set(found)
+    assert found == sorted(found, key=["blocks", "warning", "not checked", "ok"].index)
+
+
+def test_a_pool_without_nodes_is_reported_for_a_job_without_gpus(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    finding = failed_row(doctor(pool="cpunp", worker={"gpus": 0}), "GPUs")
+    assert finding["message"] == "no node has the label kubernetes.azure.com/agentpool=cpunp of pool cpunp"

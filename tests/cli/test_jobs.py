@@ -1,9 +1,12 @@
 """`hvj job show, list, terminate, suspend, resume, scale, delete`."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
-from cli.program import Hvj, hvj_process, terminal
+from cli.program import Hvj, hvj_process, run, terminal
 
 LABEL = "horovodjob.dev/experiment"
 ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
@@ -174,3 +177,20 @@ def test_a_job_in_a_queue_is_shown_with_its_place_and_the_sentence_of_kueue(hvj:
         "reason": "WaitingForQuota",
     }
     assert record["message"] == message
+
+
+def test_options_of_kubectl_can_be_where_kubectl_has_them(
+    cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster.create()
+    kubeconfig = yaml.safe_load(cluster.api.kubeconfig.read_text())
+    kubeconfig["contexts"].append(kubeconfig["contexts"][0] | {"name": "other"})
+    kubeconfig["current-context"] = "nothing"
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    before = ("--kubeconfig", str(tmp_path / "config"), "--context", "other")
+    listed = run(*before, "job", "list", "-n", cluster.namespace)
+    assert [job["name"] for job in listed.data] == ["train"]
+    mixed = run(*before[:2], "job", "list", "-n", cluster.namespace, *before[2:])
+    assert mixed.data == listed.data
+    assert run("job", "list").code == 1

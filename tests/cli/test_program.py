@@ -60,3 +60,19 @@ def test_bash_completes_commands_and_options(words: str, completed: str) -> None
     environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == f"{completed}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("cluster", "create", "-n", "gpunp"), "`az aks nodepool add`"),
+        (("cluster", "delete"), "`az aks nodepool delete`"),
+        (("cluster", "file", "list"), "`hvj job file list`"),
+        (("file-server", "create"), "spec.azureFiles"),
+        (("list-usages", "-l", "eastus"), "`az vm list-usage"),
+    ],
+)
+def test_a_command_of_batch_ai_without_meaning_names_what_replaces_it(words: tuple[str, ...], advice: str) -> None:
+    done = run(*words)
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert advice in done.stderr

@@ -15,7 +15,7 @@ from azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredentia
 from azure_fakes.files.accounts import Account, DataRole, new_key
 from azure_fakes.files.faults import Kind
 from azure_fakes.files.server import FilesService
-from cli.program import hvj_process, run, terminal
+from cli.program import SECONDS, hvj_process, run, terminal
 
 ACCOUNT, CLIENT = "mystorageaccount", "11111111-0000-4000-8000-00000000000f"
 MIB = 1 << 20
@@ -194,12 +194,76 @@ def test_progress_fits_in_80_columns_and_quiet_hides_it(service: FilesService, d
     assert run(*upload).stderr == ""
 
 
-def test_ctrl_c_cancels_an_upload_and_leaves_no_partial_file(service: FilesService, disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("source", ["model.h5", "data"])
+def test_a_signal_ends_an_upload_at_once_and_leaves_no_partial_file(
+    service: FilesService, disk: Path, tmp_path: Path, number: int, code: int, source: str
+) -> None:
     (tmp_path / "model.h5").write_bytes(bytes(40 * MIB))
-    service.faults.add(Kind.SLOW, "PUT", "range", times=1000, after=1, seconds=0.5)
-    with hvj_process("storage", "file", "upload", "--source", "model.h5", "-s", "myshare") as process:
-        wait_for("the upload to begin", lambda: any("comp=range" in each.query for each in service.requests))
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    assert (process.returncode, "Traceback" in errors) == (130, False)
+    (tmp_path / "data").mkdir()
+    for name in range(20):
+        (tmp_path / "data" / str(name)).write_text("1")
+    service.faults.add(Kind.SLOW, "PUT", "range", times=1000, seconds=10 * SECONDS)
+    with hvj_process("storage", "file", "upload", "--source", source, "-s", "myshare") as process:
+        wait_for("the upload to begin", lambda: service.is_delayed)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, "Traceback" in errors) == (code, False)
+    assert [path for path in disk.rglob("*") if path.is_file()] == []
+
+
+def test_one_bar_shows_the_transfer_of_many_files(service: FilesService, disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for number in range(60):
+        (tmp_path / "data" / f"image-{number}").write_text("1")
+    (tmp_path / "data" / "video").write_bytes(bytes(9 * MIB))
+    with terminal("storage", "file", "upload", "--source", "data", "-s", "myshare") as screen:
+        assert screen.end() == 0
+    assert "video " in screen.shown
+    last = screen.shown.rpartition("61 of 61 files")[2]
+    assert "9.0/9.0 MiB" in last
+    assert "image-" not in last
+
+
+def test_sync_sends_what_differs_and_deletes_only_when_asked(service: FilesService, disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("1")
+    (disk / "code").mkdir()
+    (disk / "code" / "old.py").touch()
+    sync = ("storage", "file", "sync", "--source", "code", "-s", "myshare", "-p", "code")
+    assert run(*sync).code == 0
+    assert names(disk / "code") == ["a.py", "old.py"]
+    assert run(*sync, "--delete").code == 0
+    assert names(disk / "code") == ["a.py"]
+    assert run(*sync[:4], "code/a.py", *sync[5:]).stderr == "error: --source code/a.py is not a directory\n"
+
+
+def test_files_and_directories_are_deleted_after_a_confirmation(service: FilesService, disk: Path) -> None:
+    (disk / "a" / "b").mkdir(parents=True)
+    for path in ("a/b/c", "a/d", "e"):
+        (disk / path).touch()
+    delete = ("storage", "file", "delete", "-s", "myshare", "--path")
+    assert "add --yes" in run(*delete, "e").stderr
+    assert "`hvj storage directory delete --name a`" in run(*delete, "a", "--yes").stderr
+    assert run(*delete, "nothing", "--yes").code == 3
+    assert run(*delete, "e", "--yes").code == 0
+    delete = ("storage", "directory", "delete", "-s", "myshare", "--name")
+    assert run(*delete, "/", "--yes").code == 2
+    assert run(*delete, "nothing", "--yes").code == 3
+    assert run(*delete, "a").code == 2
+    assert names(disk) == ["a"]
+    assert run(*delete, "a", "--yes").code == 0
     assert names(disk) == []
+
+
+def test_an_upload_into_a_missing_directory_is_not_a_file_of_its_name(
+    service: FilesService, disk: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("1")
+    upload = ("storage", "file", "upload", "--source", "train.py", "-s", "myshare", "--path", "cifar")
+    done = run(*upload)
+    assert (done.code, names(disk)) == (3, [])
+    assert "`hvj storage directory create --name cifar --share-name myshare`" in done.stderr
+    (disk / "cifar").write_text("an existing file is replaced")
+    assert run(*upload).code == 0
+    assert (disk / "cifar").read_text() == "1"

@@ -1,20 +1,20 @@
 """Download of files and directories: complete or not at all under the final name, and resumed where possible."""
 
-import fcntl
 import glob
 import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import BinaryIO
 
+from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, Transfers
 from horovodjob.azurefiles.errors import FileChanged, FilesError
-from horovodjob.azurefiles.files import FileState, FileStore, Part, Progress, joined, no_progress
+from horovodjob.azurefiles.file_lock import lock
+from horovodjob.azurefiles.files import FileState, FileStore, Part, Plan, Progress, joined, no_plan, no_progress
 
 BLOCK_BYTES = 8 << 20
-READERS = 4
 ATTEMPTS = 5
 
 
@@ -23,32 +23,85 @@ def download_file(store: FileStore, path: str, target: Path, progress: Progress 
 
     The hidden file has the version in its name, so bytes of two versions never meet. Raises FilesError, OSError.
     """
-    for _ in range(ATTEMPTS):
-        state = store.state(path)
-        partial = _partial(target, state)
-        for other in target.parent.glob(f"{glob.escape(_partial_prefix(target))}*"):
-            if other != partial:
-                other.unlink(missing_ok=True)
-        try:
-            with partial.open("ab") as file:
-                _lock(file, target)
-                _complete(store, path, state, file, progress)
-        except FileChanged:
-            partial.unlink(missing_ok=True)
-            continue
-        partial.replace(target)
-        return
-    raise FileChanged(f"{path} keeps changing: download it when its writer has finished, or stream it")
+    _Download(store, progress).run([(path, target)])
 
 
-def download_directory(store: FileStore, path: str, target: Path, progress: Progress = no_progress) -> None:
-    """Download a whole directory. Raises FilesError, OSError."""
+def download_directory(
+    store: FileStore, path: str, target: Path, progress: Progress = no_progress, plan: Plan = no_plan
+) -> None:
+    """Download a whole directory, several files at a time. Raises FilesError, OSError."""
+    files = list(_files(store, path, target))
+    plan(len(files), sum(size for _, _, size in files))
+    _Download(store, progress).run([(path, target) for path, target, _ in files])
+
+
+def _files(store: FileStore, path: str, target: Path) -> Iterator[tuple[str, Path, int]]:
+    """Path, target and size of each file below a directory, whose target is created."""
     target.mkdir(parents=True, exist_ok=True)
     for entry in store.entries(path):
         if "/" in entry.name or entry.name in ("", ".", ".."):
             raise FilesError(f"{path}: the service lists the name {entry.name!r}, which is not that of a file")
-        download = download_directory if entry.is_directory else download_file
-        download(store, joined(path, entry.name), target / entry.name, progress)
+        inner = joined(path, entry.name), target / entry.name
+        if entry.is_directory:
+            yield from _files(store, *inner)
+        else:
+            yield *inner, entry.size
+
+
+class _Download:
+    """Downloads from one store that run at the same time."""
+
+    def __init__(self, store: FileStore, progress: Progress) -> None:
+        self.store, self.progress, self.transfers = store, progress, Transfers()
+
+    def run(self, files: list[tuple[str, Path]]) -> None:
+        self.transfers.run(self._download, files)
+
+    def _download(self, path: str, target: Path) -> None:
+        for _ in range(ATTEMPTS):
+            state = self.store.state(path)
+            partial = _partial(target, state)
+            for other in target.parent.glob(f"{glob.escape(_partial_prefix(target))}*"):
+                if other != partial:
+                    other.unlink(missing_ok=True)
+            try:
+                with partial.open("ab") as file:
+                    _lock(file, target)
+                    self._complete(path, state, file)
+            except FileChanged:
+                partial.unlink(missing_ok=True)
+                continue
+            partial.replace(target)
+            return
+        raise FileChanged(f"{path} keeps changing: download it when its writer has finished, or stream it")
+
+    def _complete(self, path: str, state: FileState, file: BinaryIO) -> None:
+        """Append the missing bytes. Raises FileChanged if the file no longer has this state."""
+        position = file.seek(0, os.SEEK_END)
+        self.progress(path, position, state.size)
+        for part in self._parts(path, position, state.size):
+            if part.state.version != state.version or part.state.identity != state.identity:
+                if position or len(part.data) < part.state.size:
+                    raise FileChanged(path)
+                state = part.state  # it grew, and the first part has all of it
+            file.write(part.data)
+            position += len(part.data)
+            self.progress(path, position, state.size)
+        if position != state.size:
+            raise FileChanged(path)
+
+    def _parts(self, path: str, start: int, end: int) -> Iterator[Part]:
+        """Blocks from `start`, in order, several requests at a time."""
+        offsets = deque(range(start, end, BLOCK_BYTES))
+        reads: deque[Future[Part]] = deque()
+        try:
+            while reads or offsets:
+                while offsets and len(reads) < BLOCKS_OF_A_FILE:
+                    reads.append(self.transfers.start_block(self.store.read, path, offsets.popleft(), BLOCK_BYTES))
+                yield reads.popleft().result()
+        finally:
+            for read in reads:
+                read.cancel()
 
 
 def _partial_prefix(target: Path) -> str:
@@ -62,36 +115,6 @@ def _partial(target: Path, state: FileState) -> Path:
 
 def _lock(file: BinaryIO, target: Path) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock(file)
+    except (BlockingIOError, PermissionError):  # of Linux and macOS, and of Windows
         raise FilesError(f"{target} is being downloaded by another process") from None
-
-
-def _complete(store: FileStore, path: str, state: FileState, file: BinaryIO, progress: Progress) -> None:
-    """Append the missing bytes. Raises FileChanged if the file no longer has this state."""
-    position = file.seek(0, os.SEEK_END)
-    progress(path, position, state.size)
-    for part in _parts(store, path, position, state.size):
-        if part.state.version != state.version or part.state.identity != state.identity:
-            if position or len(part.data) < part.state.size:
-                raise FileChanged(path)
-            state = part.state  # it grew, and the first part has all of it
-        file.write(part.data)
-        position += len(part.data)
-        progress(path, position, state.size)
-    if position != state.size:
-        raise FileChanged(path)
-
-
-def _parts(store: FileStore, path: str, start: int, end: int) -> Iterator[Part]:
-    """Blocks from `start`, in order, several requests at a time."""
-    offsets = deque(range(start, end, BLOCK_BYTES))
-    with ThreadPoolExecutor(READERS) as pool:
-        reads: deque[Future[Part]] = deque()
-        try:
-            while reads or offsets:
-                while offsets and len(reads) < READERS:
-                    reads.append(pool.submit(store.read, path, offsets.popleft(), BLOCK_BYTES))
-                yield reads.popleft().result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)

@@ -9,18 +9,27 @@ from typing import Protocol
 Progress = Callable[[str, int, int], None]
 
 
+# Called with the number of files that will be transferred, and their bytes.
+Plan = Callable[[int, int], None]
+
+
 def no_progress(path: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+def no_plan(files: int, size: int) -> None:
     """Shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or directory in a listing."""
+    """A file or directory in a listing; `written` is the time of its content, which an upload keeps."""
 
     name: str
     is_directory: bool
     size: int
     modified: datetime | None = None
+    written: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

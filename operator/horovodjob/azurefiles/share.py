@@ -1,12 +1,13 @@
 """Operations on a share of Azure Files, through azure-storage-file-share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.storage.fileshare import (
+    ExponentialRetry,
     FileSasPermissions,
     ShareClient,
     ShareDirectoryClient,
@@ -32,6 +33,24 @@ RETRIES: dict[str, Any] = {
     "retry_connect": 1,
 }
 READS = 4
+# Seconds before the repetitions of a request that was answered with 429, unless the answer has others.
+THROTTLED_SECONDS = (1, 2, 4, 8)
+LONGEST_SECONDS = 30
+
+
+class Retries(ExponentialRetry):
+    """The SDK's repetitions, and those of requests that a proxy or the service throttles, which it does not repeat."""
+
+    def send(self, request: Any) -> Any:
+        """The answer of the first request that is not throttled, or of the last."""
+        send: Callable[[Any], Any] = super().send
+        for seconds in THROTTLED_SECONDS:
+            response = send(request)
+            if response.http_response.status_code != 429:
+                return response
+            after = str(response.http_response.headers.get("Retry-After", ""))
+            request.context.transport.sleep(min(int(after), LONGEST_SECONDS) if after.isdigit() else seconds)
+        return send(request)
 
 
 class Share:
@@ -53,7 +72,7 @@ class Share:
             **credential,
             api_version=API_VERSION,
             max_single_get_size=64 << 20,  # a read is one request, so its bytes are those of one version
-            **RETRIES,
+            retry_policy=Retries(**RETRIES),
         )
 
     def create(self, quota_gib: int | None = None) -> bool:
@@ -99,12 +118,12 @@ class Share:
                 return False
         return True
 
-    def entries(self, directory: str) -> list[Entry]:
-        """The entries of the directory, sorted by name. Raises DirectoryNotFound."""
+    def entries(self, directory: str, prefix: str = "") -> list[Entry]:
+        """The entries of the directory with this prefix, sorted by name. Raises DirectoryNotFound."""
         path = share_path(directory)
         try:
             with translate_errors(self.account, self.name, path):
-                return list(self._listing(path))
+                return list(self._listing(path, prefix))
         except FileNotFound as error:
             raise DirectoryNotFound(str(error)) from error
 
@@ -141,6 +160,14 @@ class Share:
         with translate_errors(self.account, self.name, path):
             self.file(path).delete_file()
 
+    def delete_directory(self, path: str) -> None:
+        """Delete the directory, which must be empty. Raises DirectoryNotFound."""
+        try:
+            with translate_errors(self.account, self.name, path):
+                self._directory(path).delete_directory()
+        except FileNotFound as error:
+            raise DirectoryNotFound(str(error)) from error
+
     def download_url(self, path: str, expiry: datetime) -> str | None:
         """A link that reads the file without a sign-in until `expiry`; None without the account's key."""
         if self.account.key is None:
@@ -162,10 +189,13 @@ class Share:
     def _directory(self, path: str) -> ShareDirectoryClient:
         return self._client.get_directory_client(share_path(path))
 
-    def _listing(self, path: str) -> Iterator[Entry]:
-        found: list[Any] = list(self._directory(path).list_directories_and_files(include=["timestamps"]))
-        for item in sorted(found, key=lambda item: item.name):
-            yield Entry(item.name, item.is_directory, 0 if item.is_directory else item.size, item.last_modified)
+    def _listing(self, path: str, prefix: str) -> Iterator[Entry]:
+        listing = self._directory(path).list_directories_and_files(prefix or None, include=["timestamps"])
+        found: list[Any] = sorted(listing, key=lambda item: item.name)
+        for item in found:
+            size = 0 if item.is_directory else item.size
+            written = datetime.fromisoformat(str(item.last_write_time)) if item.last_write_time else None
+            yield Entry(item.name, item.is_directory, size, item.last_modified, written)
 
 
 def _code(error: HttpResponseError) -> object:

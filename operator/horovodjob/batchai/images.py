@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from horovodjob.batchai.fields import SCRIPT, toolkits
 from horovodjob.conversion import secret
 from horovodjob.document import Node
 
@@ -20,6 +21,8 @@ TENSORFLOW_1 = re.compile(r"(^|/)tensorflow:1\.")
 TRAINER_IMAGE = re.compile(r"(^|/)horovodjob[-/]trainer(-gpu)?([:@]|$)")
 # Runs scripts for TensorFlow 1 and Keras 2 in the trainer image.
 COMPAT = "horovodjob-compat"
+# Frameworks that the trainer image does not contain.
+FRAMEWORKS = {"pyTorchSettings": "PyTorch", "cntkSettings": "CNTK", "chainerSettings": "Chainer"}
 MPI_NAMES = (
     ("IntelMPI", re.compile(r"intel-?_?mpi|(^|[^a-z])impi([^a-z]|$)|l_mpi_|mpivars")),
     ("MPICH", re.compile("mpich")),
@@ -67,7 +70,14 @@ def convert_container(
         result.spec["image"] = image
         if registry is not None and registry.has("credentials"):
             registry.notes.warn(registry.at("credentials"), "are not used: --image names another image")
-        if registry is not None and is_trainer_image(image) and TENSORFLOW_1.search(registry.text("image") or ""):
+        if is_trainer_image(image):
+            _report_missing_frameworks(properties, image)
+        if (
+            registry is not None
+            and is_trainer_image(image)
+            and TENSORFLOW_1.search(registry.text("image") or "")
+            and _runs_default_interpreter(properties)
+        ):
             result.interpreter = COMPAT
             registry.notes.warn(
                 registry.at("image"),
@@ -90,6 +100,21 @@ def convert_container(
         else:
             settings.notes.refuse(settings.at("shmSize"), "must be a size such as 512m or 16g")
     return result
+
+
+def _runs_default_interpreter(properties: Node) -> bool:
+    """Whether a toolkit has a script, and no interpreter of its own for it."""
+    given = [node for key in toolkits() if properties.has(key) and (node := properties.child(key)) is not None]
+    return any(node.has(SCRIPT) and not node.has("pythonInterpreterPath") for node in given)
+
+
+def _report_missing_frameworks(properties: Node, image: str) -> None:
+    """Warns about toolkits whose framework the trainer image does not contain."""
+    for key, framework in FRAMEWORKS.items():
+        if properties.has(key):
+            properties.notes.warn(
+                properties.at(key), f"needs {framework}, which {image} does not have: name another image"
+            )
 
 
 def mpi_implementation(*texts: str) -> str | None:

@@ -48,6 +48,17 @@ JOB_COMMANDS = {
 }
 
 
+# Commands of `az batchai` that have no meaning on Kubernetes, with what replaces them.
+ADVICE = {
+    "cluster create": "create a node pool with `az aks nodepool add`, as `hvj doctor` prints it for this cluster",
+    "cluster delete": "delete the node pool with `az aks nodepool delete`, or keep it without nodes: "
+    "`hvj cluster auto-scale --min 0`",
+    "cluster file": "nodes keep no files of a setup task; read those of a job with `hvj job file list`",
+    "file-server": "mount an NFS server, or a share of Azure Files, by spec.volumes or spec.azureFiles of the job",
+    "list-usages": "quotas are those of the subscription's VM families: `az vm list-usage --location <region>`",
+}
+
+
 class CommandResult(NamedTuple):
     """The result of a command that prints data and sets an exit code."""
 
@@ -81,6 +92,12 @@ def group(summary: str, entries: Mapping[str, Entry] | None = None) -> typer.Typ
                 raise typer.Exit(errors.UsageError.exit_code)
             return super().parse_args(ctx, args)
 
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            path = args[0] if ctx.parent is None else f"{ctx.info_name} {args[0]}"
+            if advice := ADVICE.get(path):
+                raise errors.UsageError(f"hvj has no command {path}: {advice}")
+            return super().resolve_command(ctx, args)
+
     return typer.Typer(
         cls=Group,
         help=summary,
@@ -107,7 +124,7 @@ def command(
         def run(**values: Any) -> None:
             try:
                 printer = output.Printer(values["output"], values["query"])
-                kube.choose(values["kubeconfig"], values["context"])
+                kube.refine(values["kubeconfig"], values["context"])
                 result = function(**{key: values[key] for key in own})
                 data, code = result if isinstance(result, CommandResult) else (result, 0)
                 printer.write(data, table)
@@ -180,8 +197,10 @@ def _root() -> typer.Typer:
         version: Annotated[
             bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
         ] = False,
+        kubeconfig: options.Kubeconfig = None,
+        context: options.KubeContext = None,
     ) -> None:
-        pass
+        kube.choose(kubeconfig, context)
 
     return root
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob_cli import aks, node_pools, options
-from horovodjob_cli.cluster_view import azure_view, azure_view_if_known, current_view, read_nodes, warn
+from horovodjob_cli.cluster_view import azure_view, azure_view_if_known, current_view, read_nodes, readable_nodes, warn
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, UsageError
 
@@ -102,10 +102,10 @@ def show(
     selector: Selector = None,
 ) -> Object:
     """Show a pool, or a queue of Kueue in the workspace, and the states of its nodes."""
-    nodes = read_nodes(selector)
-    azure = azure_view_if_known(aks.cluster_reference(nodes, subscription, resource_group, aks_cluster))
-    view = current_view(workspace, nodes, azure)
-    return view.pool_or_queue_record(name, selector)
+    nodes = readable_nodes(selector)
+    azure = azure_view_if_known(aks.cluster_reference(nodes or [], subscription, resource_group, aks_cluster))
+    view = current_view(workspace, nodes or [], azure)
+    return view.record_without_nodes(name) if nodes is None else view.pool_or_queue_record(name, selector)
 
 
 @command(node, "list", table=NODE_COLUMNS)
@@ -134,7 +134,10 @@ def resize(
     quiet: options.Quiet = False,
 ) -> Object:
     """Set the number of nodes of an AKS pool and disable its autoscaler."""
-    azure = required_aks_cluster(aks.cluster_reference(read_nodes(), subscription, resource_group, aks_cluster))
+    nodes = readable_nodes()
+    if nodes is None and not (subscription and aks_cluster):
+        raise CliError("without the right to list nodes, name the AKS cluster with --subscription and --aks-cluster")
+    azure = required_aks_cluster(aks.cluster_reference(nodes or [], subscription, resource_group, aks_cluster))
     pool = azure.pool(name)
     check_least_nodes(pool, target)
 
@@ -150,6 +153,8 @@ def resize(
         pool = change_pool(azure, name, disable_autoscaler, "autoscaler off", wait=not last, quiet=quiet)
     if pool.count != target:
         pool = change_pool(azure, name, set_count, f"{target} nodes", wait=not no_wait, quiet=quiet)
+    if nodes is None:
+        return current_view(workspace, [], azure_view(azure)).record_without_nodes(name)
     return current_view(workspace, read_nodes(), azure_view(azure)).named_record(name)
 
 

@@ -30,6 +30,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("NetworkPolicy", network.network_policies),
     ("job", pods.stalled),
 )
+# What the user has to do something about comes first.
+SEVERITY = (Outcome.BLOCKS, Outcome.WARNING, Outcome.NOT_CHECKED, Outcome.OK)
 JobFile = Annotated[
     Path | None, typer.Option("--config-file", "-f", help="File with the job to check for; - is standard input.")
 ]
@@ -39,14 +41,28 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 
 
 @command(app, "doctor", table=COLUMNS)
-def doctor(workspace: options.Workspace = None, config_file: JobFile = None, job: JobName = None) -> CommandResult:
+def doctor(
+    workspace: options.Workspace = None,
+    config_file: JobFile = None,
+    job: JobName = None,
+    storage_account_name: options.StorageAccountName = None,
+    storage_account_key: options.StorageAccountKey = None,
+) -> CommandResult:
     """Report what a job needs and this cluster lacks, each with the command that fixes it.
 
     Without --job or --config-file, assume a job with GPUs and a share on Azure Files. The exit code is 1 if anything
     blocks a job.
     """
-    facts = gather_facts(workspace, config_file, job)
+    overrides = manifests.Overrides(
+        # A job.json has no name: `job create` takes it from the command line.
+        name=job,
+        workspace=workspace,
+        storage_account=storage_account_name,
+        storage_key=storage_account_key,
+    )
+    facts = gather_facts(overrides, config_file)
     results = [result for name, check in CHECKS for result in run_check(name, check, facts)]
+    results.sort(key=lambda result: SEVERITY.index(result.outcome))
     blocked = any(result.outcome is Outcome.BLOCKS for result in results)
     return CommandResult([result.record() for result in results], int(blocked))
 
@@ -59,18 +75,17 @@ def run_check(name: str, check: Check, facts: Facts) -> Iterator[CheckResult]:
         yield CheckResult(name, Outcome.NOT_CHECKED, str(error))
 
 
-def gather_facts(workspace: str | None, config_file: Path | None, job: str | None) -> Facts:
+def gather_facts(overrides: manifests.Overrides, config_file: Path | None) -> Facts:
     """The cluster and the job for the checks. Raises UsageError, NotFound."""
-    where = kube.namespace(workspace)
+    where = kube.namespace(overrides.workspace)
     document: dict[str, Any] | None = None
     secrets: tuple[dict[str, Any], ...] = ()
     if config_file is not None:
-        # A job.json has no name: `job create` takes it from the command line.
-        submission = manifests.read(config_file, manifests.Overrides(name=job, workspace=workspace))
+        submission = manifests.read(config_file, overrides)
         document, secrets = submission.job, submission.secrets
         where = document["metadata"]["namespace"]
-    elif job is not None:
-        document = job_of_cluster(job, where)
+    elif overrides.name is not None:
+        document = job_of_cluster(overrides.name, where)
     return Facts(where, document, spec_of(document) if document else None, secrets, current_time())
 
 

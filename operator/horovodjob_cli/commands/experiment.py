@@ -9,7 +9,7 @@ from horovodjob.batchai import names
 from horovodjob_cli import batchai_records, kube
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.options import Name, NoWait, Workspace, Yes
+from horovodjob_cli.options import ListedWorkspace, Name, NoWait, Workspace, Yes
 from horovodjob_cli.watch import wait_for_deletion
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
@@ -49,7 +49,7 @@ def create(name: Name, workspace: Workspace = None) -> Any:
 
 
 @command(app, "list", table=TABLE)
-def list_(workspace: Workspace = None) -> Any:
+def list_(workspace: ListedWorkspace = None) -> Any:
     """List the experiments of a workspace."""
     return list(_experiments(kube.namespace(workspace)).values())
 

@@ -18,6 +18,7 @@ from horovodjob_cli.options import (
     ConfigFile,
     Experiment,
     Interval,
+    ListedWorkspace,
     Name,
     NoWait,
     Quiet,
@@ -139,7 +140,7 @@ def show(name: Name, workspace: Workspace = None, experiment: Experiment = None)
 
 
 @command(app, "list", table=JOB_TABLE)
-def list_(workspace: Workspace = None, experiment: Experiment = None) -> Any:
+def list_(workspace: ListedWorkspace = None, experiment: Experiment = None) -> Any:
     """List the jobs of a workspace, or of one experiment."""
     return [job_record(job) for job in kube.jobs(kube.namespace(workspace), experiment)]
 

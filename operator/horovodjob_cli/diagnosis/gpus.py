@@ -23,6 +23,9 @@ SPOT_TAINT = "kubernetes.azure.com/scalesetpriority"
 def gpus(facts: Facts) -> Iterator[CheckResult]:
     """There are nodes with enough GPUs for the workers, or a pool that adds them."""
     each = facts.spec.worker.gpus if facts.spec else 1
+    if each == 0 and facts.spec and facts.spec.pool and not worker_nodes(facts):
+        yield empty_pool(facts, facts.spec.pool)
+        return
     if each == 0:
         yield CheckResult("GPUs", Outcome.OK, f"{facts.subject} requests none (worker.gpus: 0)")
         return
@@ -48,6 +51,16 @@ def worker_nodes(facts: Facts) -> list[Object]:
     chosen = [node for node in facts.nodes if matches(node["metadata"].get("labels") or {}, selector)]
     needs_gpus = facts.spec is None or facts.spec.worker.gpus > 0
     return [node for node in chosen if node_pools.is_gpu_node(node)] if needs_gpus else chosen
+
+
+def empty_pool(facts: Facts, pool: str) -> CheckResult:
+    """The job's pool has no node: AKS can add some, and elsewhere the name is probably wrong."""
+    if aks.cluster_reference(facts.nodes, None, None, None):
+        workers = facts.spec.worker.replicas if facts.spec else 1
+        message = f"pool {pool} has no node now, so {facts.subject} waits until the pool grows"
+        return CheckResult("GPUs", Outcome.WARNING, message, f"hvj cluster resize -n {pool} -t {workers}")
+    message = f"no node has the label {AKS_POOL_LABEL}={pool} of pool {pool}"
+    return CheckResult("GPUs", Outcome.BLOCKS, message, f"kubectl get nodes -L {AKS_POOL_LABEL}")
 
 
 def no_gpu_nodes(facts: Facts) -> Iterator[CheckResult]:

@@ -21,41 +21,65 @@ from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Object, join_names
 from horovodjob_cli.diagnosis.gpus import worker_nodes
 
-INSTALL_ON_AKS = "az aks update --resource-group <group> --name <cluster> --enable-file-driver"
-INSTALL = (
-    "helm install azurefile-csi-driver azurefile-csi-driver --namespace kube-system --repo "
-    "https://raw.githubusercontent.com/kubernetes-sigs/azurefile-csi-driver/master/charts"
-)
+BLOB_DRIVER = "blob.csi.azure.com"
+# The command that installs a driver on AKS, and on another cluster. AKS has that of Azure Files by default.
+INSTALL: dict[str, tuple[str | None, str | None]] = {
+    driver: (
+        f"az aks update --resource-group <group> --name <cluster> --enable-{name}-driver",
+        f"helm install {chart} {chart} --namespace kube-system --repo "
+        f"https://raw.githubusercontent.com/kubernetes-sigs/{chart}/master/charts",
+    )
+    for driver, name, chart in (
+        (CSI_DRIVER, "file", "azurefile-csi-driver"),
+        (BLOB_DRIVER, "blob", "blob-csi-driver"),
+    )
+}
+PLUGINS = {CSI_DRIVER: " -l app=csi-azurefile-node", BLOB_DRIVER: " -l app=csi-blob-node"}
 
 
 def driver(facts: Facts) -> Iterator[CheckResult]:
-    """The CSI driver for Azure Files is registered and runs on the nodes."""
+    """The CSI drivers of the job's volumes are registered and run on the nodes."""
+    for name in inline_drivers(facts):
+        yield from registered_driver(facts, name, f"which mounts a volume of {facts.subject}")
     if facts.spec and not any(share.protocol == "smb" for share in facts.spec.azure_files or ()):
         yield CheckResult("CSI driver", Outcome.OK, f"{facts.subject} mounts no share of Azure Files over SMB")
         return
-    command = INSTALL_ON_AKS if aks.cluster_reference(facts.nodes, None, None, None) else INSTALL
-    if facts.get(f"/apis/storage.k8s.io/v1/csidrivers/{CSI_DRIVER}") is None:
-        message = f"the CSI driver {CSI_DRIVER}, which mounts shares of Azure Files, is not installed"
-        yield CheckResult("CSI driver", Outcome.BLOCKS, message, command)
+    yield from registered_driver(facts, CSI_DRIVER, "which mounts shares of Azure Files")
+
+
+def inline_drivers(facts: Facts) -> list[str]:
+    """Other CSI drivers that volumes of the job name, each once."""
+    volumes = [volume.model_extra or {} for volume in (facts.spec.volumes if facts.spec else None) or ()]
+    found = {str(volume["csi"].get("driver")) for volume in volumes if isinstance(volume.get("csi"), dict)}
+    return sorted(found - {CSI_DRIVER})
+
+
+def registered_driver(facts: Facts, driver: str, purpose: str) -> Iterator[CheckResult]:
+    """The CSI driver is registered and runs on the nodes."""
+    on_aks = aks.cluster_reference(facts.nodes, None, None, None) is not None
+    install, plugin = INSTALL.get(driver, (None, None)), PLUGINS.get(driver, "")
+    if facts.get(f"/apis/storage.k8s.io/v1/csidrivers/{driver}") is None:
+        message = f"the CSI driver {driver}, {purpose}, is not installed"
+        yield CheckResult("CSI driver", Outcome.BLOCKS, message, install[0 if on_aks else 1])
         return
     nodes = {node["metadata"]["name"] for node in worker_nodes(facts)}
-    equipped = {each["metadata"]["name"] for each in facts.list("/apis/storage.k8s.io/v1/csinodes") if has_driver(each)}
+    equipped = {
+        each["metadata"]["name"] for each in facts.list("/apis/storage.k8s.io/v1/csinodes") if has_driver(each, driver)
+    }
     without = sorted(nodes - equipped)
     if nodes and len(without) == len(nodes):
-        message = f"the CSI driver {CSI_DRIVER} is registered but runs on no node for workers"
-        yield CheckResult(
-            "CSI driver", Outcome.BLOCKS, message, "kubectl get pods -n kube-system -l app=csi-azurefile-node"
-        )
+        message = f"the CSI driver {driver} is registered but runs on no node for workers"
+        yield CheckResult("CSI driver", Outcome.BLOCKS, message, f"kubectl get pods -n kube-system{plugin}")
     elif without:
-        message = f"the CSI driver {CSI_DRIVER} does not run on node {join_names(without)}"
-        command = "kubectl get pods -n kube-system -o wide -l app=csi-azurefile-node"
+        message = f"the CSI driver {driver} does not run on node {join_names(without)}"
+        command = f"kubectl get pods -n kube-system -o wide{plugin}"
         yield CheckResult("CSI driver", Outcome.WARNING, message, command)
     else:
-        yield CheckResult("CSI driver", Outcome.OK, f"{CSI_DRIVER} is installed")
+        yield CheckResult("CSI driver", Outcome.OK, f"{driver} is installed")
 
 
-def has_driver(csi_node: Object) -> bool:
-    return any(each["name"] == CSI_DRIVER for each in csi_node["spec"].get("drivers") or [])
+def has_driver(csi_node: Object, driver: str) -> bool:
+    return any(each["name"] == driver for each in csi_node["spec"].get("drivers") or [])
 
 
 def secrets(facts: Facts) -> Iterator[CheckResult]:

@@ -52,6 +52,7 @@ MESSAGES = {
     "ShareAlreadyExists": (409, "The specified share already exists."),
     "ShareNotFound": (404, "The specified share does not exist."),
     "SharingViolation": (409, "The specified resource may be in use by an SMB client."),
+    "TooManyRequests": (429, "The request is being throttled."),
     "UnsupportedQueryParameter": (400, "One of the query parameters specified in the request URI is not supported."),
 }
 

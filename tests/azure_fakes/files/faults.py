@@ -13,6 +13,7 @@ class Kind(Enum):
     RESET = auto()  # the connection is reset in the middle of the body, or before a response without a body
     TRUNCATE = auto()  # the body ends early, and the connection is closed as if it were complete
     BUSY = auto()  # 503 ServerBusy with Retry-After
+    THROTTLED = auto()  # 429 with Retry-After
     DENIED = auto()  # 403 AuthorizationFailure, as after a change of the network rules
     SLOW = auto()  # the response is delayed
     LOST_ANSWER = auto()  # the operation is executed, and the connection is reset before the response

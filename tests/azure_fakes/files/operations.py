@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -171,6 +172,10 @@ def rename_file(call: Call) -> web.Response:
     if new.exists() and call.request.headers.get("x-ms-file-rename-replace-if-exists", "false").lower() != "true":
         raise Refusal("ResourceAlreadyExists")
     old.replace(new)
+    written = call.request.headers.get("x-ms-file-last-write-time", "preserve")
+    if written not in ("preserve", "now"):
+        seconds = datetime.fromisoformat(written).timestamp()
+        os.utime(new, (seconds, seconds))
     return web.Response(headers=_file_headers(properties(new)))
 
 

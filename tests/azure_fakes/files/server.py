@@ -57,6 +57,7 @@ class FilesService:
         self._quota: dict[tuple[str, str], int] = {}
         self._port = port
         self._loop = asyncio.new_event_loop()
+        self.is_delayed = False
         self._ready = threading.Event()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self.serve(),), daemon=True)
@@ -116,6 +117,7 @@ class FilesService:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         fault = self.faults.next_for(request)
         if fault and fault.kind is Kind.SLOW:
+            self.is_delayed = True
             await asyncio.sleep(fault.seconds)
         body = await request.read()
         if fault and fault.kind is Kind.RESET and request.method not in ("GET", "HEAD"):
@@ -136,6 +138,8 @@ class FilesService:
         try:
             if fault and fault.kind is Kind.BUSY:
                 raise Refusal("ServerBusy", headers={"Retry-After": "1"})
+            if fault and fault.kind is Kind.THROTTLED:
+                raise Refusal("TooManyRequests", headers={"Retry-After": "0"})
             if fault and fault.kind is Kind.DENIED:
                 raise Refusal("AuthorizationFailure")
             target = self._target(request)

@@ -7,6 +7,7 @@ import pytest
 from unit.batchai.documents import HOROVOD, ROOT, Object, converted, problems, small, spec_of, toolkit, warnings
 
 SCRIPT: Object = {"pythonScriptFilePath": f"{ROOT}/share/train.py"}
+TRAINER = "example.azurecr.io/horovodjob-trainer:1.0"
 PATH = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py"
 
 
@@ -171,3 +172,27 @@ def test_a_script_for_tensorflow_1_runs_unchanged_in_the_trainer_image() -> None
     assert spec_of(small(), image=trainer)["script"]["interpreter"] == "python"
     given = small(containerSettings=old, horovodSettings=HOROVOD | {"pythonInterpreterPath": "python3"})
     assert spec_of(given, image=trainer)["script"]["interpreter"] == "python3"
+
+
+@pytest.mark.parametrize(
+    "toolkits",
+    [
+        {"horovodSettings": None, "customMpiSettings": {"commandLine": "./train"}},
+        {"horovodSettings": None, "customToolkitSettings": {"commandLine": "mpirun ./train"}},
+        {"horovodSettings": HOROVOD | {"pythonInterpreterPath": "python3"}},
+    ],
+)
+def test_a_program_that_horovodjob_compat_does_not_run_is_not_warned_about(toolkits: Object) -> None:
+    old = {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.8.0-gpu"}}
+    assert "horovodjob-compat" not in warnings(small(containerSettings=old, **toolkits), image=TRAINER)
+
+
+@pytest.mark.parametrize(
+    ("toolkit_key", "framework"),
+    [("pyTorchSettings", "PyTorch"), ("cntkSettings", "CNTK"), ("chainerSettings", "Chainer")],
+)
+def test_a_framework_that_the_trainer_image_lacks_is_warned_about(toolkit_key: str, framework: str) -> None:
+    settings = HOROVOD | ({"communicationBackend": "MPI"} if framework == "PyTorch" else {})
+    document = toolkit(toolkit_key, **settings)
+    assert f"needs {framework}, which {TRAINER} does not have" in warnings(document, image=TRAINER)
+    assert framework not in warnings(document, image="example/other:1")

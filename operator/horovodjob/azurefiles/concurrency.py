@@ -1,0 +1,56 @@
+"""Several files, and several blocks of each, at the same time."""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from typing import TypeVar, TypeVarTuple
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+FILES = 8
+BLOCKS = 8
+BLOCKS_OF_A_FILE = 4
+# Longest wait for requests that run when a transfer is cancelled: Ctrl-C has to end it within a second.
+GRACE_SECONDS = 0.4
+
+
+class Cancelled(Exception):
+    """Another transfer failed, or the user cancelled all."""
+
+
+class Transfers:
+    """Threads for files and for their blocks. The first error cancels everything."""
+
+    def __init__(self) -> None:
+        self._files, self._blocks = ThreadPoolExecutor(FILES), ThreadPoolExecutor(BLOCKS)
+        self._cancelled = threading.Event()
+
+    def run(self, transfer: Callable[[*Arguments], None], files: Iterable[tuple[*Arguments]]) -> None:
+        """Call `transfer` with each of the files. Raises its first error, KeyboardInterrupt."""
+        transfers = [self._files.submit(transfer, *file) for file in files]
+        try:
+            for ended in as_completed(transfers):
+                ended.result()
+        except BaseException:
+            self._cancelled.set()
+            self._shut_down()
+            wait([each for each in transfers if not each.cancelled()], GRACE_SECONDS)
+            raise
+        self._shut_down()
+
+    def start_block(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Future[Result]:
+        """Start the transfer of a block. Raises Cancelled."""
+        self.check()
+        try:
+            return self._blocks.submit(function, *arguments)
+        except RuntimeError:  # the pool has been shut down since
+            raise Cancelled from None
+
+    def check(self) -> None:
+        """Raises Cancelled if the transfers are cancelled."""
+        if self._cancelled.is_set():
+            raise Cancelled
+
+    def _shut_down(self) -> None:
+        for pool in (self._files, self._blocks):
+            pool.shutdown(wait=False, cancel_futures=True)
