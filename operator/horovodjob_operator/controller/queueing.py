@@ -57,8 +57,11 @@ class Queueing:
         """When the positions of a queue are to be read again, and the positions by Workload."""
 
     def is_known(self, job: HorovodJob) -> bool:
-        """Whether a job with a queue can be reconciled; if not, it is enqueued when the Workloads are listed."""
-        return not uses_queue(job) or self._workloads.has_listed(job.metadata.namespace)
+        """Whether a job with a queue can be reconciled; if not, it is enqueued when the Workloads are listed.
+
+        The Workload of a job that has ended is finished, and no longer watched.
+        """
+        return not uses_queue(job) or job.status.is_finished or self._workloads.has_listed(job.metadata.namespace)
 
     def queue(self, state: JobState) -> Queue | None:
         """The queue of the job, with what is known of its Workload."""
