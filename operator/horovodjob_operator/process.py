@@ -43,6 +43,7 @@ from horovodjob_operator.metrics import (
     WORKQUEUE_DELAYED,
     WORKQUEUE_DEPTH,
     JobCollector,
+    count_tasks,
 )
 from horovodjob_operator.servers.health import HealthServer
 from horovodjob_operator.servers.progress_reports import ProgressReports, start_server
@@ -138,7 +139,7 @@ class Process:
         WATCH_AGE.labels("horovodjobs").set_function(lambda: self._watch_ages()["HorovodJobs"])
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
         WORKQUEUE_DELAYED.set_function(lambda: self.work_queue.timers)
-        TASKS.set_function(partial(_count_tasks, asyncio.get_running_loop()))
+        TASKS.set_function(partial(count_tasks, asyncio.get_running_loop()))
         LEADER.set_function(lambda: float(self.is_leader()))
 
     def is_leader(self) -> bool:
@@ -297,8 +298,3 @@ class Process:
                     log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
                 is_logged = True
                 await asyncio.sleep(1)
-
-
-def _count_tasks(loop: asyncio.AbstractEventLoop) -> float:
-    """The number of tasks of the event loop; the health server calls it in its own thread."""
-    return len(asyncio.all_tasks(loop))

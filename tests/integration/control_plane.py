@@ -98,7 +98,7 @@ def is_ready(api: Api) -> bool:
 
 
 def install(api: Api) -> None:
-    """Installs manifests/base without the Deployment, because the operator runs as a process of the tests, and queues."""
+    """Installs manifests/base and the rights on queues; the operator runs as a process of the tests."""
     install_definition(api)
     rendered = api.kubectl("kustomize", str(BASE)).stdout
     queue_rights = (BASE.parent / "components" / "kueue" / "rbac.yaml").read_text()

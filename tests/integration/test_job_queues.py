@@ -1,4 +1,4 @@
-"""Job queues such as Kueue: admission, eviction, and the status that they read."""
+"""Job queues that suspend and resume jobs: admission, eviction, and the status that they read."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +11,6 @@ from integration.job_driver import Job
 Submit = Callable[..., Job]
 WORKERS = ("worker-0", "worker-1")
 MEMBERS = ("launcher", *WORKERS)
-QUEUE = {"kueue.x-k8s.io/queue-name": "gpus"}
 WISH = {"nodeSelector": {"disk": "ssd"}, "tolerations": [{"key": "mine", "operator": "Exists"}]}
 
 
@@ -26,7 +25,7 @@ class Queue:
         spec: dict[str, Any] = {
             "nodeSelector": {**WISH["nodeSelector"], "flavour": flavour},  # type: ignore[dict-item]
             "tolerations": [*WISH["tolerations"], {"key": flavour, "operator": "Exists"}],
-            "worker": {"template": {"metadata": {"labels": {"kueue.x-k8s.io/podset": "worker"}}}},
+            "worker": {"template": {"metadata": {"labels": {"example.com/podset": "worker"}}}},
             "runPolicy": {"suspend": False},
         }
         self.job.api.patch(self.job.path, {"spec": spec})
@@ -51,9 +50,7 @@ class Queue:
 @pytest.fixture
 def queued_job(api: Api, namespace: str, submit_job: Submit) -> Job:
     """A job of the queue, which the queue's webhook suspends on creation."""
-    body = job("train", runPolicy={"suspend": True}, **WISH)
-    body["metadata"]["labels"] = QUEUE
-    made = api.create(JOBS.format(namespace), body)
+    made = api.create(JOBS.format(namespace), job("train", runPolicy={"suspend": True}, **WISH))
     return Job(api, namespace, "train", made["metadata"]["uid"])
 
 
@@ -93,8 +90,7 @@ def test_labels_and_tolerations_of_the_queue_reach_the_pods(queued_job: Job) -> 
     queued_job.wait("Suspended")
     Queue(queued_job).admit("spot")
     pods = queued_job.wait_for_pods()
-    assert {pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for pod in pods.values()} == {"gpus"}
-    assert pods["worker-1"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
+    assert pods["worker-1"]["metadata"]["labels"]["example.com/podset"] == "worker"
     keys = {toleration["key"] for toleration in pods["launcher"]["spec"]["tolerations"]}
     assert {"mine", "spot"} <= keys
 

@@ -67,8 +67,8 @@ EVENTS: Mapping[EventReason, str] = {
     EventReason.WORKERS_READY: "All workers answer over ssh.",
     EventReason.STARTED: "mpirun runs.",
     EventReason.RESTARTING: "An attempt has failed, and the next one follows.",
-    EventReason.PREEMPTED: "The platform disrupted a pod, or a queue took the quota of the job; another attempt follows, or "
-    "an elastic job continues.",
+    EventReason.PREEMPTED: "The platform disrupted a pod, or a queue took the quota of the job; another attempt "
+    "follows, or an elastic job continues.",
     EventReason.RESIZED: "The size of an elastic job changed, or one of its workers ended by itself.",
     EventReason.SCHEDULING_TIMEOUT: "Some pods had no node, or did not start, in time. All are created again later.",
     EventReason.SUSPENDED: "The pods are being deleted.",

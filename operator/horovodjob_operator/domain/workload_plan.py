@@ -10,6 +10,7 @@ from typing import Any
 
 from horovodjob.api.base import rfc3339
 from horovodjob.api.constants import Phase, Role
+from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.queue import Queue, is_dispatched
 from horovodjob_operator.domain.resources.workload import has_other_request, priority_reference
@@ -51,8 +52,9 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     workload = queue.workload
     if is_dispatched(job):
         return _to_dispatch(context, queue)
+    has_no_use = _has_no_use_for_quota(context)
     if workload is None:
-        is_wanted = bool(queue.name) and phase not in (Phase.SUSPENDED, Phase.TERMINATING)
+        is_wanted = bool(queue.name) and phase not in (Phase.SUSPENDED, Phase.TERMINATING) and not has_no_use
         return WorkloadPlan(create=is_wanted)
     if not queue.name:
         return WorkloadPlan(delete=True, effect="deleted the Workload: the job has left its queue")
@@ -68,6 +70,8 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
         return WorkloadPlan() if pods else _to_clear(workload, context.now)
     if workload.is_prebuilt:
         return _to_report(context, workload)
+    if has_no_use:
+        return WorkloadPlan(delete=not pods, effect="deleted the Workload until pods can be created")
     if not workload.has_reservation:
         is_outdated = has_other_request(job, workload)
         return WorkloadPlan(request=is_outdated, effect="updated the Workload to the changed job")
@@ -76,6 +80,13 @@ def workload_plan(context: JobContext) -> WorkloadPlan:
     if _has_other_priority(context, workload):
         return WorkloadPlan(priority=True, effect="updated the priority of the Workload")
     return _to_report(context, workload)
+
+
+def _has_no_use_for_quota(context: JobContext) -> bool:
+    """Whether the job creates no pods for now: the API server refuses them, or they had no nodes in time."""
+    delayed_until = requeue_at(context.job)
+    is_refused = context.observed.refusal is not None and not context.has_pods
+    return is_refused or (delayed_until is not None and context.now < delayed_until)
 
 
 def _to_dispatch(context: JobContext, queue: Queue) -> WorkloadPlan:

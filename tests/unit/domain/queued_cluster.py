@@ -8,7 +8,7 @@ from horovodjob.api.constants import LABEL_QUEUE, ConditionType, Phase, Reason, 
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.observed import Observed
+from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.queue import Queue, QueueProblem, admitted_job, queue_name, uses_queue
 from horovodjob_operator.domain.resources.workload import job_workload
@@ -35,6 +35,7 @@ class QueuedCluster(FakeCluster):
     """The Workload as the API server stores it."""
     has_kueue: bool = True
     problem: QueueProblem | None = None
+    refusal: Refusal | None = None
     versions: int = 0
     finished: list[str] = field(default_factory=list)
     """Reasons of Workloads that the operator has finished."""
@@ -46,7 +47,7 @@ class QueuedCluster(FakeCluster):
 
     @property
     def observed(self) -> Observed:
-        observed = super().observed
+        observed = replace(super().observed, refusal=self.refusal)
         if not uses_queue(self.job) and self.raw is None:
             return observed
         problem = self.problem if self.has_kueue else QueueProblem(Reason.QUEUE_UNAVAILABLE, NOT_SERVED)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from horovodjob.api.constants import EventReason, Phase, Role
+from horovodjob.api.constants import EventReason, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
+from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.domain.resources.admission import Admission
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
@@ -435,6 +436,36 @@ def test_the_priority_of_a_running_job_follows_its_label() -> None:
     assert workload_plan(cluster.context).priority
     cluster.label(priority_class=None)
     assert workload_plan(cluster.context).priority
+
+
+def test_a_job_whose_pods_had_no_nodes_in_time_is_in_no_queue_until_its_next_attempt() -> None:
+    cluster = QueuedCluster(queued_job(scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.reconcile()
+    cluster.schedule_pods(at_most=1)
+    cluster.wait(61)
+    cluster.reconcile()
+    assert cluster.raw is not None
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    assert cluster.raw is None
+    assert cluster.reason == "SchedulingTimeout"
+    cluster.wait(60)
+    cluster.reconcile()
+    assert cluster.workload is not None
+    assert (cluster.reason, cluster.status.preemptions) == ("Queued", 0)
+
+
+def test_a_job_whose_pods_are_refused_is_in_no_queue_until_they_are_accepted(waiting: QueuedCluster) -> None:
+    waiting.admit()
+    waiting.refusal = Refusal(Reason.INVALID_SPEC, "a policy forbids it", waiting.now)
+    waiting.reconcile()
+    assert waiting.raw is None
+    assert waiting.message == "a policy forbids it"
+    waiting.refusal = None
+    waiting.reconcile()
+    assert waiting.workload is not None
 
 
 # ---- other clusters --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The queue of Kueue: a job has pods only while its Workload is admitted."""
 
 from horovodjob.api.constants import Phase, Reason
+from horovodjob_operator.domain.checks.backoff import requeue_backoff
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import count_text
@@ -23,12 +24,17 @@ def workload_finished(context: JobContext) -> Outcome | None:
     return _end_without_quota(context) if workload and workload.is_finished else None
 
 
+def requeue_delayed(context: JobContext) -> Outcome | None:
+    """The pods had no nodes in time, and until the next attempt the job is not in its queue either."""
+    return requeue_backoff(context) if context.queue else None
+
+
 def waiting_in_queue(context: JobContext) -> Outcome | None:
     """The job has no quota: no pod is created."""
     queue, pods = context.queue, context.observed.pods
     if queue is None or (queue.problem and queue.problem.is_final):
         return _unusable_admission(queue)
-    if context.has_quota or (queue.workload is None and context.has_pods):
+    if context.has_quota or (queue.workload is None and (context.has_pods or context.observed.refusal)):
         return None
     if problem := queue.problem:
         return Outcome(
@@ -51,6 +57,8 @@ def queue_note(context: JobContext) -> str:
     if queue is None:
         return ""
     workload = queue.workload
+    if workload is None and not context.has_pods:
+        return ""
     if workload is None:
         problem = f": {queue.problem.message}" if queue.problem else ""
         return f"the job has no Workload in queue {queue.name} any more, and continues until its pods end{problem}"

@@ -50,6 +50,7 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     failure.evidence_pending,
     # The Workload of a job is finished before its last status is written, so its end precedes this.
     queueing.workload_finished,
+    queueing.requeue_delayed,
     # Without quota no pod is created, so neither refusals of pods nor delays of the next attempt apply.
     queueing.waiting_in_queue,
     # A job with a refused object creates no pods, so no delay of the next attempt applies.
