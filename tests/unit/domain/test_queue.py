@@ -276,6 +276,8 @@ def test_a_deactivated_workload_can_be_activated_again(running: QueuedCluster) -
     running.raw["status"]["conditions"].append({**target, "lastTransitionTime": "2026-01-01T00:00:00Z"})
     running.evict("DeactivatedDueToMaximumExecutionTimeExceeded")
     running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
     assert condition(running, "Requeued") == (False, "Deactivated")
     assert running.workload is not None
     assert "DeactivationTarget" not in running.workload.conditions
@@ -285,8 +287,10 @@ def test_a_deactivated_workload_can_be_activated_again(running: QueuedCluster) -
 def test_the_time_before_an_eviction_counts_for_the_maximum_execution_time(running: QueuedCluster) -> None:
     assert running.raw is not None
     running.raw["status"]["accumulatedPastExecutionTimeSeconds"] = 5
-    running.advance(60)
+    running.wait(60)
     running.evict("Preempted")
+    running.reconcile()
+    running.remove_terminating_pods()
     running.reconcile()
     assert running.raw["status"]["accumulatedPastExecutionTimeSeconds"] >= 65
 
