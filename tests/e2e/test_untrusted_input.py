@@ -71,7 +71,7 @@ def _odd(namespace: Namespace, directory: Path) -> Object:
         volumeMounts=mounts,
     )
     job["metadata"]["labels"] = {"horovodjob.dev/experiment": "A-b_c.D"}
-    job["metadata"]["annotations"] = {"kueue.x-k8s.io/odd": ODD, "example.com/odd": ODD}
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-odd": ODD, "example.com/odd": ODD}
     return job
 
 

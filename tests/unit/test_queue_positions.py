@@ -1,0 +1,101 @@
+"""The positions of jobs in their queue, on API servers with and without the visibility API of Kueue."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import timedelta
+
+import kopf
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.queueing import Queueing
+from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.queue_api import QueueApi
+from horovodjob_operator.kube.workload_cache import WorkloadCache
+from unit.domain.queued_cluster import QueuedCluster, queued_job
+
+PATH = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/gpus/pendingworkloads"
+
+
+class VisibilityServer:
+    """Reports the positions of Workloads, from 0, if it serves the API. It records its requests."""
+
+    def __init__(self) -> None:
+        self.positions: dict[str, int] | None = {}
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        if self.positions is None:
+            return web.json_response({"message": "not found"}, status=404)
+        items = [{"metadata": {"name": name}, "positionInLocalQueue": at} for name, at in self.positions.items()]
+        return web.json_response({"items": items})
+
+
+@pytest.fixture
+def server() -> VisibilityServer:
+    return VisibilityServer()
+
+
+@pytest.fixture
+async def queueing(server: VisibilityServer) -> AsyncIterator[Queueing]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", server.answer)
+    async with TestServer(application) as running:
+        info = kopf.ConnectionInfo(server=str(running.make_url("/")).rstrip("/"))
+        async with aclosing(ApiClient(info, limit=1)) as client:
+            yield Queueing(WorkloadCache(), QueueApi(client))
+
+
+@pytest.fixture
+def waiting() -> QueuedCluster:
+    """A job that Kueue has no room for."""
+    cluster = QueuedCluster(queued_job())
+    cluster.reconcile()
+    cluster.make_wait()
+    return cluster
+
+
+def name(cluster: QueuedCluster) -> str:
+    workload = cluster.workload
+    assert workload is not None
+    return workload.name
+
+
+async def test_the_position_of_a_waiting_job_is_read_at_most_every_30_seconds(
+    server: VisibilityServer, queueing: Queueing, waiting: QueuedCluster
+) -> None:
+    server.positions = {"other": 0, name(waiting): 2}
+    state = JobState(waiting.job, 1)
+    due = await queueing.read_position(state, waiting.context)
+    assert (state.queue_position, due.is_soon, due.at) == (3, True, waiting.now + timedelta(seconds=30))
+    server.positions[name(waiting)] = 0
+    waiting.wait(29)
+    await queueing.read_position(state, waiting.context)
+    await queueing.read_position(JobState(waiting.job, 1), waiting.context)
+    assert (state.queue_position, server.asked) == (3, [PATH])
+    waiting.wait(1)
+    await queueing.read_position(state, waiting.context)
+    assert (state.queue_position, server.asked) == (1, [PATH, PATH])
+
+
+async def test_a_cluster_without_positions_is_asked_again_after_minutes(
+    server: VisibilityServer, queueing: Queueing, waiting: QueuedCluster
+) -> None:
+    server.positions = None
+    state = JobState(waiting.job, 1)
+    for seconds in (0, 60, 200):
+        waiting.wait(seconds)
+        await queueing.read_position(state, waiting.context)
+    assert (state.queue_position, server.asked) == (None, [PATH])
+
+
+async def test_an_admitted_job_has_no_position_and_costs_no_request(
+    server: VisibilityServer, queueing: Queueing, waiting: QueuedCluster
+) -> None:
+    state = JobState(waiting.job, 1, queue_position=4)
+    waiting.admit()
+    await queueing.read_position(state, waiting.context)
+    assert (state.queue_position, server.asked) == (None, [])
