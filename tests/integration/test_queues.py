@@ -110,7 +110,7 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     job.set_check(queue.namespace, "Ready", worker=update)
     if way == "conflict":
         job.wait("Failed")
-        assert re.search("flavor to be other .* sets it to spot", job.condition("Failed")["message"])
+        assert re.search("flavor to be other .* it is spot already", job.condition("Failed")["message"])
         assert job.wait_for_workload("Finished")["reason"] == "Failed"
         return
     pods = job.wait_for_pods()
@@ -262,7 +262,7 @@ def test_a_job_that_is_suspended_gives_its_quota_back(queue: Queue) -> None:
 def test_a_failed_job_and_a_deleted_one_give_their_quota_back(queue: Queue) -> None:
     failed = queue.submit("failed", runPolicy={"backoffLimit": 0}).advance_to("Running")
     deleted = queue.submit("deleted")
-    last = queue.submit("last")
+    last = queue.submit("last", labels={PRIORITY_LABEL: "relaxed"})
     failed.end("launcher", 1, message="boom")
     failed.wait("Failed")
     assert failed.wait_for_workload("Finished")["reason"] == "Failed"

@@ -57,8 +57,11 @@ class Queueing:
         """When the positions of a queue are to be read again, and the positions by Workload."""
 
     def is_known(self, job: HorovodJob) -> bool:
-        """Whether a job with a queue can be reconciled; if not, it is enqueued when the Workloads are listed."""
-        return not uses_queue(job) or self._workloads.has_listed(job.metadata.namespace)
+        """Whether a job with a queue can be reconciled; if not, it is enqueued when the Workloads are listed.
+
+        The Workload of a job that has ended is finished, and no longer watched.
+        """
+        return not uses_queue(job) or job.status.is_finished or self._workloads.has_listed(job.metadata.namespace)
 
     def queue(self, state: JobState) -> Queue | None:
         """The queue of the job, with what is known of its Workload."""
@@ -121,7 +124,10 @@ class Queueing:
         except NotServed:
             return Requeue()  # The watch will report that the kind has gone.
         except Refused as error:
-            return self._refuse(state, context, str(error))
+            if is_request:
+                return self._refuse(state, context, str(error))
+            log_warning(state.job, f"the Workload cannot be changed: {error}")
+            return Requeue(at=now + timedelta(seconds=FIRST_RETRY_SECONDS))
         if is_request or (problem and not problem.is_final):
             state.queue_problem, state.queue_refusals = None, 0
         return Requeue(is_soon=changed)
@@ -250,9 +256,10 @@ class Queueing:
     def _refuse(self, state: JobState, context: JobContext, message: str) -> Requeue:
         """Records why the Workload cannot be created or changed; this is tried again."""
         delay = retry_delay_seconds(state.queue_refusals, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
-        if state.queue_problem is None or state.queue_problem.message != message:
+        is_news = state.queue_problem is None or state.queue_problem.message != message
+        if is_news:
             log_warning(state.job, message)
         state.queue_refusals += 1
         retry_at = context.now + timedelta(seconds=delay)
         state.queue_problem = QueueProblem(Reason.INVALID_SPEC, message, is_stalled=True, retry_at=retry_at)
-        return Requeue(at=retry_at, is_soon=True)
+        return Requeue(at=retry_at, is_soon=is_news)

@@ -18,6 +18,9 @@ from horovodjob_operator.domain.workload import Workload
 
 # After these evictions Kueue may admit the Workload again at once; after the others, something has to change first.
 REQUEUED_EVICTIONS = ("Preempted", "NodeFailures")
+DEACTIVATED = "Deactivated"
+EXECUTION_TIME = "accumulatedPastExecutionTimeSeconds"
+CLEARED_FIELDS = ("admission", "reclaimablePods", EXECUTION_TIME)
 # Kueue rejects longer messages of conditions.
 MAX_MESSAGE_CHARACTERS = 32768
 
@@ -116,15 +119,28 @@ def cleared_status(workload: Workload, now: datetime) -> dict[str, Any]:
     """The status without the reservation: what Kueue waits for after an eviction."""
     evicted = workload.conditions["Evicted"]
     is_requeued = evicted.reason in REQUEUED_EVICTIONS
+    # Kueue lets a Workload that an administrator activates again back into its queue only for this reason.
+    reason = DEACTIVATED if evicted.reason.startswith(DEACTIVATED) else evicted.reason
     changes = [
         _condition("QuotaReserved", False, "Pending", evicted.message, now),
         _condition("Admitted", False, "NoReservation", "The workload has no reservation", now),
-        _condition("Requeued", is_requeued, evicted.reason, evicted.message, now),
+        _condition("Requeued", is_requeued, reason, evicted.message, now),
     ]
     if workload.has("PodsReady"):
         changes.append(_condition("PodsReady", False, "WaitForStart", "the queue has evicted the pods", now))
-    status = {key: value for key, value in workload.status.items() if key not in ("admission", "reclaimablePods")}
-    return status | {"conditions": _changed(workload, changes)}
+    status = {key: value for key, value in workload.status.items() if key not in CLEARED_FIELDS}
+    # Kueue leaves this condition, and would deactivate the Workload again.
+    conditions = [one for one in _changed(workload, changes) if one["type"] != "DeactivationTarget"]
+    if not evicted.reason.startswith(DEACTIVATED):
+        status |= {EXECUTION_TIME: workload.status.get(EXECUTION_TIME, 0) + _admitted_seconds(workload, now)}
+    return status | {"conditions": conditions}
+
+
+def _admitted_seconds(workload: Workload, now: datetime) -> int:
+    """How long the Workload has been admitted, which counts for its maximum execution time."""
+    times = (one["lastTransitionTime"] for one in workload.status.get("conditions") or () if one["type"] == "Admitted")
+    since = next(times, None) if workload.has("Admitted") else None
+    return max(0, int((now - datetime.fromisoformat(since)).total_seconds())) if since else 0
 
 
 def _to_report(context: JobContext, workload: Workload) -> WorkloadPlan:

@@ -270,6 +270,31 @@ def test_an_eviction_for_a_stopped_queue_is_not_requeued(running: QueuedCluster)
     assert condition(running, "Requeued") == (False, "ClusterQueueStopped")
 
 
+def test_a_deactivated_workload_can_be_activated_again(running: QueuedCluster) -> None:
+    assert running.raw is not None
+    target = {"type": "DeactivationTarget", "status": "True", "reason": "MaximumExecutionTimeExceeded", "message": ""}
+    running.raw["status"]["conditions"].append({**target, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    running.evict("DeactivatedDueToMaximumExecutionTimeExceeded")
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert condition(running, "Requeued") == (False, "Deactivated")
+    assert running.workload is not None
+    assert "DeactivationTarget" not in running.workload.conditions
+    assert "accumulatedPastExecutionTimeSeconds" not in running.raw["status"]
+
+
+def test_the_time_before_an_eviction_counts_for_the_maximum_execution_time(running: QueuedCluster) -> None:
+    assert running.raw is not None
+    running.raw["status"]["accumulatedPastExecutionTimeSeconds"] = 5
+    running.wait(60)
+    running.evict("Preempted")
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert running.raw["status"]["accumulatedPastExecutionTimeSeconds"] >= 65
+
+
 def test_a_job_whose_workload_is_held_names_the_field(running: QueuedCluster) -> None:
     assert running.raw is not None
     running.raw["spec"]["active"] = False
