@@ -187,11 +187,13 @@ def quota_violations(workloads: QuotaRecorder, pods: QuotaRecorder) -> Iterator[
         owner = next((one["uid"] for one in metadata.get("ownerReferences", ()) if one.get("controller")), "")
         if found["kind"] == "Workload":
             before = held.get(owner, ("", False))
-            has_quota = event != "DELETED" and has_reservation(found)
-            if before[1] and not has_quota and event != "DELETED" and not is_finished(found) and running.get(owner):
+            if event == "DELETED":
+                if before[0] == metadata["name"]:
+                    held.pop(owner, None)
+                continue
+            if before[1] and not has_reservation(found) and not is_finished(found) and running.get(owner):
                 yield f"{metadata['name']} lost its reservation while {sorted(running[owner].values())} existed"
-            if event != "DELETED" or before[0] == metadata["name"]:
-                held[owner] = (metadata["name"], has_quota)
+            held[owner] = (metadata["name"], has_reservation(found))
         elif event == "DELETED":
             running.get(owner, {}).pop(metadata["uid"], None)
         elif owner in held and metadata["uid"] not in running.setdefault(owner, {}):

@@ -65,5 +65,6 @@ def test_a_job_keeps_to_its_quota_wherever_the_operator_is_killed(lanes: Lanes, 
     differences = lanes.differences(case, undisturbed, [*early, *undisturbed.writes[running:]])
     for recorder in recorders:
         recorder.end()
+    assert all(recorder.versions for recorder in recorders)
     if differences := [*differences, *quota_violations(*recorders)]:
         pytest.fail("\n".join(differences), pytrace=False)
