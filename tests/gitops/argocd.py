@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,17 @@ import yaml
 
 from api.client import ROOT, Api, Object, binary, wait_for
 from charts.helm import HELM3
-from gitops.engine import FAILED, HEALTHY, PROGRESSING, Delivery, Engine, EngineControlPlane, kept_file, namespace
+from gitops.engine import (
+    FAILED,
+    HEALTHY,
+    PROGRESSING,
+    Delivery,
+    Engine,
+    EngineControlPlane,
+    edit_chart,
+    kept_file,
+    namespace,
+)
 from gitops.git_repository import Repository
 from gitops.health import GITOPS
 from localcluster.apiserver import LOOPBACK, free_ports
@@ -117,7 +127,9 @@ class ArgoCD(Engine):
         controller = ("--repo-server", f"{LOOPBACK}:{repositories}", "--repo-server-plaintext")
         controller += ("--metrics-port", str(metrics[1]), "--namespace", SYSTEM)
         controller += ("--kubeconfig", str(self.control_plane.kubeconfig))
-        run("argocd-application-controller", program, "argocd-application-controller", *common, *controller, **variables)
+        run(
+            "argocd-application-controller", program, "argocd-application-controller", *common, *controller, **variables
+        )
 
     def _applied(self, application: Object, repository: Repository) -> Object:
         """An Application as the documentation has it, with the addresses of the tests."""
@@ -130,9 +142,9 @@ class ArgoCD(Engine):
     def bootstrap(self, repository: Repository) -> None:
         """Adds the health script and applies the cluster folder. The chart comes from Git, not from a registry."""
         repository.commit()
-        charts = Repository(self._charts)
-        subprocess.run(["cp", "-r", f"{ROOT}/charts/horovodjob-operator", charts.directory], check=True)
-        charts.commit()
+        self._repository = Repository(self._charts)
+        shutil.copytree(ROOT / "charts" / "horovodjob-operator", self._charts / "horovodjob-operator")
+        self._repository.commit()
         self.apply(file=GITOPS / "argocd" / "argocd-cm.yaml")
         built = self.api.kubectl("kustomize", str(repository.directory / "clusters" / "argocd")).stdout
         self.apply(*(self._applied(application, repository) for application in yaml.safe_load_all(built)))
@@ -145,6 +157,20 @@ class ArgoCD(Engine):
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas)
         status = {"observedGeneration": generation, "conditions": [available], **counts}
         self.api.patch(f"{DEPLOYMENT}/status", {"status": status})
+
+    def remove_definition(self, directory: Path) -> None:
+        """The chart of the operator no longer installs the definition."""
+        operator = ArgoDelivery(self.api, self._repository, "horovodjob-operator")
+        self.api.patch(operator.path, {"spec": {"source": {"helm": {"valuesObject": {"crds": {"enabled": False}}}}}})
+        wait_for("a sync without the definition", lambda: self._was_synced_with_values(operator))
+
+    def _was_synced_with_values(self, operator: ArgoDelivery) -> bool:
+        operation = operator.status.get("operationState", {})
+        return "finishedAt" in operation and "helm" in operation.get("syncResult", {}).get("source", {})
+
+    def upgrade_operator(self) -> None:
+        edit_chart(self._charts / "horovodjob-operator")
+        ArgoDelivery(self.api, self._repository, "horovodjob-operator").deploy()
 
     def jobs_of_bootstrap(self, repository: Repository) -> Delivery:
         return ArgoDelivery(self.api, repository, "training-jobs")
