@@ -37,6 +37,23 @@ exec %s kustomize "$@"
 """
 
 
+def initial_settings() -> list[Object]:
+    """What Argo CD's installation creates: settings, a Secret, and the project `default`."""
+    metadata = {"namespace": SYSTEM, "labels": {"app.kubernetes.io/part-of": "argocd"}}
+    permitted = {"sourceRepos": ["*"], "destinations": [{"server": "*", "namespace": "*"}]}
+    project = permitted | {"clusterResourceWhitelist": [{"group": "*", "kind": "*"}]}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "argocd-cm", **metadata}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "argocd-secret", **metadata}},
+        {
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "AppProject",
+            "metadata": {"name": "default", **metadata},
+            "spec": project,
+        },
+    ]
+
+
 class ArgoDelivery(Delivery):
     """An Application."""
 
@@ -62,7 +79,7 @@ class ArgoDelivery(Delivery):
         return str(operation.get("syncResult", {}).get("revision", "")) if "finishedAt" in operation else ""
 
     def health(self) -> str:
-        reported = self.status.get("health", {}).get("status", "Progressing")
+        reported = str(self.status.get("health", {}).get("status", "Progressing"))
         return HEALTH.get(reported, reported)
 
     def wait_health(self, wanted: str) -> None:
@@ -74,8 +91,8 @@ class ArgoDelivery(Delivery):
         status = self.status
         operation = status.get("operationState", {})
         results = operation.get("syncResult", {}).get("resources", ())
-        said = [one["message"] for one in (*status.get("conditions", ()), *results) if one.get("message")]
-        return "\n".join([operation.get("message", ""), *said])
+        said = [str(one["message"]) for one in (*status.get("conditions", ()), *results) if one.get("message")]
+        return "\n".join([str(operation.get("message", "")), *said])
 
 
 class ArgoCD(Engine):
@@ -91,17 +108,8 @@ class ArgoCD(Engine):
         for file in ("application-crd.yaml", "appproject-crd.yaml"):
             self.apply(file=kept_file("argocd", file))
         self.serve("argoproj.io/v1alpha1/applications", "argoproj.io/v1alpha1/appprojects")
-        labels = {"app.kubernetes.io/part-of": "argocd"}
-        settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "argocd-cm", "labels": labels}}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "argocd-secret", "labels": labels}}
-        anything = [{"group": "*", "kind": "*"}]
-        allowed = {"sourceRepos": ["*"], "destinations": [{"server": "*", "namespace": "*"}]}
-        project: Object = {"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": {"name": "default"}}
-        project["spec"] = allowed | {"clusterResourceWhitelist": anything}
         self.apply(namespace(SYSTEM))
-        for one in (settings, secret, project):
-            one["metadata"]["namespace"] = SYSTEM
-        self.apply(settings, secret, project)
+        self.apply(*initial_settings())
         self.start_controllers()
 
     def start_controllers(self) -> None:
@@ -121,12 +129,12 @@ class ArgoCD(Engine):
         }
         run, program = self.control_plane.run, binary("argocd")
         run("redis", program, "redis", f"{LOOPBACK}:{redis}")
-        server = ("--address", LOOPBACK, "--port", str(repositories), "--disable-tls")
-        server += ("--metrics-address", LOOPBACK, "--metrics-port", str(metrics[0]))
+        server = ["--address", LOOPBACK, "--port", str(repositories), "--disable-tls"]
+        server += ["--metrics-address", LOOPBACK, "--metrics-port", str(metrics[0])]
         run("argocd-repo-server", program, "argocd-repo-server", *common, *server, **variables)
-        controller = ("--repo-server", f"{LOOPBACK}:{repositories}", "--repo-server-plaintext")
-        controller += ("--metrics-port", str(metrics[1]), "--namespace", SYSTEM)
-        controller += ("--kubeconfig", str(self.control_plane.kubeconfig))
+        controller = ["--repo-server", f"{LOOPBACK}:{repositories}", "--repo-server-plaintext"]
+        controller += ["--metrics-port", str(metrics[1]), "--namespace", SYSTEM]
+        controller += ["--kubeconfig", str(self.control_plane.kubeconfig)]
         run(
             "argocd-application-controller", program, "argocd-application-controller", *common, *controller, **variables
         )

@@ -1,4 +1,7 @@
-"""Flux: the real kustomize-controller. The tests act as source-controller and helm-controller, which cannot be built."""
+"""Flux: the real kustomize-controller.
+
+The tests act as source-controller and helm-controller, some of whose modules cannot be had.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def definition(group: str, version: str, kind: str, plural: str) -> Object:
 class SilentHandler(http.server.SimpleHTTPRequestHandler):
     """Serves the archives of the commits."""
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
         """Logs nothing."""
 
 

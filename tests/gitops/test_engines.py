@@ -107,15 +107,6 @@ def test_jobs_that_wait_in_a_queue_hold_up_no_other_team(deliver: Deliver) -> No
     assert {job.phase for delivery in waiting for _, job in named(delivery)} == {"Queued"}
 
 
-def test_jobs_survive_when_git_no_longer_has_their_definition(
-    cluster: Cluster, deliver: Deliver, tmp_path: Path
-) -> None:
-    before = running(deliver())
-    cluster.engine.remove_definition(tmp_path / "definition")
-    assert "deletionTimestamp" not in cluster.api.get(DEFINITION)["metadata"]
-    assert before["digits"].phase == "Running"
-
-
 def test_running_jobs_are_undisturbed_by_an_upgrade_of_definition_and_operator(
     cluster: Cluster, deliver: Deliver
 ) -> None:
@@ -221,3 +212,12 @@ def test_a_job_in_a_later_wave_keeps_argo_cd_from_applying_other_commits(deliver
     before.wait("Succeeded")
     wait_for("the second wave", lambda: "cifar" in jobs(delivery.api, delivery.name))
     delivery.wait_applied()
+
+
+def test_jobs_survive_when_git_no_longer_has_their_definition(
+    cluster: Cluster, deliver: Deliver, tmp_path: Path
+) -> None:
+    before = running(deliver())
+    cluster.engine.remove_definition(tmp_path / "definition")
+    assert "deletionTimestamp" not in cluster.api.get(DEFINITION)["metadata"]
+    assert before["digits"].phase == "Running"
