@@ -49,7 +49,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def publish(self) -> None:
-        """Tells the engine of the repository's last commit."""
+        """Announces the repository's last commit to the engine."""
 
     @abstractmethod
     def applied_revision(self) -> str:
@@ -68,7 +68,7 @@ class Delivery(ABC):
         """What the engine says of its last attempt."""
 
     def push(self, message: str = "change") -> None:
-        """Commits all files and tells the engine."""
+        """Commits all files and announces the commit."""
         self.repository.commit(message)
         self.publish()
 
