@@ -34,8 +34,8 @@ def prerequisites() -> None:
 
 def unit() -> None:
     """Tests that need neither an API server nor TensorFlow nor a cluster."""
-    others = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_HELM, *NEEDS_ENGINES)
-    others += (*NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
+    server = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_HELM, *NEEDS_ENGINES)
+    others = (*server, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
     _test(("tests",), *(f"--ignore={path}" for path in others))
 
 
