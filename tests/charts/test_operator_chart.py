@@ -13,6 +13,7 @@ import yaml
 from api.client import BASE, ROOT, Object
 from charts.helm import Helm, operator_images
 from charts.readme import documented_values, readme
+from horovodjob.api.crd import NEVER_PRUNED
 from horovodjob_operator.settings import Settings
 from horovodjob_release.version import project_version
 
@@ -134,7 +135,8 @@ def test_the_crd_equals_that_of_the_manifests(helm4: Helm) -> None:
     kept, given_up = helm4.objects("x", str(CHART)), helm4.objects("x", str(CHART), "--set", "crds.keep=false")
     for shipped in yaml.safe_load_all((BASE / "crd.yaml").read_text()):
         rendered = named_like(kept, shipped)
-        assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert rendered["metadata"]["annotations"] == NEVER_PRUNED | {"helm.sh/resource-policy": "keep"}
+        assert shipped["metadata"]["annotations"] == NEVER_PRUNED
         assert rendered["spec"] == shipped["spec"]
         assert "annotations" not in named_like(given_up, shipped)["metadata"]
 

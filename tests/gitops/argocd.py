@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,17 @@ import yaml
 
 from api.client import ROOT, Api, Object, binary, wait_for
 from charts.helm import HELM3
-from gitops.engine import FAILED, HEALTHY, PROGRESSING, Delivery, Engine, EngineControlPlane, kept_file, namespace
+from gitops.engine import (
+    FAILED,
+    HEALTHY,
+    PROGRESSING,
+    Delivery,
+    Engine,
+    EngineControlPlane,
+    edit_chart,
+    kept_file,
+    namespace,
+)
 from gitops.git_repository import Repository
 from gitops.health import GITOPS
 from localcluster.apiserver import LOOPBACK, free_ports
@@ -25,6 +35,23 @@ KUSTOMIZE = """#!/bin/sh
 shift
 exec %s kustomize "$@"
 """
+
+
+def initial_settings() -> list[Object]:
+    """What Argo CD's installation creates: settings, a Secret, and the project `default`."""
+    metadata = {"namespace": SYSTEM, "labels": {"app.kubernetes.io/part-of": "argocd"}}
+    permitted = {"sourceRepos": ["*"], "destinations": [{"server": "*", "namespace": "*"}]}
+    project = permitted | {"clusterResourceWhitelist": [{"group": "*", "kind": "*"}]}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "argocd-cm", **metadata}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "argocd-secret", **metadata}},
+        {
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "AppProject",
+            "metadata": {"name": "default", **metadata},
+            "spec": project,
+        },
+    ]
 
 
 class ArgoDelivery(Delivery):
@@ -52,7 +79,7 @@ class ArgoDelivery(Delivery):
         return str(operation.get("syncResult", {}).get("revision", "")) if "finishedAt" in operation else ""
 
     def health(self) -> str:
-        reported = self.status.get("health", {}).get("status", "Progressing")
+        reported = str(self.status.get("health", {}).get("status", "Progressing"))
         return HEALTH.get(reported, reported)
 
     def wait_health(self, wanted: str) -> None:
@@ -64,8 +91,8 @@ class ArgoDelivery(Delivery):
         status = self.status
         operation = status.get("operationState", {})
         results = operation.get("syncResult", {}).get("resources", ())
-        said = [one["message"] for one in (*status.get("conditions", ()), *results) if one.get("message")]
-        return "\n".join([operation.get("message", ""), *said])
+        said = [str(one["message"]) for one in (*status.get("conditions", ()), *results) if one.get("message")]
+        return "\n".join([str(operation.get("message", "")), *said])
 
 
 class ArgoCD(Engine):
@@ -81,17 +108,8 @@ class ArgoCD(Engine):
         for file in ("application-crd.yaml", "appproject-crd.yaml"):
             self.apply(file=kept_file("argocd", file))
         self.serve("argoproj.io/v1alpha1/applications", "argoproj.io/v1alpha1/appprojects")
-        labels = {"app.kubernetes.io/part-of": "argocd"}
-        settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "argocd-cm", "labels": labels}}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "argocd-secret", "labels": labels}}
-        anything = [{"group": "*", "kind": "*"}]
-        allowed = {"sourceRepos": ["*"], "destinations": [{"server": "*", "namespace": "*"}]}
-        project: Object = {"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": {"name": "default"}}
-        project["spec"] = allowed | {"clusterResourceWhitelist": anything}
         self.apply(namespace(SYSTEM))
-        for one in (settings, secret, project):
-            one["metadata"]["namespace"] = SYSTEM
-        self.apply(settings, secret, project)
+        self.apply(*initial_settings())
         self.start_controllers()
 
     def start_controllers(self) -> None:
@@ -111,12 +129,12 @@ class ArgoCD(Engine):
         }
         run, program = self.control_plane.run, binary("argocd")
         run("redis", program, "redis", f"{LOOPBACK}:{redis}")
-        server = ("--address", LOOPBACK, "--port", str(repositories), "--disable-tls")
-        server += ("--metrics-address", LOOPBACK, "--metrics-port", str(metrics[0]))
+        server = ["--address", LOOPBACK, "--port", str(repositories), "--disable-tls"]
+        server += ["--metrics-address", LOOPBACK, "--metrics-port", str(metrics[0])]
         run("argocd-repo-server", program, "argocd-repo-server", *common, *server, **variables)
-        controller = ("--repo-server", f"{LOOPBACK}:{repositories}", "--repo-server-plaintext")
-        controller += ("--metrics-port", str(metrics[1]), "--namespace", SYSTEM)
-        controller += ("--kubeconfig", str(self.control_plane.kubeconfig))
+        controller = ["--repo-server", f"{LOOPBACK}:{repositories}", "--repo-server-plaintext"]
+        controller += ["--metrics-port", str(metrics[1]), "--namespace", SYSTEM]
+        controller += ["--kubeconfig", str(self.control_plane.kubeconfig)]
         run(
             "argocd-application-controller", program, "argocd-application-controller", *common, *controller, **variables
         )
@@ -132,9 +150,9 @@ class ArgoCD(Engine):
     def bootstrap(self, repository: Repository) -> None:
         """Adds the health script and applies the cluster folder. The chart comes from Git, not from a registry."""
         repository.commit()
-        charts = Repository(self._charts)
-        subprocess.run(["cp", "-r", f"{ROOT}/charts/horovodjob-operator", charts.directory], check=True)
-        charts.commit()
+        self._repository = Repository(self._charts)
+        shutil.copytree(ROOT / "charts" / "horovodjob-operator", self._charts / "horovodjob-operator")
+        self._repository.commit()
         self.apply(file=GITOPS / "argocd" / "argocd-cm.yaml")
         built = self.api.kubectl("kustomize", str(repository.directory / "clusters" / "argocd")).stdout
         self.apply(*(self._applied(application, repository) for application in yaml.safe_load_all(built)))
@@ -147,6 +165,20 @@ class ArgoCD(Engine):
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas)
         status = {"observedGeneration": generation, "conditions": [available], **counts}
         self.api.patch(f"{DEPLOYMENT}/status", {"status": status})
+
+    def remove_definition(self, directory: Path) -> None:
+        """The chart of the operator no longer installs the definition."""
+        operator = ArgoDelivery(self.api, self._repository, "horovodjob-operator")
+        self.api.patch(operator.path, {"spec": {"source": {"helm": {"valuesObject": {"crds": {"enabled": False}}}}}})
+        wait_for("a sync without the definition", lambda: self._was_synced_with_values(operator))
+
+    def _was_synced_with_values(self, operator: ArgoDelivery) -> bool:
+        operation = operator.status.get("operationState", {})
+        return "finishedAt" in operation and "helm" in operation.get("syncResult", {}).get("source", {})
+
+    def upgrade_operator(self) -> None:
+        edit_chart(self._charts / "horovodjob-operator")
+        ArgoDelivery(self.api, self._repository, "horovodjob-operator").deploy()
 
     def jobs_of_bootstrap(self, repository: Repository) -> Delivery:
         return ArgoDelivery(self.api, repository, "training-jobs")

@@ -19,6 +19,8 @@ from localcluster.progress import Progress
 from localcluster.settings import cache_directory
 
 HEALTHY, PROGRESSING, FAILED = "healthy", "progressing", "failed"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+NEW_DESCRIPTION = "Phase of the job, of the next release."
 
 
 class EngineControlPlane(OperatorControlPlane):
@@ -47,7 +49,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def publish(self) -> None:
-        """Tells the engine of the repository's last commit."""
+        """Announces the repository's last commit to the engine."""
 
     @abstractmethod
     def applied_revision(self) -> str:
@@ -66,7 +68,7 @@ class Delivery(ABC):
         """What the engine says of its last attempt."""
 
     def push(self, message: str = "change") -> None:
-        """Commits all files and tells the engine."""
+        """Commits all files and announces the commit."""
         self.repository.commit(message)
         self.publish()
 
@@ -122,6 +124,14 @@ class Engine(ABC):
         """Lets the operator's release, and its Deployment, become ready."""
 
     @abstractmethod
+    def remove_definition(self, directory: Path) -> None:
+        """Removes the definition of the jobs from Git, and waits until the engine has applied that."""
+
+    @abstractmethod
+    def upgrade_operator(self) -> None:
+        """Releases a chart with another version and another definition, and waits until both are applied."""
+
+    @abstractmethod
     def jobs_of_bootstrap(self, repository: Repository) -> Delivery:
         """The delivery `training-jobs` of the cluster folder."""
 
@@ -139,6 +149,17 @@ class Engine(ABC):
         """Waits until these resources can be read."""
         for resource in resources:
             wait_for(resource, functools.partial(is_served, self.api, f"/apis/{resource}"))
+
+
+def edit_chart(directory: Path) -> None:
+    """Makes the next version of the operator's chart, with another description in the definition of the jobs."""
+    for file, old, new in (
+        ("Chart.yaml", "version: 0.1.0", "version: 0.1.1"),
+        ("files/crd.yaml", "Phase of the job.", NEW_DESCRIPTION),
+    ):
+        content = (directory / file).read_text()
+        assert old in content
+        (directory / file).write_text(content.replace(old, new))
 
 
 def namespace(name: str) -> Object:

@@ -1,10 +1,13 @@
-"""Flux: the real kustomize-controller. The tests act as source-controller and helm-controller, which cannot be built."""
+"""Flux: the real kustomize-controller.
+
+The tests act as source-controller and helm-controller, some of whose modules cannot be had.
+"""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import http.server
+import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -12,11 +15,21 @@ from typing import Any
 
 import yaml
 
-from api.client import ROOT, Api, Object, binary, wait_for
+from api.client import BASE, ROOT, Api, Object, binary, wait_for
 from charts.helm import HELM4, Helm
-from gitops.engine import FAILED, HEALTHY, PROGRESSING, Delivery, Engine, EngineControlPlane, kept_file, namespace
+from gitops.engine import (
+    FAILED,
+    HEALTHY,
+    PROGRESSING,
+    Delivery,
+    Engine,
+    EngineControlPlane,
+    edit_chart,
+    kept_file,
+    namespace,
+)
 from gitops.git_repository import Repository
-from gitops.health import FLUX_JOBS
+from gitops.health import FLUX_JOBS, FLUX_RESULTS
 from integration.job_driver import timestamp
 
 SYSTEM = "flux-system"
@@ -52,7 +65,7 @@ def definition(group: str, version: str, kind: str, plural: str) -> Object:
 class SilentHandler(http.server.SimpleHTTPRequestHandler):
     """Serves the archives of the commits."""
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
         """Logs nothing."""
 
 
@@ -95,6 +108,7 @@ class Flux(Engine):
     def __init__(self, control_plane: EngineControlPlane, api: Api, directory: Path) -> None:
         super().__init__(control_plane, api, directory)
         self._archives = directory / "archives"
+        self._chart = ROOT / "charts" / "horovodjob-operator"
 
     def start(self) -> None:
         self._archives.mkdir()
@@ -132,7 +146,9 @@ class Flux(Engine):
         generation = self.api.get(path)["metadata"]["generation"]
         ready = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "played by the tests"}
         ready |= {"lastTransitionTime": timestamp(), "observedGeneration": generation}
-        self.api.patch(f"{path}/status", {"status": {"observedGeneration": generation, "conditions": [ready], **status}})
+        self.api.patch(
+            f"{path}/status", {"status": {"observedGeneration": generation, "conditions": [ready], **status}}
+        )
 
     def _add_source(self, repository: Repository, name: str) -> None:
         metadata = {"name": name, "namespace": SYSTEM}
@@ -155,19 +171,45 @@ class Flux(Engine):
         release = wait_for("the release of the operator", lambda: self.api.find(RELEASE))
         helm = Helm(HELM4, self.api.kubeconfig, self.directory / "helm")
         values = yaml.safe_dump(release["spec"].get("values", {}))
-        chart = str(ROOT / "charts" / "horovodjob-operator")
-        helm("upgrade", "--install", "horovodjob-operator", chart, "-n", "horovodjob-system", "-f", "-", stdin=values)
+        name = ("horovodjob-operator", str(self._chart), "--namespace=horovodjob-system")
+        helm("upgrade", "--install", *name, "--values=-", stdin=values)
         self._set_ready(CHART)
         self._set_ready(RELEASE)
+
+    def remove_definition(self, directory: Path) -> None:
+        """The definition is an asset of a release that a Kustomization applies."""
+        repository = Repository(directory)
+        folder = directory / "definition"
+        folder.mkdir()
+        shutil.copy(BASE / "crd.yaml", folder)
+        delivery = self.deliver(repository, "definition", path="./definition")
+        delivery.wait_applied()
+        (folder / "crd.yaml").unlink()
+        (folder / "other.yaml").write_text(yaml.safe_dump(namespace("other")))
+        delivery.deploy()
+
+    def upgrade_operator(self) -> None:
+        self._chart = Path(shutil.copytree(self._chart, self.directory / "next-chart"))
+        edit_chart(self._chart)
+        self.release_operator()
 
     def jobs_of_bootstrap(self, repository: Repository) -> Delivery:
         return FluxDelivery(self.api, repository, "training-jobs", SYSTEM, self)
 
     def deliver(self, repository: Repository, name: str, **changes: Any) -> FluxDelivery:
-        kustomization = copy.deepcopy(yaml.safe_load(FLUX_JOBS.read_text()))
-        kustomization["metadata"]["name"] = name
-        kustomization["spec"] |= {"sourceRef": {"kind": "GitRepository", "name": name}, "dependsOn": [], **changes}
         repository.commit()
         self._add_source(repository, name)
+        return self._add_kustomization(FLUX_JOBS, repository, name, name, **changes)
+
+    def wait_for_results(self, repository: Repository, source: str) -> FluxDelivery:
+        """Adds the Kustomization that waits for the job `cifar`, beside that of the other jobs."""
+        return self._add_kustomization(FLUX_RESULTS, repository, f"{source}-cifar", source, targetNamespace=source)
+
+    def _add_kustomization(
+        self, file: Path, repository: Repository, name: str, source: str, **changes: Any
+    ) -> FluxDelivery:
+        kustomization = yaml.safe_load(file.read_text())
+        kustomization["metadata"]["name"] = name
+        kustomization["spec"] |= {"sourceRef": {"kind": "GitRepository", "name": source}, "dependsOn": [], **changes}
         self.apply(kustomization)
-        return FluxDelivery(self.api, repository, name, name, self)
+        return FluxDelivery(self.api, repository, name, source, self)

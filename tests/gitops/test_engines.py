@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
+import pytest
 
 from api.client import wait_for
+from gitops.argocd import ArgoCD
 from gitops.conftest import Cluster
-from gitops.engine import HEALTHY, PROGRESSING, Delivery, jobs
+from gitops.engine import DEFINITION, FAILED, HEALTHY, NEW_DESCRIPTION, PROGRESSING, Delivery, Engine, jobs
+from gitops.flux import Flux
 from gitops.git_repository import Repository
 from integration.job_driver import Job
 
 Deliver = Callable[..., Delivery]
 JOBS = {"digits", "cifar"}
 FROZEN = "can change only while the job is suspended"
-DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"
+
+
+def only(engine: type[Engine]) -> pytest.MarkDecorator:
+    """Runs a test with one engine."""
+    return pytest.mark.parametrize("engine", [engine], ids=lambda one: one.name, indirect=True)
 
 
 def job_of(delivery: Delivery, name: str) -> Job:
@@ -101,17 +107,117 @@ def test_jobs_that_wait_in_a_queue_hold_up_no_other_team(deliver: Deliver) -> No
     assert {job.phase for delivery in waiting for _, job in named(delivery)} == {"Queued"}
 
 
-def test_jobs_survive_the_removal_of_their_definition_from_git(cluster: Cluster, deliver: Deliver) -> None:
-    def add_definition(repository: Repository) -> None:
-        definition = Path(__file__).resolve().parents[2] / "manifests" / "base" / "crd.yaml"
-        (repository.directory / "jobs" / "crd.yaml").write_text(definition.read_text())
-        repository.edit("jobs/kustomization.yaml", "namespace.yaml, ", "namespace.yaml, crd.yaml, ")
-
-    delivery = deliver(add_definition)
-    before = running(delivery)
+def test_running_jobs_are_undisturbed_by_an_upgrade_of_definition_and_operator(
+    cluster: Cluster, deliver: Deliver
+) -> None:
+    delivery = deliver()
+    before = {name: (job, job.uids()) for name, job in running(delivery).items()}
+    cluster.engine.upgrade_operator()
+    assert NEW_DESCRIPTION in str(cluster.api.get(DEFINITION)["spec"])
+    assert cluster.operator.stop() == 0
+    cluster.operator.start()
+    for job, pods in before.values():
+        assert (job.phase, job.uids()) == ("Running", pods)
+        job.end("launcher", 0)
+        job.wait("Succeeded")
     delivery.wait_applied()
-    delivery.repository.edit("jobs/kustomization.yaml", "crd.yaml, ", "")
+
+
+def fail(delivery: Delivery, name: str) -> None:
+    """Lets a job fail that does not repeat."""
+    job = job_of(delivery, name).advance_to("Running")
+    job.end("launcher", 3)
+    job.wait("Failed")
+
+
+def never_repeat(repository: Repository) -> None:
+    repository.edit("jobs/cifar/job.yaml", "  pool: gpunp\n", "  runPolicy: {backoffLimit: 0}\n")
+
+
+def test_a_failed_job_is_degraded_in_argo_cd_and_does_not_concern_flux(cluster: Cluster, deliver: Deliver) -> None:
+    delivery = deliver(never_repeat)
+    fail(delivery, "cifar")
+    delivery.wait_health(FAILED if isinstance(cluster.engine, ArgoCD) else HEALTHY)
+    delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
+    delivery.deploy("the next attempt of the user")
+    wait_for("another job", lambda: job_of(delivery, "cifar").get()["spec"]["worker"]["replicas"] == 3)
+
+
+@only(Flux)
+def test_a_kustomization_that_waits_for_results_fails_with_its_job(cluster: Cluster, deliver: Deliver) -> None:
+    def move(repository: Repository) -> None:
+        never_repeat(repository)
+        repository.git("add", "--all")
+        repository.git("mv", "jobs/cifar", "cifar")
+        repository.edit("jobs/kustomization.yaml", ", cifar]", "]")
+
+    delivery = deliver(move)
+    delivery.wait_applied()
+    assert isinstance(cluster.engine, Flux)
+    results = cluster.engine.wait_for_results(delivery.repository, delivery.name)
+    job_of(delivery, "cifar").advance_to("Running")
+    results.wait_health(PROGRESSING)
+    delivery.wait_health(HEALTHY)
+    fail(delivery, "cifar")
+    results.wait_health(FAILED)
+
+
+@only(ArgoCD)
+def test_server_side_diff_keeps_argo_cd_from_replacing_a_job(deliver: Deliver) -> None:
+    delivery = deliver(annotations={"argocd.argoproj.io/compare-options": "ServerSideDiff=true"})
+    before = running(delivery)
+    delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
     delivery.push()
-    delivery.wait_attempt()
+    delivery.wait_message("error running server side apply in dryrun mode for resource HorovodJob/cifar")
+    assert delivery.get()["status"]["sync"]["status"] == "Unknown"
+    assert job_of(delivery, "cifar").uid == before["cifar"].uid
+
+
+@only(ArgoCD)
+def test_defaults_of_the_api_server_are_no_difference_to_argo_cd(deliver: Deliver) -> None:
+    def add_share(repository: Repository) -> None:
+        shares = "azureFiles: [{name: data2, account: account1, share: data}]"  # its items have defaults
+        repository.edit("jobs/cifar/job.yaml", "  worker: {replicas: 4}\n", f"  worker: {{replicas: 4}}\n  {shares}\n")
+
+    delivery = deliver(add_share)
+    delivery.wait_applied()
+    before = job_of(delivery, "cifar")
+    delivery.deploy("nothing changes")
+    assert job_of(delivery, "cifar").uid == before.uid
+
+
+@only(ArgoCD)
+def test_a_field_that_git_no_longer_has_stays_in_a_job_that_argo_cd_replaces(deliver: Deliver) -> None:
+    delivery = deliver()
+    before = running(delivery)
+    delivery.repository.edit("jobs/cifar/job.yaml", "  pool: gpunp\n", "")
+    delivery.deploy()
+    assert job_of(delivery, "cifar").uid == before["cifar"].uid, "docs/gitops.md describes this as a trap"
+    assert job_of(delivery, "cifar").get()["spec"]["pool"] == "gpunp"
+
+
+@only(ArgoCD)
+def test_a_job_in_a_later_wave_keeps_argo_cd_from_applying_other_commits(deliver: Deliver) -> None:
+    def add_wave(repository: Repository) -> None:
+        repository.edit(
+            "jobs/cifar/job.yaml", "  annotations:\n", '  annotations:\n    argocd.argoproj.io/sync-wave: "1"\n'
+        )
+
+    delivery = deliver(add_wave)
+    before = job_of(delivery, "digits").advance_to("Running")
+    delivery.wait_message("waiting for healthy state of horovodjob.dev/HorovodJob/digits")
+    delivery.repository.edit("jobs/digits/run.env", "workers=2", "workers=3")
+    delivery.push()
+    before.end("launcher", 0)
+    before.wait("Succeeded")
+    wait_for("the second wave", lambda: "cifar" in jobs(delivery.api, delivery.name))
+    delivery.wait_applied()
+
+
+def test_jobs_survive_when_git_no_longer_has_their_definition(
+    cluster: Cluster, deliver: Deliver, tmp_path: Path
+) -> None:
+    before = running(deliver())
+    cluster.engine.remove_definition(tmp_path / "definition")
     assert "deletionTimestamp" not in cluster.api.get(DEFINITION)["metadata"]
     assert before["digits"].phase == "Running"
