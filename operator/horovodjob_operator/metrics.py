@@ -1,6 +1,5 @@
 """Metrics of the operator and of its jobs, with the names and base units of Prometheus."""
 
-import asyncio
 from collections import Counter as Tally
 from collections.abc import Callable, Container, Iterable
 from datetime import datetime
@@ -297,8 +296,3 @@ def count_transition(job: HorovodJob, old: HorovodJobStatus, new: HorovodJobStat
         FAILED.labels(namespace, reason).inc()
     if new.completion_time and new.running_time:
         RUN_DURATION.labels(namespace).observe(max((new.completion_time - new.running_time).total_seconds(), 0))
-
-
-def count_tasks(loop: asyncio.AbstractEventLoop) -> float:
-    """The number of tasks of the event loop; the health server calls it in its own thread."""
-    return len(asyncio.all_tasks(loop))

@@ -45,7 +45,6 @@ from horovodjob_operator.metrics import (
     WORKQUEUE_DELAYED,
     WORKQUEUE_DEPTH,
     JobCollector,
-    count_tasks,
 )
 from horovodjob_operator.settings import Settings
 
@@ -158,7 +157,8 @@ class Process:
             WATCH_AGE.labels("namespaces").set_function(lambda: self._watch_ages()["namespaces"])
         WORKQUEUE_DEPTH.set_function(lambda: self.work_queue.depth)
         WORKQUEUE_DELAYED.set_function(lambda: self.work_queue.timers)
-        TASKS.set_function(partial(count_tasks, asyncio.get_running_loop()))
+        loop = asyncio.get_running_loop()  # The health server calls this in its own thread.
+        TASKS.set_function(lambda: len(asyncio.all_tasks(loop)))
         LEADER.set_function(lambda: float(self.is_leader()))
 
     def _failures(self) -> Iterator[tuple[Key, JobFailure]]:
