@@ -230,9 +230,9 @@ def test_a_run_that_cannot_write_checkpoints_ends_and_promises_nothing(
     (sentence,) = ended.errors
     assert ": File too large; no write has succeeded for " in sentence
 
-    (tmp_path / "tracing-0").unlink()
-    job = start(command, 1, variables | {"HOROVODJOB_ATTEMPT": "2"})
-    job.wait_for("tracing-0")
+    job = start(command, 1, variables | {"HOROVODJOB_ATTEMPT": "2", "HOLD": "second"})
+    job.wait_for("second-holds")
+    (tmp_path / "second-released").touch()
     code, output = terminated(job, 0)
     assert code == 143, output
     (message,) = re.findall(r"^SIGTERM: (.*)$", output, re.MULTILINE)
