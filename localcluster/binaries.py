@@ -31,6 +31,10 @@ class Binaries:
     def path(self, binary: str) -> Path:
         return self._directories[binary] / binary
 
+    def file(self, binary: str, name: str) -> Path:
+        """A file that is kept beside `binary`, by its name."""
+        return self._directories[binary] / name
+
     def image(self, name: str) -> Path:
         """The image archive made of the static binary `name`."""
         return self._directories[name] / f"{name}.tar"
@@ -80,6 +84,9 @@ class Binaries:
             output.mkdir(mode=0o755)
             command.build(group, output, progress)
             self._add_images(group, output)
+            for file in group.files:
+                (component,) = group.components
+                shutil.copy(command.module(component) / file, output)
             output.rename(target)  # all or nothing: an interrupted build leaves no half one
         now = os.times()
         cpu = now.children_user + now.children_system - used.children_user - used.children_system

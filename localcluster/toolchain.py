@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localcluster.errors import ClusterError, MachineUnfit
 from localcluster.progress import Progress
-from localcluster.versions import GCFLAGS, Group, Versions
+from localcluster.versions import GCFLAGS, Component, Group, Versions
 
 REPORT_SECONDS = 15
 # Go fetches as many modules at once as it uses processors; fetching mostly waits for the network.
@@ -53,6 +53,10 @@ class Go:
         command = [self.command, "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-gcflags={GCFLAGS}"]
         command += [f"-ldflags={group.ldflags}", "-o", f"{output}/{group.binary}", *group.packages]
         self._run(f"building {group.name}", command, group.source, progress)
+
+    def module(self, component: Component) -> Path:
+        """The directory with the sources of a component that was built."""
+        return self.cache / "go" / "mod" / f"{component.module}@{component.version}"
 
     def _run(self, what: str, command: list[str], source: Path, progress: Progress, **settings: str) -> None:
         """Run a command of Go in `source`; says how far it is while it runs."""

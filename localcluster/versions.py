@@ -35,7 +35,9 @@ class Group:
     binary: str = ""
     """Name of the only binary, where its package has the name of another one."""
     optional: bool = False
-    """Whether it is built only when it is named: no test needs it."""
+    """Whether it is built only when it is named."""
+    files: tuple[str, ...] = ()
+    """Files of the component's module that are kept beside the binaries, by their paths there."""
 
     @property
     def source(self) -> Path:
@@ -56,6 +58,7 @@ class Group:
     def key(self) -> str:
         """Changes with anything that could change the binaries."""
         digest = hashlib.sha256(repr((self.packages, self.components, GCFLAGS)).encode() + self.binary.encode())
+        digest.update("".join(self.files).encode())
         own = [self.source / package for package in self.packages if package.startswith("./")]
         programs = sorted(file for directory in own for file in directory.iterdir())
         for file in (self.source / "go.mod", self.source / "go.sum", *programs):
@@ -105,6 +108,7 @@ def versions() -> Versions:
             tuple(components[component] for component in table.get("components", shared)),
             table.get("binary", ""),
             table.get("optional", False),
+            tuple(table.get("files", ())),
         )
         for name, table in tables.items()
     )

@@ -70,11 +70,21 @@ def test_two_builds_at_once_build_each_group_once(binaries: Binaries, log: Path)
     assert log.read_text().split() == ["build"] * len(binaries.versions.select())
 
 
-def test_what_no_test_needs_is_built_only_when_it_is_named(binaries: Binaries) -> None:
+def test_an_optional_group_is_built_only_when_it_is_named(binaries: Binaries) -> None:
     binaries.ensure(Progress())
     assert not binaries.path("kwok").exists()
     binaries.ensure(Progress(), ("kwok",))
     assert binaries.path("kwok").exists()
+
+
+def test_definitions_of_an_engine_are_kept_beside_it(binaries: Binaries) -> None:
+    (group,) = binaries.versions.select(("flux",))
+    (component,) = group.components
+    source = binaries.cache / "go" / "mod" / f"{component.module}@{component.version}" / group.files[0]
+    source.parent.mkdir(parents=True)
+    source.write_text("definition\n")
+    binaries.ensure(Progress(), ("flux",))
+    assert binaries.file("kustomize-controller", source.name).read_text() == "definition\n"
 
 
 def test_a_build_that_fails_is_repeated_by_the_next_one(binaries: Binaries, log: Path) -> None:
