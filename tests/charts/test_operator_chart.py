@@ -12,6 +12,7 @@ import yaml
 from api.client import BASE, ROOT, Object
 from charts.helm import Helm
 from charts.readme import documented_values, readme
+from horovodjob.api.crd import NEVER_PRUNED
 from horovodjob_operator.settings import Settings
 
 CHART = ROOT / "charts" / "horovodjob-operator"
@@ -119,7 +120,8 @@ def test_the_crd_equals_that_of_the_manifests(helm4: Helm) -> None:
     for shipped in yaml.safe_load_all((BASE / "crd.yaml").read_text()):
         rendered = of_kind(kept, shipped["kind"])
         assert rendered["metadata"]["name"] == shipped["metadata"]["name"]
-        assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert rendered["metadata"]["annotations"] == NEVER_PRUNED | {"helm.sh/resource-policy": "keep"}
+        assert shipped["metadata"]["annotations"] == NEVER_PRUNED
         assert rendered["spec"] == shipped["spec"]
         assert "annotations" not in of_kind(given_up, shipped["kind"])["metadata"]
 

@@ -50,6 +50,12 @@ NAME_RULES: tuple[dict[str, Any], ...] = (
     },
 )
 
+# With the definition, the API server deletes every job of the cluster.
+NEVER_PRUNED = {
+    "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
+
 
 def _nullable(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema without the alternative `null` that pydantic adds; the API server drops null values."""
@@ -170,6 +176,8 @@ def custom_resource_definition() -> dict[str, Any]:
 def crd_yaml() -> str:
     """The CustomResourceDefinition and its admission policy as YAML."""
     objects = (custom_resource_definition(), frozen_spec.policy(), frozen_spec.binding())
+    for each in objects:
+        each["metadata"]["annotations"] = dict(NEVER_PRUNED)
     return yaml.safe_dump_all(objects, sort_keys=False, width=120, allow_unicode=True)
 
 
