@@ -7,7 +7,7 @@ CLUSTER := $(PYTHON) localcluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts trainer trainer-gpu localcluster e2e \
+.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu localcluster e2e \
         environment images cluster-up cluster-down crd python
 
 help: ## print the targets
@@ -45,6 +45,10 @@ cli: environment ## run the tests of `hvj` against a real API server and servers
 charts: environment ## run the tests of charts, manifests, monitoring and releases against a real API server
 	@$(STAGES) helm
 	@$(STAGES) charts
+
+gitops: environment ## run Argo CD and Flux with the documented repository, against a real API server
+	@$(STAGES) engines
+	@$(STAGES) gitops
 
 trainer: environment ## run the tests with real ranks under mpirun
 	@$(STAGES) trainer-environment

@@ -16,6 +16,7 @@ Object = dict[str, Any]
 GITOPS = Path(__file__).resolve().parents[2] / "manifests" / "gitops"
 HEALTH_SCRIPT = GITOPS / "argocd" / "health.lua"
 FLUX_JOBS = GITOPS / "flux" / "jobs.yaml"
+FLUX_RESULTS = GITOPS / "flux" / "results.yaml"
 
 # The health of a job in each tool: kstatus, Argo CD, Flux.
 IN_PROGRESS = ("InProgress", "Progressing", "InProgress")
@@ -98,7 +99,7 @@ def _health_script() -> str:
 @functools.cache
 def _flux_expressions() -> Mapping[str, celpy.Runner]:
     """The programs by their result, in the order in which Flux evaluates them."""
-    (checks,) = yaml.safe_load(FLUX_JOBS.read_text())["spec"]["healthCheckExprs"]
+    (checks,) = yaml.safe_load(FLUX_RESULTS.read_text())["spec"]["healthCheckExprs"]
     environment = celpy.Environment()
     results = {"inProgress": "InProgress", "failed": "Failed", "current": "Current"}
     return {

@@ -13,7 +13,6 @@ from gitops.samples import situation
 from integration.status_invariants import kstatus
 
 ARGOCD = GITOPS / "argocd"
-FLUX = ("job/release.yaml", "jobs.yaml")
 SAMPLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ARGOCD / "testdata").glob("*.yaml"))}
 CASES = {
     Path(case["inputPath"]).stem: case["healthStatus"]
@@ -65,6 +64,8 @@ def test_argo_cds_configmap_has_the_script() -> None:
     assert data == {"resource.customizations.health.horovodjob.dev_HorovodJob": HEALTH_SCRIPT.read_text()}
 
 
-def test_jobs_and_releases_have_the_same_health_check_in_flux() -> None:
-    release, jobs = (list(yaml.safe_load_all((GITOPS / "flux" / path).read_text()))[-1] for path in FLUX)
-    assert release["spec"]["healthCheckExprs"] == jobs["spec"]["healthCheckExprs"]
+def test_jobs_hold_no_worker_of_flux() -> None:
+    release = list(yaml.safe_load_all((GITOPS / "flux" / "job" / "release.yaml").read_text()))[-1]["spec"]
+    assert release["install"]["disableWait"]
+    assert release["upgrade"]["disableWait"]
+    assert not yaml.safe_load((GITOPS / "flux" / "jobs.yaml").read_text())["spec"].get("wait")

@@ -16,7 +16,8 @@ from stages.settings import ROOT, StageError
 
 NEEDS_APISERVER = ("tests/api", "tests/integration")
 NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
-NEEDS_HELM = ("tests/charts", "tests/gitops", "tests/monitoring", "tests/release")
+NEEDS_HELM = ("tests/charts", "tests/monitoring", "tests/release")
+NEEDS_ENGINES = ("tests/gitops",)
 NEEDS_TENSORFLOW = ("tests/trainer",)
 NEEDS_NODES = ("tests/local_cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
@@ -33,7 +34,8 @@ def prerequisites() -> None:
 
 def unit() -> None:
     """Tests that need neither an API server nor TensorFlow nor a cluster."""
-    others = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_HELM, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
+    server = (*NEEDS_APISERVER, *NEEDS_COMMAND_LINE, *NEEDS_HELM, *NEEDS_ENGINES)
+    others = (*server, *NEEDS_TENSORFLOW, *NEEDS_NODES, *NEEDS_OPERATOR)
     _test(("tests",), *(f"--ignore={path}" for path in others))
 
 
@@ -50,6 +52,11 @@ def command_line() -> None:
 def charts() -> None:
     """Tests of charts, manifests, monitoring and releases, against a real API server without a node."""
     _test(NEEDS_HELM, *_beside(APISERVER_WORKERS))
+
+
+def gitops() -> None:
+    """Tests of Argo CD and Flux, whose controllers run against a real API server without a node."""
+    _test(NEEDS_ENGINES, *_beside(APISERVER_WORKERS))
 
 
 def trainer() -> None:
@@ -107,6 +114,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "downloads": lambda: cluster("download"),
     "control-plane": lambda: cluster("build", "control-plane"),
     "helm": lambda: cluster("build", "control-plane", "helm4", "helm3"),
+    "engines": lambda: cluster("build", "control-plane", "helm4", "helm3", "kustomize-controller", "argocd"),
     "binaries": lambda: cluster("build"),
     "demo-binaries": lambda: cluster("build", "control-plane", "node", "containerd", "azure-files", "helm4"),
     "small-images": lambda: images("build", "operator", "mpi"),
@@ -115,6 +123,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "apiserver": apiserver,
     "cli": command_line,
     "charts": charts,
+    "gitops": gitops,
     "trainer": trainer,
     "localcluster": localcluster,
     "cluster-up": cluster_up,
@@ -142,10 +151,12 @@ ALL = (
     stage("binaries", needs="control-plane"),
     stage("helm", needs="control-plane", after="binaries"),
     stage("small-images", needs="prerequisites"),
+    stage("engines", needs="helm", after="binaries"),
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment control-plane", shows_output=True),
     stage("cli", needs="environment control-plane", after="apiserver", shows_output=True),
     stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
+    stage("gitops", needs="environment engines", after="apiserver cli", niceness=5, shows_output=True),
     stage("trainer", needs="trainer-environment", niceness=10, shows_output=True),
     # Mostly waits, so it slows the others little.
     stage("localcluster", needs="environment binaries", after="lint unit", shows_output=True),

@@ -1,0 +1,67 @@
+"""A Git repository of jobs: the documented one, or the jobs of one team."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+
+from api.client import ROOT
+from gitops.health import GITOPS
+
+IDENTITY = ("-c", "user.name=Team", "-c", "user.email=team@example.com")
+
+
+class Repository:
+    """A work tree whose branch `main` an engine applies."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True)
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments: str) -> str:
+        """Standard output of a command of Git."""
+        command = ["git", "-C", str(self.directory), *IDENTITY, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    @property
+    def revision(self) -> str:
+        """The commit that the engine is to apply."""
+        return self.git("rev-parse", "HEAD")
+
+    def commit(self, message: str = "change") -> str:
+        """Commits all files."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", f"--message={message}")
+        return self.revision
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Replaces a text that the file has."""
+        path = self.directory / file
+        content = path.read_text()
+        assert old in content, f"{file} has no {old!r}"
+        path.write_text(content.replace(old, new))
+
+    def archive(self, file: Path) -> None:
+        """Writes the committed files as a compressed archive."""
+        self.git("archive", "--format=tar.gz", f"--output={file}", "HEAD")
+
+
+def documented_repository(directory: Path) -> Repository:
+    """The repository that the first step of docs/gitops.md makes."""
+    repository = Repository(directory)
+    page = (ROOT / "docs" / "gitops.md").read_text()
+    commands = page.partition("   ```sh\n")[2].partition("```")[0].replace("../training", str(directory))
+    subprocess.run(["bash", "-ec", textwrap.dedent(commands)], cwd=ROOT, check=True)
+    return repository
+
+
+def team_repository(directory: Path, namespace: str) -> Repository:
+    """The jobs of the example in a namespace of their own."""
+    repository = Repository(directory)
+    shutil.copytree(GITOPS / "example" / "jobs", directory / "jobs")
+    repository.edit("jobs/kustomization.yaml", "namespace: training", f"namespace: {namespace}")
+    repository.edit("jobs/namespace.yaml", "name: training", f"name: {namespace}")
+    return repository

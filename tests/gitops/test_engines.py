@@ -1,0 +1,225 @@
+"""Argo CD and Flux apply the documented repository, and what users do next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from api.client import wait_for
+from gitops.argocd import ArgoCD
+from gitops.conftest import Cluster
+from gitops.engine import DEFINITION, FAILED, HEALTHY, NEW_DESCRIPTION, PROGRESSING, Delivery, Engine, jobs
+from gitops.flux import Flux
+from gitops.git_repository import Repository
+from integration.job_driver import Job
+
+Deliver = Callable[..., Delivery]
+JOBS = {"digits", "cifar"}
+POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/frozen-spec.horovodjob.dev"
+FROZEN = "can change only while the job is suspended"
+
+
+def only(engine: type[Engine]) -> pytest.MarkDecorator:
+    """Runs a test with one engine."""
+    return pytest.mark.parametrize("engine", [engine], ids=lambda one: one.name, indirect=True)
+
+
+def job_of(delivery: Delivery, name: str) -> Job:
+    """The only job whose name begins with `name`, as soon as it exists and no other is being deleted."""
+    found = wait_for(f"the job {name}", lambda: [one for key, one in named(delivery) if key == name])
+    (job,) = found
+    return job
+
+
+def named(delivery: Delivery) -> list[tuple[str, Job]]:
+    return [(name, job) for name, job in jobs(delivery.api, delivery.name).items()]
+
+
+def running(delivery: Delivery) -> dict[str, Job]:
+    """Both jobs of a team, as soon as they run."""
+    wait_for("both jobs", lambda: jobs(delivery.api, delivery.name).keys() == JOBS)
+    return {name: job.advance_to("Running") for name, job in jobs(delivery.api, delivery.name).items()}
+
+
+def test_the_documented_repository_runs_its_jobs_in_an_empty_cluster(cluster: Cluster) -> None:
+    wait_for("the jobs", lambda: jobs(cluster.api, "training").keys() == JOBS)
+    for job in jobs(cluster.api, "training").values():
+        job.advance_to("Succeeded")
+    cluster.training.wait_applied()
+    cluster.training.wait_health(HEALTHY)
+
+
+def test_a_changed_manifest_replaces_the_job_that_allows_it_and_no_other(deliver: Deliver) -> None:
+    delivery = deliver()
+    before = running(delivery)
+    delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
+    delivery.deploy()
+    after = job_of(delivery, "cifar")
+    assert after.uid != before["cifar"].uid
+    assert after.get()["spec"]["worker"]["replicas"] == 3
+    assert job_of(delivery, "digits").uid == before["digits"].uid
+    delivery.deploy("nothing changes")
+    assert job_of(delivery, "cifar").uid == after.uid
+
+
+def test_changed_parameters_create_another_job_and_prune_the_old_one(deliver: Deliver) -> None:
+    delivery = deliver()
+    before = running(delivery)
+    delivery.repository.edit("jobs/digits/run.env", "workers=2", "workers=3")
+    delivery.deploy()
+    wait_for("the end of the old job", lambda: not delivery.api.find(before["digits"].path))
+    after = job_of(delivery, "digits")
+    assert after.get()["spec"]["worker"]["replicas"] == 3
+    wait_for("the end of its pods", lambda: not before["digits"].pods())
+    assert job_of(delivery, "cifar").uid == before["cifar"].uid
+
+
+def test_a_refused_change_is_reported_and_a_revert_mends_it(deliver: Deliver) -> None:
+    delivery = deliver()
+    before = running(delivery)
+    delivery.repository.edit("jobs/digits/job.yaml", "cpu: 500m", "cpu: 900m")
+    delivery.push()
+    delivery.wait_message(FROZEN)
+    delivery.repository.git("revert", "--no-edit", "HEAD")
+    delivery.deploy("reverted")
+    assert {name: job.uid for name, job in named(delivery)} == {name: job.uid for name, job in before.items()}
+
+
+def test_a_removed_job_is_deleted_with_its_pods(deliver: Deliver) -> None:
+    delivery = deliver()
+    before = running(delivery)
+    delivery.repository.edit("jobs/kustomization.yaml", ", cifar]", "]")
+    delivery.deploy()
+    wait_for("the end of the job", lambda: not delivery.api.find(before["cifar"].path))
+    wait_for("the end of its pods", lambda: not before["cifar"].pods())
+    assert before["digits"].phase == "Running"
+
+
+def test_jobs_that_wait_in_a_queue_hold_up_no_other_team(deliver: Deliver) -> None:
+    waiting = [deliver() for _ in range(5)]  # one more than Flux has workers
+    for delivery in waiting:
+        job_of(delivery, "digits").wait_for_pods()
+    other = deliver()
+    running(other)
+    other.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
+    other.deploy()
+    assert {job.phase for delivery in waiting for _, job in named(delivery)} == {"Queued"}
+
+
+def test_running_jobs_are_undisturbed_by_an_upgrade_of_definition_and_operator(
+    cluster: Cluster, deliver: Deliver
+) -> None:
+    delivery = deliver()
+    before = {name: (job, job.uids()) for name, job in running(delivery).items()}
+    cluster.engine.upgrade_operator()
+    assert NEW_DESCRIPTION in str(cluster.api.get(DEFINITION)["spec"])
+    assert cluster.operator.stop() == 0
+    cluster.operator.start()
+    for job, pods in before.values():
+        assert (job.phase, job.uids()) == ("Running", pods)
+        job.end("launcher", 0)
+        job.wait("Succeeded")
+    delivery.wait_applied()
+
+
+def fail(delivery: Delivery, name: str) -> None:
+    """Lets a job fail that does not repeat."""
+    job = job_of(delivery, name).advance_to("Running")
+    job.end("launcher", 3)
+    job.wait("Failed")
+
+
+def never_repeat(repository: Repository) -> None:
+    repository.edit("jobs/cifar/job.yaml", "  pool: gpunp\n", "  runPolicy: {backoffLimit: 0}\n")
+
+
+def test_a_failed_job_is_degraded_in_argo_cd_and_does_not_concern_flux(cluster: Cluster, deliver: Deliver) -> None:
+    delivery = deliver(never_repeat)
+    fail(delivery, "cifar")
+    delivery.wait_health(FAILED if isinstance(cluster.engine, ArgoCD) else HEALTHY)
+    delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
+    delivery.deploy("the next attempt of the user")
+    wait_for("another job", lambda: job_of(delivery, "cifar").get()["spec"]["worker"]["replicas"] == 3)
+
+
+@only(Flux)
+def test_a_kustomization_that_waits_for_results_fails_with_its_job(cluster: Cluster, deliver: Deliver) -> None:
+    def move(repository: Repository) -> None:
+        never_repeat(repository)
+        repository.git("add", "--all")
+        repository.git("mv", "jobs/cifar", "cifar")
+        repository.edit("jobs/kustomization.yaml", ", cifar]", "]")
+
+    delivery = deliver(move)
+    delivery.wait_applied()
+    assert isinstance(cluster.engine, Flux)
+    results = cluster.engine.wait_for_results(delivery.repository, delivery.name)
+    job_of(delivery, "cifar").advance_to("Running")
+    results.wait_health(PROGRESSING)
+    delivery.wait_health(HEALTHY)
+    fail(delivery, "cifar")
+    results.wait_health(FAILED)
+
+
+@only(ArgoCD)
+def test_server_side_diff_keeps_argo_cd_from_replacing_a_job(deliver: Deliver) -> None:
+    delivery = deliver(annotations={"argocd.argoproj.io/compare-options": "ServerSideDiff=true"})
+    before = running(delivery)
+    delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
+    delivery.push()
+    delivery.wait_message("error running server side apply in dryrun mode for resource HorovodJob/cifar")
+    assert delivery.get()["status"]["sync"]["status"] == "Unknown"
+    assert job_of(delivery, "cifar").uid == before["cifar"].uid
+
+
+@only(ArgoCD)
+def test_defaults_of_the_api_server_are_no_difference_to_argo_cd(deliver: Deliver) -> None:
+    def add_share(repository: Repository) -> None:
+        shares = "azureFiles: [{name: data2, account: account1, share: data}]"  # its items have defaults
+        repository.edit("jobs/cifar/job.yaml", "  worker: {replicas: 4}\n", f"  worker: {{replicas: 4}}\n  {shares}\n")
+
+    delivery = deliver(add_share)
+    delivery.wait_applied()
+    before = job_of(delivery, "cifar")
+    delivery.deploy("nothing changes")
+    assert job_of(delivery, "cifar").uid == before.uid
+
+
+@only(ArgoCD)
+def test_a_field_that_git_no_longer_has_stays_in_a_job_that_argo_cd_replaces(deliver: Deliver) -> None:
+    delivery = deliver()
+    before = running(delivery)
+    delivery.repository.edit("jobs/cifar/job.yaml", "  pool: gpunp\n", "")
+    delivery.deploy()
+    assert job_of(delivery, "cifar").uid == before["cifar"].uid, "docs/gitops.md describes this as a trap"
+    assert job_of(delivery, "cifar").get()["spec"]["pool"] == "gpunp"
+
+
+@only(ArgoCD)
+def test_a_job_in_a_later_wave_keeps_argo_cd_from_applying_other_commits(deliver: Deliver) -> None:
+    def add_wave(repository: Repository) -> None:
+        repository.edit(
+            "jobs/cifar/job.yaml", "  annotations:\n", '  annotations:\n    argocd.argoproj.io/sync-wave: "1"\n'
+        )
+
+    delivery = deliver(add_wave)
+    before = job_of(delivery, "digits").advance_to("Running")
+    delivery.wait_message("waiting for healthy state of horovodjob.dev/HorovodJob/digits")
+    delivery.repository.edit("jobs/digits/run.env", "workers=2", "workers=3")
+    delivery.push()
+    before.end("launcher", 0)
+    before.wait("Succeeded")
+    wait_for("the second wave", lambda: "cifar" in jobs(delivery.api, delivery.name))
+    delivery.wait_applied()
+
+
+def test_jobs_survive_when_git_no_longer_has_their_definition(
+    cluster: Cluster, deliver: Deliver, tmp_path: Path
+) -> None:
+    before = running(deliver())
+    cluster.engine.remove_definition(tmp_path / "definition")
+    assert "deletionTimestamp" not in cluster.api.get(DEFINITION)["metadata"]
+    assert cluster.api.find(POLICY), "the admission policy of the definition"
+    assert before["digits"].phase == "Running"
