@@ -170,11 +170,12 @@ class ArgoCD(Engine):
         """The chart of the operator no longer installs the definition."""
         operator = ArgoDelivery(self.api, self._repository, "horovodjob-operator")
         self.api.patch(operator.path, {"spec": {"source": {"helm": {"valuesObject": {"crds": {"enabled": False}}}}}})
-        wait_for("a sync without the definition", lambda: self._was_synced_with_values(operator))
+        wait_for("a decision about what to prune", lambda: self._has_pruned_or_refused(operator))
 
-    def _was_synced_with_values(self, operator: ArgoDelivery) -> bool:
+    def _has_pruned_or_refused(self, operator: ArgoDelivery) -> bool:
         operation = operator.status.get("operationState", {})
-        return "finishedAt" in operation and "helm" in operation.get("syncResult", {}).get("source", {})
+        results = operation.get("syncResult", {}).get("resources", ())
+        return "finishedAt" in operation and any(one.get("status") in ("Pruned", "PruneSkipped") for one in results)
 
     def upgrade_operator(self) -> None:
         edit_chart(self._charts / "horovodjob-operator")

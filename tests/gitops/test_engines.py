@@ -17,6 +17,7 @@ from integration.job_driver import Job
 
 Deliver = Callable[..., Delivery]
 JOBS = {"digits", "cifar"}
+POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/frozen-spec.horovodjob.dev"
 FROZEN = "can change only while the job is suspended"
 
 
@@ -220,4 +221,5 @@ def test_jobs_survive_when_git_no_longer_has_their_definition(
     before = running(deliver())
     cluster.engine.remove_definition(tmp_path / "definition")
     assert "deletionTimestamp" not in cluster.api.get(DEFINITION)["metadata"]
+    assert cluster.api.find(POLICY), "the admission policy of the definition"
     assert before["digits"].phase == "Running"
