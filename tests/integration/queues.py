@@ -209,6 +209,6 @@ def has_reservation(workload: Object) -> bool:
 
 
 def is_finished(workload: Object) -> bool:
-    """Whether a Workload has given its quota back for ever."""
+    """Whether a Workload has given its quota back without end."""
     conditions = workload.get("status", {}).get("conditions", ())
     return any(one["type"] == "Finished" and one["status"] == "True" for one in conditions)

@@ -124,7 +124,10 @@ class Queueing:
         except NotServed:
             return Requeue()  # The watch will report that the kind has gone.
         except Refused as error:
-            return self._refuse(state, context, str(error))
+            if is_request:
+                return self._refuse(state, context, str(error))
+            log_warning(state.job, f"the Workload cannot be changed: {error}")
+            return Requeue(at=now + timedelta(seconds=FIRST_RETRY_SECONDS))
         if is_request or (problem and not problem.is_final):
             state.queue_problem, state.queue_refusals = None, 0
         return Requeue(is_soon=changed)
@@ -253,9 +256,10 @@ class Queueing:
     def _refuse(self, state: JobState, context: JobContext, message: str) -> Requeue:
         """Records why the Workload cannot be created or changed; this is tried again."""
         delay = retry_delay_seconds(state.queue_refusals, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
-        if state.queue_problem is None or state.queue_problem.message != message:
+        is_news = state.queue_problem is None or state.queue_problem.message != message
+        if is_news:
             log_warning(state.job, message)
         state.queue_refusals += 1
         retry_at = context.now + timedelta(seconds=delay)
         state.queue_problem = QueueProblem(Reason.INVALID_SPEC, message, is_stalled=True, retry_at=retry_at)
-        return Requeue(at=retry_at, is_soon=True)
+        return Requeue(at=retry_at, is_soon=is_news)

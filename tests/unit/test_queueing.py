@@ -1,4 +1,4 @@
-"""The positions of jobs in their queue, on API servers with and without the visibility API of Kueue."""
+"""Jobs in queues, on API servers with and without the visibility API of Kueue."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -99,3 +99,15 @@ async def test_an_admitted_job_has_no_position_and_costs_no_request(
     waiting.admit()
     await queueing.read_position(state, waiting.context)
     assert (state.queue_position, server.asked) == (None, [])
+
+
+async def test_an_invalid_label_is_reported_once_and_tried_again_with_a_delay(
+    queueing: Queueing, waiting: QueuedCluster
+) -> None:
+    waiting.label(max_exec_time_seconds="1h")
+    state = JobState(waiting.job, 1)
+    dues = [await queueing.execute(state, waiting.context) for _ in range(3)]
+    assert [due.is_soon for due in dues] == [True, False, False]
+    assert all(due.at and due.at > waiting.now for due in dues)
+    assert state.queue_problem is not None
+    assert "it must be a number of seconds above 0" in state.queue_problem.message
