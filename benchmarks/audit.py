@@ -10,7 +10,7 @@ from typing import Any
 def budget(workers: int, *, is_queued: bool = False) -> dict[str, int]:
     """Calls that a job of so many workers may cost, if it starts quickly, or as soon as its queue lets it."""
     # It waits: one status write and one event more. Its Workload is created, reported ready, and finished.
-    waits = {"create workloads": 1, "update workloads/status": 1, "patch workloads/status": 1} if is_queued else {}
+    waits = {"create workloads": 1, "patch workloads/status": 2} if is_queued else {}
     return waits | {
         "create pods": workers + 1,
         "create secrets": 1,

@@ -25,8 +25,10 @@ def queue_of(cluster: FakeCluster, namespace: str, workers: Sequence[int]) -> It
         target=play, args=(cluster.kubeconfig, cluster.directory), daemon=True
     )
     played.start()
+    queue = Queue(api, namespace, *workers)
+    queue.put("resourceflavors", "ResourceFlavor", f"{namespace}-spot", {})  # the fake nodes have no labels
     try:
-        yield Queue(api, namespace, *workers)
+        yield queue
     finally:
         played.kill()
         played.join()

@@ -81,6 +81,15 @@ async def test_the_position_of_a_waiting_job_is_read_at_most_every_30_seconds(
     assert (state.queue_position, server.asked) == (1, [PATH, PATH])
 
 
+async def test_a_job_of_which_kueue_says_nothing_has_a_position(server: VisibilityServer, queueing: Queueing) -> None:
+    cluster = QueuedCluster(queued_job())
+    cluster.reconcile()
+    server.positions = {name(cluster): 1}
+    state = JobState(cluster.job, 1)
+    await queueing.read_position(state, cluster.context)
+    assert (state.queue_position, server.asked) == (2, [PATH])
+
+
 async def test_a_cluster_without_positions_is_asked_again_after_minutes(
     server: VisibilityServer, queueing: Queueing, waiting: QueuedCluster
 ) -> None:

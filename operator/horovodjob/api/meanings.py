@@ -52,8 +52,8 @@ REASONS: Mapping[Reason, str] = {
     Reason.INVALID_SPEC: "Pods cannot be created or started as the job specifies them; the message names the field.",
     Reason.NAME_CONFLICT: "An object with the name of an object of the job exists and does not belong to the job.",
     Reason.UNKNOWN_STATUS: "The operator cannot parse the status, which a newer release may have written.",
-    Reason.QUEUED: "The job has entered its queue, and Kueue has not examined it yet. While it waits, the job has the "
-    "reasons of Kueue, such as `WaitingForQuota` and `Preempted`.",
+    Reason.QUEUED: "The job has entered its queue, and Kueue has not said why it waits. While it waits, the job has "
+    "the reasons of Kueue, such as `WaitingForQuota` and `Preempted`.",
     Reason.QUEUE_UNAVAILABLE: "The cluster does not serve the Workloads of Kueue, or not to the operator.",
     Reason.QUOTA_LOST: "The Workload of the job was deleted or finished by somebody else, or the job got its queue "
     "while it ran: its pods end, and it waits.",

@@ -136,8 +136,9 @@ class Queueing:
         """Reads the position of a waiting job at times, and returns when the next reading is due."""
         queue = context.queue
         workload = queue.workload if queue else None
-        reserved = workload.conditions.get("QuotaReserved") if workload else None
-        if workload is None or reserved is None or reserved.is_true or not workload.is_active:
+        # Kueue writes no condition to a Workload that waits behind another one with the same requests.
+        is_waiting = context.job.status.phase is Phase.QUEUED
+        if workload is None or workload.has("QuotaReserved") or not workload.is_active or not is_waiting:
             state.queue_position = None
             return Requeue()
         namespace, now = context.job.metadata.namespace, context.now

@@ -113,7 +113,7 @@ def _wait(queue: Queue) -> tuple[str, str]:
         return "WaitingForAdmissionChecks", _unready_checks(workload)
     if reserved:
         return reserved.reason or Reason.QUEUED, reserved.message
-    return Reason.QUEUED, f"Kueue has not examined {workload.text} of queue {queue.name} yet"
+    return Reason.QUEUED, f"{workload.text} waits in queue {queue.name}"
 
 
 def _unready_checks(workload: Workload) -> str:
