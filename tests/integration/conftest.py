@@ -29,7 +29,7 @@ REASON_COVERAGE = ReasonCoverage(Path(__file__).parent)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Every reason and event must occur in a run of the whole folder."""
+    """Every reason and event must occur, and every right on queues be used, in a run of the whole folder."""
     config.pluginmanager.register(REASON_COVERAGE)
 
 
@@ -49,7 +49,8 @@ def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
     for watch in started:
         watch.start()
     yield started
-    REASON_COVERAGE.add(reasons=started[1].reasons(), events=started[2].reasons)
+    requests = control_plane.all_requests()
+    REASON_COVERAGE.add(reasons=started[1].reasons(), events=started[2].reasons, requests=requests)
     for watch in started:
         watch.end()
 

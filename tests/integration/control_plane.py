@@ -71,6 +71,10 @@ class OperatorControlPlane(ControlPlane):
         """The operator's requests for this namespace, in order, as `verb resource`, and `(dry run)` behind those."""
         return [request for request, _ in self._audit()[namespace]]
 
+    def all_requests(self) -> set[str]:
+        """The kinds of the operator's requests, as `requests` returns them, for all namespaces and for none."""
+        return {request for requests in self._audit().values() for request, _ in requests}
+
     def times(self, namespace: str, request: str) -> list[datetime]:
         """When the API server received each of these requests of the operator."""
         return [time for asked, time in self._audit()[namespace] if asked == request]

@@ -21,6 +21,11 @@ create                        /secrets
 create                        events.k8s.io/events
 get create delete             /services networking.k8s.io/networkpolicies
 create                        authentication.k8s.io/tokenreviews authorization.k8s.io/subjectaccessreviews
+get list watch create patch delete   kueue.x-k8s.io/workloads
+patch                         kueue.x-k8s.io/workloads/status
+get                           visibility.kueue.x-k8s.io/localqueues/pendingworkloads
+get                           kueue.x-k8s.io/resourceflavors kueue.x-k8s.io/workloadpriorityclasses
+get                           scheduling.k8s.io/priorityclasses
 """
 REFUSED = """
 get list watch update patch delete deletecollection   /secrets
@@ -33,6 +38,10 @@ list watch update patch               /services networking.k8s.io/networkpolicie
 create update patch delete            apiextensions.k8s.io/customresourcedefinitions
 create update patch delete            admissionregistration.k8s.io/validatingwebhookconfigurations
 get list create                       /configmaps
+update deletecollection               kueue.x-k8s.io/workloads
+update                                kueue.x-k8s.io/workloads/status
+list create update patch delete       kueue.x-k8s.io/localqueues kueue.x-k8s.io/clusterqueues kueue.x-k8s.io/resourceflavors
+list create update patch delete       scheduling.k8s.io/priorityclasses
 impersonate                           /users /serviceaccounts
 """
 
