@@ -1,4 +1,4 @@
-"""A pytest plugin: in a run of the whole folder every reason and event must occur, and every right on queues be used."""
+"""A pytest plugin: a run of the whole folder must see every reason and event, and use every right on queues."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -40,7 +40,7 @@ create update patch delete            admissionregistration.k8s.io/validatingweb
 get list create                       /configmaps
 update deletecollection               kueue.x-k8s.io/workloads
 update                                kueue.x-k8s.io/workloads/status
-list create update patch delete       kueue.x-k8s.io/localqueues kueue.x-k8s.io/clusterqueues kueue.x-k8s.io/resourceflavors
+list create update patch delete       kueue.x-k8s.io/clusterqueues kueue.x-k8s.io/resourceflavors
 list create update patch delete       scheduling.k8s.io/priorityclasses
 impersonate                           /users /serviceaccounts
 """
