@@ -15,8 +15,9 @@ from horovodjob_cli.errors import UsageError
 Object = dict[str, Any]
 MOST_CHARACTERS = 3 << 20  # the API server's limit of a request
 MOST_VALUES = 20_000
-# libyaml is ten times as fast as the parser in Python; a build of PyYAML can lack it.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# The parser in Python names the exact position of an error; libyaml, which a build of PyYAML can lack, is ten times as
+# fast.
+MOST_CHARACTERS_IN_PYTHON = 1 << 16
 
 
 def documents(path: Path) -> list[Object]:
@@ -53,7 +54,7 @@ def _parsed(path: Path, text: str) -> list[Any]:
             _check_json(path, document)
             return [document]
         _check_yaml(path, text)
-        return [document for document in yaml.load_all(text, LOADER) if document is not None]
+        return [document for document in yaml.load_all(text, _loader(text)) if document is not None]
     except json.JSONDecodeError as error:
         raise UsageError(f"{path} is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except yaml.YAMLError as error:
@@ -64,6 +65,12 @@ def _parsed(path: Path, text: str) -> list[Any]:
         raise _too_large(path) from None
     except ValueError as error:  # a date that does not exist, a number with thousands of digits
         raise UsageError(f"{path} has a value that cannot be read: {error}; put it into quotes") from None
+
+
+def _loader(text: str) -> Any:
+    if len(text) <= MOST_CHARACTERS_IN_PYTHON:
+        return yaml.SafeLoader
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _check_json(path: Path, document: Any) -> None:
@@ -92,7 +99,7 @@ def _check_yaml(path: Path, text: str) -> None:
     """The same for YAML before it is read; each alias counts as what it repeats."""
     count, open_ = 0, [_Collection(None, 0)]
     ended: dict[str, tuple[int, int]] = {}
-    for event in yaml.parse(text, LOADER):
+    for event in yaml.parse(text, _loader(text)):
         anchor = getattr(event, "anchor", None)
         if isinstance(event, yaml.CollectionEndEvent):
             last = open_.pop()
