@@ -289,6 +289,12 @@ NFS += "keys, and their options need a PersistentVolume (spec.volumes)"
 OUT_OF_BOUNDS = "spec: Invalid value: worker.replicas must be from elastic.minReplicas to elastic.maxReplicas"
 RULES: tuple[Rule, ...] = (
     Rule(
+        "two managers",
+        {"managedBy": "example.org/a", "runPolicy": {"managedBy": "example.org/b"}},
+        {"managedBy": "example.org/a", "runPolicy": {"managedBy": "example.org/a"}},
+        "spec: Invalid value: managedBy and runPolicy.managedBy differ: remove runPolicy.managedBy",
+    ),
+    Rule(
         "fewer workers than the least", {"elastic": {"minReplicas": 3}}, {"elastic": {"minReplicas": 2}}, OUT_OF_BOUNDS
     ),
     Rule(

@@ -122,6 +122,7 @@ STATUS: Object = {
             "message": "boom",
         }
     ],
+    "queue": {"name": "gpus", "clusterQueue": "team", "position": 3, "flavors": ["spot"]},
     "training": {
         "epoch": 1,
         "epochs": 2,

@@ -108,7 +108,7 @@ def test_jobs_survive_an_upgrade_of_the_crd_and_its_rollback(api: Api, jobs: str
     parts = schema(PREVIOUS)["properties"]
     serve(api, PREVIOUS, jobs)
     for name, spec in SPECS.items():
-        api.create(f"{jobs}?fieldValidation=Strict", {**job(f"kept-{name}"), "spec": spec})
+        api.create(f"{jobs}?fieldValidation=Strict", {**job(f"kept-{name}"), "spec": pruned(spec, parts["spec"])})
         api.patch(f"{jobs}/kept-{name}/status", {"status": pruned(STATUS, parts["status"])})
     before = {name: api.get(f"{jobs}/kept-{name}") for name in SPECS}
 
