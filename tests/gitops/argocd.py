@@ -124,6 +124,9 @@ class ArgoCD(Engine):
         variables = {
             "ARGOCD_FAKE_IN_CLUSTER": "true",
             "ARGOCD_GPG_ENABLED": "false",
+            # Its timeout.reconciliation: some states are noticed only then, by default every two to three minutes.
+            "ARGOCD_RECONCILIATION_TIMEOUT": "10s",
+            "ARGOCD_RECONCILIATION_JITTER": "0s",
             "ARGOCD_ASK_PASS_SOCK": str(self.directory / "ask-pass.sock"),
             "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
         }

@@ -14,6 +14,7 @@ from localcluster.apiserver import ControlPlane
 
 OPERATOR_NAMESPACE = "horovodjob-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/horovodjob-operator"
+QUEUE_RIGHTS = BASE.parent / "components" / "kueue" / "rbac.yaml"
 OPERATOR_USER = f"system:serviceaccount:{OPERATOR_NAMESPACE}:horovodjob-operator"
 # Without the node controllers: they would treat the node of the tests, which does not exist, as lost.
 CONTROLLERS = ",".join(
@@ -113,8 +114,7 @@ def install(api: Api) -> None:
     """Installs manifests/base and the rights on queues; the operator runs as a process of the tests."""
     install_definition(api)
     rendered = api.kubectl("kustomize", str(BASE)).stdout
-    queue_rights = (BASE.parent / "components" / "kueue" / "rbac.yaml").read_text()
-    rendered += "---\n" + queue_rights + f"    namespace: {OPERATOR_NAMESPACE}\n"
+    rendered += "---\n" + QUEUE_RIGHTS.read_text() + f"    namespace: {OPERATOR_NAMESPACE}\n"
     parts = [
         part for part in yaml.safe_load_all(rendered) if part["kind"] not in ("Deployment", "CustomResourceDefinition")
     ]

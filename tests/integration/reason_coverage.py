@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from api.client import BASE
 from horovodjob.api.constants import EventReason, Reason
+from integration.control_plane import QUEUE_RIGHTS
 
 KEY = "horovodjob-occurrences"
-QUEUE_RIGHTS = BASE.parent / "components" / "kueue" / "rbac.yaml"
 
 
 def expected() -> frozenset[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from api.client import BASE, Api, wait_for
 from integration.conftest import Watches, reset_gaps
-from integration.control_plane import OPERATOR_NAMESPACE, install, make_namespace, operator_kubeconfig
+from integration.control_plane import OPERATOR_NAMESPACE, QUEUE_RIGHTS, install, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, submit
 from integration.operator_process import Operator
 
@@ -85,8 +85,9 @@ def test_deleting_the_manifests_deletes_everything(
     jobs_to_delete[1].wait_for_pods()
     # Nothing runs the Deployment here, so the test ends the process.
     operator_process.kill()
-    done = api.kubectl("delete", "--ignore-not-found", "-k", str(BASE))
-    assert done.returncode == 0, done.stderr
+    for source in (("-k", str(BASE)), ("-f", str(QUEUE_RIGHTS))):
+        done = api.kubectl("delete", "--ignore-not-found", *source)
+        assert done.returncode == 0, done.stderr
     left = api.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").stdout.split()
     assert [name for name in left if "horovodjob" in name] == []
     assert api.find(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}") is None

@@ -1,6 +1,8 @@
 """Carries out the plan for a job."""
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
@@ -23,7 +25,7 @@ from horovodjob_operator.kube.retry_delay import retry_delay_seconds
 from horovodjob_operator.kube.writer import Writer
 
 NEW_PODS_SECONDS = 1
-# So long a reconciliation creates pods before the next one counts them in the status.
+# So long a reconciliation creates further workers before the next one counts them in the status.
 CREATION_SECONDS = 5
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
@@ -73,11 +75,13 @@ class PlanExecutor:
     async def _create(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
         """Creates the objects of the plan, or finds out without an effect whether this is possible."""
         job, limit, is_complete = context.job, plan.max_waiting_pods, False
+        until = math.inf
 
         def may_continue() -> bool:
-            is_due = self._clock() >= context.now + timedelta(seconds=CREATION_SECONDS)
+            nonlocal until
+            until = min(until, time.monotonic() + CREATION_SECONDS)
             has_priority = limit is None or not self._pods.are_ahead(job.key, limit)
-            return has_priority and not (is_due or state.has_changed(job))
+            return has_priority and time.monotonic() < until and not state.has_changed(job)
 
         problem = await self._preflight.problem(job) if self._preflight and plan.create_launcher else None
         if plan.create_launcher and state.defaults_error:
