@@ -104,7 +104,8 @@ def test_a_job_without_a_matching_node_waits_with_the_message_of_the_scheduler(
     )
     wait_for("the pods", lambda: len(namespace.pods("pooled")) == 2)
     selectors = [pod["spec"]["nodeSelector"] for pod in namespace.pods("pooled").values()]
-    assert selectors == [{"kubernetes.azure.com/agentpool": "gpunp"}] * 2
+    platform = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    assert selectors == [{"kubernetes.azure.com/agentpool": "gpunp"} | platform] * 2
 
 
 def test_a_missing_script_is_reported(namespace: Namespace) -> None:
