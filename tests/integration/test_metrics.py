@@ -1,6 +1,5 @@
 """The operator's metrics and health endpoints: counters, durations, and the lifetime of series."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -8,6 +7,7 @@ from datetime import datetime
 import pytest
 
 from api.client import JOBS, Api, ApiError, Object, wait_for
+from integration.control_plane import make_namespace
 from integration.job_driver import Job
 from integration.operator_process import Operator
 
@@ -22,8 +22,13 @@ def restarted_operator(api: Api, operator: Operator) -> Operator:
     def others() -> list[Object]:
         found: list[Object] = api.get("/apis/horovodjob.dev/v1beta1/horovodjobs")["items"]
         for one in found:  # of earlier tests: the deletion of their namespaces takes longer
-            with contextlib.suppress(ApiError):
-                api.delete(f"{JOBS.format(one['metadata']['namespace'])}/{one['metadata']['name']}")
+            namespace = one["metadata"]["namespace"]
+            try:
+                api.delete(f"{JOBS.format(namespace)}/{one['metadata']['name']}")
+            except ApiError:
+                # The namespace was deleted while a restarted API server did not list the resource, and the job was not.
+                if api.find(f"/api/v1/namespaces/{namespace}") is None:
+                    make_namespace(api, namespace)
         return found
 
     wait_for("no jobs", lambda: not others())
