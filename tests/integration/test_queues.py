@@ -246,6 +246,16 @@ def test_a_running_job_keeps_its_quota_when_its_labels_change(queue: Queue) -> N
     job.wait_for_workload("Finished")
 
 
+def test_a_job_has_the_priority_of_its_pods_in_the_queue(queue: Queue, api: Api) -> None:
+    classes, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{queue.namespace}-high"
+    api.create(
+        classes, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
+    )
+    job = queue.submit(priorityClassName=name)
+    wait_for("the priority", lambda: job.workload.get("spec", {}).get("priority") == 7)
+    api.delete(f"{classes}/{name}")
+
+
 def test_a_job_that_is_suspended_gives_its_quota_back(queue: Queue) -> None:
     job = queue.submit("suspended").advance_to("Running")
     waiting = queue.submit("waiting")
