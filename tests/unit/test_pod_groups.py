@@ -1,20 +1,17 @@
 """PodGroups of Kubernetes on API servers that serve different versions of them."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 
-import kopf
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from horovodjob.api.constants import Gang
 from horovodjob_operator.controller.pod_groups import PodGroups
 from horovodjob_operator.errors import NotServed
-from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.reader import Reader
 from horovodjob_operator.kube.writer import Writer
 from unit.domain.fake_cluster import training_job
+from unit.served_api import client_of
 
 JOB = training_job(scheduling={"gang": "Native"})
 GROUP = "/apis/scheduling.k8s.io"
@@ -42,12 +39,8 @@ def server() -> VersionedServer:
 
 @pytest.fixture
 async def pod_groups(server: VersionedServer) -> AsyncIterator[PodGroups]:
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", server.answer)
-    async with TestServer(application) as running:
-        info = kopf.ConnectionInfo(server=str(running.make_url("/")).rstrip("/"))
-        async with aclosing(ApiClient(info, limit=1)) as client:
-            yield PodGroups(Writer(client, "test"), Reader(client))
+    async with client_of(server.answer) as client:
+        yield PodGroups(Writer(client, "test"), Reader(client))
 
 
 async def api_version(pod_groups: PodGroups) -> str:

@@ -1,20 +1,17 @@
 """Jobs in queues, on API servers with and without the visibility API of Kueue."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from datetime import timedelta
 
-import kopf
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from horovodjob_operator.controller.job_state import JobState
 from horovodjob_operator.controller.queueing import Queueing
-from horovodjob_operator.kube.api_client import ApiClient
 from horovodjob_operator.kube.queue_api import QueueApi
 from horovodjob_operator.kube.workload_cache import WorkloadCache
 from unit.domain.queued_cluster import QueuedCluster, queued_job
+from unit.served_api import client_of
 
 PATH = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/gpus/pendingworkloads"
 
@@ -41,12 +38,8 @@ def server() -> VisibilityServer:
 
 @pytest.fixture
 async def queueing(server: VisibilityServer) -> AsyncIterator[Queueing]:
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", server.answer)
-    async with TestServer(application) as running:
-        info = kopf.ConnectionInfo(server=str(running.make_url("/")).rstrip("/"))
-        async with aclosing(ApiClient(info, limit=1)) as client:
-            yield Queueing(WorkloadCache(), QueueApi(client))
+    async with client_of(server.answer) as client:
+        yield Queueing(WorkloadCache(), QueueApi(client))
 
 
 @pytest.fixture

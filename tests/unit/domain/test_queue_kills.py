@@ -4,18 +4,21 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from horovodjob.api.constants import Phase, Role
 from unit.domain.queued_cluster import QueuedCluster, queued_job
+from unit.domain.user_rules import UserRules
 
 
 def has_workload(machine: "QueueStateMachine") -> bool:
     return machine.cluster.workload is not None
 
 
-class QueueStateMachine(RuleBasedStateMachine):
+class QueueStateMachine(UserRules):
     """A cluster with Kueue, and an operator that can be killed after any write; the cluster checks each write."""
+
+    cluster: QueuedCluster
 
     @initialize(replicas=st.integers(1, 3), kind=st.sampled_from(["fixed", "elastic", "the launcher is a worker"]))
     def create_job(self, replicas: int, kind: str) -> None:
@@ -63,17 +66,6 @@ class QueueStateMachine(RuleBasedStateMachine):
     @rule(queue=st.sampled_from(["gpus", "other", None]))
     def the_user_changes_the_queue(self, queue: str | None) -> None:
         self.cluster.label(queue_name=queue)
-
-    @rule(suspend=st.booleans())
-    def the_user_suspends_or_resumes(self, suspend: bool) -> None:
-        self.cluster.edit_run_policy(suspend=suspend)
-
-    @rule(image=st.sampled_from(["trainer", "trainer:2"]))
-    def the_user_changes_the_job_while_the_operator_is_down(self, image: str) -> None:
-        suspend = self.cluster.job.spec.run_policy.suspend
-        self.cluster.edit_run_policy(suspend=True)
-        self.cluster.edit_spec(image=image)
-        self.cluster.edit_run_policy(suspend=suspend)
 
     @precondition(lambda self: self.cluster.job.spec.elastic)
     @rule(replicas=st.integers(1, 4))

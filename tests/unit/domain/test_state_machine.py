@@ -4,10 +4,11 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from horovodjob.api.constants import ConditionType, Phase, Role
 from unit.domain.fake_cluster import FakeCluster, training_job
+from unit.domain.user_rules import UserRules
 
 # The operator skips phases that pass while it is down, so an edge can span several of them.
 LATER = {Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUCCEEDED}
@@ -39,7 +40,7 @@ TRUE_CONDITION = {
 }
 
 
-class JobStateMachine(RuleBasedStateMachine):
+class JobStateMachine(UserRules):
     """A cluster with random events, and an operator that can be killed after any write."""
 
     @initialize(
@@ -115,17 +116,6 @@ class JobStateMachine(RuleBasedStateMachine):
         )
         if at_once:
             self.cluster.remove_terminating_pods()
-
-    @rule(suspend=st.booleans())
-    def the_user_suspends_or_resumes(self, suspend: bool) -> None:
-        self.cluster.edit_run_policy(suspend=suspend)
-
-    @rule(image=st.sampled_from(["trainer", "trainer:2"]))
-    def the_user_changes_the_job_while_the_operator_is_down(self, image: str) -> None:
-        suspend = self.cluster.job.spec.run_policy.suspend
-        self.cluster.edit_run_policy(suspend=True)
-        self.cluster.edit_spec(image=image)
-        self.cluster.edit_run_policy(suspend=suspend)
 
     @precondition(lambda self: len(self.cluster.statuses) > 6)
     @rule()
