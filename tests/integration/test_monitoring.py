@@ -33,7 +33,11 @@ class Monitored:
 
 @pytest.fixture(scope="module")
 def monitored(
-    operator_process: Operator, operator_access: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
+    operator_process: Operator,
+    operator_access: Path,
+    api: Api,
+    reader_token: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Monitored]:
     """Starts Prometheus before the jobs, so that it scrapes each from its beginning."""
     operator_process.kill()
@@ -46,10 +50,9 @@ def monitored(
         watch_timeout_seconds="2",
     ).start()
     make_namespace(api, NAMESPACE)
-    token = reader_token(api)
-    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{operator.port}", token).start()
+    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{operator.port}", reader_token).start()
     try:
-        yield Monitored(operator, prometheus, jobs(api, operator), token)
+        yield Monitored(operator, prometheus, jobs(api, operator), reader_token)
     finally:
         prometheus.kill()
         operator.kill()
@@ -73,15 +76,19 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
     return made
 
 
-def reader_token(api: Api) -> str:
+@pytest.fixture(scope="module")
+def reader_token(api: Api) -> Iterator[str]:
     """The token that the PodMonitor of the component `monitoring` sends."""
-    applied = api.kubectl("apply", "-f", str(COMPONENT / "metrics-reader.yaml"))
+    reader = COMPONENT / "metrics-reader.yaml"
+    applied = api.kubectl("apply", "-f", str(reader))
     assert applied.returncode == 0, applied.stderr
     monitor = yaml.safe_load((COMPONENT / "pod-monitor.yaml").read_text())
     reference = monitor["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
     secret = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/{reference['name']}"
     data = wait_for("the token", lambda: api.get(secret).get("data"))
-    return base64.b64decode(data[reference["key"]]).decode()
+    yield base64.b64decode(data[reference["key"]]).decode()
+    deleted = api.kubectl("delete", "-f", str(reader))
+    assert deleted.returncode == 0, deleted.stderr
 
 
 def service_account_token(api: Api, name: str) -> str:
