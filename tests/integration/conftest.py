@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from api.client import JOBS, Api, Object, job, wait_for
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.authentication import login
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.authentication import login
 from integration import kueue_definitions, played_kueue
 from integration.control_plane import OperatorControlPlane, install, is_ready, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, restricted_pod, submit

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from api.client import Api, ApiError, Object
-from horovodjob_operator.domain.resources.resource_requests import format_quantity, parse_quantity, pod_requests
+from horovodjob_operator.domain.resources.parts.resource_requests import format_quantity, parse_quantity, pod_requests
 from integration.kueue_definitions import API
 from integration.watch_threads import Watch
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from api.client import Api, wait_for
-from horovodjob_operator.kube.authentication import login
 from horovodjob_operator.kube.lease import RENEW_DEADLINE_SECONDS, Lease, lease_client
+from horovodjob_operator.kube.requests.authentication import login
 from integration.control_plane import LEASE, OPERATOR_NAMESPACE, OperatorControlPlane, operator_kubeconfig
 from integration.job_driver import submit
 from integration.leader_election import Pair, credential_of, lease, requests_of, timestamp

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from api.client import JOBS, ROOT, Api, Object, job, wait_for
-from horovodjob_operator.controller.kopf_settings import kopf_settings
+from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
 from integration.control_plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
 from integration.job_driver import Job, submit
 from integration.operator_process import Operator

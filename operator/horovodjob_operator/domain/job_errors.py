@@ -7,8 +7,8 @@ from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import MAX_ERRORS, JobError
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
-from horovodjob_operator.domain.pod import ContainerTermination, Pod
-from horovodjob_operator.domain.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
 
 
 def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[JobError, ...]:

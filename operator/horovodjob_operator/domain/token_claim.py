@@ -10,7 +10,7 @@ from typing import Any
 from horovodjob.api.constants import Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pods.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)

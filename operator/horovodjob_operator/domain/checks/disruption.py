@@ -2,7 +2,7 @@
 
 from horovodjob.api.constants import Reason
 from horovodjob_operator.domain.checks.outcome import Failure
-from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pods.pod import Pod
 
 
 def disruption_failure(

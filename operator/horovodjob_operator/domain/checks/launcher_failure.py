@@ -9,8 +9,8 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.disruption import disruption_failure
 from horovodjob_operator.domain.checks.outcome import Failure
 from horovodjob_operator.domain.messages import exit_code_text
-from horovodjob_operator.domain.pod import ContainerTermination, Pod
-from horovodjob_operator.domain.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
 
 # mpirun can detect the death of a worker before the kubelet reports it, and the worker has the cause.
 EVIDENCE_SECONDS = 2

@@ -4,7 +4,7 @@ from horovodjob.api.constants import Phase, Reason
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pods.pod import Pod
 
 
 def suspended(context: JobContext) -> Outcome | None:

@@ -9,8 +9,8 @@ from horovodjob_operator.domain.checks.disruption import disruption_failure
 from horovodjob_operator.domain.checks.launcher_failure import is_evidence_complete
 from horovodjob_operator.domain.checks.outcome import Failure
 from horovodjob_operator.domain.messages import exit_code_text
-from horovodjob_operator.domain.pod import Pod
-from horovodjob_operator.domain.termination_message import termination_reason
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.pods.termination_message import termination_reason
 
 
 def worker_failed(context: JobContext) -> Iterable[Failure]:
