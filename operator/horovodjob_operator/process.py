@@ -19,7 +19,7 @@ from horovodjob_operator.controller.watches.event_handlers import EventHandlers,
 from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
-from horovodjob_operator.domain.job_failure import JobFailure
+from horovodjob_operator.domain.job_errors import JobFailure
 from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.http_servers import HttpServers
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache

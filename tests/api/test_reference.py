@@ -8,7 +8,7 @@ from api.client import ROOT
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.meanings import CONDITIONS, EVENTS, PHASES, REASONS
 from horovodjob.api.reference import reference
-from horovodjob_operator.domain.resources.parts.template_merge import MERGE_KEYS
+from horovodjob_operator.domain.resources.parts.template import MERGE_KEYS
 
 
 def test_the_committed_page_is_generated_from_the_models() -> None:

@@ -12,7 +12,7 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import restart_at
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.checks.suspension import has_other_spec
+from horovodjob_operator.domain.checks.suspension_and_termination import has_other_spec
 from horovodjob_operator.domain.pods.attempt_pods import (
     hostfile_content,
     is_launcher_missing,

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import jwt
 
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed
+from horovodjob_operator.domain.progress_report import TokenClaim, is_confirmed
 from horovodjob_operator.errors import ClusterError, Unavailable
 from horovodjob_operator.kube.requests.api_client import ApiClient
 

@@ -15,10 +15,11 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
 from horovodjob_operator.domain.pods.pod_facts import owner_uid
-from horovodjob_operator.domain.resources.auxiliary_resources import auxiliary_resources
 from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.network_policy import network_policy
 from horovodjob_operator.domain.resources.pod_group import not_served_message
 from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
+from horovodjob_operator.domain.resources.service import service
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NameInUse, NotServed, Refused
 from horovodjob_operator.kube.caches.pod_cache import PodCache
@@ -64,7 +65,7 @@ class ObjectCreation:
             log_effect(job, "recreated the Secret and deleted the pods that use the old keys")
             return False
         if plan.create_launcher:
-            await gather(self._delete_disabled(job, body) for body in auxiliary_resources(job, enabled=False))
+            await gather(self._delete_disabled(job, body) for body in _optional_objects(job, enabled=False))
         # If the API server refuses the launcher or the first worker, the others are not created.
         await gather(self._create(job, pod) for pod in first_pods)
         missing = deque(plan.create_workers[1:])
@@ -88,7 +89,7 @@ class ObjectCreation:
 
     async def recreate_deleted(self, job: HorovodJob) -> None:
         """Creates the optional objects again that a user has deleted."""
-        for body in auxiliary_resources(job):
+        for body in _optional_objects(job):
             with contextlib.suppress(AlreadyExists):
                 try:
                     await self._writer.create(body)
@@ -107,7 +108,7 @@ class ObjectCreation:
             [keys_secret(job, generate_ssh_keys())] if plan.create_secrets else [],
             [
                 *([scripts_secret(job.metadata.namespace)] if plan.create_scripts else []),
-                *(auxiliary_resources(job) if plan.create_launcher else []),
+                *(_optional_objects(job) if plan.create_launcher else []),
                 *([pod_group] if pod_group else []),
             ],
         )
@@ -179,6 +180,12 @@ class ObjectCreation:
             log_warning(job, f"{_description(body)} cannot be deleted: {error}")
         except (Gone, Conflict):
             pass
+
+
+def _optional_objects(job: HorovodJob, *, enabled: bool = True) -> list[Body]:
+    """The objects with the name of the job that the spec enables, or those that it does not enable."""
+    builders = ((job.spec.network.isolate, network_policy), (job.spec.network.service, service))
+    return [build(job) for is_enabled, build in builders if is_enabled is enabled]
 
 
 def _description(body: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from horovodjob.api.constants import ConditionType, Phase
 from horovodjob.api.job import HorovodJob, Metadata
-from horovodjob_operator.domain.job_failure import JobFailure, job_failure
+from horovodjob_operator.domain.job_errors import JobFailure, job_failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from horovodjob.api.constants import Phase
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.jobs.finished_job import FinishedJob
 from horovodjob_operator.controller.jobs.job_state import JobState
-from horovodjob_operator.domain.job_failure import JobFailure, job_failure
+from horovodjob_operator.domain.job_errors import JobFailure, job_failure
 from horovodjob_operator.domain.queues.queue import uses_queue
 from horovodjob_operator.kube.caches.pod_cache import DeletedUids, Key
 

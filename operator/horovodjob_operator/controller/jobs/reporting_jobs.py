@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.jobs.job_store import JobStore
-from horovodjob_operator.domain.progress_report import ProgressReport
-from horovodjob_operator.domain.token_claim import TokenClaim, may_report
+from horovodjob_operator.domain.progress_report import ProgressReport, TokenClaim, may_report
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 
 

@@ -24,7 +24,7 @@ from horovodjob_operator.domain.pods.pod import (
     ContainerWaiting,
     Pod,
 )
-from horovodjob_operator.domain.resources.parts.gang_membership import membership
+from horovodjob_operator.domain.resources.parts.placement import membership
 
 # Of the cluster autoscaler; the second is the older name.
 PROVISIONING_REQUEST_ANNOTATIONS = (

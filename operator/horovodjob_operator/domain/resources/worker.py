@@ -6,6 +6,7 @@ from horovodjob.api.constants import KUEUE_PREFIX, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.queues.queue import queue_name
+from horovodjob_operator.domain.resources.parts.placement import prefer_spot_nodes
 from horovodjob_operator.domain.resources.parts.pod import (
     UNLIMITED_FAILURES,
     build_container,
@@ -13,9 +14,8 @@ from horovodjob_operator.domain.resources.parts.pod import (
     gpu_resources,
     preparation_arguments,
 )
-from horovodjob_operator.domain.resources.parts.pod_template import merge_template
 from horovodjob_operator.domain.resources.parts.progress_reporting import add_progress_reporting
-from horovodjob_operator.domain.resources.parts.spot import prefer_spot_nodes
+from horovodjob_operator.domain.resources.parts.template import merge_template
 
 # Kueue assigns nodes by rank, and the launcher has the first.
 INDEX_OFFSET = f"{KUEUE_PREFIX}pod-index-offset"

@@ -6,7 +6,7 @@ from typing import Any
 from horovodjob.api.constants import ANNOTATION_HOSTS
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.pods.pod import Pod
-from horovodjob_operator.domain.resources.parts.volume_mount import volume_mount
+from horovodjob_operator.domain.resources.parts.storage import volume_mount
 
 VOLUME = "horovodjob-hosts"
 

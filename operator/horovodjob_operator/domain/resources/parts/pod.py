@@ -6,14 +6,10 @@ from horovodjob.api.base import api_fields
 from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE, KUEUE_PREFIX, PodSecurity, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.pod_fields import Resources
-from horovodjob_operator.domain import names
-from horovodjob_operator.domain.resources.parts import azure_files
 from horovodjob_operator.domain.resources.parts.environment import environment
-from horovodjob_operator.domain.resources.parts.gang_membership import add_membership
 from horovodjob_operator.domain.resources.parts.metadata import owner_reference
-from horovodjob_operator.domain.resources.parts.shared_memory import shared_memory_mounts, shared_memory_volumes
-from horovodjob_operator.domain.resources.parts.volume_mount import volume_mount
-from horovodjob_operator.domain.resources.secret import secret_volume
+from horovodjob_operator.domain.resources.parts.placement import add_membership
+from horovodjob_operator.domain.resources.parts.storage import volume_mounts, volumes
 from horovodjob_operator.errors import InvalidJob
 
 # The largest failureThreshold: a startup probe never ends the container.
@@ -24,8 +20,6 @@ GPU_TOLERATIONS = (
 )
 # Kueue reads these annotations from pods too.
 TOPOLOGY_PREFIX = f"{KUEUE_PREFIX}podset-"
-RUN_VOLUME = "horovodjob-run"
-TEMP_VOLUME = "horovodjob-temp"
 
 
 def preparation_arguments(job: HorovodJob) -> list[str]:
@@ -47,19 +41,11 @@ def build_container(job: HorovodJob, role: Role) -> dict[str, Any]:
     spec = job.spec
     if not spec.image:
         raise InvalidJob("spec.image is empty, and the operator has no default image: set spec.image")
-    mounts = [
-        volume_mount(names.SECRET_VOLUME, names.SECRET_DIRECTORY, read_only=True),
-        volume_mount(RUN_VOLUME, names.RUN_DIRECTORY),
-        volume_mount(TEMP_VOLUME, names.JOB_TEMP),
-        *shared_memory_mounts(job, role),
-        *azure_files.mounts(job),
-        *(api_fields(mount) for mount in spec.volume_mounts or ()),
-    ]
     container: dict[str, Any] = {
         "name": role.value,
         "image": spec.image,
         "env": environment(job, role),
-        "volumeMounts": mounts,
+        "volumeMounts": volume_mounts(job, role),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if spec.image_pull_policy:
@@ -96,7 +82,7 @@ def build_pod(
         "automountServiceAccountToken": spec.service_account_name is not None,
         "enableServiceLinks": False,
         "containers": [container],
-        "volumes": _volumes(job, role, secret_names),
+        "volumes": volumes(job, role, secret_names),
         "tolerations": tolerations,
         "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
     }
@@ -123,14 +109,3 @@ def build_pod(
     }
     add_membership(pod, job)
     return pod
-
-
-def _volumes(job: HorovodJob, role: Role, secret_names: tuple[str, ...]) -> list[dict[str, Any]]:
-    volumes = [
-        secret_volume(secret_names or names.secret_names(job), role),
-        {"name": RUN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
-        {"name": TEMP_VOLUME, "emptyDir": {}},
-    ]
-    volumes += shared_memory_volumes(job, role)
-    volumes += azure_files.volumes(job, job.spec.launcher if role is Role.LAUNCHER else job.spec.worker)
-    return volumes + [api_fields(volume) for volume in job.spec.volumes or ()]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.resources.parts.volume_mount import volume_mount
+from horovodjob_operator.domain.resources.parts.storage import volume_mount
 
 VOLUME = "horovodjob-progress"
 # The shortest lifetime that Kubernetes accepts; the kubelet renews the token in time.
