@@ -7,7 +7,7 @@ import pytest
 from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.meanings import CONDITIONS, EVENTS, PHASES, REASONS
 from horovodjob.api.reference import reference
-from horovodjob_operator.domain.resources.template_merge import MERGE_KEYS
+from horovodjob_operator.domain.resources.parts.template import MERGE_KEYS
 from support.api_client import ROOT
 
 

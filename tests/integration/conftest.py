@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.authentication import login
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.authentication import login
 from integration.process.leader_election import Pair, leader_and_standby
 from integration.reason_coverage import ReasonCoverage
 from support.api_client import JOBS, Api, Object, job, wait_for

@@ -18,7 +18,7 @@ from cli.cluster.aks_cluster import aks_cluster
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Result, run
-from horovodjob_cli import kube
+from horovodjob_cli.cluster import kube
 from horovodjob_cli.diagnosis import check_result, installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
 from localcluster.apiserver import ControlPlane

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from horovodjob_operator.controller.kopf_settings import kopf_settings
+from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
 from support.api_client import JOBS, ROOT, Api, Object, job, wait_for
 from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
 from support.job_driver import Job, submit

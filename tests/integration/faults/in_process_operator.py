@@ -5,16 +5,16 @@ from datetime import datetime, timedelta
 
 from horovodjob.api.job import Metadata
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.job_parsing import new_job_state
-from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.controller.job_store import JobStore
-from horovodjob_operator.controller.namespace_selection import NamespaceDefaults
+from horovodjob_operator.controller.jobs.job_parsing import new_job_state
+from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
+from horovodjob_operator.controller.watches.namespace_selection import NamespaceDefaults
 from horovodjob_operator.domain.job_defaults import JobDefaults
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.cache import PodCache
-from horovodjob_operator.kube.reader import Reader
-from horovodjob_operator.kube.writer import Writer
+from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.reader import Reader
+from horovodjob_operator.kube.requests.writer import Writer
 from support.job_driver import Job
 
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.job_store import JobStore
-from horovodjob_operator.domain.pod_facts import OwnedPod, owned_pod
+from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.domain.pods.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.cache import PodCache
-from horovodjob_operator.kube.pod_watch import PodWatch
+from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.watches.pod_watch import PodWatch
 from integration.faults.in_process_operator import cached_state, reconciler_of
 from support.api_client import Api
 from support.job_driver import NODE, Job, submit

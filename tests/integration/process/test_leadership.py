@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from horovodjob_operator.kube.authentication import login
 from horovodjob_operator.kube.lease import RENEW_DEADLINE_SECONDS, Lease, lease_client
+from horovodjob_operator.kube.requests.authentication import login
 from integration.process.leader_election import Pair, credential_of, lease, requests_of, timestamp
 from support.api_client import Api, wait_for
 from support.control_plane.operator_control_plane import (

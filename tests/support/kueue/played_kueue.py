@@ -14,7 +14,7 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Self
 
-from horovodjob_operator.domain.resources.resource_requests import format_quantity, parse_quantity, pod_requests
+from horovodjob_operator.domain.resources.parts.resource_requests import format_quantity, parse_quantity, pod_requests
 from support.api_client import Api, ApiError, Object
 from support.control_plane.watch_threads import Watch
 from support.kueue.definitions import API

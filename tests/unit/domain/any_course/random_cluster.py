@@ -12,9 +12,9 @@ from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerReason
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.pod import ContainerTermination, ContainerWaiting, Pod
+from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning, Observed, Refusal
+from horovodjob_operator.domain.pods.pod import ContainerTermination, ContainerWaiting, Pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import FakeCluster, training_job
 

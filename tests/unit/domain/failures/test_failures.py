@@ -6,7 +6,7 @@ import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.pod import ContainerTermination
+from horovodjob_operator.domain.pods.pod import ContainerTermination
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 

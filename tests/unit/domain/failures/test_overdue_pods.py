@@ -8,7 +8,7 @@ import pytest
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import NOON, FakeCluster, training_job
 

@@ -15,12 +15,20 @@ from hypothesis import strategies as st
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.status import HorovodJobStatus, Training
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, is_current, parse_report
+from horovodjob_operator.domain.progress_report import (
+    MAX_REPORT_BYTES,
+    ProgressReport,
+    TokenClaim,
+    is_confirmed,
+    is_current,
+    may_report,
+    parse_report,
+    token_claim,
+)
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import Urgency, next_status, urgency
-from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed, may_report, token_claim
-from horovodjob_operator.kube.status_patch import status_dict
+from horovodjob_operator.kube.requests.status_patch import status_dict
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
-from horovodjob_operator.domain.pod import Pod
-from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from horovodjob.api.constants import ConditionType, Phase, Reason, Role
 from horovodjob_operator.domain.plan import MAX_KEPT_WORKERS, Plan, plan_for
-from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
 

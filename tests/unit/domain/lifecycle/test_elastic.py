@@ -10,8 +10,8 @@ from horovodjob.api.constants import ConditionType, EventReason, Phase, Reason
 from horovodjob.api.status import Condition
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.observed import Refusal
 from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.pods.observed import Refusal
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import FakeCluster, training_job
 

@@ -6,7 +6,7 @@ import pytest
 
 from horovodjob.api.constants import Phase
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.status import Urgency, urgency
 from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
 

@@ -7,7 +7,7 @@ from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.observed import KubeletEventReason, KubeletWarning, Refusal
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.pod import ContainerWaiting
+from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning, Refusal
+from horovodjob_operator.domain.pods.pod import ContainerWaiting
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
 

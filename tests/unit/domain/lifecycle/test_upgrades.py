@@ -9,9 +9,9 @@ from horovodjob.api.constants import CleanPodPolicy, ConditionType, Phase, Reaso
 from horovodjob_operator import start_scripts
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.observed import Observed, Refusal
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.pods.observed import Observed, Refusal
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import next_status
 from unit.domain.fake_cluster import UID, FakeCluster, training_job

@@ -9,7 +9,7 @@ from horovodjob.api.constants import ConditionType, Phase
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerReason
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.table import compute_outcome
-from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from unit.domain.fake_cluster import NOON, FakeCluster, training_job
 

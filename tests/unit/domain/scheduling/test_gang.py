@@ -6,10 +6,10 @@ import pytest
 
 from horovodjob.api.constants import ConditionType, Gang, Phase, Role
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.observed import Observed
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.pod import Pod
-from horovodjob_operator.domain.pod_facts import owned_pod
+from horovodjob_operator.domain.pods.observed import Observed
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.pod_group import VOLCANO_API_VERSION, job_pod_group, native_version
 from horovodjob_operator.domain.resources.worker import worker_pod
