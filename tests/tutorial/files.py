@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainer.cifar import cifar_members, write_archive
+from trainer.support.cifar import cifar_members, write_archive
 from tutorial import page
 
 ROOT = Path(__file__).resolve().parents[2]
