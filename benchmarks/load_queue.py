@@ -12,7 +12,7 @@ from fake_cluster import FakeCluster
 from api.client import Api
 from integration import kueue_definitions, played_kueue
 from integration.queues import Queue
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 
 
 @contextlib.contextmanager

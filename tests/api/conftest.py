@@ -6,7 +6,7 @@ import pytest
 
 from api.client import JOBS, Api, install_definition
 from api.distribution import one_control_plane
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 
 pytest_xdist_make_scheduler = one_control_plane("tests/api")
 

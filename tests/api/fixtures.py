@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.client import Api, install_definition
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from api.fixtures import api, control_plane
 from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 
 NUMBERS = itertools.count(1)
 

@@ -25,7 +25,7 @@ from cli.program import Hvj, Result, run
 from horovodjob_cli import kube
 from horovodjob_cli.diagnosis import check_result, installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from unit.batchai.documents import small
 
 OPERATOR = "horovodjob-operator"

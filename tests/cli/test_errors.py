@@ -9,7 +9,7 @@ import yaml
 from api.client import Api
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
-from localcluster.apiserver import free_ports
+from localcluster.control_plane.standalone import free_ports
 
 Kubeconfig = Callable[[str], Path]
 

@@ -12,7 +12,7 @@ from api.client import Object
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, hvj_process, terminal
 from cli.proxy import proxy
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 
 ERROR = {"time": TIME, "attempt": 1, "pod": "train-worker-1", "node": "tvm-1", "container": "worker"}
 TRAINING = {"epoch": 3, "epochs": 25, "progress": 0.13, "percent": "13%", "metrics": {"loss": 1.125}, "eta": TIME}

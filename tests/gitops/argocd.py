@@ -23,7 +23,7 @@ from gitops.engine import (
 )
 from gitops.git_repository import Repository
 from gitops.health import GITOPS
-from localcluster.apiserver import LOOPBACK, free_ports
+from localcluster.control_plane.standalone import LOOPBACK, free_ports
 
 SYSTEM = "argocd"
 APPLICATIONS = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications"

@@ -14,7 +14,7 @@ from api.client import JOBS, Api, Object, is_served, wait_for
 from gitops.git_repository import Repository
 from integration.control_plane import OperatorControlPlane
 from integration.job_driver import Job
-from localcluster.binaries import Binaries
+from localcluster.binaries.cache import Binaries
 from localcluster.progress import Progress
 from localcluster.settings import cache_directory
 

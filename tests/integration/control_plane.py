@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from api.client import BASE, Api, ApiError, install_definition, wait_for
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 
 OPERATOR_NAMESPACE = "horovodjob-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/horovodjob-operator"

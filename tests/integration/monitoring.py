@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from api.client import ROOT, wait_for
-from localcluster.apiserver import free_ports
+from localcluster.control_plane.standalone import free_ports
 from localcluster.settings import cache_directory
 
 COMPONENT = ROOT / "manifests" / "components" / "monitoring"

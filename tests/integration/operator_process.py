@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from api.client import WAIT_SECONDS, Object, wait_for
-from localcluster.apiserver import free_ports
+from localcluster.control_plane.standalone import free_ports
 
 # Levels that fail a test; TEXT is a line that is not JSON.
 FORBIDDEN_LEVELS = ("ERROR", "CRITICAL", "TEXT")

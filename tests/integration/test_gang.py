@@ -8,7 +8,7 @@ from api.client import Api, Object, is_served, wait_for
 from integration.control_plane import OperatorControlPlane
 from integration.job_driver import Job
 from integration.operator_process import Operator
-from localcluster.control_plane import GANG_API, GANG_GATES
+from localcluster.control_plane.components import GANG_API, GANG_GATES
 
 Submit = Callable[..., Job]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

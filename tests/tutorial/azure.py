@@ -19,7 +19,7 @@ from azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
 from azure_fakes.entra.server import TENANT, Entra
 from azure_fakes.files.accounts import Account, new_key
 from azure_fakes.files.server import FilesService
-from localcluster.invocation import invoke
+from localcluster.command_line import invoke
 from localcluster.settings import Cluster
 
 POOL, NODES = "nc6cluster", 4
