@@ -224,14 +224,20 @@ def _conditions(job: HorovodJob, outcome: Outcome, *, is_prepared: bool, now: da
     def condition(type_: ConditionType) -> Condition:
         old = job.status.condition(type_)
         status = "True" if type_ in true else "False"
-        is_unchanged = old is not None and old.status == status
+        generation, reason = job.metadata.generation, outcome.reason
+        if type_ is ConditionType.QUEUED and is_admitted:
+            reason = Reason.ADMITTED
+        message = outcome.message[:MAX_MESSAGE_CHARACTERS] if type_ in true or type_ is ConditionType.READY else ""
+        news = (status, generation, reason, message)
+        if old and (old.status, old.observed_generation, old.reason, old.message) == news:
+            return old
         return Condition(
             type=type_,
             status=status,
-            observed_generation=job.metadata.generation,
-            last_transition_time=old.last_transition_time if old and is_unchanged else now,
-            reason=Reason.ADMITTED if type_ is ConditionType.QUEUED and is_admitted else outcome.reason,
-            message=outcome.message[:MAX_MESSAGE_CHARACTERS] if type_ in true or type_ is ConditionType.READY else "",
+            observed_generation=generation,
+            last_transition_time=old.last_transition_time if old and old.status == status else now,
+            reason=reason,
+            message=message,
         )
 
     return tuple(condition(type_) for type_ in ConditionType)

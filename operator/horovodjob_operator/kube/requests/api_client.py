@@ -1,13 +1,13 @@
 """The client of the API server: one connector, plain dicts, the errors of `errors.py`."""
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
 import kopf
+import pydantic_core
 from aiohttp import ClientMiddlewareType, ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
@@ -110,7 +110,7 @@ class ApiClient:
         Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable, also without a current Lease.
         """
         headers = {"Accept": accept, "Content-Type": content_type}
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        data = None if body is None else pydantic_core.to_json(body)
         try:
             async with (
                 self._creations if is_creation else self._others,
@@ -121,6 +121,6 @@ class ApiClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
         if status < 400:
-            answer: dict[str, Any] = json.loads(content)
+            answer: dict[str, Any] = pydantic_core.from_json(content, cache_strings="keys")
             return answer
         raise error_from_response(status, content, retry_after, method=method, path=path)

@@ -1,13 +1,13 @@
 """The watch of objects of one kind: a list in chunks, then a watch; a list again if the watch missed events."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
+import pydantic_core
 
 from horovodjob.api.constants import LABEL_JOB
 from horovodjob_operator.errors import ClusterError, Gone, NotServed, Refused
@@ -117,7 +117,7 @@ class ObjectWatch:
             self.alive_at = time.monotonic()
             while line := await response.content.readline():
                 self.alive_at = time.monotonic()
-                event = json.loads(line)
+                event = pydantic_core.from_json(line, cache_strings="keys")
                 if event["type"] == "ERROR":
                     raise Gone(event["object"].get("message") or "the watch failed")
                 version = event["object"]["metadata"]["resourceVersion"]
