@@ -41,6 +41,9 @@ def test_a_script_with_the_callback_reports_as_the_program_does(
     assert ended.code == 0, ended.stderr
     last = operator.reports[-1][1]
     assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 3, 3, 8, 8)
+    assert [epoch["epoch"] for epoch in last["history"]] == [1, 2, 3]
+    assert {tuple(epoch["metrics"]) for epoch in last["history"]} == {("loss",)}
+    assert [epoch["learningRate"] for epoch in last["history"]] == pytest.approx([0.1] * 3)
     assert [line.split()[1] for line in ended.stdout.splitlines() if " 8/8 " in line] == ["1/3", "2/3", "3/3"]
     records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert records[-1]["progress"] == 1.0
@@ -97,8 +100,12 @@ def test_a_run_reports_to_the_operator_until_its_end(
     assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 4, 4, 11, 11)
     assert set(last) == {
         "attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta", "metrics",
+        "history",
     }  # fmt: skip
     assert last["metrics"].keys() == METRICS
+    assert [(epoch["epoch"], epoch["metrics"].keys()) for epoch in last["history"]] == [
+        (n, METRICS) for n in range(1, 5)
+    ]
     assert all(authorization == "Bearer secret-token" for authorization, _ in operator_of_run.reports)
     assert "secret-token" not in ended.stdout + ended.stderr
 

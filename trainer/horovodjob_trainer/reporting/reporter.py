@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ from horovodjob_trainer.reporting.learning_curves import LearningCurves
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 
+# The status of a job keeps so many epochs. The operator adds those that a report has to those that it knows.
+REPORTED_EPOCHS = 24
 LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
@@ -57,6 +60,7 @@ class Reporter:
         self.rate = 0.0
         self.last_time, self.last_examples = time.monotonic(), -1
         self.last_record: dict[str, Any] | None = None
+        self.epochs: deque[dict[str, Any]] = deque(maxlen=REPORTED_EPOCHS)
 
     def begin(self, examples: int) -> None:
         """Start to measure the rate, which excludes compilation and validation."""
@@ -85,15 +89,18 @@ class Reporter:
         self.events.write(
             position.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
         )
+        if position.step == position.steps_per_epoch:
+            self.epochs.append(_epoch(record))
         if self.progress_client:
-            self.progress_client.post(_status(record))
+            self.progress_client.post(_status(record) | {"history": list(self.epochs)})
         self.last_record = record
 
     def close(self, *, done: bool) -> None:
         """Send the last report and close the files; `done` means that the run is complete."""
         if self.progress_client:
             if done and self.last_record:
-                self.progress_client.post(_status(self.last_record | {"progress": 1.0, "eta": None}))
+                last = _status(self.last_record | {"progress": 1.0, "eta": None})
+                self.progress_client.post(last | {"history": list(self.epochs)})
             self.progress_client.close()
         self.lines.close()
         self.events.close()
@@ -121,9 +128,18 @@ class Reporter:
 def _status(record: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
     names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
+    return {name: record[name] for name in names} | {"metrics": _finite_means(record)}
+
+
+def _epoch(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A complete epoch for the history in the status of a job."""
+    rates = {name: record[name] for name in ("learningRate", "samplesPerSecond") if math.isfinite(record[name])}
+    return {"epoch": record["epoch"], "time": record["time"], "metrics": _finite_means(record)} | rates
+
+
+def _finite_means(record: Mapping[str, Any]) -> dict[str, float]:
     means = without_elements(record["metrics"])
-    metrics = {name: value for name, value in means.items() if math.isfinite(value)}
-    return {name: record[name] for name in names} | {"metrics": metrics}
+    return {name: value for name, value in means.items() if math.isfinite(value)}
 
 
 def _timestamp(moment: datetime) -> str:
