@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 
 from horovodjob.api.job import Metadata
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.jobs.job_parsing import new_job_state
-from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.jobs.job_state import JobState, new_job_state
 from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceDefaults

@@ -7,7 +7,7 @@ from typing import Any
 import kopf
 
 from horovodjob_operator.kube.requests.api_client import LIST_CHUNK
-from horovodjob_operator.kube.watches.watch_timing import silence_seconds
+from horovodjob_operator.kube.watches.object_watch import silence_seconds
 
 # Between a watch that the API server refuses because it no longer has the version, and the list of all jobs.
 RELIST_SECONDS = 1.0
