@@ -77,9 +77,7 @@ class Process:
         self.reconciler = Reconciler(self.pods, writer, reader, now, queueing, settings.progress_url, self.preflight)
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.selection = NamespaceSelection(settings.defaults, is_selective=bool(settings.namespace_selector))
-        self.events = EventHandlers(
-            self.store, self.pods, self.work_queue, self.selection, workloads, self._request_workloads
-        )
+        self.events = EventHandlers(self.store, self.pods, self.work_queue, self.selection, workloads)
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))
         self.unfinished_job_list = UnfinishedJobList(
@@ -143,15 +141,11 @@ class Process:
     def _workload_watches(self) -> list[WorkloadWatch]:
         events, seconds = self.events, self.settings.watch_timeout_seconds
         handlers = WatchHandlers(events.workload_updated, events.workload_deleted, events.workloads_listed)
-        unavailable, is_needed = events.workloads_unavailable, self.store.has_queued_jobs
+        unavailable, needed = events.workloads_unavailable, self.store.until_queue_used
         return [
-            WorkloadWatch(self.client, handlers, unavailable, is_needed, timeout_seconds=seconds, namespace=namespace)
+            WorkloadWatch(self.client, handlers, unavailable, needed, timeout_seconds=seconds, namespace=namespace)
             for namespace in self.namespaces or ("",)
         ]
-
-    def _request_workloads(self) -> None:
-        for watch in self.workload_watches:
-            watch.request()
 
     def _export_metrics(self) -> None:
         REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, self._failures, self.is_leader))

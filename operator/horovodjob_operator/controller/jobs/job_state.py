@@ -11,8 +11,8 @@ from horovodjob.api.constants import Reason
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.controller.watches.namespace_selection import NamespaceDefaults
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent
+from horovodjob_operator.domain.job_defaults import NamespaceDefaults
 from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport

@@ -1,5 +1,6 @@
 """The jobs that the process knows, by namespace and name; of finished ones it knows little, because there are many."""
 
+import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ class JobStore:
         self.states: dict[Key, JobState] = {state.job.key: state for state in states}
         self.finished: dict[Key, FinishedJob] = {}
         self.deleted_uids = DeletedUids()
+        self.queue_used = asyncio.Event()
+        """Set when a job with a queue is stored."""
         self._unfinished: dict[str, tuple[set[str], int]] = {}
         """UIDs and version of the last list of unfinished jobs of a namespace, until its finished ones are listed."""
 
@@ -133,9 +136,13 @@ class JobStore:
         """The jobs with a state."""
         return (state.job for state in tuple(self.states.values()))
 
-    def has_queued_jobs(self) -> bool:
-        """Whether an unfinished job has a queue, or had one."""
-        return any(uses_queue(job) for job in self.jobs())
+    async def until_queue_used(self) -> bool:
+        """Returns as soon as an unfinished job has a queue, or had one, and whether that took time."""
+        has_waited = False
+        while not any(uses_queue(job) for job in self.jobs()):
+            self.queue_used.clear()
+            has_waited = await self.queue_used.wait()
+        return has_waited
 
     def finished_phases(self) -> Iterator[tuple[str, Phase]]:
         """Namespace and phase of each finished job."""

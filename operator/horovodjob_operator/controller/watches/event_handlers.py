@@ -1,6 +1,6 @@
 """Handlers of the events of jobs and pods: they update the state and the caches, and enqueue the jobs concerned."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import kopf
@@ -30,10 +30,9 @@ class EventHandlers:
         work_queue: WorkQueue,
         namespaces: NamespaceSelection,
         workloads: WorkloadCache,
-        request_workloads: Callable[[], None],
     ) -> None:
         self._store, self._pods, self._work_queue, self._namespaces = store, pods, work_queue, namespaces
-        self._workloads, self._request_workloads = workloads, request_workloads
+        self._workloads = workloads
 
     def job_updated(self, raw: Mapping[str, Any]) -> None:
         """A job exists, or has changed."""
@@ -70,7 +69,7 @@ class EventHandlers:
         else:
             self._store.keep(newer)
         if uses_queue(newer.job):
-            self._request_workloads()
+            self._store.queue_used.set()
         self._work_queue.enqueue(newer.job.key)
 
     def job_deleted(self, raw: Mapping[str, Any]) -> None:

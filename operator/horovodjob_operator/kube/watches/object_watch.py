@@ -50,19 +50,19 @@ class ObjectWatch:
         self._client, self._handlers, self._timeout_seconds = client, handlers, timeout_seconds
         self._path, self._subject, self._label_selector = path, subject, label_selector
         self.namespace = namespace
-        self._received_at = time.monotonic()
+        self.received_at = time.monotonic()
         self.has_listed = asyncio.Event()
         """Set when the API server has returned a complete list, or has refused it."""
 
     @property
     def alive_at(self) -> float:
         """When the watch last received data, by the monotonic clock."""
-        return self._received_at
+        return self.received_at
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
         failures, outdated, reported = 0, 0, ""
-        self._received_at = time.monotonic()
+        self.received_at = time.monotonic()
         while True:
             await self._wait_until_needed()
             try:
@@ -74,7 +74,7 @@ class ObjectWatch:
             except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 text, level = str(error) or type(error).__name__, logging.INFO
                 if isinstance(error, NotServed | Refused):
-                    self._received_at = time.monotonic()
+                    self.received_at = time.monotonic()
                     self._refused(error)
                     self.has_listed.set()
                 if isinstance(error, Gone) and not isinstance(error, NotServed):
@@ -99,7 +99,7 @@ class ObjectWatch:
         """Lists all objects, and returns the version of the list."""
         uids, version = set[str](), ""
         async for page in self._client.pages(self._path, {"labelSelector": self._label_selector}):
-            self._received_at, version = time.monotonic(), str(page["metadata"]["resourceVersion"])
+            self.received_at, version = time.monotonic(), str(page["metadata"]["resourceVersion"])
             for item in page["items"]:
                 uids.add(item["metadata"]["uid"])
                 self._handlers.updated(item)
@@ -123,9 +123,9 @@ class ObjectWatch:
             if response.status == 410:
                 raise Gone("the API server no longer has this version")
             response.raise_for_status()
-            self._received_at = time.monotonic()
+            self.received_at = time.monotonic()
             while line := await response.content.readline():
-                self._received_at = time.monotonic()
+                self.received_at = time.monotonic()
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     raise Gone(event["object"].get("message") or "the watch failed")

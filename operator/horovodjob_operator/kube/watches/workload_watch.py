@@ -1,8 +1,7 @@
 """The watch of the Workloads of jobs, which sends no request before a job has a queue."""
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from horovodjob_operator.domain.queues.workload import API_VERSION
 from horovodjob_operator.errors import ClusterError, NotServed
@@ -15,9 +14,10 @@ NO_RIGHT = "the operator may not watch the Workloads of Kueue: set kueue.enabled
 
 
 class WorkloadWatch(ObjectWatch):
-    """Watches the Workloads of one namespace, or of all, while a job needs them.
+    """Watches the Workloads of one namespace, or of all, while a job needs them: `until_needed` waits for such a job.
 
-    It calls `unavailable` with a sentence and the namespace if the API server does not let it.
+    That function returns whether it had to wait. `unavailable` gets a sentence and the namespace if the API server does
+    not permit the watch.
     """
 
     def __init__(
@@ -25,33 +25,26 @@ class WorkloadWatch(ObjectWatch):
         client: ApiClient,
         handlers: WatchHandlers,
         unavailable: Callable[[str, str], None],
-        is_needed: Callable[[], bool],
+        until_needed: Callable[[], Awaitable[bool]],
         *,
         timeout_seconds: int,
         namespace: str,
     ) -> None:
         path = workloads_path(namespace)
         super().__init__(client, path, "Workload", handlers, timeout_seconds=timeout_seconds, namespace=namespace)
-        self._unavailable, self._is_needed = unavailable, is_needed
-        self._requested = asyncio.Event()
+        self._unavailable, self._until_needed = unavailable, until_needed
         self._is_idle = True
-
-    def request(self) -> None:
-        """Starts the watch, if it does not run: a job has a queue."""
-        self._requested.set()
 
     @property
     def alive_at(self) -> float:
         """When the watch last received data, by the monotonic clock; now while no job needs it."""
-        return time.monotonic() if self._is_idle else self._received_at
+        return time.monotonic() if self._is_idle else self.received_at
 
     async def _wait_until_needed(self) -> None:
-        while not self._is_needed():
-            self._is_idle = True
-            self._requested.clear()
-            await self._requested.wait()
-        if self._is_idle:
-            self._is_idle, self._received_at = False, time.monotonic()
+        self._is_idle = True
+        if await self._until_needed():
+            self.received_at = time.monotonic()
+        self._is_idle = False
 
     def _refused(self, error: ClusterError) -> None:
         self._unavailable(NOT_SERVED if isinstance(error, NotServed) else f"{NO_RIGHT} ({error})", self.namespace)
