@@ -121,7 +121,7 @@ class EventHandlers:
 
     def workload_deleted(self, raw: Mapping[str, Any]) -> None:
         """A Workload is deleted."""
-        if owned := self._workloads.delete(raw):
+        if owned := self._workloads.forget(raw["metadata"]["uid"]):
             self._enqueue(owned.key)
 
     def workloads_listed(self, uids: set[str], version: int, namespace: str) -> None:

@@ -8,16 +8,15 @@ import time
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-
-def retry_delay_seconds(retries: int, *, first: float, longest: float = 30.0, jitter: float = 0.0) -> float:
-    """Seconds until the next retry: twice as long after each retry, reduced at random by at most the share `jitter`."""
-    return min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(1 - jitter, 1)
-
-
 # API servers under load require one second or a few. A longer pause would look like a failure of the operator.
 LONGEST_PAUSE_SECONDS = 30
 TRIES = 5
 log = logging.getLogger("horovodjob.api_client")
+
+
+def retry_delay_seconds(retries: int, *, first: float, longest: float = 30.0, jitter: float = 0.0) -> float:
+    """Seconds until the next retry: twice as long after each retry, reduced at random by at most the share `jitter`."""
+    return min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(1 - jitter, 1)
 
 
 class RetryAfter:
