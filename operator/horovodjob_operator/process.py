@@ -15,8 +15,8 @@ from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.jobs.reporting_jobs import ReportingJobs
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
-from horovodjob_operator.controller.watches.event_handlers import EventHandlers, register
-from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
+from horovodjob_operator.controller.watches.event_handlers import EventHandlers
+from horovodjob_operator.controller.watches.kopf_settings import kopf_settings, register
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_errors import JobFailure

@@ -3,9 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import kopf
-
-from horovodjob.api.constants import GROUP, PLURAL, VERSION
 from horovodjob.api.job import Metadata
 from horovodjob.api.managed_by import is_dispatched, is_managed_by_operator
 from horovodjob_operator.controller.jobs.job_state import JobState, apply_defaults, new_job_state
@@ -150,15 +147,3 @@ class EventHandlers:
     def _enqueue(self, key: Key) -> None:
         if key in self._store.states:
             self._work_queue.enqueue(key)
-
-
-def register(registry: kopf.OperatorRegistry, events: EventHandlers) -> None:
-    """Registers the only handler of kopf: events of HorovodJobs."""
-
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def job_event(event: Mapping[str, Any], **_: Any) -> None:  # Kopf would write a result into the status.
-        raw = event["object"]
-        if event["type"] == "DELETED":
-            events.job_deleted(raw)
-        else:
-            events.job_updated(raw)
