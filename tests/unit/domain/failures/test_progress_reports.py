@@ -28,7 +28,7 @@ from horovodjob_operator.domain.progress_report import (
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import Urgency, next_status, urgency
-from horovodjob_operator.kube.requests.status_patch import status_dict
+from horovodjob_operator.kube.requests.writer import status_dict
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
