@@ -86,9 +86,11 @@ def train() -> Callable[..., Batches]:
     def batches(
         source: data.Source, count: int = 3, augment: Any = None, *, in_step: bool = False, **settings: Any
     ) -> Batches:
-        settings = {"batch": 4, "rank": 0, "size": 1, "seed": 1} | settings
-        prepare = batch_preparation(source, batch=settings["batch"], seed=settings["seed"], augment=augment)
-        elements = islice(training_batches(source, **settings, prepare=None if in_step else prepare), count)
+        threads, crop = settings.pop("threads", 2), settings.pop("crop", False)
+        steps = data.Steps(**({"batch": 4, "seed": 1} | settings))
+        prepare = batch_preparation(source, batch=steps.batch, seed=steps.seed, augment=augment)
+        in_pipeline = None if in_step else prepare
+        elements = islice(training_batches(source, steps, threads=threads, crop=crop, prepare=in_pipeline), count)
         prepared = (prepare(*element) for element in elements) if in_step else elements
         return [(x.numpy(), y.numpy()) for x, y in prepared]
 

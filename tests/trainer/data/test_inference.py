@@ -88,11 +88,12 @@ def keras_outputs(workspace: Path) -> tuple[Any, Any, Any]:
     import keras
 
     from horovodjob_trainer import data
+    from horovodjob_trainer.run.pipeline import evaluation_batches
 
     request = data.Request(dataset="images", path=workspace / "pets", image_size=24, validation_share=0.5, seed=4)
     test = data.load_dataset(request).test
     model = keras.models.load_model(workspace / "model.keras", compile=False)
-    examples, labels = test.tensors(np.arange(test.samples))
+    ((_, examples, labels),) = evaluation_batches(test, batch=test.samples)
     return np.asarray(model(np.asarray(examples) / np.float32(255))), np.asarray(labels), test
 
 

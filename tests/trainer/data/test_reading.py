@@ -46,7 +46,7 @@ def test_the_host_passes_images_as_bytes(tmp_path: Path, folders: Any) -> None:
     folders(tmp_path, cat=4, dog=4)
     for cache in ("none", "memory"):
         source = data.load_dataset(request(tmp_path, cache=cache)).train
-        assert training_batches(source, batch=2, rank=0, size=1, seed=1).element_spec[1].dtype == tf.uint8
+        assert training_batches(source, data.Steps(batch=2, seed=1)).element_spec[1].dtype == tf.uint8
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from typing import Any
 
 from horovodjob_trainer import hvd
 from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.optimization.loss import label_encoding
@@ -40,16 +41,19 @@ class Setup:
         `streams` is the number of ranks at the beginning of the epoch.
         """
         configuration = self.configuration
-        return training_batches(
-            self.dataset.train,
+        steps = Steps(
             batch=configuration.batch_size,
+            seed=configuration.seed,
             rank=hvd.rank(),
             size=hvd.size(),
-            seed=configuration.seed,
             position=position,
-            threads=self.threads,
             window=self.dataset.window,
             streams=streams,
+        )
+        return training_batches(
+            self.dataset.train,
+            steps,
+            threads=self.threads,
             crop=configuration.crop == "random",
             prepare=None if prepares_in_step() else self._training_preparation(),
         )
