@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.tutorial.cifar import cifar_images, cifar_members, python2_pickle, write_archive
 from trainer.support.background_job import Job
-from trainer.support.cifar import cifar_images, cifar_members, python2_pickle, write_archive
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 FORK_SERVER = Path(__file__).parent / "support" / "fork_server.py"
