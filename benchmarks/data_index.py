@@ -103,8 +103,8 @@ def speed(shuffle: str, path: Path) -> dict[str, Any]:
             os.fsync(opened.fileno())  # only pages on the disk can be dropped
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     steps = dataset.train.samples // BATCH
-    pass_of_rank = data.Steps(batch=BATCH, seed=1, window=dataset.window)
-    batches = training_batches(dataset.train, pass_of_rank, threads=THREADS).take(steps)
+    one_pass = data.Steps(batch=BATCH, seed=1, window=dataset.window, count=steps)
+    batches = training_batches(dataset.train, one_pass, threads=THREADS)
     began = time.perf_counter()
     for _ in batches:
         pass

@@ -30,11 +30,11 @@ from horovodjob_trainer import models
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.data.formats.image_folder import ImageFiles
 from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.reading.example_reader import with_private_threads
 from horovodjob_trainer.data.reading.image_decoding import random_crop
 from horovodjob_trainer.data.reading.read_ahead import READERS, read_ahead
 from horovodjob_trainer.launch import usable_cores
-from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.pipeline import batch_preparation, training_batches
 
 BATCH = 32

@@ -36,7 +36,7 @@ def test_many_files_are_read_at_once_and_keep_their_order(tmp_path: Path, folder
 
     source = Together(expected.files, expected.labels, expected.class_names, expected.size, expected.root)
     for (images, labels), (others, other_labels) in zip(
-        train(source, 2, batch=AT_ONCE, threads=1, steps=2), train(expected, 2, batch=AT_ONCE), strict=True
+        train(source, 2, batch=AT_ONCE, threads=1, count=2), train(expected, 2, batch=AT_ONCE), strict=True
     ):
         np.testing.assert_array_equal(images, others)
         np.testing.assert_array_equal(labels, other_labels)

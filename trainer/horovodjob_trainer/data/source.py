@@ -53,7 +53,7 @@ class Source(Protocol):
         """
 
     def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
-        """Elements (position, examples, labels) for these steps, without end.
+        """Elements (position, examples, labels) for these steps.
 
         `decode` replaces the decoding of a source of encoded images.
         """

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.reading.augmentation import Augmentation, augment_images
 from horovodjob_trainer.data.reading.example_reader import map_dataset, with_private_threads
 from horovodjob_trainer.data.reading.image_decoding import random_crop
 from horovodjob_trainer.data.source import Source
-from horovodjob_trainer.run.augmentation import Augmentation, augment_images
 
 PREFETCHED_BATCHES = 4
 BATCHES_ON_DEVICE = 2
@@ -24,7 +24,7 @@ def training_batches(
     crop: bool = False,
     prepare: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
 ) -> Any:
-    """Elements (position, examples, labels) for these steps as a tf.data.Dataset, without end.
+    """Elements (position, examples, labels) for these steps as a tf.data.Dataset.
 
     `position` is that of the first example in the sequence of the job, which `batch_preparation` requires. Images are
     uint8. Every value depends only on the seed and its position, on any number of threads.

@@ -1,5 +1,6 @@
 """The steps of one rank, and the rows that it reads in them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +31,10 @@ class Steps:
     position: int = 0
     window: Window | None = None
     streams: int | None = None
+    count: int | None = None  # of steps; by default without end
 
     def rows(self, samples: int) -> Any:
-        """Elements (position, rows) of a source with so many examples, without end, as a tf.data.Dataset.
+        """Elements (position, rows) of a source with so many examples, as a tf.data.Dataset.
 
         `position` is that of the first row in the sequence of the job.
         """
@@ -58,8 +60,10 @@ class Steps:
                 streams=streams,
             )
         first, job_batch = self.position + self.rank * self.batch, self.batch * self.size
-        while True:
-            count = order.steps_to_window_end(first) if order else max(1, BLOCK_ROWS // self.batch)
+        remaining = math.inf if self.count is None else self.count
+        while remaining > 0:
+            of_block = order.steps_to_window_end(first) if order else max(1, BLOCK_ROWS // self.batch)
+            count = int(min(of_block, remaining))
             firsts = first + np.arange(count, dtype=np.int64) * job_batch
             positions = firsts[:, np.newaxis] + np.arange(self.batch)
             yield (
@@ -67,3 +71,4 @@ class Steps:
                 order.rows(positions) if order else rows_at_positions(positions, samples=samples, seed=self.seed),
             )
             first += count * job_batch
+            remaining -= count
