@@ -89,7 +89,6 @@ class Configuration:
     log_seconds: float
     tensorboard: Path | None
     logs: Path
-    plots: bool
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
     """Names of the settings on the command line and in the environment, and of those that differ from the default."""
 

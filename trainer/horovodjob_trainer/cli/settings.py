@@ -202,8 +202,6 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "else --dir)", metavar="DIR"),
         Setting("tensorboard", parsing.path_or_none, "directory of the TensorBoard event files, or none (default: "
                 "tensorboard below --logs)", metavar="DIR"),
-        Setting("plots", parsing.boolean, "draw the curves of loss and metrics in curves.svg beside progress.jsonl, "
-                "after each epoch", "false"),
     ),
 }  # fmt: skip
 SETTINGS = {setting.key: setting for group in GROUPS.values() for setting in group}

@@ -103,6 +103,5 @@ def _reporter(setup: Setup, launch: Launch) -> Reporter | None:
         interval_seconds=configuration.log_seconds,
         progress_client=ProgressClient.from_environment(os.environ, setup.log),
         log=setup.log,
-        plots=configuration.plots,
         unit="images" if setup.dataset.train.images else "samples",
     )
