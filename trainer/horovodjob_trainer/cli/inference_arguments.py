@@ -65,8 +65,8 @@ _DATA = [
                  "batch and rank"),
 ]  # fmt: skip
 _TEXTS = {
-    "predict": "Write the predictions of a trained model for images or for the test part of a data set as lines of JSON. Without "
-    "--dataset, --data is an image, a directory of images, or an .npz file with the array x.",
+    "predict": "Write the predictions of a trained model for images or for the test part of a data set, as lines of "
+    "JSON. Without --dataset, --data is an image, a directory of images, or an .npz file with the array x.",
     "evaluate": "Print loss and metrics of a trained model over the test part of a data set.",
     "export": "Export a trained model for a model server.",
 }
