@@ -27,7 +27,7 @@ INSTALLATION = ("1. Install the operator", "2. Check it", "3. Train a model")
 NAMESPACE, CLAIM = "training", "digits-data"
 # A registry that the nodes of the tests cannot reach.
 REGISTRY = "example.azurecr.io"
-MODEL = "saved_models/keras_cifar10_trained_model.keras"
+MODEL = "saved_models/keras_digits_trained_model.keras"
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
-from horovodjob_trainer.reporting.learning_curves import LearningCurves
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 
@@ -48,14 +47,11 @@ class Reporter:
         interval_seconds: float,
         progress_client: ProgressClient | None,
         log: Callable[[str], None],
-        plots: bool = False,
         unit: str = "images",
     ) -> None:
         self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
         self.progress_client, self.log, self.unit = progress_client, log, unit
-        records = directory / "progress.jsonl"
-        self.curves = LearningCurves(records, log) if plots else None
-        self.lines = JsonLinesFile(records, log)
+        self.lines = JsonLinesFile(directory / "progress.jsonl", log)
         self.events = TensorBoardFiles(tensorboard, log)
         self.rate = 0.0
         self.last_time, self.last_examples = time.monotonic(), -1
@@ -84,8 +80,6 @@ class Reporter:
         self.log(f"Epoch {position.epoch}/{position.epochs} {position.step}/{position.steps_per_epoch} {values} "
                  f"{self.rate:.0f} {self.unit}/s")  # fmt: skip
         self.lines.write(record)
-        if self.curves:
-            self.curves.write(record)
         self.events.write(
             position.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
         )
