@@ -171,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
     gpus.add_argument("count", type=int, metavar="N")
     nodes = commands.add_parser("nodes", help="set the number of additional nodes; 0 removes all")
     nodes.add_argument("count", type=int, metavar="N")
-    nodes.add_argument("--prefix", help=f"of the names of the N nodes (default: {DEFAULT_PREFIX})")
+    nodes.add_argument("--prefix", help=f"of the names; N counts the nodes with it (default: {DEFAULT_PREFIX})")
     nodes.add_argument("--label", action="append", default=[], type=label, metavar="KEY=VALUE")
     nodes.add_argument("--taint", action="append", default=[], type=taint, metavar="KEY=VALUE:EFFECT")
     nodes.add_argument("--gpus", type=int, default=0, metavar="N", help="number of GPUs that each of them advertises")
