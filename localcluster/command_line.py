@@ -106,7 +106,7 @@ def logs(cluster: Cluster, component: str | None, *, follow: bool) -> int:
     """Print the end of the log of one component, or of all logs. Raises ClusterError."""
     known = component_names(cluster)
     if component and component not in known:
-        raise ClusterError(f"{component!r} is no component; there are {', '.join(known)}")
+        raise ClusterError(f"{component!r} is not a component; there are {', '.join(known)}")
     files = [cluster.log / f"{name}.log" for name in ([component] if component else known)]
     present = [str(file) for file in files if file.exists()]
     if not present:

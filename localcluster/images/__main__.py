@@ -22,7 +22,7 @@ if __name__ == "__main__":
     # As a program, Python imports from this directory instead of the root of the project.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from localcluster.images.builder import ImageError, say
+from localcluster.images.builder import ImageError, log_progress
 from localcluster.images.project import INPUTS, ROOT, TESTED, Image, build, image
 
 
@@ -40,7 +40,7 @@ def report(wanted: list[Image]) -> None:
     found = {}
     for one in wanted:
         if one.archive and one.archive.exists():
-            say(f"{one.name}  {one.archive.stat().st_size / 1e6:.0f} MB")
+            log_progress(f"{one.name}  {one.archive.stat().st_size / 1e6:.0f} MB")
         archive = str(one.archive) if one.archive else None
         found[one.role] = {"image": one.name, "archive": archive, "built": one.built}
     print(json.dumps(found, indent=2))

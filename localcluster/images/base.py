@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from localcluster.images.builder import IMAGES, SUITE, Buildah, new_log, run_logged, say, system_path
+from localcluster.images.builder import IMAGES, SUITE, Buildah, log_progress, new_log, run_logged, system_path
 from localcluster.machine.mounts import unmount_below
 
 # A new number builds the base image again on all machines.
@@ -30,7 +30,7 @@ def make_base(buildah: Buildah) -> None:
         return
     archive = IMAGES / f"base-{SUITE}-{BASE_VERSION}.tar"
     if not archive.exists():
-        say(f"base image: Debian {SUITE}, about a minute")
+        log_progress(f"base image: Debian {SUITE}, about a minute")
         with tempfile.TemporaryDirectory(prefix="rootfs-", dir=IMAGES) as folder:
             os.chmod(folder, 0o755)
             fill_root(Path(folder), new_log("base"))

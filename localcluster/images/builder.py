@@ -36,7 +36,7 @@ class ImageError(Exception):
     """An image cannot be built; the message contains the cause."""
 
 
-def say(message: str) -> None:
+def log_progress(message: str) -> None:
     """Print a line with the seconds since the start, on standard error: standard output is for results."""
     print(f"images {time.monotonic() - STARTED:6.1f}s  {message}", file=sys.stderr, flush=True)
 
@@ -52,7 +52,7 @@ def builder_lock() -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another build is running: waiting for it")
+            log_progress("another build is running: waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         os.set_inheritable(file.fileno(), True)
         yield
@@ -80,14 +80,14 @@ def run_logged(command: list[str], log: Path, *, env: dict[str, str] | None = No
             for line in process.stdout or ():
                 file.write(line)
                 if step and not line.startswith("--> Using cache"):
-                    say(f"  {step[:100]}")
+                    log_progress(f"  {step[:100]}")
                 step = " ".join(line.split()) if shown and re.search(shown, line) else ""
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-        raise ImageError(f"{tail}\n\n`{command[0]}` ended with {process.returncode}; its whole output: {log}")
+        raise ImageError(f"{tail}\n\n`{command[0]}` ended with {process.returncode}; all output is in {log}")
 
 
 def install_tools() -> None:
@@ -96,8 +96,8 @@ def install_tools() -> None:
     if not missing:
         return
     if not shutil.which("apt-get"):
-        raise ImageError(f"{' and '.join(missing)} must be installed: there is no apt-get here to do it with")
-    say(f"installing {' '.join(missing)}")
+        raise ImageError(f"{' and '.join(missing)} must be installed: this machine has no apt-get")
+    log_progress(f"installing {' '.join(missing)}")
     log = new_log("tools")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with contextlib.suppress(ImageError):  # another source may be unreachable
@@ -172,11 +172,11 @@ class Buildah:
             self.output("rm", "--all")
             self.output("images", "--quiet")
         except ImageError as error:
-            say(f"the image storage is damaged, starting a new one ({error})")
+            log_progress(f"the image storage is damaged, starting a new one ({error})")
             unmount_below(self.storage)
             shutil.rmtree(self.storage, ignore_errors=True)
         if shutil.disk_usage(IMAGES).free < MINIMUM_FREE_BYTES:
-            say("the disk is nearly full: removing the layers of earlier builds")
+            log_progress("the disk is nearly full: removing the layers of earlier builds")
             self.output("rmi", "--all", "--force")
         for leftover in [path for pattern in LEFTOVERS for path in IMAGES.glob(pattern)]:
             if leftover.is_dir():

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.images.base import BASE_IMAGE, make_base
-from localcluster.images.builder import IMAGES, Buildah, ImageError, builder_lock, install_tools, new_log, say
+from localcluster.images.builder import IMAGES, Buildah, ImageError, builder_lock, install_tools, log_progress, new_log
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,13 +132,13 @@ def copy_inputs(context: Path) -> None:
 
 def build_one(buildah: Buildah, one: Image, archive: Path, context: Path) -> None:
     """Build one image and write its archive. Raises ImageError."""
-    say(f"building {one.name}")
+    log_progress(f"building {one.name}")
     options = ["--target", one.role, "--build-arg", f"BASE_IMAGE={BASE_IMAGE}"]
     if (buildah.mounted / "ca.crt").exists():
         options += ["--build-arg", "CA_BUNDLE=/mnt/ca.crt", "--volume", f"{buildah.mounted}:/mnt:ro"]
     options += ["--build-arg", f"MOUNTED_DIGEST={mounted_digest(context)}"]
     buildah.build(one.name, context, new_log(one.role), *options)
-    say(f"writing {archive}")
+    log_progress(f"writing {archive}")
     buildah.export(one.name, archive)
     remove_old_archives(buildah, one)
 
