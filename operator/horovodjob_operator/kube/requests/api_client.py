@@ -130,7 +130,7 @@ def error_from_response(
 ) -> ClusterError:
     """The error for a response with an HTTP status of 400 or above; its body is usually a Status object."""
     try:
-        answer = json.loads(content)
+        answer = pydantic_core.from_json(content)
     except ValueError:
         answer = {}
     message = answer.get("message") or content[:300].decode(errors="replace") or f"HTTP {status}"
