@@ -1,0 +1,55 @@
+"""Jobs as Helm releases, with the operator and real pods."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e import phases
+from e2e.access import wait_for
+from e2e.install import CHARTS
+from e2e.namespace import Namespace
+from support.helm import Helm
+
+INSTALL = ("upgrade", "--install", "train", str(CHARTS / "horovodjob"), "--wait", "--timeout=15m")
+
+
+def values(namespace: Namespace, command: list[str] | str, **spec: Any) -> tuple[str, ...]:
+    """Options of Helm for a small job."""
+    fields = namespace.job("train", command, **spec)["spec"]
+    return (
+        "--namespace",
+        namespace.name,
+        *(f"--set-json={name}={json.dumps(value)}" for name, value in fields.items()),
+    )
+
+
+def phase(namespace: Namespace) -> str:
+    """The phase of the job, from the API server."""
+    job = namespace.api.get(f"/apis/horovodjob.dev/v1beta1/namespaces/{namespace.name}/horovodjobs/train") or {}
+    return str(job["status"]["phase"])
+
+
+def test_install_waits_until_the_job_runs_and_uninstall_removes_it(namespace: Namespace, helm: Helm) -> None:
+    helm(*INSTALL, *values(namespace, phases.WAIT))
+    assert phase(namespace) == "Running"
+    helm("uninstall", "train", "--namespace", namespace.name)
+    wait_for("neither the job nor its pods", lambda: not namespace.find("train") and not namespace.pods("train"))
+
+
+def test_install_fails_when_the_job_fails_before_it_runs(namespace: Namespace, helm: Helm) -> None:
+    policy = {"backoffLimit": 0}
+    refusal = helm.refusal(*INSTALL, *values(namespace, ["true"], preparation={"command": "false"}, runPolicy=policy))
+    assert f"HorovodJob/{namespace.name}/train" in refusal
+    assert phase(namespace) == "Failed"
+
+
+def test_upgrades_change_and_resume_only_a_suspended_job(namespace: Namespace, helm: Helm) -> None:
+    helm(*INSTALL, *values(namespace, ["false"], runPolicy={"suspend": True}))
+    assert phase(namespace) == "Suspended"
+    helm(*INSTALL, *values(namespace, phases.WAIT))
+    assert phase(namespace) == "Running"
+    assert "can change only while it is" in helm.refusal(*INSTALL, *values(namespace, ["true"]))
+    namespace.release("train-worker-0")
+    namespace.wait_phase("train", "Succeeded")
+    assert "never runs again" in helm.refusal(*INSTALL, *values(namespace, ["true"]))

@@ -1,0 +1,85 @@
+"""The steps of Microsoft's Batch AI tutorial, from docs/migration.md, to the trained model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.access import Kubectl
+from e2e.install import Operator
+from localcluster.settings import Cluster
+from support.tutorial import page
+from support.tutorial.azure import NODES, azure
+from support.tutorial.files import MODEL, PAGE, write_files
+
+COLUMNS = [
+    *("Name", "Resource Group", "Workspace", "VM Size", "State"),
+    *("Idle", "Running", "Preparing", "Leaving", "Unusable"),
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's directory: the script of 2018, the job.json of the page, an archive of images."""
+    directory = tmp_path_factory.mktemp("tutorial")
+    write_files(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def outputs(
+    local: Cluster,
+    operator: Operator,
+    kubectl: Kubectl,
+    images: dict[str, str],
+    directory: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, str]]:
+    """The output of each command of the page."""
+    kubectl("delete", "namespace", "batchaidev", "--ignore-not-found")  # from an interrupted run
+    with azure(local, tmp_path_factory.mktemp("azure")) as environment:
+        environment["TRAINER_IMAGE"] = images["trainer"]
+        yield {ran.command: ran.output for ran in page.run(PAGE, directory, environment)}
+
+
+def printed(outputs: dict[str, str], words: str) -> str:
+    """The output of the only command that begins with these words."""
+    (output,) = (output for command, output in outputs.items() if command.startswith(words))
+    return output
+
+
+def test_four_nodes_are_idle_before_the_job_and_run_it(outputs: dict[str, str]) -> None:
+    before, during = (output for command, output in outputs.items() if command.startswith("hvj cluster show"))
+    header, _, row = before.splitlines()
+    assert re.split(r"\s{2,}", header.strip()) == COLUMNS
+    assert row.split()[-6:] == ["steady", str(NODES), "0", "0", "0", "0"]
+    assert json.loads(during)["runningNodeCount"] == NODES
+
+
+def test_the_job_runs_with_the_output_format_of_batch_ai(outputs: dict[str, str]) -> None:
+    assert json.loads(printed(outputs, "hvj job show")) == "running"
+
+
+def test_its_files_are_listed_and_streamed(outputs: dict[str, str]) -> None:
+    listed = printed(outputs, "hvj job file list")
+    assert listed.splitlines()[0].split() == ["Name", "Type", "Size", "Modified"]
+    assert {"stdout.txt", "stderr.txt"} <= {line.split()[0] for line in listed.splitlines()[2:]}
+    streamed = printed(outputs, "hvj job file stream")
+    assert streamed.count("Test accuracy: ") == NODES, "each rank prints, as the script says"
+
+
+def test_the_model_is_downloaded(outputs: dict[str, str], directory: Path) -> None:
+    import h5py  # not part of the environment that the other tests need
+
+    with h5py.File(directory / MODEL) as file:
+        assert {"model_weights", "optimizer_weights"} <= file.keys()
+
+
+def test_the_pool_is_scaled_down_and_the_workspace_deleted(outputs: dict[str, str], kubectl: Kubectl) -> None:
+    assert outputs
+    assert kubectl("get", "nodes", "-l", "kubernetes.azure.com/agentpool=nc6cluster", "-o", "name") == ""
+    assert kubectl("get", "namespace", "batchaidev", "--ignore-not-found", "-o", "name") == ""
