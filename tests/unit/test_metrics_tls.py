@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.servers.health import HealthServer
 from horovodjob_operator.servers.tls import TlsPort, tls_context
-from localcluster.apiserver import free_ports
-from localcluster.pki import Certificate, make_authority, make_certificate
+from localcluster.control_plane.pki import Certificate, make_authority, make_certificate
+from localcluster.control_plane.standalone import free_ports
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 WAIT_SECONDS = 60

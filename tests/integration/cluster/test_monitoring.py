@@ -50,7 +50,9 @@ def monitored(
         watch_timeout_seconds="2",
     ).start()
     make_namespace(api, NAMESPACE)
-    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{operator.tls_port}", reader_token).start()
+    prometheus = Prometheus(
+        tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{operator.tls_port}", reader_token
+    ).start()
     try:
         yield Monitored(operator, prometheus, jobs(api, operator), reader_token)
     finally:
