@@ -247,11 +247,12 @@ def test_a_silent_watch_is_detected_through_the_metrics_of_the_leader(
     assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {cluster_setup.namespace}"
 
 
+@pytest.mark.parametrize("metrics", [401, 404], ids=["authorization", "tls"])
 @pytest.mark.parametrize(("liveness", "problem"), [(200, ""), (503, "its liveness check returns 503")])
 def test_an_operator_with_protected_metrics_is_judged_by_its_liveness_check(
-    doctor: Doctor, cluster_setup: ClusterSetup, liveness: int, problem: str
+    doctor: Doctor, cluster_setup: ClusterSetup, metrics: int, liveness: int, problem: str
 ) -> None:
-    cluster_setup.add_operator(statuses={"/metrics": 401, "/healthz": liveness})
+    cluster_setup.add_operator(statuses={"/metrics": metrics, "/healthz": liveness})
     result, message = rows(doctor(), "operator")[0]
     assert (result, problem in message) == ("blocks" if problem else "ok", True)
 
