@@ -122,6 +122,7 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     job.advance_to("Running")
     job.set_check(queue.namespace, "Retry", "the nodes are gone")
     assert "the nodes are gone" in job.wait_queued("AdmissionCheck")
+    job.wait_for_workload("Evicted", status="False")
     job.set_check(queue.namespace, "Ready")
     finish(job)
 

@@ -206,14 +206,21 @@ def test_an_admission_that_contradicts_the_job_is_refused_with_both_values(waiti
         admission(waiting).apply(pod, Role.WORKER)
 
 
-@pytest.mark.parametrize("as_worker", [False, True])
-def test_pods_of_a_topology_wait_for_the_node_of_their_rank(*, as_worker: bool) -> None:
-    template = {"metadata": {"annotations": {TOPOLOGY: "rack"}}}
+@pytest.mark.parametrize(
+    ("as_worker", "is_grouped", "offset"),
+    [(False, False, None), (True, False, "1"), (False, True, "-1"), (True, True, None)],
+)
+def test_pods_of_a_topology_wait_for_the_node_of_their_rank(
+    *, as_worker: bool, is_grouped: bool, offset: str | None
+) -> None:
+    group = {"kueue.x-k8s.io/podset-group-name": "all"} if is_grouped else {}
+    template = {"metadata": {"annotations": {TOPOLOGY: "rack", **group}}}
     job = queued_job(worker={"replicas": 3, "gpus": 0, "template": template}, launcher={"asWorker": as_worker})
     cluster = QueuedCluster(job)
     cluster.reconcile()
     request = pod_sets(cluster)["worker"]["topologyRequest"]
-    assert request == {"required": "rack", "podIndexLabel": "horovodjob.dev/replica-index"}
+    assert (request["required"], request["podIndexLabel"]) == ("rack", "horovodjob.dev/replica-index")
+    assert request.get("podSetGroupName") == ("all" if is_grouped else None)
     assert "topologyRequest" not in pod_sets(cluster)["launcher"]
     assert pod_sets(cluster)["worker"]["count"] == (2 if as_worker else 3)
     cluster.admit()
@@ -222,7 +229,7 @@ def test_pods_of_a_topology_wait_for_the_node_of_their_rank(*, as_worker: bool) 
     assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
     annotations = pod["metadata"]["annotations"]
     assert annotations["kueue.x-k8s.io/workload"] == workload_name(job)
-    assert annotations.get("kueue.x-k8s.io/pod-index-offset") == ("1" if as_worker else None)
+    assert annotations.get("kueue.x-k8s.io/pod-index-offset") == offset
 
 
 def test_a_workload_contains_what_scheduling_depends_on_and_no_programs(waiting: QueuedCluster) -> None:
