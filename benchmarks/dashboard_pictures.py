@@ -18,13 +18,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from api.client import ROOT, Api
-from integration.control_plane import OperatorControlPlane, install, make_namespace, operator_kubeconfig
-from integration.job_driver import Job, submit
-from integration.monitoring import DASHBOARDS, Prometheus, dashboard_queries
-from integration.operator_process import Operator
-from integration.progress_client import token_of
-from integration.watch_threads import Kubelet
+from support.api_client import ROOT, Api
+from support.control_plane.operator_control_plane import (
+    OperatorControlPlane,
+    install,
+    make_namespace,
+    operator_kubeconfig,
+)
+from support.control_plane.watch_threads import Kubelet
+from support.job_driver import Job, submit
+from support.monitoring import DASHBOARDS, Prometheus, dashboard_queries
+from support.operator_process import Operator
+from support.progress_client import token_of
 
 COLORS = ("#3274d9", "#e0752d", "#37872d", "#c4162a", "#8f3bb8", "#806eb7", "#0a437c", "#6d1f62")
 COLUMN, ROW, MARGIN = 40, 24, 8

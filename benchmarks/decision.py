@@ -17,14 +17,14 @@ from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import plan_for
-from horovodjob_operator.domain.pod import Pod
-from horovodjob_operator.domain.pod_facts import OwnedPod
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.pods.pod_facts import OwnedPod
 from horovodjob_operator.domain.status import next_status
-from horovodjob_operator.kube.cache import PodCache
+from horovodjob_operator.kube.caches.pod_cache import PodCache
 
 WORKERS = (2, 100, 1000, 5000)
 TARGET_SECONDS = 0.030

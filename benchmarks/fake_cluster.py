@@ -6,12 +6,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from api.client import Api, Object, wait_for
-from integration.control_plane import CONTROLLERS, install
 from localcluster.apiserver import ControlPlane
 from localcluster.binaries import CONTROL_PLANE, Binaries
 from localcluster.control_plane import scheduler_command
 from localcluster.pki import write_kubeconfig
+from support.api_client import Api, Object, wait_for
+from support.control_plane.operator_control_plane import CONTROLLERS, install
 
 STAGES = Path(__file__).with_name("kwok_stages.yaml")
 POD_CIDR = "10.90.0.1/16"

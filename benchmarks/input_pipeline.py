@@ -28,9 +28,9 @@ import tensorflow as tf
 
 from horovodjob_trainer import models
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
-from horovodjob_trainer.data.image_folder import ImageFiles
-from horovodjob_trainer.data.random_crop import decode_random_crop
-from horovodjob_trainer.data.read_ahead import READERS, read_ahead, with_private_threads
+from horovodjob_trainer.data.formats.image_folder import ImageFiles
+from horovodjob_trainer.data.reading.random_crop import decode_random_crop
+from horovodjob_trainer.data.reading.read_ahead import READERS, read_ahead, with_private_threads
 from horovodjob_trainer.launch import usable_cores
 from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.pipeline import batch_preparation, training_batches

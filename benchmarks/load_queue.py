@@ -9,10 +9,11 @@ from typing import cast
 
 from fake_cluster import FakeCluster
 
-from api.client import Api
-from integration import kueue_definitions, played_kueue
-from integration.queues import Queue
 from localcluster.apiserver import ControlPlane
+from support.api_client import Api
+from support.kueue import definitions as kueue_definitions
+from support.kueue import played_kueue
+from support.kueue.queues import Queue
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ import yaml
 from fake_cluster import FakeCluster
 from observer import ENDS, JOB, ROLE, Client, Milestone, Object, ObservedJob, Observer
 
-from api.client import JOBS, Api, is_served, wait_for
 from horovodjob.api.constants import ANNOTATION_HOSTS, LABEL_REPLICA_INDEX
-from integration.control_plane import OPERATOR_NAMESPACE, operator_kubeconfig
-from integration.operator_process import Operator
-from integration.queues import Queue
+from support.api_client import JOBS, Api, is_served, wait_for
+from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, operator_kubeconfig
+from support.kueue.queues import Queue
+from support.operator_process import Operator
 
 NAMESPACE = "load"
 USER_CONNECTIONS = 32

@@ -21,11 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from fake_cluster import FakeCluster
 from load_ways import COLLECTIONS, NAMESPACE, horovodjob, new_operator
 
-from api.client import JOBS, Api, wait_for
-from integration.control_plane import operator_kubeconfig
-from integration.fault_proxy import NO_FAULT, FaultProxy
-from integration.operator_process import Operator
-from integration.random_faults import RandomFaults
+from support.api_client import JOBS, Api, wait_for
+from support.control_plane.operator_control_plane import operator_kubeconfig
+from support.faults.fault_proxy import NO_FAULT, FaultProxy
+from support.faults.random_faults import RandomFaults
+from support.operator_process import Operator
 
 WATCH_SECONDS = 30
 WATCH_TIMEOUT_SECONDS = "40"

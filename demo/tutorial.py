@@ -15,9 +15,9 @@ from pathlib import Path
 from demo.demo import DemoError, images, install_operator, say, target
 
 from localcluster.settings import Cluster
-from tutorial import page
-from tutorial.azure import azure
-from tutorial.files import MODEL, PAGE, write_files
+from support.tutorial import page
+from support.tutorial.azure import azure
+from support.tutorial.files import MODEL, PAGE, write_files
 
 
 def main() -> int:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.reporting_jobs import ReportingJobs
-from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.controller.jobs.reporting_jobs import ReportingJobs
 from horovodjob_operator.kube.metrics_authorization import MetricsAuthorization
+from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.token_review import TokenReviewer
 from horovodjob_operator.metrics import REGISTRY
 from horovodjob_operator.servers.health import HealthServer

@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.domain.job_failure import JobFailure
+from horovodjob_operator.domain.checks.startup_and_execution import start_deadline
+from horovodjob_operator.domain.job_errors import JobFailure
 from horovodjob_operator.domain.progress_report import ReportResult
-from horovodjob_operator.domain.start_deadline import start_deadline
 
 # The creation time of a counter would be an additional series.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -11,30 +11,30 @@ from typing import Any
 import kopf
 
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.event_handlers import EventHandlers, register
-from horovodjob_operator.controller.job_store import JobStore
-from horovodjob_operator.controller.kopf_settings import kopf_settings
-from horovodjob_operator.controller.namespace_selection import NamespaceSelection
+from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.controller.jobs.reporting_jobs import ReportingJobs
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
-from horovodjob_operator.controller.reporting_jobs import ReportingJobs
+from horovodjob_operator.controller.watches.event_handlers import EventHandlers, register
+from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
+from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
-from horovodjob_operator.domain.job_failure import JobFailure
+from horovodjob_operator.domain.job_errors import JobFailure
 from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.http_servers import HttpServers
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.cache import Key, PodCache
-from horovodjob_operator.kube.job_list import FINISHED, JobList
-from horovodjob_operator.kube.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
+from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.lease import Lease
-from horovodjob_operator.kube.namespace_watch import NamespaceWatch
-from horovodjob_operator.kube.pod_watch import PodWatch
 from horovodjob_operator.kube.preflight import Preflight
-from horovodjob_operator.kube.queue_api import QueueApi
-from horovodjob_operator.kube.reader import Reader
-from horovodjob_operator.kube.workload_cache import WorkloadCache
-from horovodjob_operator.kube.workload_watch import WorkloadWatches
-from horovodjob_operator.kube.writer import Writer
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.queue_api import QueueApi
+from horovodjob_operator.kube.requests.reader import Reader
+from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.kube.watches.job_list import FINISHED, JobList
+from horovodjob_operator.kube.watches.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
+from horovodjob_operator.kube.watches.namespace_watch import NamespaceWatch
+from horovodjob_operator.kube.watches.pod_watch import PodWatch
+from horovodjob_operator.kube.watches.workload_watch import WorkloadWatches
 from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import (
     LEADER,

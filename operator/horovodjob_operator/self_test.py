@@ -9,9 +9,9 @@ from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND, ConditionType, Phase
 from horovodjob_operator.errors import OperatorError, Unavailable
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.authentication import login
-from horovodjob_operator.kube.object_paths import jobs_path
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.authentication import login
+from horovodjob_operator.kube.requests.object_paths import jobs_path
 
 POLL_SECONDS = 1
 SPEC: Mapping[str, Any] = {"command": ["true"], "worker": {"gpus": 0}, "runPolicy": {"backoffLimit": 0}}

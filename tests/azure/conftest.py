@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from azure_fakes.files.accounts import Account
-from azure_fakes.files.server import FilesService
 from horovodjob.azurefiles.credentials import Options, choose_account
 from horovodjob.azurefiles.share import Share
+from support.azure_fakes.files.accounts import Account
+from support.azure_fakes.files.server import FilesService
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from azure.core.exceptions import (
 from azure.mgmt.containerservice import ContainerServiceClient
 from azure.mgmt.containerservice.models import AgentPool
 
-from azure_fakes.arm.resources import Cluster, new_pool
-from azure_fakes.arm.server import AUDIENCE, SUBSCRIPTION, ResourceManager, Role
-from azure_fakes.entra.server import Entra
+from support.azure_fakes.arm.resources import Cluster, new_pool
+from support.azure_fakes.arm.server import AUDIENCE, SUBSCRIPTION, ResourceManager, Role
+from support.azure_fakes.entra.server import Entra
 
 GROUP, AKS, POOL = "batchai.horovod", "aks", "gpunp"
 CLIENT = "11111111-0000-4000-8000-000000000002"

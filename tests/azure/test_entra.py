@@ -11,7 +11,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import ClientSecretCredential, WorkloadIdentityCredential
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
+from support.azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
 
 CLIENT = "11111111-0000-4000-8000-000000000002"
 ISSUER = "https://eastus.oic.prod-aks.azure.com/tenant/cluster/"

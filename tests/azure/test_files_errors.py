@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from azure.storage.fileshare import generate_share_sas
 
-from azure_fakes.files.accounts import new_key
-from azure_fakes.files.server import FilesService
 from horovodjob.azurefiles.credentials import Account
 from horovodjob.azurefiles.download import download_file
 from horovodjob.azurefiles.errors import AccessDenied, FilesError, Unavailable
 from horovodjob.azurefiles.share import Share
 from horovodjob.azurefiles.upload import upload_file
+from support.azure_fakes.files.accounts import new_key
+from support.azure_fakes.files.server import FilesService
 
 HOUR = timedelta(hours=1)
 

@@ -18,9 +18,9 @@ from azure.storage.fileshare import (
     generate_share_sas,
 )
 
-from azure_fakes.entra.server import Entra
-from azure_fakes.files.accounts import Account, DataRole, new_key
-from azure_fakes.files.server import FilesService
+from support.azure_fakes.entra.server import Entra
+from support.azure_fakes.files.accounts import Account, DataRole, new_key
+from support.azure_fakes.files.server import FilesService
 
 SOON = timedelta(hours=1)
 CLIENT = "11111111-0000-4000-8000-00000000000f"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from azure_fakes.files.faults import Kind
-from azure_fakes.files.server import FilesService
 from horovodjob.azurefiles import tail as tail_module
 from horovodjob.azurefiles.errors import DirectoryNotFound, FileNotFound, ShareNotFound
 from horovodjob.azurefiles.share import Share
 from horovodjob.azurefiles.tail import tail
+from support.azure_fakes.files.faults import Kind
+from support.azure_fakes.files.server import FilesService
 
 TEXT = "Epoch 1/25 – Verlust: 0,5 €\n全体 😀\n"
 

@@ -10,8 +10,6 @@ from urllib.request import urlopen
 import pytest
 from aiohttp import web
 
-from azure_fakes.files.faults import Fault, Kind
-from azure_fakes.files.server import FilesService
 from horovodjob.azurefiles import download
 from horovodjob.azurefiles.concurrency import BLOCKS_OF_A_FILE, FILES
 from horovodjob.azurefiles.download import download_directory, download_file
@@ -27,6 +25,8 @@ from horovodjob.azurefiles.errors import (
 from horovodjob.azurefiles.files import FileState
 from horovodjob.azurefiles.share import Share
 from horovodjob.azurefiles.upload import upload_directory, upload_file
+from support.azure_fakes.files.faults import Fault, Kind
+from support.azure_fakes.files.server import FilesService
 
 MIB = 1 << 20
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from api.client import Api
-from api.distribution import one_control_plane
-from api.fixtures import api, control_plane
-from charts.helm import HELM3, HELM4, Helm
+from support.api_client import Api
+from support.control_plane.distribution import one_control_plane
+from support.control_plane.fixtures import api, control_plane
+from support.helm import HELM3, HELM4, Helm
 
 __all__ = ["api", "control_plane"]
 

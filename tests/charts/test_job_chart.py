@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from api.client import JOBS, ROOT, Api, Object, job, wait_for
-from charts.helm import Helm
 from charts.readme import documented_values, readme
 from horovodjob.api.chart import values_schema_json
 from horovodjob.api.crd import schema_of
 from horovodjob.api.spec import HorovodJobSpec
+from support.api_client import JOBS, ROOT, Api, Object, job, wait_for
+from support.helm import Helm
 
 CHART = ROOT / "charts" / "horovodjob"
 EXAMPLES = ROOT / "manifests" / "examples"

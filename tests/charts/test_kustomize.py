@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from api.client import BASE, Api, Object
-from charts.helm import Helm
 from charts.test_operator_chart import CHART, is_hook
 from horovodjob_operator.settings import Settings
+from support.api_client import BASE, Api, Object
+from support.helm import Helm
 
 SYSTEM = "horovodjob-system"
 COMPONENTS = BASE.parent / "components"

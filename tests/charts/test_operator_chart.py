@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from api.client import BASE, ROOT, Object
-from charts.helm import Helm, operator_images
 from charts.readme import documented_values, readme
 from horovodjob.api.crd import NEVER_PRUNED
 from horovodjob_operator.settings import Settings
 from horovodjob_release.version import project_version
+from support.api_client import BASE, ROOT, Object
+from support.helm import Helm, operator_images
 
 CHART = ROOT / "charts" / "horovodjob-operator"
 ALL = CHART / "ci" / "all-values.yaml"

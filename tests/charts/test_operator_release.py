@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.client import BASE, JOBS, ROOT, Api, Object, job, wait_for
-from charts.helm import HELM3, Helm
 from charts.readme import documented_values
 from charts.test_operator_chart import ALL, CHART, REVIEWS, variables
+from support.api_client import BASE, JOBS, ROOT, Api, Object, job, wait_for
+from support.helm import HELM3, Helm
 
 NAME = "horovodjob-operator"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.client import JOBS, Api, Object, wait_for
+from support.api_client import JOBS, Api, Object, wait_for
 
 COLLECTION = JOBS.format("self-test")
 

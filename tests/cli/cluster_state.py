@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api.client import JOBS, Api, Object, job
+from support.api_client import JOBS, Api, Object, job
 
 TIME = "2026-11-22T12:00:00Z"
 RUNNING = {"state": {"running": {"startedAt": TIME}}}

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from api.client import Api
-from api.distribution import one_control_plane
-from api.fixtures import api, control_plane
 from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
 from localcluster.apiserver import ControlPlane
+from support.api_client import Api
+from support.control_plane.distribution import one_control_plane
+from support.control_plane.fixtures import api, control_plane
 
 NUMBERS = itertools.count(1)
 

@@ -10,9 +10,9 @@ from typing import Self
 
 from aiohttp import web
 
-from api.client import Api
 from localcluster.apiserver import LOOPBACK, ControlPlane, free_ports
 from localcluster.pki import Certificate, make_certificate
+from support.api_client import Api
 
 NODE = "tvm-1"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.client import Api
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
 from localcluster.apiserver import free_ports
+from support.api_client import Api
 
 Kubeconfig = Callable[[str], Path]
 

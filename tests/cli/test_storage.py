@@ -10,12 +10,12 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from api.client import wait_for
-from azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
-from azure_fakes.files.accounts import Account, DataRole, new_key
-from azure_fakes.files.faults import Kind
-from azure_fakes.files.server import FilesService
 from cli.program import SECONDS, hvj_process, run, terminal
+from support.api_client import wait_for
+from support.azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
+from support.azure_fakes.files.accounts import Account, DataRole, new_key
+from support.azure_fakes.files.faults import Kind
+from support.azure_fakes.files.server import FilesService
 
 ACCOUNT, CLIENT = "mystorageaccount", "11111111-0000-4000-8000-00000000000f"
 MIB = 1 << 20

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from charts.helm import HELM3, HELM4, Helm
 from e2e import install, local_only, once
 from e2e.access import JOBS, Api, Kubectl
 from e2e.install import Operator, Target
@@ -19,8 +18,9 @@ from e2e.invariants import kstatus_program
 from e2e.namespace import Namespace
 from e2e.once import Once
 from e2e.recorder import Recorder
-from gitops.samples import write_samples
 from localcluster.settings import Cluster
+from support.gitops.samples import write_samples
+from support.helm import HELM3, HELM4, Helm
 
 OPERATOR = pytest.StashKey[Operator]()
 NOT_RUN = pytest.StashKey[dict[str, str]]()

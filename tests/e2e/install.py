@@ -18,12 +18,12 @@ from pathlib import Path
 
 import urllib3
 
-from charts.helm import Helm
 from e2e.access import Api, ApiError, Kubectl, Object, wait_for
 from e2e.recorder import Recorder
 from localcluster.invocation import invoke
 from localcluster.settings import DEFAULT_NAME, Cluster
 from localcluster.static_image import ARCHITECTURES, tar
+from support.helm import Helm
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "localcluster"

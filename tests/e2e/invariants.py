@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from e2e.access import Object
-from gitops.health import disagreements
 from localcluster.settings import cache_directory
+from support.gitops.health import disagreements
 
 EDGES = {
     # Queued and Starting are written only if they last.

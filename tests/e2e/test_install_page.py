@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from charts.helm import HELM4, Helm
 from e2e.access import Kubectl
 from e2e.install import ROOT, Operator, install_operator
 from horovodjob_release.version import project_version
 from localcluster.binaries import Binaries
 from localcluster.image_store import ImageStore
 from localcluster.settings import Cluster, Node
-from tutorial import page
+from support.helm import HELM4, Helm
+from support.tutorial import page
 
 # It removes the operator, its CustomResourceDefinition and with it all jobs.
 pytestmark = pytest.mark.serial

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from charts.helm import Helm
 from e2e import phases
 from e2e.access import wait_for
 from e2e.install import CHARTS
 from e2e.namespace import Namespace
+from support.helm import Helm
 
 INSTALL = ("upgrade", "--install", "train", str(CHARTS / "horovodjob"), "--wait", "--timeout=15m")
 

@@ -12,9 +12,9 @@ import pytest
 from e2e.access import Kubectl
 from e2e.install import Operator
 from localcluster.settings import Cluster
-from tutorial import page
-from tutorial.azure import NODES, azure
-from tutorial.files import MODEL, PAGE, write_files
+from support.tutorial import page
+from support.tutorial.azure import NODES, azure
+from support.tutorial.files import MODEL, PAGE, write_files
 
 COLUMNS = [
     *("Name", "Resource Group", "Workspace", "VM Size", "State"),

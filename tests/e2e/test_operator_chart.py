@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from charts.helm import Helm
 from e2e import phases
 from e2e.access import Api, Kubectl, wait_for
 from e2e.install import CHART, RELEASE, SYSTEM, Operator, install_operator, operator_values
 from e2e.namespace import Namespace
+from support.helm import Helm
 
 # It removes the operator and installs another release.
 pytestmark = pytest.mark.serial

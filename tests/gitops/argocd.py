@@ -8,8 +8,6 @@ from typing import Any
 
 import yaml
 
-from api.client import ROOT, Api, Object, binary, wait_for
-from charts.helm import HELM3
 from gitops.engine import (
     FAILED,
     HEALTHY,
@@ -22,8 +20,10 @@ from gitops.engine import (
     namespace,
 )
 from gitops.git_repository import Repository
-from gitops.health import GITOPS
 from localcluster.apiserver import LOOPBACK, free_ports
+from support.api_client import ROOT, Api, Object, binary, wait_for
+from support.gitops.health import GITOPS
+from support.helm import HELM3
 
 SYSTEM = "argocd"
 APPLICATIONS = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications"

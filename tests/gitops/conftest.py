@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from api.client import Api, Object, wait_for
 from gitops.argocd import ArgoCD
 from gitops.engine import Delivery, Engine, EngineControlPlane
 from gitops.flux import Flux
 from gitops.git_repository import Repository, documented_repository, team_repository
-from integration.control_plane import operator_kubeconfig
-from integration.operator_process import Operator
-from integration.watch_threads import Kubelet, Watch
+from support.api_client import Api, Object, wait_for
+from support.control_plane.operator_control_plane import operator_kubeconfig
+from support.control_plane.watch_threads import Kubelet, Watch
+from support.operator_process import Operator
 
 NUMBERS = itertools.count(1)
 ACCOUNT = "/api/v1/namespaces/horovodjob-system/serviceaccounts/horovodjob-operator"

@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from api.client import JOBS, Api, Object, is_served, wait_for
 from gitops.git_repository import Repository
-from integration.control_plane import OperatorControlPlane
-from integration.job_driver import Job
 from localcluster.binaries import Binaries
 from localcluster.progress import Progress
 from localcluster.settings import cache_directory
+from support.api_client import JOBS, Api, Object, is_served, wait_for
+from support.control_plane.operator_control_plane import OperatorControlPlane
+from support.job_driver import Job
 
 HEALTHY, PROGRESSING, FAILED = "healthy", "progressing", "failed"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/horovodjobs.horovodjob.dev"

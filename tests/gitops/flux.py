@@ -15,8 +15,6 @@ from typing import Any
 
 import yaml
 
-from api.client import BASE, ROOT, Api, Object, binary, wait_for
-from charts.helm import HELM4, Helm
 from gitops.engine import (
     FAILED,
     HEALTHY,
@@ -29,8 +27,10 @@ from gitops.engine import (
     namespace,
 )
 from gitops.git_repository import Repository
-from gitops.health import FLUX_JOBS, FLUX_RESULTS
-from integration.job_driver import timestamp
+from support.api_client import BASE, ROOT, Api, Object, binary, wait_for
+from support.gitops.health import FLUX_JOBS, FLUX_RESULTS
+from support.helm import HELM4, Helm
+from support.job_driver import timestamp
 
 SYSTEM = "flux-system"
 KUSTOMIZATIONS = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations"

@@ -7,8 +7,8 @@ import subprocess
 import textwrap
 from pathlib import Path
 
-from api.client import ROOT
-from gitops.health import GITOPS
+from support.api_client import ROOT
+from support.gitops.health import GITOPS
 
 IDENTITY = ("-c", "user.name=Team", "-c", "user.email=team@example.com")
 

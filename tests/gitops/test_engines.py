@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from api.client import wait_for
 from gitops.argocd import ArgoCD
 from gitops.conftest import Cluster
 from gitops.engine import DEFINITION, FAILED, HEALTHY, NEW_DESCRIPTION, PROGRESSING, Delivery, Engine, jobs
 from gitops.flux import Flux
 from gitops.git_repository import Repository
-from integration.job_driver import Job
+from support.api_client import wait_for
+from support.job_driver import Job
 
 Deliver = Callable[..., Delivery]
 JOBS = {"digits", "cifar"}

@@ -8,9 +8,17 @@ import pytest
 import yaml
 from lupa.lua51 import LuaError  # type: ignore[import-untyped]
 
-from gitops.health import EXPECTED, GITOPS, HEALTH_SCRIPT, argocd_health, disagreements, expected_health, flux_health
-from gitops.samples import situation
-from integration.status_invariants import kstatus
+from support.gitops.health import (
+    EXPECTED,
+    GITOPS,
+    HEALTH_SCRIPT,
+    argocd_health,
+    disagreements,
+    expected_health,
+    flux_health,
+)
+from support.gitops.samples import situation
+from support.invariants import kstatus
 
 ARGOCD = GITOPS / "argocd"
 SAMPLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ARGOCD / "testdata").glob("*.yaml"))}

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.client import ROOT, binary
-from charts.helm import operator_images
-from gitops.health import GITOPS, Object
 from horovodjob_release.version import project_version
+from support.api_client import ROOT, binary
+from support.gitops.health import GITOPS, Object
+from support.helm import operator_images
 
 EXAMPLE = GITOPS / "example"
 JOBS = EXAMPLE / "jobs"

@@ -9,19 +9,26 @@ from typing import Any
 
 import pytest
 
-from api.client import JOBS, Api, Object, job, wait_for
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.authentication import login
-from integration import kueue_definitions, played_kueue
-from integration.control_plane import OperatorControlPlane, install, is_ready, make_namespace, operator_kubeconfig
-from integration.job_driver import Job, restricted_pod, submit
-from integration.kueue_definitions import API, GROUP
-from integration.leader_election import Pair, leader_and_standby
-from integration.operator_process import STARTED, Operator
-from integration.queues import Queue, QuotaRecorder, quota_violations
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.authentication import login
+from integration.process.leader_election import Pair, leader_and_standby
 from integration.reason_coverage import ReasonCoverage
-from integration.status_invariants import violations
-from integration.watch_threads import EventRecorder, Kubelet, Recorder, Watch
+from support.api_client import JOBS, Api, Object, job, wait_for
+from support.control_plane.operator_control_plane import (
+    OperatorControlPlane,
+    install,
+    is_ready,
+    make_namespace,
+    operator_kubeconfig,
+)
+from support.control_plane.watch_threads import EventRecorder, Kubelet, Recorder, Watch
+from support.invariants import violations
+from support.job_driver import Job, restricted_pod, submit
+from support.kueue import definitions as kueue_definitions
+from support.kueue import played_kueue
+from support.kueue.definitions import API, GROUP
+from support.kueue.queues import Queue, QuotaRecorder, quota_violations
+from support.operator_process import STARTED, Operator
 
 NUMBERS = itertools.count(1)
 Watches = tuple[Kubelet, Recorder, EventRecorder]

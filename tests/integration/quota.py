@@ -1,6 +1,6 @@
 """A quota of pods."""
 
-from api.client import Api
+from support.api_client import Api
 
 
 class Quota:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from horovodjob.api.constants import EventReason, Reason
-from integration.control_plane import QUEUE_RIGHTS
+from support.control_plane.operator_control_plane import QUEUE_RIGHTS
 
 KEY = "horovodjob-occurrences"
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from api.client import Api, ApiError, Object, wait_for
-from integration.job_driver import Job, submit
+from support.api_client import Api, ApiError, Object, wait_for
+from support.job_driver import Job, submit
 
 Scenario = Callable[[Job], None]
 # Fields of the spec in addition to those of a job with two workers.

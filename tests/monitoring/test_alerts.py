@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.client import ROOT
-from integration.monitoring import program, rules
+from support.api_client import ROOT
+from support.monitoring import program, rules
 
 UNIT_TESTS = Path(__file__).with_name("alerts_test.yaml")
 ALERTS = {rule["alert"]: rule for group in rules()["groups"] for rule in group["rules"]}

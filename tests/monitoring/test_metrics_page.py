@@ -6,7 +6,7 @@ import sys
 from prometheus_client import Metric
 
 from horovodjob_operator.metrics import REGISTRY, JobCollector
-from integration.monitoring import (
+from support.monitoring import (
     COMPONENT,
     DOCUMENTED_LABELS,
     METRIC,

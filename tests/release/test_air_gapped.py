@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.client import ROOT, binary
-from charts.helm import operator_images
 from horovodjob_release.airgapped import write_air_gapped_archive
 from horovodjob_release.archives import checksums
 from horovodjob_release.images import ROLES, image_name
@@ -18,6 +16,8 @@ from horovodjob_release.install import EXAMPLE_PROJECT, EXAMPLE_REGISTRY, Public
 from horovodjob_release.oci import write_oci_archive
 from horovodjob_release.version import project_version
 from release.image import read
+from support.api_client import ROOT, binary
+from support.helm import operator_images
 
 VERSION = project_version(ROOT)
 PUBLICATION = Publication("registry.example.com/team", "team/training")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from api.client import ROOT
 from horovodjob_release.distributions import build_distributions, required_packages, wheel_name
 from horovodjob_release.version import project_version
 from stages.commands import environment
 from stages.python_environment import find_python, find_uv
+from support.api_client import ROOT
 
 IMPORT_ALL = """
 import importlib, pkgutil, horovodjob, horovodjob_cli

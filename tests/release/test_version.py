@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from api.client import ROOT
 from horovodjob_release.changelog import HEADING, KINDS, notes, sections
 from horovodjob_release.errors import ReleaseError
 from horovodjob_release.version import mentions, project_version, set_version
+from support.api_client import ROOT
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from api.client import ROOT, binary
-from api.previous_release import COMMIT
+from support.api_client import ROOT, binary
+from support.previous_release import COMMIT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 

@@ -14,7 +14,7 @@ from stages.python_environment import prepare_environment, prepare_trainer_envir
 from stages.schedule import Stage
 from stages.settings import ROOT, StageError
 
-NEEDS_APISERVER = ("tests/api", "tests/integration")
+NEEDS_APISERVER = ("tests/crd", "tests/integration")
 NEEDS_COMMAND_LINE = ("tests/cli", "tests/azure")
 NEEDS_HELM = ("tests/charts", "tests/monitoring", "tests/release")
 NEEDS_ENGINES = ("tests/gitops",)

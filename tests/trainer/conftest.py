@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.background_job import Job
-from trainer.cifar import cifar_images, cifar_members, python2_pickle, write_archive
-from trainer.waiting import TIMEOUT_SECONDS
+from support.tutorial.cifar import cifar_images, cifar_members, python2_pickle, write_archive
+from trainer.support.background_job import Job
+from trainer.support.waiting import TIMEOUT_SECONDS
 
-FORK_SERVER = Path(__file__).parent / "fork_server.py"
-YIELD_SOURCE = Path(__file__).parent / "sleep_for_yield.c"
+FORK_SERVER = Path(__file__).parent / "support" / "fork_server.py"
+YIELD_SOURCE = Path(__file__).parent / "support" / "sleep_for_yield.c"
 PRELOADED = ("tensorflow", "keras", "horovod.tensorflow", "h5py", "absl.logging", "click", "yaml")
 # Variables of a launcher of the tests. With PYTHONUNBUFFERED, mpirun mixes parts of the lines of different ranks.
 REMOVED = ("OMPI_", "PMIX_", "PMI_", "HOROVOD", "TF_", "TRAINER_", "XDG_CACHE_HOME", "PYTHONUNBUFFERED")

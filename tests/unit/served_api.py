@@ -7,7 +7,7 @@ import kopf
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.requests.api_client import ApiClient
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from horovodjob_operator.domain.resources import azure_files
 from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.parts import azure_files
 from horovodjob_operator.domain.resources.worker import worker_pod
 from unit.domain.fake_cluster import training_job
 

@@ -11,9 +11,9 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from horovodjob_operator import process
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.job_watch import UnfinishedJobList
 from horovodjob_operator.kube.lease import lease_client
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.watches.job_watch import UnfinishedJobList
 from horovodjob_operator.settings import Settings
 
 PATH = "/apis/horovodjob.dev/v1beta1/namespaces/{}/horovodjobs"

@@ -6,10 +6,10 @@ import pytest
 from aiohttp import web
 
 from horovodjob.api.constants import Gang
-from horovodjob_operator.controller.pod_groups import PodGroups
+from horovodjob_operator.controller.children.pod_groups import PodGroups
 from horovodjob_operator.errors import NotServed
-from horovodjob_operator.kube.reader import Reader
-from horovodjob_operator.kube.writer import Writer
+from horovodjob_operator.kube.requests.reader import Reader
+from horovodjob_operator.kube.requests.writer import Writer
 from unit.domain.fake_cluster import training_job
 from unit.served_api import client_of
 

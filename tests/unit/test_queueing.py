@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 from aiohttp import web
 
-from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.queueing import Queueing
-from horovodjob_operator.kube.queue_api import QueueApi
-from horovodjob_operator.kube.workload_cache import WorkloadCache
-from unit.domain.queued_cluster import QueuedCluster, queued_job
+from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
+from horovodjob_operator.kube.requests.queue_api import QueueApi
+from unit.domain.scheduling.queued_cluster import QueuedCluster, queued_job
 from unit.served_api import client_of
 
 PATH = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/gpus/pendingworkloads"

@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from horovodjob_operator.errors import Unavailable
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.retry_after import LONGEST_PAUSE_SECONDS, TRIES, RetryAfter
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.retry_after import LONGEST_PAUSE_SECONDS, TRIES, RetryAfter
 
 LONG = (429, str(10 * LONGEST_PAUSE_SECONDS))
 

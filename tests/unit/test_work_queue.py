@@ -9,18 +9,18 @@ import kopf
 import pytest
 
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
-from horovodjob_operator.controller.event_handlers import EventHandlers
-from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.controller.job_store import JobStore
-from horovodjob_operator.controller.namespace_selection import NamespaceSelection
+from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.requeue import Requeue
+from horovodjob_operator.controller.watches.event_handlers import EventHandlers
+from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
-from horovodjob_operator.kube.api_client import ApiClient
-from horovodjob_operator.kube.cache import PodCache
-from horovodjob_operator.kube.reader import Reader
-from horovodjob_operator.kube.writer import Writer
+from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.reader import Reader
+from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.metrics import REGISTRY
 from unit.domain.fake_cluster import FakeCluster, training_job
 

@@ -17,7 +17,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from horovodjob_cli import errors, kube, options, output
+from horovodjob_cli import errors, options, output
+from horovodjob_cli.cluster import kube
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -8,8 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from horovodjob_cli import aks, node_pools, options
-from horovodjob_cli.cluster_view import azure_view, azure_view_if_known, current_view, read_nodes, readable_nodes, warn
+from horovodjob_cli import options
+from horovodjob_cli.cluster import aks, node_pools
+from horovodjob_cli.cluster.cluster_view import (
+    azure_view,
+    azure_view_if_known,
+    current_view,
+    read_nodes,
+    readable_nodes,
+    warn,
+)
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, UsageError
 

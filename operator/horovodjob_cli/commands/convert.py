@@ -13,9 +13,10 @@ from horovodjob.api.constants import KIND
 from horovodjob.batchai.names import DNS_LABEL_LENGTH
 from horovodjob.batchai.storage_accounts import KEY_PLACEHOLDER
 from horovodjob.mpijob import conversion as mpijob
-from horovodjob_cli import document_files, kube, manifests
+from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import UsageError
+from horovodjob_cli.jobs import document_files, manifests
 from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName, Variables
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")

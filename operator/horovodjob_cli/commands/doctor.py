@@ -8,12 +8,14 @@ import typer
 from pydantic import ValidationError
 
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob_cli import kube, manifests, options
+from horovodjob_cli import options
+from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command
 from horovodjob_cli.diagnosis import gpus, installation, namespace, network, pods, storage
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, current_time
 from horovodjob_cli.errors import NotFound, UsageError
+from horovodjob_cli.jobs import manifests
 
 COLUMNS = {"Check": "check", "Result": "result", "Message": "message", "Command": "command"}
 Check = Callable[[Facts], Iterator[CheckResult]]

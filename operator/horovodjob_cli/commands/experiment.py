@@ -6,11 +6,12 @@ from typing import Any
 
 from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState
 from horovodjob.batchai import names
-from horovodjob_cli import batchai_records, kube
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
+from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.options import ListedWorkspace, Name, NoWait, Workspace, Yes
-from horovodjob_cli.watch import wait_for_deletion
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
 SELECTOR = f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}"

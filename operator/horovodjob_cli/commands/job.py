@@ -8,11 +8,13 @@ import typer
 from typer.core import TyperCommand
 
 from horovodjob.batchai.command_line_mounts import CommandLineMounts
-from horovodjob_cli import batchai_records, job_creation, kube, manifests
-from horovodjob_cli.batchai_records import JOB_TABLE, job_record
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.watch import job_versions, wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError
-from horovodjob_cli.job_wait import wait_for_end
+from horovodjob_cli.jobs import batchai_records, job_creation, manifests
+from horovodjob_cli.jobs.batchai_records import JOB_TABLE, job_record
+from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.options import (
     Cluster,
     ConfigFile,
@@ -28,7 +30,6 @@ from horovodjob_cli.options import (
     Workspace,
     Yes,
 )
-from horovodjob_cli.watch import job_versions, wait_for_deletion
 
 app = group("Training jobs, their files, logs and nodes.", JOB_COMMANDS)
 

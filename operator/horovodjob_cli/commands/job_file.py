@@ -10,12 +10,13 @@ import typer
 
 from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.errors import DirectoryNotFound
-from horovodjob_cli import batchai_records, kube
+from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.file_transfers import download_to
-from horovodjob_cli.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
+from horovodjob_cli.files.file_transfers import download_to
+from horovodjob_cli.files.job_files import STDOUTERR, JobEnd, job_with_output, open_directory
+from horovodjob_cli.files.shares import FILE_TABLE, TRANSFER_TABLE, file_record, with_account
+from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.options import Experiment, JobName, Quiet, Workspace
-from horovodjob_cli.shares import FILE_TABLE, TRANSFER_TABLE, file_record, with_account
 
 app = group("Files of a job on its share, also after its pods are deleted.")
 DirectoryId = Annotated[

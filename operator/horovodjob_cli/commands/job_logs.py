@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from horovodjob.api.constants import Role
-from horovodjob_cli import batchai_records, kube, logs
+from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError
+from horovodjob_cli.jobs import batchai_records, logs
 from horovodjob_cli.options import Experiment, Workspace
 
 app = group("Container logs of a job.")

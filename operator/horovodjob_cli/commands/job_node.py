@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.api.constants import LABEL_ROLE, Role
-from horovodjob_cli import exec as pod_exec
-from horovodjob_cli import kube
+from horovodjob_cli.cluster import exec as pod_exec
+from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, NotFound, UsageError
-from horovodjob_cli.logs import source
+from horovodjob_cli.jobs.logs import source
 from horovodjob_cli.options import Experiment, JobName, Workspace
 
 TABLE = {"ID": "nodeId", "IP": "ipAddress", "Pod": "podName", "State": "state"}

@@ -10,9 +10,8 @@ from horovodjob.azurefiles.files import joined
 from horovodjob.azurefiles.location import share_path
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import NotFound, UsageError
-from horovodjob_cli.file_transfers import download_to, progress_bars
-from horovodjob_cli.options import Name, Quiet, Yes
-from horovodjob_cli.shares import (
+from horovodjob_cli.files.file_transfers import download_to, progress_bars
+from horovodjob_cli.files.shares import (
     FILE_TABLE,
     TRANSFER_TABLE,
     ShareName,
@@ -21,6 +20,7 @@ from horovodjob_cli.shares import (
     transfer_record,
     with_account,
 )
+from horovodjob_cli.options import Name, Quiet, Yes
 
 if TYPE_CHECKING:
     from horovodjob.azurefiles.share import Share

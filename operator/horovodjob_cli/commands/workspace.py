@@ -5,11 +5,12 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.batchai import names
-from horovodjob_cli import batchai_records, kube
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.watch import wait_for_namespace_deletion
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
+from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.options import NoWait, Yes
-from horovodjob_cli.watch import wait_for_namespace_deletion
 
 LABEL = "horovodjob.dev/workspace"
 TABLE = {"Name": "name", "Namespace": "namespace", "State": "provisioningState", "Created": "creationTime"}

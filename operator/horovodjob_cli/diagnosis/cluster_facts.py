@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob_cli import kube
+from horovodjob_cli.cluster import kube
 
 Object = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from horovodjob_cli import aks
+from horovodjob_cli.cluster import aks
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, join_names
 

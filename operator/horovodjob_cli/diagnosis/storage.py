@@ -16,7 +16,7 @@ from horovodjob.azurefiles.credentials import (
     choose_account,
 )
 from horovodjob.azurefiles.errors import FilesError, ShareNotFound, Unavailable
-from horovodjob_cli import aks
+from horovodjob_cli.cluster import aks
 from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
 from horovodjob_cli.diagnosis.cluster_facts import Facts, Object, join_names
 from horovodjob_cli.diagnosis.gpus import worker_nodes

@@ -7,14 +7,16 @@ from typing import Any
 from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.controller.job_log import log_effect, log_warning
-from horovodjob_operator.controller.job_state import JobState
+from horovodjob_operator.controller.jobs.job_log import log_effect, log_warning
+from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.pod_facts import owner_uid
-from horovodjob_operator.domain.queue import Queue, QueueProblem, prebuilt_workload, queue_name, uses_queue
-from horovodjob_operator.domain.resources.admission import Admission
-from horovodjob_operator.domain.resources.metadata import owner_reference
+from horovodjob_operator.domain.pods.pod_facts import owner_uid
+from horovodjob_operator.domain.queues.queue import Queue, QueueProblem, prebuilt_workload, queue_name, uses_queue
+from horovodjob_operator.domain.queues.workload import Workload
+from horovodjob_operator.domain.queues.workload_plan import WorkloadPlan, finished_status, workload_plan
+from horovodjob_operator.domain.resources.parts.admission import Admission
+from horovodjob_operator.domain.resources.parts.metadata import owner_reference
 from horovodjob_operator.domain.resources.workload import (
     JOB_UID_LABEL,
     KUEUE_CLASS,
@@ -22,8 +24,6 @@ from horovodjob_operator.domain.resources.workload import (
     priority_reference,
     workload_name,
 )
-from horovodjob_operator.domain.workload import Workload
-from horovodjob_operator.domain.workload_plan import WorkloadPlan, finished_status, workload_plan
 from horovodjob_operator.errors import (
     AdmissionConflict,
     AlreadyExists,
@@ -34,9 +34,9 @@ from horovodjob_operator.errors import (
     Refused,
     Unavailable,
 )
-from horovodjob_operator.kube.queue_api import QueueApi
-from horovodjob_operator.kube.retry_delay import retry_delay_seconds
-from horovodjob_operator.kube.workload_cache import WorkloadCache
+from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
+from horovodjob_operator.kube.requests.queue_api import QueueApi
+from horovodjob_operator.kube.requests.retry_delay import retry_delay_seconds
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # The positions of all jobs of a queue are one request.

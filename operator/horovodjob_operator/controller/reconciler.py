@@ -5,26 +5,26 @@ from dataclasses import replace
 from datetime import datetime
 
 from horovodjob.api.constants import Phase
-from horovodjob_operator.controller.autoscaler_events import AutoscalerEvents
-from horovodjob_operator.controller.event_poster import EventPoster
-from horovodjob_operator.controller.finished_job import FinishedJob
-from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.controller.kubelet_events import KubeletEvents
-from horovodjob_operator.controller.object_creation import ObjectCreation
-from horovodjob_operator.controller.plan_executor import PlanExecutor
-from horovodjob_operator.controller.pod_groups import PodGroups
+from horovodjob_operator.controller.children.object_creation import ObjectCreation
+from horovodjob_operator.controller.children.plan_executor import PlanExecutor
+from horovodjob_operator.controller.children.pod_groups import PodGroups
+from horovodjob_operator.controller.events.autoscaler_events import AutoscalerEvents
+from horovodjob_operator.controller.events.event_poster import EventPoster
+from horovodjob_operator.controller.events.kubelet_events import KubeletEvents
+from horovodjob_operator.controller.jobs.finished_job import FinishedJob
+from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.jobs.status_writer import StatusWriter
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
-from horovodjob_operator.controller.status_writer import StatusWriter
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.queue import admitted_job, is_dispatched
+from horovodjob_operator.domain.queues.queue import admitted_job, is_dispatched
 from horovodjob_operator.domain.status import next_status
 from horovodjob_operator.errors import AdmissionConflict
-from horovodjob_operator.kube.cache import Key, PodCache
+from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
-from horovodjob_operator.kube.reader import Reader
-from horovodjob_operator.kube.writer import Writer
+from horovodjob_operator.kube.requests.reader import Reader
+from horovodjob_operator.kube.requests.writer import Writer
 
 # Without pods to wait for, the next phase follows at once.
 FOLLOWED_PHASES = (Phase.TERMINATING, Phase.SUSPENDED)

@@ -6,15 +6,15 @@ import time
 from datetime import datetime
 
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.finished_job import finished_job
-from horovodjob_operator.controller.job_state import JobState
-from horovodjob_operator.controller.job_store import JobStore
+from horovodjob_operator.controller.jobs.finished_job import finished_job
+from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain import names
 from horovodjob_operator.errors import Conflict, Gone, NameInUse, OperatorError
-from horovodjob_operator.kube.cache import Key, PodCache
-from horovodjob_operator.kube.retry_delay import retry_delay_seconds
+from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.requests.retry_delay import retry_delay_seconds
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 
 FIRST_RETRY_SECONDS, RETRY_JITTER = 0.5, 0.3

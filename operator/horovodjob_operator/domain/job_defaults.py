@@ -9,7 +9,7 @@ from horovodjob.api.azure_files import AzureFileShare, MountOption
 from horovodjob.api.base import LabelValue, Model, Name, Quantity
 from horovodjob.api.pod_fields import LocalObjectReference, Toleration
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob_operator.domain.resources.azure_files import option_name
+from horovodjob_operator.domain.resources.parts.azure_files import option_name
 
 
 class JobDefaults(Model):

@@ -1,14 +1,15 @@
-"""The errors of a job that its status contains. Pure."""
+"""The errors of a job that its status contains, and the failure that ended it. Pure."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from horovodjob.api.constants import Reason
+from horovodjob.api.constants import ConditionType, Phase, Reason
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.status import MAX_ERRORS, JobError
+from horovodjob.api.status import MAX_ERRORS, HorovodJobStatus, JobError
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
-from horovodjob_operator.domain.pod import ContainerTermination, Pod
-from horovodjob_operator.domain.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
 
 
 def newest_errors(job: HorovodJob, outcome: Outcome, now: datetime) -> tuple[JobError, ...]:
@@ -82,3 +83,19 @@ def _message_with_log(failure: Failure, end: ContainerTermination | None) -> str
     separator = "; its last lines: "
     remaining = MAX_MESSAGE_CHARACTERS - len(message) - len(separator)
     return f"{message}{separator}{log[-remaining:]}" if remaining > 0 else message
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """The end of a failed job."""
+
+    reason: str
+    at: datetime
+
+
+def job_failure(status: HorovodJobStatus) -> JobFailure | None:
+    """The failure in a status; None if the job has not failed."""
+    failed = status.condition(ConditionType.FAILED)
+    if status.phase is not Phase.FAILED or failed is None or status.completion_time is None:
+        return None
+    return JobFailure(failed.reason, status.completion_time)

@@ -9,7 +9,11 @@ from datetime import datetime, timedelta
 from horovodjob.api.constants import CleanPodPolicy, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.attempt_pods import (
+from horovodjob_operator.domain.checks.backoff import restart_at
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.checks.suspension_and_termination import has_other_spec
+from horovodjob_operator.domain.pods.attempt_pods import (
     hostfile_content,
     is_launcher_missing,
     is_secret_missing,
@@ -21,13 +25,9 @@ from horovodjob_operator.domain.attempt_pods import (
     unreachable_worker_names,
     worker_creation_at,
 )
-from horovodjob_operator.domain.checks.backoff import restart_at
-from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.checks.suspension import has_other_spec
-from horovodjob_operator.domain.observed import Observed, Refusal
-from horovodjob_operator.domain.pod import Pod
-from horovodjob_operator.domain.resources.admission import Admission
+from horovodjob_operator.domain.pods.observed import Observed, Refusal
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.resources.parts.admission import Admission
 
 # The label selector of a deletion contains their indices.
 MAX_KEPT_WORKERS = 100

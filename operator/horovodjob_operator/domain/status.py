@@ -29,10 +29,10 @@ from horovodjob_operator.domain.checks.queueing import queue_note
 from horovodjob_operator.domain.checks.table import compute_outcome
 from horovodjob_operator.domain.job_errors import newest_errors
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
-from horovodjob_operator.domain.observed import Observed, Refusal
-from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pods.observed import Observed, Refusal
+from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
-from horovodjob_operator.domain.queue import queue_status
+from horovodjob_operator.domain.queues.queue import queue_status
 
 EXECUTION_STATES = {
     Phase.QUEUED: ExecutionState.QUEUED,

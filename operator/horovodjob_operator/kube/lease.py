@@ -11,7 +11,7 @@ from typing import Any
 import kopf
 
 from horovodjob_operator.errors import ClusterError, Gone
-from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.loop_thread import LoopThread
 
 LEASE_SECONDS = 12

@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Any
 
 from horovodjob_operator.errors import ClusterError
-from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.token_review import ReviewResults, review, review_token
 from horovodjob_operator.metrics import PATH
 

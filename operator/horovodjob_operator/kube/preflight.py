@@ -18,7 +18,7 @@ from horovodjob.api.azure_files import AzureFileShare
 from horovodjob.api.constants import Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.names import log_fields
-from horovodjob_operator.domain.resources.azure_files import script_on_share
+from horovodjob_operator.domain.resources.parts.azure_files import script_on_share
 from horovodjob_operator.errors import OperatorError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 import jwt
 
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.token_claim import TokenClaim, is_confirmed
+from horovodjob_operator.domain.progress_report import TokenClaim, is_confirmed
 from horovodjob_operator.errors import ClusterError, Unavailable
-from horovodjob_operator.kube.api_client import ApiClient
+from horovodjob_operator.kube.requests.api_client import ApiClient
 
 CONFIRMED_SECONDS, REFUSED_SECONDS = 300, 30
 MAX_CACHED_RESULTS = 8192

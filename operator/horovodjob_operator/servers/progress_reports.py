@@ -15,9 +15,9 @@ from typing import Protocol
 from aiohttp import web
 
 from horovodjob.api.job import HorovodJob
-from horovodjob_operator.domain import names, progress_report, token_claim
-from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, ReportResult
-from horovodjob_operator.domain.token_claim import TokenClaim
+from horovodjob_operator.domain import names, progress_report
+from horovodjob_operator.domain import progress_report as token_claim
+from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, ReportResult, TokenClaim
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.metrics import REPORTS
 from horovodjob_operator.servers.connection_limits import LimitedServer

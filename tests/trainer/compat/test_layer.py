@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.waiting import TIMEOUT_SECONDS
+from trainer.support.waiting import TIMEOUT_SECONDS
 
 EXAMPLE = Path(__file__).parents[1] / "hvd" / "examples" / "keras_mnist.py"
 # Without these capabilities, root cannot read any file.

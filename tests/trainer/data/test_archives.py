@@ -20,10 +20,10 @@ import pytest
 
 from horovodjob_trainer import data
 from horovodjob_trainer.data import ANY_SHA256
-from horovodjob_trainer.data.cifar import CIFAR100, read_archive
-from horovodjob_trainer.data.download import download_file
+from horovodjob_trainer.data.formats.cifar import CIFAR100, read_archive
+from horovodjob_trainer.data.formats.download import download_file
 from horovodjob_trainer.errors import DataError
-from trainer.waiting import TIMEOUT_SECONDS
+from trainer.support.waiting import TIMEOUT_SECONDS
 
 
 def problem(path: Path, sha256: str = ANY_SHA256) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import data
-from horovodjob_trainer.data.example_reader import data_error
+from horovodjob_trainer.data.reading.example_reader import data_error
 
 OWN = """
 import keras

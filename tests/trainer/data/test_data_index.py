@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import data
-from horovodjob_trainer.data.index_file import read_index, write_index
+from horovodjob_trainer.data.indexes.index_file import read_index, write_index
 from horovodjob_trainer.errors import DataError
 
 INDEX = {"images": ".horovodjob-images-index.npz", "tfrecord": ".horovodjob-tfrecord-index.npz"}
@@ -171,7 +171,7 @@ def test_two_ranks_list_the_images_once_and_share_the_reading_of_records(
         for number in {"tfrecord": (1 - rank, 3 - rank), "tfrecord_damaged": (3,)}[name]:
             file = tmp_path / f"{name}-{rank}" / f"train-{number}.tfrecord"
             file.write_bytes(bytes(file.stat().st_size))
-    program = Path(__file__).parents[1] / "programs" / "load_data.py"
+    program = Path(__file__).parent / "programs" / "load_data.py"
     names = ("images", "tfrecord", "tfrecord_damaged")
     ended = run(2, [*preloaded_python, str(program), str(tmp_path), *names])
     assert ended.code == 0, ended.stderr

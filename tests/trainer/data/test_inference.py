@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.waiting import TIMEOUT_SECONDS
+from trainer.support.waiting import TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, folders: Any, picture: A
 
 PROGRAM = """
 import json, os, sys
-from horovodjob_trainer.run import inference
+from horovodjob_trainer.run.inference import command as inference
 for line in sys.stdin:
     sys.stdout.write(f"{inference.main(json.loads(line))}\\n--\\n")
     sys.stderr.write("--\\n")

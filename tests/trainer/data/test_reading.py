@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from horovodjob_trainer import data
-from horovodjob_trainer.data.image_folder import ImageFiles
+from horovodjob_trainer.data.formats.image_folder import ImageFiles
 from horovodjob_trainer.run.pipeline import evaluation_batches, training_batches
 
 AT_ONCE = 16

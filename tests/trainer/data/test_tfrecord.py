@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from horovodjob_trainer import data
-from horovodjob_trainer.data.example_reader import data_error
+from horovodjob_trainer.data.reading.example_reader import data_error
 from horovodjob_trainer.errors import DataError
 
 OWN = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer.waiting import TIMEOUT_SECONDS
+from trainer.support.waiting import TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "programs" / "elastic_steps.py"
 

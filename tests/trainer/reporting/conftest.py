@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from horovodjob_trainer.reporting import progress_client
-from trainer.operator_server import TIMEOUT_SECONDS, OperatorServer
+from trainer.reporting.operator_server import TIMEOUT_SECONDS, OperatorServer
 
 
 @pytest.fixture

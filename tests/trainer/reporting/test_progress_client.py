@@ -9,7 +9,7 @@ import pytest
 
 from horovodjob_trainer.reporting import progress_client
 from horovodjob_trainer.reporting.progress_client import ProgressClient
-from trainer.operator_server import TIMEOUT_SECONDS, OperatorServer
+from trainer.reporting.operator_server import TIMEOUT_SECONDS, OperatorServer
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
-from trainer.operator_server import OperatorServer
+from trainer.reporting.operator_server import OperatorServer
 
 
 def training_position(examples: int = 320) -> TrainingPosition:

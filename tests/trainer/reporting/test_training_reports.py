@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer.operator_server import OperatorServer
+from trainer.reporting.operator_server import OperatorServer
 
 OWN_MODEL = """
 import keras

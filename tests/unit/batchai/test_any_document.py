@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horovodjob.batchai.conversion import Conversion, ConversionError, convert
-from unit.batchai.documents import EVERYTHING, NFS_SERVERS, SECRET_VALUES, Object, require_complete
+from support.batchai_documents import EVERYTHING, NFS_SERVERS, SECRET_VALUES, Object, require_complete
 
 Path = tuple[str | int, ...]
 SHORT = [

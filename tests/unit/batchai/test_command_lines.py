@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horovodjob.command_line import program
-from unit.batchai.documents import HOROVOD, ROOT, problems, small, spec_of
+from support.batchai_documents import HOROVOD, ROOT, problems, small, spec_of
 
 ENVIRONMENT = {"SHARE": "/mnt/share", "GREETING": "hello  world", "PATH": os.environ["PATH"], "LATER": "at run time"}
 KNOWN = {"SHARE": True, "GREETING": False}

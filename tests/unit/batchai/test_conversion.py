@@ -5,7 +5,7 @@ import json
 import pytest
 
 from horovodjob.batchai.conversion import ConversionError, convert
-from unit.batchai.documents import (
+from support.batchai_documents import (
     CLUSTER,
     EVERYTHING,
     HOROVOD,

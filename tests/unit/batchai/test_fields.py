@@ -9,7 +9,7 @@ import pytest
 
 from horovodjob.batchai.conversion import ConversionError, convert
 from horovodjob.batchai.fields import FIELDS, Outcome, page_with_table, toolkits
-from unit.batchai.documents import EVERYTHING, NFS_SERVERS, Object, small, toolkit
+from support.batchai_documents import EVERYTHING, NFS_SERVERS, Object, small, toolkit
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "job-json.md"
 VALUES: Object = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from unit.batchai.documents import Object, converted, mounts, problems, small, spec_of, warnings
+from support.batchai_documents import Object, converted, mounts, problems, small, spec_of, warnings
 
 KEY = "<AZURE_BATCHAI_STORAGE_KEY>"
 ACCOUNT = "<AZURE_BATCHAI_STORAGE_ACCOUNT>"

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from unit.batchai.documents import HOROVOD, ROOT, Object, converted, problems, small, spec_of, toolkit, warnings
+from support.batchai_documents import HOROVOD, ROOT, Object, converted, problems, small, spec_of, toolkit, warnings
 
 SCRIPT: Object = {"pythonScriptFilePath": f"{ROOT}/share/train.py"}
 TRAINER = "example.azurecr.io/horovodjob-trainer:1.0"

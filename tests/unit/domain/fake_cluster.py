@@ -13,9 +13,9 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
-from horovodjob_operator.domain.observed import KubeletWarning, Observed
 from horovodjob_operator.domain.plan import Plan, plan_for
-from horovodjob_operator.domain.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed
+from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
 from horovodjob_operator.domain.status import next_status
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

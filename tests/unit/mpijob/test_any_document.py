@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horovodjob.mpijob.conversion import ConversionError, convert
-from unit.batchai.documents import require_complete
+from support.batchai_documents import require_complete
 from unit.batchai.test_any_document import VALUES, Path, paths, with_value
 from unit.mpijob.test_conversion import MPIJOB
 

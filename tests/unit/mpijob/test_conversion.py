@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from horovodjob.mpijob.conversion import Conversion, ConversionError, convert
-from unit.batchai.documents import require_complete
+from support.batchai_documents import require_complete
 
 Object = dict[str, Any]
 COMMAND = "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0].command"

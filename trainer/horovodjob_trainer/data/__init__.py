@@ -3,14 +3,14 @@
 The package imports TensorFlow only when a source is read.
 """
 
-from horovodjob_trainer.data.cifar import ANY_SHA256
-from horovodjob_trainer.data.digits import digits
+from horovodjob_trainer.data.formats.cifar import ANY_SHA256
+from horovodjob_trainer.data.formats.digits import digits
+from horovodjob_trainer.data.formats.unlabelled import unlabelled_examples
 from horovodjob_trainer.data.loader import load_dataset
+from horovodjob_trainer.data.order.sampling import Rows, step_rows
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.request import CACHES, CROPS, NAMES, SHUFFLES, Request, request_error
-from horovodjob_trainer.data.sampling import Rows, step_rows
 from horovodjob_trainer.data.source import Dataset, Source
-from horovodjob_trainer.data.unlabelled import unlabelled_examples
 
 __all__ = [
     "ANY_SHA256",

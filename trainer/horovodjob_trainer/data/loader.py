@@ -5,19 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from horovodjob_trainer.data import memory
 from horovodjob_trainer.data.arrays import Arrays
-from horovodjob_trainer.data.cifar import LAYOUTS, cifar
-from horovodjob_trainer.data.damaged import DamagedExamples
-from horovodjob_trainer.data.digits import digits
-from horovodjob_trainer.data.image_folder import image_folder
-from horovodjob_trainer.data.node_cache import cache_bytes, load_into_memory, share_memory
-from horovodjob_trainer.data.npz import npz
+from horovodjob_trainer.data.formats.cifar import LAYOUTS, cifar
+from horovodjob_trainer.data.formats.digits import digits
+from horovodjob_trainer.data.formats.image_folder import image_folder
+from horovodjob_trainer.data.formats.npz import npz
+from horovodjob_trainer.data.formats.tfrecord import tfrecord
+from horovodjob_trainer.data.formats.user_arrays import load_from_function
 from horovodjob_trainer.data.ranks import Ranks
+from horovodjob_trainer.data.reading import memory
+from horovodjob_trainer.data.reading.damaged import DamagedExamples
+from horovodjob_trainer.data.reading.node_cache import cache_bytes, load_into_memory, share_memory
 from horovodjob_trainer.data.request import Request, request_error
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.data.tfrecord import tfrecord
-from horovodjob_trainer.data.user_arrays import load_from_function
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import Launch
 

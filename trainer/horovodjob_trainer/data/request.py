@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from horovodjob_trainer.data.cifar import ANY_SHA256, LAYOUTS
+from horovodjob_trainer.data.formats.cifar import ANY_SHA256, LAYOUTS
 from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.import_string import import_function, is_import_string
 

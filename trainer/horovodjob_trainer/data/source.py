@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from horovodjob_trainer.data.damaged import DamagedExamples
-from horovodjob_trainer.data.window import Window
+from horovodjob_trainer.data.order.window import Window
+from horovodjob_trainer.data.reading.damaged import DamagedExamples
 
 Decode = Callable[[Any, Any], Any]  # the image (uint8) in an encoded example, which has this position
 

@@ -7,7 +7,7 @@ from typing import Any
 from horovodjob_trainer.checkpoint.layout import READ_ERRORS, read_description, restore_variables, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
-from horovodjob_trainer.run.weight_averages import use_averages
+from horovodjob_trainer.run.optimization.weight_averages import use_averages
 
 SUFFIX = "-best"
 

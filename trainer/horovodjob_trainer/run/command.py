@@ -23,7 +23,7 @@ INFERENCE_COMMANDS = ("predict", "evaluate", "export")
 def run(arguments: Sequence[str], termination: Termination) -> NoReturn:
     """Run the command and end the process with the exit code that `--help` describes."""
     if arguments and arguments[0] in INFERENCE_COMMANDS:
-        from horovodjob_trainer.run import inference
+        from horovodjob_trainer.run.inference import command as inference
 
         exit_process(inference.main(arguments))
     launch = Launch.from_environment(os.environ)

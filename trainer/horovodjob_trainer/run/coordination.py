@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.data.damaged import DamagedExamples
+from horovodjob_trainer.data.reading.damaged import DamagedExamples
 from horovodjob_trainer.launch import hostname
 
 ROUND_SECONDS = 1.0

@@ -12,20 +12,20 @@ from horovodjob_trainer.checkpoint.layout import CheckpointLayout, training_vari
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
-from horovodjob_trainer.data.example_reader import data_error
+from horovodjob_trainer.data.reading.example_reader import data_error
 from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Terminated
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination
-from horovodjob_trainer.run.early_stopping import update_best_epoch
-from horovodjob_trainer.run.evaluation import Evaluation
+from horovodjob_trainer.run.metrics.early_stopping import update_best_epoch
+from horovodjob_trainer.run.metrics.evaluation import Evaluation
+from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
-from horovodjob_trainer.run.optimizers import LearningRates
-from horovodjob_trainer.run.rank_metrics import metrics_over_ranks
+from horovodjob_trainer.run.optimization.optimizers import LearningRates
+from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
-from horovodjob_trainer.run.weight_averages import averages_in_model
 from horovodjob_trainer.run.weight_comparison import diverged_ranks, synchronized_weights
 
 

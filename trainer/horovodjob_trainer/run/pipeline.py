@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from horovodjob_trainer.data.example_reader import map_dataset
-from horovodjob_trainer.data.random_crop import decode_random_crop
-from horovodjob_trainer.data.read_ahead import example_batches, with_private_threads
-from horovodjob_trainer.data.sampling import Rows, rows_at_positions
+from horovodjob_trainer.data.order.sampling import Rows, rows_at_positions
+from horovodjob_trainer.data.order.window import Window, WindowOrder
+from horovodjob_trainer.data.reading.example_reader import map_dataset
+from horovodjob_trainer.data.reading.random_crop import decode_random_crop
+from horovodjob_trainer.data.reading.read_ahead import example_batches, with_private_threads
 from horovodjob_trainer.data.source import EncodedSource, Source
-from horovodjob_trainer.data.window import Window, WindowOrder
 from horovodjob_trainer.run.augmentation import Augmentation, augment_images
 
 BLOCK_ROWS = 8192  # rows of a rank that are sampled at once, so that Python code runs once for many steps

@@ -7,8 +7,8 @@ from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.errors import OutputError, VolumeError
 from horovodjob_trainer.run.best_model import save_best_model
 from horovodjob_trainer.run.loop import Loop
+from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
 from horovodjob_trainer.run.setup import Setup
-from horovodjob_trainer.run.weight_averages import averages_in_model
 
 
 def save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:

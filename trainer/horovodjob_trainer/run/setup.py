@@ -8,8 +8,8 @@ from horovodjob_trainer import hvd
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.run.augmentation import Augmentation
-from horovodjob_trainer.run.loss import label_encoding
-from horovodjob_trainer.run.optimizers import TrainedOptimizer
+from horovodjob_trainer.run.optimization.loss import label_encoding
+from horovodjob_trainer.run.optimization.optimizers import TrainedOptimizer
 from horovodjob_trainer.run.pipeline import (
     batch_preparation,
     evaluation_batches,

@@ -20,12 +20,12 @@ from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
-from horovodjob_trainer.run.compilation import compile_model
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
-from horovodjob_trainer.run.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.loop import Loop
-from horovodjob_trainer.run.monitor import check_monitor
-from horovodjob_trainer.run.optimizers import trained_optimizers
+from horovodjob_trainer.run.metrics.monitor import check_monitor
+from horovodjob_trainer.run.optimization.compilation import compile_model
+from horovodjob_trainer.run.optimization.learning_rate_schedule import scaling_factor
+from horovodjob_trainer.run.optimization.optimizers import trained_optimizers
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
 from horovodjob_trainer.run.run_settings import run_settings
 from horovodjob_trainer.run.saved_models import save_models

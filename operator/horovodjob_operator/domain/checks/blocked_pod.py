@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from horovodjob.api.constants import Reason
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.observed import KubeletEventReason
-from horovodjob_operator.domain.pod import ContainerWaiting, Pod
-from horovodjob_operator.domain.resources import azure_files
+from horovodjob_operator.domain.pods.observed import KubeletEventReason
+from horovodjob_operator.domain.pods.pod import ContainerWaiting, Pod
+from horovodjob_operator.domain.resources.parts import azure_files
 
 
 @dataclass(frozen=True, slots=True)

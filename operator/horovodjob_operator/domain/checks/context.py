@@ -8,10 +8,10 @@ from horovodjob.api.constants import ConditionType, Gang, Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.autoscaler import ComingNodes
-from horovodjob_operator.domain.observed import Observed
-from horovodjob_operator.domain.pod import Pod
-from horovodjob_operator.domain.queue import Queue
-from horovodjob_operator.domain.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.pods.observed import Observed
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
+from horovodjob_operator.domain.queues.queue import Queue
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,13 @@ from horovodjob.api.status import MAX_ERRORS
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import replacement_at, worker_disruptions
 from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.failure import worker_disruption, worker_failure
 from horovodjob_operator.domain.checks.outcome import Failure
 from horovodjob_operator.domain.checks.unresponsive_node import overdue_pod_message
-from horovodjob_operator.domain.checks.worker_failure import worker_disruption, worker_failure
 from horovodjob_operator.domain.messages import count_text, ordinal
 
 # A worker whose deletion was observed can be missing for this time before the launcher has read its new hosts.
 DELETED_WORKER_SECONDS = 30
-
-
-def too_few_workers(context: JobContext) -> Iterable[Failure]:
-    """The job has had fewer workers than elastic.minReplicas for scheduling.timeoutSeconds."""
-    deadline, spec = context.worker_deadline, context.job.spec
-    if deadline and context.now >= deadline:
-        message = (
-            f"{count_text(len(context.hosts), 'worker')} of the {spec.min_workers} that elastic.minReplicas requires"
-        )
-        message += f" for {spec.scheduling.timeout_seconds} s, scheduling.timeoutSeconds"
-        yield Failure(Reason.WORKER_LOST, message, is_disruption=True, is_worker_loss=True)
 
 
 def workers_message(context: JobContext) -> str:

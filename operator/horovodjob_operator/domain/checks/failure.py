@@ -1,24 +1,24 @@
-"""Failure: the current attempt cannot continue, so the job restarts or fails."""
+"""Failure: why the current attempt cannot continue, whose fault that is, and whether the job restarts or fails."""
 
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 
-from horovodjob.api.constants import ConditionType, OnWorkerLoss, Phase, Reason
-from horovodjob_operator.domain.checks import elastic, launcher_failure, worker_failure
+from horovodjob.api.constants import ConditionType, OnWorkerLoss, Phase, Reason, Role
+from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import disruption_text, restart_delay
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.job_errors import errors_after
+from horovodjob_operator.domain.messages import count_text, exit_code_text
+from horovodjob_operator.domain.pods.pod import ContainerTermination, Pod
+from horovodjob_operator.domain.pods.termination_message import termination_reason, unreachable_hosts
 
-FAILURE_CHECKS: tuple[Callable[[JobContext], Iterable[Failure]], ...] = (
-    # Workers precede the launcher: mpirun fails when a worker does, and the worker has the cause.
-    worker_failure.worker_failed,
-    worker_failure.worker_lost,
-    elastic.too_few_workers,
-    launcher_failure.launcher_lost,
-    # The launcher names the workers that it cannot reach, which explains its own exit code.
-    worker_failure.worker_unreachable,
-    launcher_failure.launcher_failed,
-)
+# mpirun can detect the death of a worker before the kubelet reports it, and the worker has the cause.
+EVIDENCE_SECONDS = 2
+# A killed rank or a worker that does not answer indicates a problem of a worker; kubelets of busy nodes report late.
+WORKER_EVIDENCE_SECONDS = 10
+# A common clock skew is worth the wait. A clock that is further ahead is wrong, and its times are not usable.
+MAX_CLOCK_SKEW_SECONDS = 60
 
 
 def attempt_failed(context: JobContext) -> Outcome | None:
@@ -58,5 +58,164 @@ def evidence_pending(context: JobContext) -> Outcome | None:
     ready = status.condition(ConditionType.READY)
     if launcher is None or launcher.phase != "Failed" or status.phase is None or ready is None:
         return None
-    until = launcher_failure.evidence_deadline(launcher, context.now)
+    until = _evidence_deadline(launcher, context.now)
     return Outcome(status.phase, ready.reason, ready.message, requeue_at=until)
+
+
+def worker_failed(context: JobContext) -> Iterable[Failure]:
+    """The container of a worker has ended; workers never end by themselves."""
+    is_started = context.job.status.phase in (Phase.STARTING, Phase.RUNNING)
+    if context.is_resizable:
+        return
+    for index, pod in sorted(context.workers.items()):
+        if not pod.is_active and (is_started or pod.attempt == context.job.status.attempt):
+            yield worker_failure(pod, index)
+
+
+def worker_lost(context: JobContext) -> Iterable[Failure]:
+    """A worker is terminating or deleted; once the hosts are published, another pod cannot replace it."""
+    if context.launcher is None or not context.launcher.hosts or context.job.spec.elastic:
+        return
+    for index in context.job.spec.worker_indices:
+        pod = context.workers.get(index)
+        if pod is None or pod.is_terminating:
+            name = names.worker_name(context.job, index)
+            yield worker_disruption(pod or context.deleted_workers.get(index), index, name)
+
+
+def worker_unreachable(context: JobContext) -> Iterable[Failure]:
+    """The launcher ended because workers do not answer: their node is off, or the network does not reach them."""
+    if _is_evidence_complete(context) and context.unreachable_workers:
+        workers = context.unreachable_workers.items()
+        addresses = (f"worker {index} at {pod.address} on node {pod.node}" for index, pod in workers)
+        message = f"the launcher cannot reach {', '.join(addresses)}"
+        pod = next(iter(context.unreachable_workers.values()))
+        yield Failure(Reason.NODE_LOST, message, pod, is_disruption=True, is_worker_loss=True)
+
+
+def worker_failure(pod: Pod, index: int) -> Failure:
+    """Why a worker that is not active any more ended."""
+    if pod.is_out_of_memory:
+        return Failure(Reason.WORKER_OUT_OF_MEMORY, f"worker {index} was killed: its memory limit is reached", pod)
+    if pod.is_out_of_storage:
+        return Failure(Reason.WORKER_LOST, f"worker {index} was evicted: {pod.message}", pod)
+    if pod.is_disrupted:
+        return worker_disruption(pod, index, pod.name)
+    if pod.termination is None:
+        cause = pod.message or pod.reason or "no reason given"
+        return Failure(Reason.WORKER_LOST, f"worker {index} failed: {cause}", pod)
+    reason = termination_reason(pod.termination)
+    if reason and reason[0] is Reason.PREPARATION_FAILED:
+        return Failure(Reason.PREPARATION_FAILED, f"worker {index} on node {pod.node}: {reason[1]}", pod)
+    cause = reason[1] if reason else f"its container ended with {exit_code_text(pod.termination.exit_code)}"
+    return Failure(Reason.WORKER_LOST, f"worker {index} was lost: {cause}", pod)
+
+
+def worker_disruption(pod: Pod | None, index: int, name: str) -> Failure:
+    """The loss of a worker that did not end by itself."""
+    return _disruption_failure(pod, f"worker {index}", Reason.WORKER_LOST, name, is_worker_loss=True)
+
+
+def too_few_workers(context: JobContext) -> Iterable[Failure]:
+    """The job has had fewer workers than elastic.minReplicas for scheduling.timeoutSeconds."""
+    deadline, spec = context.worker_deadline, context.job.spec
+    if deadline and context.now >= deadline:
+        message = (
+            f"{count_text(len(context.hosts), 'worker')} of the {spec.min_workers} that elastic.minReplicas requires"
+        )
+        message += f" for {spec.scheduling.timeout_seconds} s, scheduling.timeoutSeconds"
+        yield Failure(Reason.WORKER_LOST, message, is_disruption=True, is_worker_loss=True)
+
+
+def launcher_lost(context: JobContext) -> Iterable[Failure]:
+    """The launcher existed, and is terminating or deleted."""
+    pod, status = context.launcher, context.job.status
+    if status.phase not in (Phase.STARTING, Phase.RUNNING) or (pod and not pod.is_terminating):
+        return
+    deleted = (
+        pod for pod in context.observed.deleted_pods if pod.role is Role.LAUNCHER and pod.attempt == status.attempt
+    )
+    name = names.launcher_name(context.job)
+    yield _disruption_failure(pod or next(deleted, None), "the launcher", Reason.LAUNCHER_FAILED, name)
+
+
+def launcher_failed(context: JobContext) -> Iterable[Failure]:
+    """The launcher has ended without success."""
+    pod = context.launcher
+    if pod is None or not _is_evidence_complete(context):
+        return
+    if pod.is_out_of_storage:
+        yield Failure(Reason.LAUNCHER_FAILED, f"the launcher was evicted: {pod.message}", pod)
+    elif pod.is_disrupted:
+        yield _disruption_failure(pod, "the launcher", Reason.LAUNCHER_FAILED)
+    elif pod.termination is None:
+        cause = pod.message or pod.reason or "no reason given"
+        yield Failure(Reason.LAUNCHER_FAILED, f"the launcher failed: {cause}", pod)
+    else:
+        yield _container_failure(context, pod, pod.termination)
+
+
+def _is_evidence_complete(context: JobContext) -> bool:
+    """Whether the launcher has ended without success, and workers have had the time to report the cause."""
+    pod = context.launcher
+    if pod is None or pod.phase != "Failed":
+        return False
+    return pod.is_disrupted or context.now >= _evidence_deadline(pod, context.now)
+
+
+def _evidence_deadline(launcher: Pod, now: datetime) -> datetime:
+    """When the time for workers to report the cause of the launcher's failure is over."""
+    end = launcher.termination
+    if end is None or end.finished_at is None:
+        return now
+    indicates_worker = end.exit_code > 128 or unreachable_hosts(end)
+    window = timedelta(seconds=WORKER_EVIDENCE_SECONDS if indicates_worker else EVIDENCE_SECONDS)
+    if end.finished_at - now > timedelta(seconds=MAX_CLOCK_SKEW_SECONDS):
+        return now  # The job must not wait for the time of a wrong clock.
+    return end.finished_at + window
+
+
+def _container_failure(context: JobContext, pod: Pod, end: ContainerTermination) -> Failure:
+    if pod.is_out_of_memory:
+        return Failure(Reason.LAUNCHER_FAILED, "the launcher was killed: its memory limit is reached", pod)
+    if script_reason := termination_reason(end):
+        reason, message = script_reason
+        subject = f"the launcher on node {pod.node}: " if reason is Reason.PREPARATION_FAILED else ""
+        return Failure(reason, f"{subject}{message}", pod, exit_code=end.exit_code)
+    if end.container != Role.LAUNCHER or end.reason not in ("Error", "Completed"):
+        cause = f"{end.reason or 'an error'}, {exit_code_text(end.exit_code)}"
+        return Failure(Reason.LAUNCHER_FAILED, f"container {end.container} ended with {cause}", pod)
+    program = "the launcher's command" if context.job.spec.launcher_command else "mpirun"
+    message = f"{program} ended with {exit_code_text(end.exit_code)}"
+    return Failure(Reason.RANK_FAILED, message, pod, exit_code=end.exit_code)
+
+
+def _disruption_failure(
+    pod: Pod | None, subject: str, deletion_reason: Reason, name: str = "", *, is_worker_loss: bool = False
+) -> Failure:
+    """The disruption of a pod: an eviction if the platform reports one, else a deletion."""
+    reason, message = _reason_and_message(pod, subject, deletion_reason)
+    return Failure(reason, message, pod, name, is_disruption=True, is_worker_loss=is_worker_loss)
+
+
+def _reason_and_message(pod: Pod | None, subject: str, deletion_reason: Reason) -> tuple[Reason, str]:
+    if pod and pod.has_lost_node:
+        return Reason.NODE_LOST, f"{subject} was lost with its node {pod.node}, which no longer exists"
+    if pod and pod.is_rejected:
+        return Reason.EVICTED, f"{subject} was rejected by node {pod.node}: {pod.message or pod.reason}"
+    if pod and pod.is_evicted and (cause := pod.message or pod.disruption or pod.reason):
+        node = f" from node {pod.node}" if pod.node else ""
+        return Reason.EVICTED, f"{subject} was evicted{node}: {cause}"
+    return deletion_reason, f"{subject} was deleted"
+
+
+FAILURE_CHECKS: tuple[Callable[[JobContext], Iterable[Failure]], ...] = (
+    # Workers precede the launcher: mpirun fails when a worker does, and the worker has the cause.
+    worker_failed,
+    worker_lost,
+    too_few_workers,
+    launcher_lost,
+    # The launcher names the workers that it cannot reach, which explains its own exit code.
+    worker_unreachable,
+    launcher_failed,
+)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from horovodjob.api.constants import Phase
-from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pods.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)

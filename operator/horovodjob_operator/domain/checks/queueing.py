@@ -5,8 +5,8 @@ from horovodjob_operator.domain.checks.backoff import requeue_backoff
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Failure, Outcome
 from horovodjob_operator.domain.messages import count_text
-from horovodjob_operator.domain.queue import Queue
-from horovodjob_operator.domain.workload import Workload
+from horovodjob_operator.domain.queues.queue import Queue
+from horovodjob_operator.domain.queues.workload import Workload
 
 ACTIVATION = "it waits until spec.active of {} is true"
 

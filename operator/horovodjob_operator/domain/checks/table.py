@@ -17,32 +17,28 @@ from collections.abc import Callable
 
 from horovodjob_operator.domain.checks import (
     backoff,
-    completion,
-    deadline,
-    execution,
     failure,
     queueing,
     scheduling,
-    startup,
-    suspension,
-    termination,
+    startup_and_execution,
+    suspension_and_termination,
 )
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 
 CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     # A program that has succeeded has done its work, whatever the user requests by then.
-    completion.launcher_succeeded,
+    startup_and_execution.launcher_succeeded,
     # Terminating only leads to Failed: a later request must not replace the reason of the termination.
-    termination.terminating,
+    suspension_and_termination.terminating,
     # A request of the user that comes after the deadline must not hide that the deadline passed.
-    deadline.deadline_exceeded,
+    suspension_and_termination.deadline_exceeded,
     # A suspended job can be terminated, so this precedes suspension.
-    termination.termination_requested,
+    suspension_and_termination.termination_requested,
     # The operator deletes the pods of a suspended job, which must not count as a failure.
-    suspension.suspended,
+    suspension_and_termination.suspended,
     # Pods of another spec are replaced, so their failures have no consequences.
-    suspension.spec_changed,
+    suspension_and_termination.spec_changed,
     # The queue has taken the quota, and the operator deletes the pods: their ends have no consequences.
     queueing.evicted,
     failure.attempt_failed,
@@ -59,13 +55,13 @@ CHECKS: tuple[Callable[[JobContext], Outcome | None], ...] = (
     backoff.restart_backoff,
     backoff.requeue_backoff,
     # Once mpirun runs, no pod of the attempt has to start any more.
-    execution.ranks_running,
+    startup_and_execution.ranks_running,
     # The timeouts delete the pods, so they precede the checks that only report why pods do not start.
     scheduling.scheduling_timeout,
-    startup.startup_timeout,
-    startup.pod_cannot_start,
+    startup_and_execution.startup_timeout,
+    startup_and_execution.pod_cannot_start,
     # Nothing is wrong: the later state precedes the earlier one.
-    startup.pods_scheduled,
+    startup_and_execution.pods_scheduled,
     scheduling.waiting_for_nodes,
 )
 

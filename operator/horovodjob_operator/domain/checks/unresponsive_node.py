@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.pod import Pod
+from horovodjob_operator.domain.pods.pod import Pod
 
 # A kubelet that responds stops a pod within this time after its grace period.
 OVERDUE_SECONDS = 10

@@ -8,17 +8,17 @@ from horovodjob.api.constants import Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.replicas import RolePods
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.resources.hostfile import add_hostfile
-from horovodjob_operator.domain.resources.pod import (
+from horovodjob_operator.domain.resources.parts.hostfile import add_hostfile
+from horovodjob_operator.domain.resources.parts.placement import avoid_spot_nodes
+from horovodjob_operator.domain.resources.parts.pod import (
     UNLIMITED_FAILURES,
     build_container,
     build_pod,
     gpu_resources,
     preparation_arguments,
 )
-from horovodjob_operator.domain.resources.pod_template import merge_template
-from horovodjob_operator.domain.resources.progress_reporting import add_progress_reporting
-from horovodjob_operator.domain.resources.spot import avoid_spot_nodes
+from horovodjob_operator.domain.resources.parts.progress_reporting import add_progress_reporting
+from horovodjob_operator.domain.resources.parts.template import merge_template
 
 # The operator fails an attempt with too few workers before Horovod's elastic driver does.
 ELASTIC_TIMEOUT_MARGIN_SECONDS = 60

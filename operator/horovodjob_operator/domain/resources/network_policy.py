@@ -4,7 +4,7 @@ from typing import Any
 
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.resources.metadata import object_metadata
+from horovodjob_operator.domain.resources.parts.metadata import object_metadata
 
 
 def network_policy(job: HorovodJob) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from horovodjob.api.constants import LABEL_JOB_UID, LABEL_SPEC_HASH, Gang
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.resources.launcher import launcher_pod
-from horovodjob_operator.domain.resources.metadata import object_metadata
-from horovodjob_operator.domain.resources.resource_requests import format_quantity, pod_requests, total
+from horovodjob_operator.domain.resources.parts.metadata import object_metadata
+from horovodjob_operator.domain.resources.parts.resource_requests import format_quantity, pod_requests, total
 from horovodjob_operator.domain.resources.worker import worker_pod
 
 VOLCANO_API_VERSION = "scheduling.volcano.sh/v1beta1"

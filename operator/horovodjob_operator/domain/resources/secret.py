@@ -7,7 +7,7 @@ from typing import Any
 from horovodjob.api.constants import OPERATOR_APP_NAME, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.resources.metadata import object_metadata
+from horovodjob_operator.domain.resources.parts.metadata import object_metadata
 from horovodjob_operator.start_scripts import SCRIPTS
 
 WORKER_SCRIPTS = (

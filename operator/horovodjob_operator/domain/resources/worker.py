@@ -5,17 +5,17 @@ from typing import Any
 from horovodjob.api.constants import KUEUE_PREFIX, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
-from horovodjob_operator.domain.queue import queue_name
-from horovodjob_operator.domain.resources.pod import (
+from horovodjob_operator.domain.queues.queue import queue_name
+from horovodjob_operator.domain.resources.parts.placement import prefer_spot_nodes
+from horovodjob_operator.domain.resources.parts.pod import (
     UNLIMITED_FAILURES,
     build_container,
     build_pod,
     gpu_resources,
     preparation_arguments,
 )
-from horovodjob_operator.domain.resources.pod_template import merge_template
-from horovodjob_operator.domain.resources.progress_reporting import add_progress_reporting
-from horovodjob_operator.domain.resources.spot import prefer_spot_nodes
+from horovodjob_operator.domain.resources.parts.progress_reporting import add_progress_reporting
+from horovodjob_operator.domain.resources.parts.template import merge_template
 
 INDEX_OFFSET = f"{KUEUE_PREFIX}pod-index-offset"
 TOPOLOGY_GROUP = f"{KUEUE_PREFIX}podset-group-name"

@@ -1,0 +1,126 @@
+"""Queues of Kueue: the nodes that a queue has, and those that its jobs wait for."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from horovodjob.api.constants import LABEL_JOB, LABEL_ROLE, Role
+from horovodjob_cli.cluster import kube, node_pools
+from horovodjob_cli.errors import CliError
+
+Object = dict[str, Any]
+GROUP = "kueue.x-k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A LocalQueue, the node labels of the flavors of its ClusterQueue, and the Workloads in it."""
+
+    name: str
+    cluster_queue: str
+    flavors: Mapping[str, Mapping[str, str]]
+    workloads: tuple[Object, ...]
+
+    @property
+    def pools(self) -> list[str]:
+        """The node pools that the flavors name."""
+        labels = (labels[name] for labels in self.flavors.values() for name in node_pools.POOL_LABELS if name in labels)
+        return sorted(set(labels))
+
+    def nodes(self, nodes: Iterable[Object]) -> list[Object]:
+        """The nodes with the labels of a flavor. A flavor without labels has all nodes with GPUs, or else all nodes."""
+        nodes = list(nodes)
+        gpu_nodes = [node for node in nodes if node_pools.is_gpu_node(node)] or nodes
+        chosen: dict[str, Object] = {}
+        for labels in self.flavors.values():
+            for node in nodes if labels else gpu_nodes:
+                if labels.items() <= (node["metadata"].get("labels") or {}).items():
+                    chosen[node["metadata"]["name"]] = node
+        return list(chosen.values())
+
+    def jobs(self, condition: str | None = None) -> list[str]:
+        """The jobs whose Workload has this condition; None: those that wait for quota."""
+        found = (
+            each
+            for each in self.workloads
+            if not _is_true(each, "Finished")
+            and (_is_true(each, condition) if condition else not _is_true(each, "QuotaReserved"))
+        )
+        return sorted(job for each in found if (job := _job(each)))
+
+    def awaited_nodes(self, pods: Iterable[Object]) -> int:
+        """How many nodes the jobs with quota wait for, one for each worker without a node.
+
+        Before the admission, while an admission check such as of a ProvisioningRequest is pending, a job has no pods.
+        """
+        reserved = [
+            each for each in self.workloads if _is_true(each, "QuotaReserved") and not _is_true(each, "Finished")
+        ]
+        pending = sum(_workers(each) for each in reserved if not _is_true(each, "Admitted"))
+        admitted = {_job(each) for each in reserved if _is_true(each, "Admitted")}
+        return pending + sum(
+            _is_unplaced_worker(pod) and pod["metadata"]["labels"][LABEL_JOB] in admitted for pod in pods
+        )
+
+
+def find(name: str, namespace: str) -> Queue | None:
+    """The LocalQueue with this name; None if there is none, or no Kueue. Raises CliError without the rights."""
+    versions = _get(f"/apis/{GROUP}")
+    if versions is None:
+        return None
+    root = f"/apis/{versions['preferredVersion']['groupVersion']}"
+    queue = _get(f"{root}/namespaces/{namespace}/localqueues/{name}")
+    if queue is None:
+        return None
+    cluster_queue = str(queue["spec"]["clusterQueue"])
+    quota = _get(f"{root}/clusterqueues/{cluster_queue}") or {}
+    groups = quota.get("spec", {}).get("resourceGroups") or ()
+    flavors = {str(flavor["name"]) for group in groups for flavor in group.get("flavors") or ()}
+    labels = {flavor: _node_labels(_get(f"{root}/resourceflavors/{flavor}")) for flavor in flavors}
+    found = _get(f"{root}/namespaces/{namespace}/workloads") or {}
+    workloads = (each for each in found.get("items", ()) if each["spec"].get("queueName") == name)
+    return Queue(name, cluster_queue, labels, tuple(workloads))
+
+
+def _get(path: str) -> Object | None:
+    """The object at a path; None if there is none. Raises CliError without the right to read it."""
+    from kubernetes.client import ApiException
+
+    client = kube.client()
+    request = client.param_serialize(
+        "GET", path, header_params={"Accept": "application/json"}, auth_settings=["BearerToken"]
+    )
+    response = client.call_api(*request, _request_timeout=30)
+    text = response.read().decode(errors="replace")
+    if response.status == 404:
+        return None
+    if response.status == 403:
+        raise CliError(f"you may not read {path}: ask the administrator of the queue for the right to get it")
+    if response.status >= 400:
+        raise ApiException(status=response.status, reason=response.reason)
+    return dict(json.loads(text))
+
+
+def _node_labels(flavor: Object | None) -> Mapping[str, str]:
+    return (flavor or {}).get("spec", {}).get("nodeLabels") or {}
+
+
+def _is_true(workload: Object, condition: str) -> bool:
+    return node_pools.condition(workload, condition).get("status") == "True"
+
+
+def _job(workload: Object) -> str:
+    """Name of the job of a Workload; empty if another controller owns it."""
+    return str((workload["metadata"].get("labels") or {}).get(LABEL_JOB, ""))
+
+
+def _workers(workload: Object) -> int:
+    """Pods of a Workload that need nodes of the queue: the launcher of a job needs none of its own."""
+    assigned = (workload.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
+    return sum(int(pod_set.get("count", 0)) for pod_set in assigned if pod_set["name"] != Role.LAUNCHER)
+
+
+def _is_unplaced_worker(pod: Object) -> bool:
+    is_worker = pod["metadata"]["labels"].get(LABEL_ROLE) == Role.WORKER
+    return is_worker and not pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]

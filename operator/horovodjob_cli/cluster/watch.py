@@ -1,0 +1,112 @@
+"""Watches of objects, opened again when they end or fail."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.errors import NotFound
+
+Object = dict[str, Any]
+WATCH_SECONDS = 240
+# Connect, read: a connection without data after the end of the watch is dead, as after the suspension of a laptop.
+TIMEOUT_SECONDS = (10, WATCH_SECONDS + 30)
+RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
+SYNCED = "SYNCED"
+TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
+
+
+def job_versions(job: Object) -> Iterator[Object]:
+    """The job now, and after each change. Raises NotFound when it is deleted."""
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    selection = {**kube.JOBS, "namespace": namespace, "field_selector": f"metadata.name={name}"}
+    yield job
+    for change, version in changes(kube.custom().list_namespaced_custom_object, selection, job):
+        if change == "DELETED":
+            raise NotFound(f"job {name} was deleted from workspace {namespace}")
+        if change != SYNCED:
+            yield version
+
+
+def wait_for_deletion(job: Object) -> None:
+    """Return when the job and its pods are deleted."""
+    metadata = job["metadata"]
+    jobs = {**kube.JOBS, "namespace": metadata["namespace"], "field_selector": f"metadata.name={metadata['name']}"}
+    pods = {"namespace": metadata["namespace"], "label_selector": kube.pod_selector(job)}
+    _wait_until_deleted(kube.custom().list_namespaced_custom_object, jobs, metadata["uid"])
+    _wait_until_deleted(kube.core().list_namespaced_pod, pods)
+
+
+def wait_for_namespace_deletion(namespace: Object) -> None:
+    """Return when the namespace and its contents are deleted."""
+    metadata = namespace["metadata"]
+    selection = {"field_selector": f"metadata.name={metadata['name']}"}
+    _wait_until_deleted(kube.core().list_namespace, selection, metadata["uid"])
+
+
+def _wait_until_deleted(list_objects: Callable[..., Any], selection: Object, uid: str | None = None) -> None:
+    """Return when none of the selected objects, or not the one with this UID, exists."""
+    left: set[str] = set()
+    synced = False
+    for change, each in changes(list_objects, selection):
+        synced = synced or change == SYNCED
+        if change == "DELETED":
+            left.discard(each["metadata"]["uid"])
+        elif change != SYNCED and uid in (None, each["metadata"]["uid"]):
+            left.add(each["metadata"]["uid"])
+        if synced and not left:
+            return
+
+
+def changes(
+    list_objects: Callable[..., Any], selection: Object, known: Object | None = None
+) -> Iterator[tuple[str, Object]]:
+    """ADDED, MODIFIED or DELETED and the object: first the existing ones, then SYNCED, then each change.
+
+    With `known`, only changes after this version of it. After a lost connection, the watch is opened again and missed
+    changes are reported.
+    """
+    from kubernetes.client import ApiException
+    from kubernetes.watch import Watch
+    from urllib3.exceptions import HTTPError
+
+    objects = {known["metadata"]["uid"]: known} if known else {}
+    version = known["metadata"]["resourceVersion"] if known else ""
+    connected, failures = False, 0
+    while True:
+        try:
+            if not version:
+                listing = kube.plain(list_objects(**selection))
+                version = listing["metadata"]["resourceVersion"]
+                before, objects = objects, {each["metadata"]["uid"]: each for each in listing["items"]}
+                yield from (("DELETED", each) for uid, each in before.items() if uid not in objects)
+                yield from (("MODIFIED" if uid in before else "ADDED", each) for uid, each in objects.items())
+                yield SYNCED, {}
+            connected = True
+            watch = Watch().stream(
+                list_objects,
+                **selection,
+                resource_version=version,
+                allow_watch_bookmarks=True,
+                timeout_seconds=WATCH_SECONDS,
+                _request_timeout=TIMEOUT_SECONDS,
+            )
+            for event in watch:
+                change, each = event["type"], event["raw_object"]
+                version, failures = each["metadata"]["resourceVersion"], 0
+                if change == "BOOKMARK":
+                    continue
+                uid = each["metadata"]["uid"]
+                objects |= {uid: each}
+                if change == "DELETED":
+                    del objects[uid]
+                yield change, each
+        except (HTTPError, ApiException) as error:
+            if not connected or (isinstance(error, ApiException) and error.status not in TRANSIENT):
+                raise
+            version = ""
+            if failures == 1:
+                sys.stderr.write("the connection to the cluster is lost; trying again\n")
+            time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+            failures += 1

@@ -1,0 +1,1 @@
+"""Jobs: their files, creation, logs and records."""

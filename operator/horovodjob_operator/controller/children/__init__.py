@@ -1,0 +1,1 @@
+"""The objects that belong to a job: their creation, change and deletion."""

@@ -1,0 +1,202 @@
+"""Creates the objects of a job: those that its pods need, and then the pods."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from horovodjob.api.constants import LABEL_SPEC_HASH, Reason, Role
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.controller.children.pod_groups import PodGroups
+from horovodjob_operator.controller.children.ssh_keys import generate_ssh_keys
+from horovodjob_operator.controller.jobs.job_log import log_effect, log_warning
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.messages import count_text
+from horovodjob_operator.domain.plan import Plan
+from horovodjob_operator.domain.pods.pod_facts import owner_uid
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.network_policy import network_policy
+from horovodjob_operator.domain.resources.pod_group import not_served_message
+from horovodjob_operator.domain.resources.secret import keys_secret, scripts_secret
+from horovodjob_operator.domain.resources.service import service
+from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NameInUse, NotServed, Refused
+from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.requests.reader import Reader
+from horovodjob_operator.kube.requests.writer import Writer
+
+# A job with thousands of pods must leave requests for other jobs.
+MAX_CONCURRENT_CREATIONS = 32
+Body = dict[str, Any]
+T = TypeVar("T")
+
+
+class RefusedObject(Exception):
+    """An object of the job cannot be created as it is."""
+
+    def __init__(self, error: Refused, reason: Reason | None = None) -> None:
+        super().__init__(f"{error} (the operator keeps trying)" if error.over_quota else str(error))
+        self.is_stalled = not error.over_quota
+        self.reason = reason or (Reason.WAITING_FOR_NODES if error.over_quota else Reason.INVALID_SPEC)
+
+
+class ObjectCreation:
+    """Creates what a plan requires. An object that exists must belong to the job."""
+
+    def __init__(
+        self, pods: PodCache, writer: Writer, reader: Reader, pod_groups: PodGroups, progress_url: str
+    ) -> None:
+        self._pods, self._writer, self._reader, self._progress_url = pods, writer, reader, progress_url
+        self._pod_groups = pod_groups
+
+    async def create(self, context: JobContext, plan: Plan, may_continue: Callable[[], bool]) -> bool:
+        """Creates the objects of the plan, and returns whether all exist. It asks before each worker but the first.
+
+        All of them are built before the first write, except for further workers, so that a job that cannot be built
+        leaves no objects. Raises InvalidJob, RefusedObject, NameInUse, Unavailable.
+        """
+        job, first_pods = context.job, self._first_pods(context.job, plan)
+        keys, others = await self._prerequisites(context, plan)
+        are_new = await gather(self._create(job, body) for body in (*keys, *others))
+        if keys and are_new[0] and any(pod.secret_names[:1] == plan.secret_names[:1] for pod in context.observed.pods):
+            await self._writer.delete_pods(job)
+            self._pods.change(job.key, context.observed.pods, is_terminating=True)
+            log_effect(job, "recreated the Secret and deleted the pods that use the old keys")
+            return False
+        if plan.create_launcher:
+            await gather(self._delete_disabled(job, body) for body in _optional_objects(job, enabled=False))
+        # If the API server refuses the launcher or the first worker, the others are not created.
+        await gather(self._create(job, pod) for pod in first_pods)
+        missing = deque(plan.create_workers[1:])
+
+        async def create_workers() -> None:
+            while missing and may_continue():
+                await self._create(job, self._worker(job, missing.popleft(), plan))
+
+        await gather(create_workers() for _ in plan.create_workers[1 : MAX_CONCURRENT_CREATIONS + 1])
+        if first_pods:
+            launcher = "the launcher and " if plan.create_launcher else ""
+            count = count_text(len(plan.create_workers) - len(missing), "worker")
+            log_effect(job, f"created {launcher}{count}, attempt {job.status.attempt}")
+        return not missing
+
+    async def dry_run(self, context: JobContext, plan: Plan) -> None:
+        """Sends dry-run requests for one object of each kind of the plan. Raises as `create` does."""
+        job, first_pods = context.job, self._first_pods(context.job, plan)
+        keys, others = await self._prerequisites(context, plan)
+        await gather(self._create(job, body, dry_run=True) for body in (*keys, *others, *first_pods))
+
+    async def recreate_deleted(self, job: HorovodJob) -> None:
+        """Creates the optional objects again that a user has deleted."""
+        for body in _optional_objects(job):
+            with contextlib.suppress(AlreadyExists):
+                try:
+                    await self._writer.create(body)
+                    log_effect(job, f"recreated the deleted {_description(body)}")
+                except Refused as error:  # The pods run, so a quota is no reason to delete them.
+                    log_warning(job, f"{_description(body)} cannot be recreated: {error}")
+
+    async def _prerequisites(self, context: JobContext, plan: Plan) -> tuple[list[Body], list[Body]]:
+        """The Secret with the keys, if the plan creates it; and the other objects that pods need."""
+        job = context.job
+        try:
+            pod_group = await self._pod_groups.body(job) if plan.creates_pods else None
+        except NotServed as error:
+            raise RefusedObject(Refused(not_served_message(job.spec.scheduling.gang))) from error
+        return (
+            [keys_secret(job, generate_ssh_keys())] if plan.create_secrets else [],
+            [
+                *([scripts_secret(job.metadata.namespace)] if plan.create_scripts else []),
+                *(_optional_objects(job) if plan.create_launcher else []),
+                *([pod_group] if pod_group else []),
+            ],
+        )
+
+    def _first_pods(self, job: HorovodJob, plan: Plan) -> list[Body]:
+        """The launcher and the first worker, as far as the plan creates them. Raises InvalidJob, AdmissionConflict."""
+        workers = [self._worker(job, index, plan) for index in plan.create_workers[:1]]
+        if not plan.create_launcher:
+            return workers
+        launcher = launcher_pod(job, job.status.attempt, plan.hosts, self._progress_url, plan.spec_hash)
+        return [plan.admission.apply(launcher, Role.LAUNCHER) if plan.admission else launcher, *workers]
+
+    def _worker(self, job: HorovodJob, index: int, plan: Plan) -> Body:
+        worker = worker_pod(job, index, job.status.attempt, self._progress_url, plan.secret_names, plan.spec_hash)
+        return plan.admission.apply(worker, Role.WORKER) if plan.admission else worker
+
+    async def _create(self, job: HorovodJob, body: Body, *, dry_run: bool = False) -> bool:
+        """Creates an object, and returns whether it is new; if it is not, it belongs to the job."""
+        try:
+            metadata = await self._writer.create(body, dry_run=dry_run)
+        except AlreadyExists as error:
+            # The name of a Secret belongs to the job or to the release, and the operator has no right to read it.
+            if body["kind"] != "Secret":
+                self._pods.update(await self._existing(job, body, error))
+            return False
+        except NotServed as error:
+            self._pod_groups.forget_version()
+            raise RefusedObject(Refused(not_served_message(job.spec.scheduling.gang))) from error
+        except Refused as error:
+            raise RefusedObject(error) from error
+        if not dry_run:
+            self._pods.update({**body, "metadata": {**body["metadata"], **metadata}})
+        return True
+
+    async def _existing(self, job: HorovodJob, body: Body, error: AlreadyExists) -> Mapping[str, Any]:
+        """The existing object with the name of an object of the job. Raises RefusedObject, NameInUse."""
+        description = _description(body)
+        try:
+            found = await self._reader.object(body)
+        except Gone as gone:
+            raise NameInUse(f"{description} was deleted meanwhile") from gone
+        metadata = found["metadata"]
+        owner = owner_uid(metadata)
+        if owner not in ("", job.metadata.uid):
+            raise NameInUse(f"{description} of an earlier job with the same name still exists") from error
+        if not owner:
+            message = f"{description} exists and does not belong to this job: delete or rename it, or rename the job"
+            raise RefusedObject(Refused(message), Reason.NAME_CONFLICT) from error
+        if body["kind"] == "Pod":
+            return found
+        if "deletionTimestamp" not in metadata:
+            hashes = {(of.get("labels") or {}).get(LABEL_SPEC_HASH) for of in (metadata, body["metadata"])}
+            if None in hashes or len(hashes) == 1:
+                return found
+            await self._writer.delete_collection(job, body["apiVersion"], body["kind"])
+            log_effect(job, f"deleted {description}, which was created for another spec")
+        raise NameInUse(f"{description} is being deleted") from error
+
+    async def _delete_disabled(self, job: HorovodJob, body: Body) -> None:
+        """Deletes an object that an earlier spec of the job enabled, before a suspension."""
+        if job.metadata.generation == 1 or job.status.attempt == 1:
+            return
+        try:
+            found = await self._reader.object(body)
+            if owner_uid(found["metadata"]) == job.metadata.uid:
+                await self._writer.delete(body, found["metadata"]["uid"])
+                log_effect(job, f"deleted {_description(body)}, which the spec no longer enables")
+        except Refused as error:  # The operator has the rights of an older release.
+            log_warning(job, f"{_description(body)} cannot be deleted: {error}")
+        except (Gone, Conflict):
+            pass
+
+
+def _optional_objects(job: HorovodJob, *, enabled: bool = True) -> list[Body]:
+    """The objects with the name of the job that the spec enables, or those that it does not enable."""
+    builders = ((job.spec.network.isolate, network_policy), (job.spec.network.service, service))
+    return [build(job) for is_enabled, build in builders if is_enabled is enabled]
+
+
+def _description(body: Mapping[str, Any]) -> str:
+    kind = "pod" if body["kind"] == "Pod" else body["kind"]
+    return f"{kind} {body['metadata']['name']}"
+
+
+async def gather(requests: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of all, or the error of one of them, preferably a refusal."""
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    for error in sorted(errors, key=lambda error: not isinstance(error, RefusedObject)):
+        raise error
+    return [result for result in results if not isinstance(result, BaseException)]

@@ -1,0 +1,174 @@
+"""Carries out the plan for a job."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from horovodjob.api.constants import Gang, Reason, Role
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.controller.children.object_creation import ObjectCreation, RefusedObject, gather
+from horovodjob_operator.controller.children.pod_groups import PodGroups
+from horovodjob_operator.controller.jobs.job_log import log, log_effect
+from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.requeue import Requeue
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.messages import count_text
+from horovodjob_operator.domain.plan import Plan
+from horovodjob_operator.domain.pods.observed import Observed, Refusal
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.errors import Conflict, Gone, InvalidJob
+from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.preflight import Preflight
+from horovodjob_operator.kube.requests.retry_delay import retry_delay_seconds
+from horovodjob_operator.kube.requests.writer import Writer
+
+NEW_PODS_SECONDS = 1
+# So long a reconciliation creates further workers before the next one counts them in the status.
+CREATION_SECONDS = 5
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
+# How often the optional objects of a running job are checked: a resync of all jobs takes as long by default.
+OBJECTS_SECONDS = 300
+MAX_CONCURRENT_STOPS = 32
+
+
+class PlanExecutor:
+    """Creates, changes and deletes objects. Each effect is idempotent."""
+
+    def __init__(
+        self,
+        pods: PodCache,
+        writer: Writer,
+        creation: ObjectCreation,
+        pod_groups: PodGroups,
+        clock: Callable[[], datetime],
+        preflight: Preflight | None,
+    ) -> None:
+        self._pods, self._writer, self._creation, self._pod_groups = pods, writer, creation, pod_groups
+        self._clock, self._preflight = clock, preflight
+
+    async def execute(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
+        """Carries out the plan, and returns when to reconcile the job again. Raises ClusterError."""
+        job, observed = context.job, context.observed
+        if plan.delete_job:
+            await self.delete_job(job.key, job.metadata.uid)
+            return Requeue()
+        await self._delete(job, observed, plan)
+        if plan.creates_pods or plan.create_secrets:
+            return await self._create(state, context, plan)
+        if plan.publish_hosts and observed.launcher:
+            await self._writer.publish_hosts(job, plan.hosts)
+            self._pods.change(job.key, [observed.launcher], hosts=plan.hosts)
+            hosts = count_text(plan.hosts.count("\n"), "host")
+            log_effect(job, f"published {hosts} to the launcher of attempt {job.status.attempt}")
+            if context.is_resizable:
+                return Requeue(is_soon=True)  # Workers that are no hosts any more can be deleted.
+        await self._check_objects(state, context)
+        return Requeue()
+
+    async def delete_job(self, key: Key, uid: str) -> None:
+        """Deletes the HorovodJob; Kubernetes deletes what it owns. Raises ClusterError."""
+        await self._writer.delete_job(*key, uid)
+        log.info("%s/%s deleted the job: runPolicy.ttlSecondsAfterFinished has passed", *key)
+
+    async def _create(self, state: JobState, context: JobContext, plan: Plan) -> Requeue:
+        """Creates the objects of the plan, or finds out without an effect whether this is possible."""
+        job, limit, is_complete = context.job, plan.max_waiting_pods, False
+        until = math.inf
+
+        def may_continue() -> bool:
+            nonlocal until
+            until = min(until, time.monotonic() + CREATION_SECONDS)
+            has_priority = limit is None or not self._pods.are_ahead(job.key, limit)
+            return has_priority and time.monotonic() < until and not state.has_changed(job)
+
+        problem = await self._preflight.problem(job) if self._preflight and plan.create_launcher else None
+        if plan.create_launcher and state.defaults_error:
+            problem = Reason.INVALID_SPEC, state.defaults_error
+        try:
+            if problem:
+                return self._refuse(state, *problem)
+            if plan.dry_run:
+                await self._creation.dry_run(context, plan)
+            else:
+                is_complete = await self._creation.create(context, plan, may_continue)
+        except InvalidJob as error:
+            return self._refuse(state, Reason.INVALID_SPEC, str(error))
+        except RefusedObject as error:
+            if job.spec.scheduling.gang is not Gang.NONE and error.reason is not Reason.NAME_CONFLICT:
+                await self._delete_pod_group(job, job.spec.scheduling.gang)
+            return self._refuse(state, error.reason, str(error), is_stalled=error.is_stalled)
+        state.refusal = None
+        if not is_complete:
+            return Requeue(is_soon=True)
+        state.refusal_count = 0
+        if plan.create_launcher:
+            state.objects_checked_at = self._clock()
+        # The pods are counted, and deadlines run from their creation, although their events may report nothing new.
+        return Requeue(at=self._clock() + timedelta(seconds=NEW_PODS_SECONDS))
+
+    def _refuse(self, state: JobState, reason: Reason, message: str, *, is_stalled: bool = True) -> Requeue:
+        """Records that an object of the job cannot be created."""
+        delay = retry_delay_seconds(state.refusal_count, first=FIRST_RETRY_SECONDS, longest=LONGEST_RETRY_SECONDS)
+        if state.refusal is None or state.refusal.message != message:
+            log_effect(state.job, f"{reason}: {message}")
+        state.refusal_count += 1
+        state.refusal = Refusal(reason, message, self._clock() + timedelta(seconds=delay), is_stalled)
+        return Requeue(is_soon=True)
+
+    async def _check_objects(self, state: JobState, context: JobContext) -> None:
+        """Recreates optional objects that a user has deleted."""
+        if context.launcher is None or not context.launcher.is_active or context.launcher.is_terminating:
+            return
+        checked_at = state.objects_checked_at
+        if checked_at is None or context.now >= checked_at + timedelta(seconds=OBJECTS_SECONDS):
+            await self._creation.recreate_deleted(context.job)
+            state.objects_checked_at = context.now
+
+    async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
+        for kind in plan.delete_pod_groups:  # Before the pods, from which the next reconciliation would know the group.
+            await self._delete_pod_group(job, kind)
+        if plan.delete_all_pods or plan.delete_workers:
+            role = None if plan.delete_all_pods else Role.WORKER
+            await self._writer.delete_pods(job, role, plan.keep_workers)
+            deleted = (pod for pod in observed.pods if role in (None, pod.role) and pod.index not in plan.keep_workers)
+            self._pods.change(job.key, deleted, is_terminating=True)
+            kept = f"; {count_text(len(plan.keep_workers), 'worker')} had ended" if plan.keep_workers else ""
+            log_effect(job, "deleted the pods" if role is None else f"deleted the workers{kept}")
+        if plan.delete_unscheduled_pods:
+            await self._writer.delete_pods(job, unscheduled=True)
+            log_effect(job, "deleted the pods without a node")
+        for pod in observed.pods:
+            if pod.name in plan.delete_pods:
+                await self._delete_pod(job, pod)
+        if plan.stop_pods:
+            await self._stop(job, [pod for pod in observed.pods if pod.name in plan.stop_pods])
+
+    async def _stop(self, job: HorovodJob, pods: Sequence[Pod]) -> None:
+        waiting = iter(pods)
+
+        async def stop_pods() -> None:
+            for pod in waiting:
+                with contextlib.suppress(Gone):  # The watch reports that it is deleted.
+                    await self._writer.stop_pod(job.metadata.namespace, pod.name)
+                    self._pods.change(job.key, [pod], is_stopping=True)
+
+        await gather(stop_pods() for _ in pods[:MAX_CONCURRENT_STOPS])
+        subject = "the launcher" if [pod.role for pod in pods] == [Role.LAUNCHER] else count_text(len(pods), "pod")
+        log_effect(job, f"stopped {subject} and kept the log")
+
+    async def _delete_pod_group(self, job: HorovodJob, kind: Gang) -> None:
+        try:
+            await self._pod_groups.delete(job, kind)
+            log_effect(job, "deleted the PodGroup")
+        except Gone:
+            pass
+
+    async def _delete_pod(self, job: HorovodJob, pod: Pod) -> None:
+        try:
+            await self._writer.delete_pod(job.metadata.namespace, pod.name, pod.uid)
+            log_effect(job, f"deleted pod {pod.name} of attempt {pod.attempt}")
+        except (Gone, Conflict):
+            pass
+        self._pods.change(job.key, [pod], is_terminating=True)

@@ -1,0 +1,1 @@
+"""The jobs that the process knows, and their status."""

@@ -1,0 +1,89 @@
+"""What the process knows of one unfinished job in addition to the stored object and its pods."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain.autoscaler import AutoscalerEvent
+from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class JobState:
+    """A job and its state. A new process starts without this state, so no decision may depend on it to be correct."""
+
+    job: HorovodJob
+    version: int
+    """Newest known resource version; events with an older one are outdated."""
+    refusal: Refusal | None = None
+    refusal_count: int = 0
+    """Refusals since all objects of an attempt were created."""
+    defaults_error: str = ""
+    """Why the defaults of the namespace are unknown."""
+    unreadable_status: Mapping[str, Any] | None = None
+    """The stored status, if this release cannot parse it."""
+    deleted_pods: dict[str, Pod] = field(default_factory=dict)
+    """Pods deleted since the last reconciliation, by name."""
+    progress_report: ProgressReport | None = None
+    status_written_at: datetime | None = None
+    status_changed_at: datetime | None = None
+    """Since when the status differs from the stored one."""
+    objects_checked_at: datetime | None = None
+    """When the optional objects were created, or last found to exist."""
+    kubelet_warning: KubeletWarning | None = None
+    kubelet_events_requested_at: datetime | None = None
+    autoscaler_event: AutoscalerEvent | None = None
+    autoscaler_read_at: datetime | None = None
+    queue_problem: QueueProblem | None = None
+    queue_refusals: int = 0
+    """Refusals of the Workload since it was created or changed."""
+    queue_position: int | None = None
+    is_deleted: bool = False
+
+    def update(self, newer: "JobState") -> None:
+        """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
+        is_unreadable = (self.unreadable_status is not None, newer.unreadable_status is not None)
+        if newer.job.metadata.generation != self.job.metadata.generation or any(is_unreadable):
+            self.refusal, self.refusal_count = newer.refusal, 0
+            self.queue_problem, self.queue_refusals = None, 0
+        if newer.job.metadata.labels != self.job.metadata.labels:
+            self.queue_problem, self.queue_refusals = None, 0
+        self.job, self.version, self.unreadable_status = newer.job, newer.version, newer.unreadable_status
+        self.defaults_error = newer.defaults_error
+
+    def has_changed(self, job: HorovodJob) -> bool:
+        """Whether the spec of the job is newer than this one, or the job is deleted."""
+        newest = self.job.metadata
+        return self.is_deleted or newest.generation != job.metadata.generation or bool(newest.deletion_timestamp)
+
+    def add_deleted_pod(self, pod: Pod) -> None:
+        """Keeps the last state of a deleted pod for the next reconciliation."""
+        # The event of the deletion can be the first with the pod's conditions. The termination has no more meaning.
+        self.deleted_pods[pod.name] = replace(pod, is_terminating=True, termination=None)
+
+    def forget_deleted_pods(self, pods: Iterable[Pod]) -> None:
+        """Drops deleted pods: the status contains the consequences."""
+        for pod in pods:
+            if self.deleted_pods.get(pod.name) is pod:
+                del self.deleted_pods[pod.name]
+
+    def observed(self, pods: Iterable[Pod], *, has_scripts: bool = False, queue: Queue | None = None) -> Observed:
+        """The facts for decisions, given the pods with the label of the job."""
+        pods, uid = tuple(pods), self.job.metadata.uid
+        return Observed(
+            pods=tuple(pod for pod in pods if pod.owner_uid == uid),
+            stale_owner_pods=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
+            deleted_pods=tuple(pod for pod in self.deleted_pods.values() if pod.owner_uid == uid),
+            refusal=self.refusal,
+            kubelet_warning=self.kubelet_warning,
+            autoscaler_event=self.autoscaler_event,
+            autoscaler_read_at=self.autoscaler_read_at,
+            progress_report=self.progress_report,
+            queue=queue,
+            has_scripts=has_scripts,
+        )

@@ -1,0 +1,1 @@
+"""What the watches report: which jobs to reconcile, and in which namespaces."""

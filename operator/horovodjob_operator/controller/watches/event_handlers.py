@@ -1,0 +1,180 @@
+"""Handlers of the events of jobs and pods: they update the state and the caches, and enqueue the jobs concerned."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import kopf
+
+from horovodjob.api.constants import GROUP, PLURAL, VERSION
+from horovodjob.api.job import Metadata
+from horovodjob.api.managed_by import is_dispatched, is_managed_by_operator
+from horovodjob_operator.controller.jobs.finished_job import finished_job_from_raw
+from horovodjob_operator.controller.jobs.job_parsing import apply_defaults, new_job_state
+from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
+from horovodjob_operator.controller.work_queue import WorkQueue
+from horovodjob_operator.domain.pods.pod_facts import OwnedPod
+from horovodjob_operator.domain.queues.queue import uses_queue
+from horovodjob_operator.domain.queues.workload import OwnedWorkload
+from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
+from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
+from horovodjob_operator.metrics import NAMESPACE_SERIES
+
+
+class EventHandlers:
+    """Handles the events and the lists of the watches."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        pods: PodCache,
+        work_queue: WorkQueue,
+        namespaces: NamespaceSelection,
+        workloads: WorkloadCache | None = None,
+        request_workloads: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store, self._pods, self._work_queue, self._namespaces = store, pods, work_queue, namespaces
+        self._workloads, self._request_workloads = workloads or WorkloadCache(), request_workloads
+
+    def job_updated(self, raw: Mapping[str, Any]) -> None:
+        """A job exists, or has changed."""
+        metadata = Metadata.model_validate(raw["metadata"])
+        if metadata.namespace not in self._namespaces:
+            return
+        key, version = (metadata.namespace, metadata.name), int(metadata.resource_version)
+        state, finished = self._store.states.get(key), self._store.finished.get(key)
+        is_known = state is not None and state.job.metadata.uid == metadata.uid
+        if state and is_known and version <= state.version:
+            return
+        if finished and finished.uid == metadata.uid and version <= finished.version:
+            return
+        if metadata.uid in self._store.deleted_uids:
+            return  # The list was read before the deletion.
+        spec = raw.get("spec") or {}
+        if not is_managed_by_operator(spec):
+            self._job_of_others_updated(raw, metadata, is_dispatched=is_dispatched(spec))
+            return
+        NAMESPACE_SERIES.add(metadata.namespace)
+        job = None if is_known else finished_job_from_raw(raw, metadata)
+        if job and not self._pods.has_running_pods(key, job.uid):
+            self._work_queue.forget(key)
+            self._store.keep_finished(key, job)
+            if job.delete_at:
+                self._work_queue.enqueue_at(key, job.delete_at)
+            return
+        self._keep(raw, metadata)
+
+    def _job_of_others_updated(self, raw: Mapping[str, Any], metadata: Metadata, *, is_dispatched: bool) -> None:
+        """A job exists that another controller manages, and the operator changes nothing; the field is immutable.
+
+        A job that MultiKueue dispatches to another cluster needs its Workload here, and nothing else.
+        """
+        key = metadata.namespace, metadata.name
+        if is_dispatched and finished_job_from_raw(raw, metadata) is None:
+            self._keep(raw, metadata)
+        elif self._store.delete(key, metadata.uid):
+            self._work_queue.forget(key)
+
+    def _keep(self, raw: Mapping[str, Any], metadata: Metadata) -> None:
+        newer = new_job_state(raw, metadata, self._namespaces.defaults(metadata.namespace))
+        state = self._store.states.get(newer.job.key)
+        if state and state.job.metadata.uid == metadata.uid:
+            state.update(newer)
+        else:
+            self._store.keep(newer)
+        if uses_queue(newer.job):
+            self._request_workloads()
+        self._work_queue.enqueue(newer.job.key)
+
+    def job_deleted(self, raw: Mapping[str, Any]) -> None:
+        """A job is deleted; Kubernetes deletes the objects that it owns."""
+        key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
+        if self._store.delete(key, raw["metadata"]["uid"]):
+            self._work_queue.forget(key)
+
+    def finished_jobs_listed(self, uids: set[str], version: int, namespace: str) -> None:
+        """The finished jobs of a namespace, or of all, are listed: jobs in no list are deleted."""
+        for key in self._store.finished_jobs_listed(uids, version, namespace):
+            self._work_queue.forget(key)
+
+    def namespace_deselected(self, namespace: str) -> None:
+        """The operator forgets the jobs of a namespace, and changes neither them nor their pods any more."""
+        for key in self._store.forget_namespace(namespace):
+            self._work_queue.forget(key)
+
+    def defaults_changed(self, namespace: str) -> None:
+        """The jobs of a namespace have other defaults, for the pods that are created from now on."""
+        defaults = self._namespaces.defaults(namespace)
+        for key, state in tuple(self._store.states.items()):
+            if key[0] == namespace:
+                apply_defaults(state, defaults)
+                self._work_queue.enqueue(key)
+
+    def pod_updated(self, raw: Mapping[str, Any]) -> None:
+        """A pod exists, or has changed."""
+        if owned := self._pods.update(raw):
+            self._enqueue(owned.key)
+
+    def pod_deleted(self, raw: Mapping[str, Any]) -> None:
+        """A pod is deleted."""
+        if owned := self._pods.delete(raw):
+            self._owned_pod_deleted(owned)
+
+    def pods_listed(self, uids: set[str], version: int, namespace: str) -> None:
+        """The pods of a namespace, or of all, are listed: pods that are not in the list are deleted."""
+        is_first = not self._pods.has_listed(namespace)
+        for owned in self._pods.delete_unlisted(uids, version, namespace):
+            self._owned_pod_deleted(owned)
+        if is_first:
+            for key in tuple(self._store.states):
+                if namespace in ("", key[0]):
+                    self._work_queue.enqueue(key)
+
+    def workload_updated(self, raw: Mapping[str, Any]) -> None:
+        """A Workload exists, or has changed."""
+        if owned := self._workloads.update(raw):
+            self._enqueue(owned.key)
+
+    def workload_deleted(self, raw: Mapping[str, Any]) -> None:
+        """A Workload is deleted."""
+        if owned := self._workloads.delete(raw):
+            self._enqueue(owned.key)
+
+    def workloads_listed(self, uids: set[str], version: int, namespace: str) -> None:
+        """The Workloads of a namespace, or of all, are listed: Workloads that are not in the list are deleted."""
+        is_news = not self._workloads.has_listed(namespace) or bool(self._workloads.problem(namespace))
+        self._workloads_gone(self._workloads.listed(uids, version, namespace), namespace, is_news=is_news)
+
+    def workloads_unavailable(self, problem: str, namespace: str) -> None:
+        """The Workloads of a namespace, or of all, cannot be watched."""
+        is_news = not self._workloads.has_listed(namespace) or self._workloads.problem(namespace) != problem
+        self._workloads_gone(self._workloads.unavailable(problem, namespace), namespace, is_news=is_news)
+
+    def _workloads_gone(self, gone: Iterable[OwnedWorkload], namespace: str, *, is_news: bool) -> None:
+        for owned in gone:
+            self._enqueue(owned.key)
+        if is_news:
+            for key, state in tuple(self._store.states.items()):
+                if namespace in ("", key[0]) and uses_queue(state.job):
+                    self._work_queue.enqueue(key)
+
+    def _owned_pod_deleted(self, owned: OwnedPod) -> None:
+        if state := self._store.states.get(owned.key):
+            state.add_deleted_pod(owned.pod)
+        self._enqueue(owned.key)
+
+    def _enqueue(self, key: Key) -> None:
+        if key in self._store.states:
+            self._work_queue.enqueue(key)
+
+
+def register(registry: kopf.OperatorRegistry, events: EventHandlers) -> None:
+    """Registers the only handler of kopf: events of HorovodJobs."""
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+    async def job_event(event: Mapping[str, Any], **_: Any) -> None:  # Kopf would write a result into the status.
+        raw = event["object"]
+        if event["type"] == "DELETED":
+            events.job_deleted(raw)
+        else:
+            events.job_updated(raw)

@@ -1,0 +1,87 @@
+"""Suspension and termination: the job gives up its pods, or ends, before its program does."""
+
+from horovodjob.api.constants import ConditionType, Phase, Reason
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.checks.outcome import Outcome
+from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message, silent_node_message
+from horovodjob_operator.domain.pods.pod import Pod
+
+
+def deadline_exceeded(context: JobContext) -> Outcome | None:
+    """The active time of all attempts exceeds the deadline; a suspended job is not active."""
+    if context.deadline is None or context.now < context.deadline or context.job.spec.run_policy.suspend:
+        return None
+    return Outcome(Phase.TERMINATING, Reason.DEADLINE_EXCEEDED, _deadline_message(context.job))
+
+
+def _deadline_message(job: HorovodJob) -> str:
+    """Why a job past its deadline ends; a job that is being suspended can have no deadline any more."""
+    seconds = job.spec.run_policy.active_deadline_seconds
+    limit = f": {seconds} s" if seconds else ""
+    return f"the job ran for longer than runPolicy.activeDeadlineSeconds{limit}"
+
+
+def suspended(context: JobContext) -> Outcome | None:
+    """The user or a queue requests that the job has no pods."""
+    if context.job.spec.run_policy.suspend:
+        message = "runPolicy.suspend is true: no pods until it is false"
+        return Outcome(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message)
+    return None
+
+
+def spec_changed(context: JobContext) -> Outcome | None:
+    """Pods of the attempt have another spec: the job was suspended, changed and resumed between two passes."""
+    job, attempt = context.job, context.job.status.attempt
+    if job.metadata.generation == job.status.observed_generation:
+        return (
+            None  # Without a change, another release of the operator may have computed another hash of the same spec.
+        )
+    spec_hash = names.spec_hash(job)
+    pods = (pod for pod in context.observed.pods if pod.attempt == attempt and not pod.is_terminating)
+    if not any(has_other_spec(pod, spec_hash) for pod in pods):
+        return None
+    message = f"the job was suspended, changed and resumed: the pods of attempt {attempt} are replaced"
+    return Outcome(Phase.SUSPENDED, Reason.SUSPENDED_BY_USER, message)
+
+
+def has_other_spec(pod: Pod, spec_hash: str) -> bool:
+    """Whether a pod is known to have been created from another spec."""
+    return "" not in (pod.spec_hash, spec_hash) and pod.spec_hash != spec_hash
+
+
+TERMINATED_MESSAGE = "the job was ended: runPolicy.terminate is true"
+
+
+def terminating(context: JobContext) -> Outcome | None:
+    """The job is Terminating; it is Failed when none of its pods is active."""
+    ready = context.job.status.condition(ConditionType.READY)
+    if context.job.status.phase is not Phase.TERMINATING or ready is None:
+        return None
+    reason = Reason(ready.reason)
+    # Not the message of the status, which can contain the pod that the job waited for.
+    message = _deadline_message(context.job) if reason is Reason.DEADLINE_EXCEEDED else TERMINATED_MESSAGE
+    active = [pod for pod in context.observed.pods if pod.is_active]
+    if not active:
+        end = context.launcher.termination if context.launcher else None
+        return Outcome(Phase.FAILED, reason, message, exit_code=end.exit_code if end else None)
+    if obstruction := _obstruction(context, active):
+        message = f"{message}; {obstruction}"
+    requeue_at = context.next_time(*(overdue_at(context, pod) for pod in active))
+    return Outcome(Phase.TERMINATING, reason, message, requeue_at=requeue_at)
+
+
+def _obstruction(context: JobContext, active: list[Pod]) -> str:
+    """The pod and the node that prevent the job from ending, and what to do; empty if there is none."""
+    terminating = ((pod.deletion_timestamp, pod.name, pod) for pod in active if pod.deletion_timestamp)
+    oldest = min(terminating, default=None)
+    silent = (silent_node_message(pod) for pod in sorted(active, key=lambda pod: pod.name))
+    return overdue_pod_message(context, oldest[2] if oldest else None) or next(filter(None, silent), "")
+
+
+def termination_requested(context: JobContext) -> Outcome | None:
+    """The user requests that the job ends."""
+    if context.job.spec.run_policy.terminate:
+        return Outcome(Phase.TERMINATING, Reason.TERMINATED, TERMINATED_MESSAGE)
+    return None

@@ -1,0 +1,1 @@
+"""Pods as the few facts that decisions need. Pure."""

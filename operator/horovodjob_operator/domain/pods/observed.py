@@ -1,0 +1,100 @@
+"""The observed state of a job: its pods, and what the API server and the kubelets report. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from horovodjob.api.constants import Gang, Reason, Role
+from horovodjob_operator.domain.autoscaler import AutoscalerEvent
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.progress_report import ProgressReport
+from horovodjob_operator.domain.queues.queue import Queue
+
+
+class KubeletEventReason(StrEnum):
+    """Reasons of kubelet events that explain why a pod does not start, where its status does not."""
+
+    MOUNT_FAILED = "FailedMount"
+    PULL_SECRET_MISSING = "FailedToRetrieveImagePullSecret"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletWarning:
+    """The newest kubelet event about a pod that does not start."""
+
+    reason: KubeletEventReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an object of the job cannot be created; its creation is tried again at `retry_at`, if this is set."""
+
+    reason: Reason
+    message: str
+    retry_at: datetime | None
+    is_stalled: bool = True
+    is_unreadable: bool = False
+    """This version cannot parse the spec, such as after a rollback; this says nothing about the pods of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All facts about the cluster that decisions about one job depend on."""
+
+    pods: tuple[Pod, ...] = ()
+    stale_owner_pods: tuple[Pod, ...] = ()
+    """Terminating pods of an earlier job with the same name."""
+    deleted_pods: tuple[Pod, ...] = ()
+    """Pods deleted since the last pass, in their last observed state: only their conditions explain the deletion."""
+    refusal: Refusal | None = None
+    kubelet_warning: KubeletWarning | None = None
+    autoscaler_event: AutoscalerEvent | None = None
+    autoscaler_read_at: datetime | None = None
+    """When this process has last read the events of autoscalers about a pod of the job that has no node."""
+    progress_report: ProgressReport | None = None
+    """The newest report of rank 0, of any attempt."""
+    queue: Queue | None = None
+    """The queue of the job, or one that it has left; None if it has none."""
+    has_scripts: bool = False
+    """A pod of the namespace has mounted the start scripts of this release."""
+
+    @property
+    def pod_groups(self) -> frozenset[Gang]:
+        """Kinds of PodGroup of the pods that are not stopping."""
+        members = (pod for pod in self.pods if pod.is_active and not pod.is_terminating and not pod.is_stopping)
+        return frozenset({pod.gang for pod in members} - {Gang.NONE})
+
+    @property
+    def pod_awaiting_node(self) -> Pod | None:
+        """The last pod for which the scheduler has found no node: it is the last to get one from an autoscaler."""
+        waiting = (pod for pod in self.pods if pod.unschedulable_message and not pod.node and pod.is_active)
+        pods = (pod for pod in waiting if not pod.is_terminating)
+        return max(pods, key=lambda pod: (pod.role is Role.WORKER, pod.index), default=None)
+
+    @property
+    def pod_awaiting_volumes(self) -> Pod | None:
+        """A pod with a node and without an address: the kubelet assigns one as soon as the volumes are mounted."""
+        waiting = (pod for pod in self.pods if pod.node and not pod.address and pod.is_active)
+        pods = (pod for pod in waiting if not pod.is_terminating and not pod.waiting)
+        return min(pods, key=lambda pod: pod.name, default=None)
+
+    @property
+    def pod_awaiting_image(self) -> Pod | None:
+        """A pod with an image that cannot be pulled."""
+        waiting = (pod for pod in self.pods if pod.waiting and pod.waiting.is_image_error and not pod.is_terminating)
+        return min(waiting, key=lambda pod: pod.name, default=None)
+
+    def warning_message(self, reason: KubeletEventReason) -> str:
+        """Message of the newest kubelet event with this reason, or an empty string."""
+        warning = self.kubelet_warning
+        return warning.message if warning and warning.reason is reason else ""
+
+    @property
+    def launcher(self) -> Pod | None:
+        """The launcher pod, of any attempt."""
+        return next((pod for pod in self.pods if pod.role is Role.LAUNCHER), None)
+
+    def workers(self, indices: range) -> dict[int, Pod]:
+        """Worker pods by index, within the current size of the job."""
+        return {pod.index: pod for pod in self.pods if pod.role is Role.WORKER and pod.index in indices}

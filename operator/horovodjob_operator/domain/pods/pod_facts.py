@@ -1,0 +1,172 @@
+"""Conversion of a pod from the API server to the facts that decisions need. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from horovodjob.api.constants import (
+    ANNOTATION_HOSTS,
+    ANNOTATION_WORKLOAD_UID,
+    KIND,
+    LABEL_ATTEMPT,
+    LABEL_JOB,
+    LABEL_REPLICA_INDEX,
+    LABEL_ROLE,
+    LABEL_SPEC_HASH,
+    Role,
+)
+from horovodjob_operator.domain.names import SECRET_VOLUME
+from horovodjob_operator.domain.pods.pod import (
+    CONFIGURATION_ERRORS,
+    IMAGE_ERRORS,
+    ContainerTermination,
+    ContainerWaiting,
+    Pod,
+)
+from horovodjob_operator.domain.resources.parts.placement import membership
+
+# Of the cluster autoscaler; the second is the older name.
+PROVISIONING_REQUEST_ANNOTATIONS = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPod:
+    """A pod and the key (namespace, name) of the job that its labels name."""
+
+    key: tuple[str, str]
+    pod: Pod
+
+
+def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
+    """The facts of a pod; None if its labels are not those of a pod of a job."""
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    try:
+        role = Role(labels[LABEL_ROLE])
+        index, attempt = int(labels[LABEL_REPLICA_INDEX]), int(labels[LABEL_ATTEMPT])
+        key = (metadata["namespace"], labels[LABEL_JOB])
+    except (KeyError, ValueError):
+        return None
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    scheduled, disruption = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
+    containers = status.get("containerStatuses") or ()
+    termination = _termination(containers, role)
+    own_termination = termination if termination and termination.container == role else None
+    deletion_timestamp = _time(metadata.get("deletionTimestamp"))
+    pod = Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        role=role,
+        index=index,
+        attempt=attempt,
+        owner_uid=owner_uid(metadata),
+        version=int(metadata.get("resourceVersion") or 0),
+        phase=_phase(status.get("phase") or "Pending", own_termination),
+        node=spec.get("nodeName") or "",
+        scheduled_at=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
+        address=status.get("podIP") or "",
+        hosts=annotations.get(ANNOTATION_HOSTS) or "",
+        has_pending_container=_has_pending_container(status, role),
+        created_at=_time(metadata.get("creationTimestamp")),
+        is_ready=conditions.get("Ready", {}).get("status") == "True",
+        has_unready_node=_has_unready_node(conditions),
+        is_terminating=deletion_timestamp is not None,
+        deletion_timestamp=deletion_timestamp,
+        termination=termination,
+        waiting=_waiting((*(status.get("initContainerStatuses") or ()), *containers)),
+        unschedulable_message=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
+        reason=status.get("reason") or "",
+        message=status.get("message") or "",
+        has_running_sidecars=own_termination is not None and _has_running_container(containers),
+        is_stopping=spec.get("activeDeadlineSeconds") == 1,
+        disruption=(disruption.get("reason") or "Disrupted") if disruption.get("status") == "True" else "",
+        provisioning_request=_provisioning_request(metadata.get("annotations") or {}),
+        gang=membership(raw),
+        secret_names=_secret_names(spec.get("volumes") or ()),
+        workload_uid=annotations.get(ANNOTATION_WORKLOAD_UID) or "",
+        spec_hash=labels.get(LABEL_SPEC_HASH, ""),
+    )
+    return OwnedPod(key, pod)
+
+
+def _provisioning_request(annotations: Mapping[str, str]) -> str:
+    return next((annotations[name] for name in PROVISIONING_REQUEST_ANNOTATIONS if name in annotations), "")
+
+
+def owner_uid(metadata: Mapping[str, Any]) -> str:
+    """UID of the HorovodJob that controls the object, or an empty string."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("kind") == KIND:
+            return str(reference["uid"])
+    return ""
+
+
+def _secret_names(volumes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    volume = next((volume for volume in volumes if volume["name"] == SECRET_VOLUME), {})
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    return tuple(dict.fromkeys(str(source["secret"]["name"]) for source in sources if "secret" in source))
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _phase(phase: str, own_termination: ContainerTermination | None) -> str:
+    """Phase of the pod as its main container determines it.
+
+    The kubelet reports the phase a second later, and not at all while sidecars run.
+    """
+    if own_termination is None or phase in ("Succeeded", "Failed"):
+        return phase
+    return "Failed" if own_termination.exit_code else "Succeeded"
+
+
+def _has_unready_node(conditions: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the node controller has set the pod to not ready; a kubelet that does so sets a reason.
+
+    (pkg/controller/util/node/controller_utils.go, MarkPodsNotReady)
+    """
+    ready, containers_ready = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    is_unready = ready.get("status") == "False" and not ready.get("reason")
+    return is_unready and containers_ready.get("status") == "True"
+
+
+def _has_pending_container(status: Mapping[str, Any], role: Role) -> bool:
+    """Whether the main container waits; a pod is also Pending while only a sidecar waits."""
+    containers: Iterable[Mapping[str, Any]] = status.get("containerStatuses") or ()
+    own = next((container for container in containers if container["name"] == role), {})
+    return status.get("phase") == "Pending" and "waiting" in (own.get("state") or {})
+
+
+def _has_running_container(containers: Iterable[Mapping[str, Any]]) -> bool:
+    return any("running" in (container.get("state") or {}) for container in containers)
+
+
+def _termination(containers: Any, role: Role) -> ContainerTermination | None:
+    """How the main container ended, or else a container that failed."""
+    terminations = [(c["name"], c["state"]["terminated"]) for c in containers if "terminated" in (c.get("state") or {})]
+    terminations.sort(key=lambda item: (item[0] != role.value, item[1].get("exitCode", 0) == 0))
+    if not terminations:
+        return None
+    name, state = terminations[0]
+    if name != role.value and state.get("exitCode", 0) == 0:
+        return None
+    return ContainerTermination(
+        container=name,
+        exit_code=int(state.get("exitCode", 0)),
+        reason=state.get("reason") or "",
+        message=state.get("message") or "",
+        finished_at=_time(state.get("finishedAt")),
+    )
+
+
+def _waiting(containers: Any) -> ContainerWaiting | None:
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in IMAGE_ERRORS | CONFIGURATION_ERRORS:
+            return ContainerWaiting(container["name"], waiting["reason"], waiting.get("message") or "")
+    return None

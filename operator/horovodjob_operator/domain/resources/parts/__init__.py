@@ -1,0 +1,1 @@
+"""What the manifests of several objects share. Pure."""

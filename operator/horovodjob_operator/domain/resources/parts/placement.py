@@ -1,0 +1,46 @@
+"""Where pods are placed: on spot nodes or not, and together with the other pods of their gang."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from horovodjob.api.constants import AKS_PRIORITY_TAINT, SPOT_LABELS, Gang
+from horovodjob.api.job import HorovodJob
+
+GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+VOLCANO_SCHEDULER = "volcano"
+SPOT_TOLERATION = {"key": AKS_PRIORITY_TAINT, "operator": "Equal", "value": "spot", "effect": "NoSchedule"}
+
+
+def prefer_spot_nodes(pod_spec: dict[str, Any]) -> None:
+    """Makes a generated pod accept and prefer spot nodes."""
+    pod_spec["tolerations"].append(dict(SPOT_TOLERATION))
+    preferred = [{"weight": 100, "preference": {"matchExpressions": [label]}} for label in _expressions("In")]
+    pod_spec["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def avoid_spot_nodes(pod_spec: dict[str, Any]) -> None:
+    """Makes a generated pod require a node that is not a spot node."""
+    required = {"nodeSelectorTerms": [{"matchExpressions": _expressions("NotIn")}]}
+    pod_spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _expressions(operator: str) -> list[dict[str, Any]]:
+    """A node is a spot node if one of its labels says so."""
+    return [{"key": label, "operator": operator, "values": ["spot"]} for label in SPOT_LABELS]
+
+
+def add_membership(pod: dict[str, Any], job: HorovodJob) -> None:
+    """Makes a generated pod a member of the PodGroup of the job, if the spec requires one."""
+    match job.spec.scheduling.gang:
+        case Gang.NATIVE:
+            pod["spec"]["schedulingGroup"] = {"podGroupName": job.metadata.name}
+        case Gang.VOLCANO:
+            pod["spec"]["schedulerName"] = VOLCANO_SCHEDULER
+            pod["metadata"]["annotations"][GROUP_ANNOTATION] = job.metadata.name
+
+
+def membership(raw: Mapping[str, Any]) -> Gang:
+    """Kind of the PodGroup that a pod is a member of."""
+    if (raw.get("spec") or {}).get("schedulingGroup"):
+        return Gang.NATIVE
+    return Gang.VOLCANO if GROUP_ANNOTATION in (raw["metadata"].get("annotations") or {}) else Gang.NONE

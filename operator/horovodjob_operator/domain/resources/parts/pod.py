@@ -1,0 +1,111 @@
+"""What the launcher and the workers have in common."""
+
+from typing import Any
+
+from horovodjob.api.base import api_fields
+from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE, KUEUE_PREFIX, PodSecurity, Role
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.pod_fields import Resources
+from horovodjob_operator.domain.resources.parts.environment import environment
+from horovodjob_operator.domain.resources.parts.metadata import owner_reference
+from horovodjob_operator.domain.resources.parts.placement import add_membership
+from horovodjob_operator.domain.resources.parts.storage import volume_mounts, volumes
+from horovodjob_operator.errors import InvalidJob
+
+# The largest failureThreshold: a startup probe never ends the container.
+UNLIMITED_FAILURES = 2147483647
+GPU_TOLERATIONS = (
+    {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
+    {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
+)
+# Kueue reads these annotations from pods too.
+TOPOLOGY_PREFIX = f"{KUEUE_PREFIX}podset-"
+
+
+def preparation_arguments(job: HorovodJob) -> list[str]:
+    """First argument of a pod that hosts ranks, if the job has a preparation."""
+    return [job.spec.preparation.command] if job.spec.preparation else []
+
+
+def gpu_resources(job: HorovodJob, resources: Resources | None) -> dict[str, Any]:
+    """The resources of a container that hosts ranks, with the GPUs of a worker."""
+    fields = api_fields(resources)
+    if job.spec.worker.gpus:
+        gpus = {GPU_RESOURCE: job.spec.worker.gpus}
+        fields["limits"] = gpus | fields.get("limits", {})
+    return fields
+
+
+def build_container(job: HorovodJob, role: Role) -> dict[str, Any]:
+    """The main container of a pod, without what only one of the roles has."""
+    spec = job.spec
+    if not spec.image:
+        raise InvalidJob("spec.image is empty, and the operator has no default image: set spec.image")
+    container: dict[str, Any] = {
+        "name": role.value,
+        "image": spec.image,
+        "env": environment(job, role),
+        "volumeMounts": volume_mounts(job, role),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if spec.image_pull_policy:
+        container["imagePullPolicy"] = spec.image_pull_policy
+    if spec.env_from:
+        container["envFrom"] = list(spec.env_from)
+    if spec.pod_security is PodSecurity.RESTRICTED:
+        container["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    return container
+
+
+def build_pod(
+    job: HorovodJob,
+    role: Role,
+    name: str,
+    container: dict[str, Any],
+    labels: dict[str, str],
+    secret_names: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """A pod with one container, without what only one of the roles has."""
+    spec = job.spec
+    topology = {key: text for key, text in job.metadata.annotations.items() if key.startswith(TOPOLOGY_PREFIX)}
+    tolerations = [api_fields(toleration) for toleration in spec.tolerations or ()]
+    # With `pool` the launcher runs in the pool too, and GPU pools of AKS have a taint.
+    if spec.worker.gpus and (role is Role.WORKER or spec.launcher.as_worker or spec.pool):
+        tolerations += [dict(toleration) for toleration in GPU_TOLERATIONS]
+    pod_spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": spec.service_account_name is not None,
+        "enableServiceLinks": False,
+        "containers": [container],
+        "volumes": volumes(job, role, secret_names),
+        "tolerations": tolerations,
+        "nodeSelector": {**(spec.node_selector or {}), **({AKS_POOL_LABEL: spec.pool} if spec.pool else {})},
+    }
+    if spec.network.service:
+        pod_spec |= {"hostname": name, "subdomain": job.metadata.name}
+    if spec.priority_class_name:
+        pod_spec["priorityClassName"] = spec.priority_class_name
+    if spec.service_account_name:
+        pod_spec["serviceAccountName"] = spec.service_account_name
+    if spec.image_pull_secrets:
+        pod_spec["imagePullSecrets"] = [api_fields(reference) for reference in spec.image_pull_secrets]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": job.metadata.namespace,
+            "labels": labels,
+            "annotations": topology
+            | {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "sidecar.istio.io/inject": "false"},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": pod_spec,
+    }
+    add_membership(pod, job)
+    return pod

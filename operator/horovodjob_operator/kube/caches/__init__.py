@@ -1,0 +1,1 @@
+"""What the watches and the responses to writes have shown."""

@@ -1,0 +1,1 @@
+"""Single requests to the API server, their errors and repetitions."""

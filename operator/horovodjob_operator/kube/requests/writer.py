@@ -1,0 +1,138 @@
+"""Writes to the API server: each method sends one request."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from horovodjob.api.constants import (
+    ANNOTATION_HOSTS,
+    API_VERSION,
+    GROUP,
+    KIND,
+    LABEL_REPLICA_INDEX,
+    OPERATOR_APP_NAME,
+    Role,
+)
+from horovodjob.api.job import HorovodJob
+from horovodjob.api.status import HorovodJobStatus
+from horovodjob_operator.domain import names
+from horovodjob_operator.domain.events import Event
+from horovodjob_operator.kube.requests.api_client import METADATA_LIST, METADATA_ONLY, ApiClient
+from horovodjob_operator.kube.requests.object_paths import collection_path, jobs_path, object_path, pods_path
+from horovodjob_operator.kube.requests.status_patch import status_patch
+
+MERGE_PATCH = "application/merge-patch+json"
+DRY_RUN = {"dryRun": "All"}
+# The author of a template needs an error for a misspelt field, which the API server would otherwise drop.
+STRICT = {"fieldValidation": "Strict"}
+
+
+class Writer:
+    """Writes jobs and their objects."""
+
+    def __init__(self, client: ApiClient, identity: str) -> None:
+        self._client, self._identity = client, identity
+
+    async def write_status(self, job: HorovodJob, status: HorovodJobStatus) -> int:
+        """Writes the status of this version of the job, and returns the new version.
+
+        Raises Conflict if the job has changed or was recreated in the meantime, Gone if it is deleted.
+        """
+        namespace, name = job.key
+        path, patch = f"{jobs_path(namespace)}/{name}/status", status_patch(job, status)
+        answer = await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+        return int(answer["metadata"]["resourceVersion"])
+
+    async def write_conditions(self, job: HorovodJob, conditions: Iterable[Mapping[str, Any]]) -> None:
+        """Replaces the conditions of this version of the job, and nothing else of its status. Raises Conflict, Gone."""
+        namespace, name = job.key
+        metadata = {"resourceVersion": job.metadata.resource_version}
+        patch = {"metadata": metadata, "status": {"conditions": [*conditions]}}
+        path = f"{jobs_path(namespace)}/{name}/status"
+        await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+
+    async def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Creates an object of a job, and returns its metadata. Raises AlreadyExists, Refused, NotServed."""
+        path = collection_path(body["apiVersion"], body["kind"], body["metadata"]["namespace"])
+        params = (STRICT if body["kind"] == "Pod" else {}) | (DRY_RUN if dry_run else {})
+        answer = await self._client.request("POST", path, body, params=params, accept=METADATA_ONLY, is_creation=True)
+        metadata: dict[str, Any] = answer["metadata"]
+        return metadata
+
+    async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
+        """Sets the hosts of the launcher. Raises Gone."""
+        patch = {"metadata": {"annotations": {ANNOTATION_HOSTS: hosts}}}
+        await self._patch_pod(job.metadata.namespace, names.launcher_name(job), patch)
+
+    async def stop_pod(self, namespace: str, name: str) -> None:
+        """Stops the containers of a pod and keeps the pod with its log. Raises Gone.
+
+        The API has no other way: a deleted pod has no log.
+        """
+        await self._patch_pod(namespace, name, {"spec": {"activeDeadlineSeconds": 1}})
+
+    async def _patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        path = f"{pods_path(namespace)}/{name}"
+        await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the pod with this UID. Raises Gone if it is deleted, Conflict if another pod has its name."""
+        await self._client.request(
+            "DELETE", f"{pods_path(namespace)}/{name}", _delete_options(uid), accept=METADATA_ONLY
+        )
+
+    async def delete(self, body: Mapping[str, Any], uid: str) -> None:
+        """Deletes the object with this kind, name and UID. Raises Gone, Conflict, Refused."""
+        await self._client.request("DELETE", object_path(body), _delete_options(uid), accept=METADATA_ONLY)
+
+    async def delete_pods(
+        self, job: HorovodJob, role: Role | None = None, keep: Iterable[int] = (), *, unscheduled: bool = False
+    ) -> None:
+        """Deletes the pods of the job with one request: those with a role, without some indices, or without a node."""
+        params = {"labelSelector": names.own_pods_selector(job, role)}
+        if indices := ",".join(map(str, keep)):
+            params["labelSelector"] += f",{LABEL_REPLICA_INDEX} notin ({indices})"
+        if unscheduled:
+            params["fieldSelector"] = "spec.nodeName="
+        await self._client.request("DELETE", pods_path(job.metadata.namespace), params=params, accept=METADATA_LIST)
+
+    async def delete_collection(self, job: HorovodJob, api_version: str, kind: str) -> None:
+        """Deletes the objects of a kind that have the labels of the job's pods. Raises Gone, NotServed."""
+        params = {"labelSelector": names.own_pods_selector(job)}
+        path = collection_path(api_version, kind, job.metadata.namespace)
+        await self._client.request("DELETE", path, params=params, accept=METADATA_LIST)
+
+    async def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the HorovodJob with this UID; Kubernetes deletes what it owns. Raises Gone, Conflict."""
+        options = {**_delete_options(uid), "propagationPolicy": "Background"}
+        await self._client.request("DELETE", f"{jobs_path(namespace)}/{name}", options, accept=METADATA_ONLY)
+
+    async def post_event(self, job: HorovodJob, event: Event, at: datetime) -> None:
+        """Creates an event of the job. Raises AlreadyExists if it was created before, Refused."""
+        namespace, name = job.key
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": names.event_name(job, at), "namespace": namespace},
+            "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": f"{GROUP}/{OPERATOR_APP_NAME}",
+            "reportingInstance": self._identity[:128],
+            "action": event.reason,
+            "reason": event.reason,
+            "type": "Warning" if event.is_warning else "Normal",
+            "note": event.note[:1000],
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": namespace,
+                "name": name,
+                "uid": job.metadata.uid,
+                "resourceVersion": job.metadata.resource_version,
+            },
+        }
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        await self._client.request("POST", path, body, accept=METADATA_ONLY)
+
+
+def _delete_options(uid: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}

@@ -1,0 +1,1 @@
+"""Lists and watches of jobs, pods, Workloads and namespaces."""

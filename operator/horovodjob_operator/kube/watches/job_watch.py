@@ -1,0 +1,204 @@
+"""Client middlewares for kopf's list and watch of HorovodJobs."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamReader
+
+from horovodjob.api.constants import API_VERSION, FINISHED_FIELD, PLURAL
+from horovodjob_operator.errors import ClusterError, NotServed
+from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.request_metrics import verb_and_resource
+
+FORBIDDEN_RETRY_SECONDS = 10
+CRD_RETRY_SECONDS = 1
+# An event with the code 410, after which kopf lists again.
+EXPIRED = b'{"type":"ERROR","object":{"code":410}}'
+log = logging.getLogger("horovodjob.watch")
+
+
+class UnfinishedJobList:
+    """Restricts lists to unfinished jobs, calls `updated` for each job, and `listed` after a complete list.
+
+    Kopf lists again when the API server no longer has the version that it watches from, and reports only the objects
+    that exist: without this middleware, jobs that were deleted meanwhile would stay in the cache. Kopf also reports
+    jobs one by one and later, so its handlers cannot know when a list is complete.
+
+    The watches that follow include all jobs: otherwise a job that finishes would look like a deleted one.
+    """
+
+    def __init__(
+        self,
+        namespaces: Iterable[str],
+        *,
+        updated: Callable[[Mapping[str, Any]], None],
+        listed: Callable[[set[str], int, str], None],
+    ) -> None:
+        self._updated, self._listed = updated, listed
+        self._uids: dict[str, set[str]] = {}
+        self._unlisted_namespaces = set(namespaces)
+        self.is_selective = True
+        """Whether the API server can omit finished jobs; with the CRD of an older release it cannot."""
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether the jobs of each namespace are listed, or the API server has refused to list them."""
+        return not self._unlisted_namespaces
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request, and reads the response if it is a chunk of a list of jobs."""
+        if verb_and_resource(request) != ("list", PLURAL):
+            return await handler(request)
+        response = await self._list(request, handler)
+        namespace = namespace_of(request)
+        if response.status in (403, 404):
+            self._unlisted_namespaces.discard(namespace)
+        if response.status != 200:
+            return response
+        if "continue" not in request.url.query:
+            self._uids[namespace] = set()
+        answer = json.loads(await response.read())
+        for job in answer["items"]:
+            self._uids[namespace].add(job["metadata"]["uid"])
+            with contextlib.suppress(Exception):  # Kopf calls our handler too, and logs its errors.
+                self._updated(job)
+        if not answer["metadata"].get("continue"):
+            self._listed(self._uids.pop(namespace), int(answer["metadata"]["resourceVersion"]), namespace)
+            self._unlisted_namespaces.discard(namespace)
+        return response
+
+    async def _list(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        url = request.url
+        if self.is_selective:
+            request.url = url.update_query(fieldSelector=f"{FINISHED_FIELD}=")
+            response = await handler(request)
+            if response.status != 400:
+                return response
+            log.warning("the CRD does not support the selection of finished jobs: install the CRD of this release")
+            response.release()
+            self.is_selective, request.url = False, url
+        return await handler(request)
+
+
+class ForbiddenRetry:
+    """Repeats a list or watch of jobs that is forbidden, or that finds no CRD.
+
+    Otherwise kopf would end, and with it the reconciliation of the jobs in all other namespaces.
+    """
+
+    def __init__(self) -> None:
+        self._reported_namespaces: set[str] = set()
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request, and logs the failure once for each namespace."""
+        response = await handler(request)
+        verb, resource = verb_and_resource(request)
+        if resource != PLURAL or verb not in ("list", "watch"):
+            return response
+        namespace = namespace_of(request)
+        while response.status in (403, 404):
+            if namespace not in self._reported_namespaces:
+                text = (await response.read()).decode()
+                message = json.loads(text)["message"] if text.startswith("{") else text.strip()
+                log.warning("job watch: %s; trying again every %d s", message, FORBIDDEN_RETRY_SECONDS)
+                self._reported_namespaces.add(namespace)
+            response.release()
+            await asyncio.sleep(FORBIDDEN_RETRY_SECONDS)
+            response = await handler(request)
+        self._reported_namespaces.discard(namespace)
+        return response
+
+
+class JobWatch:
+    """Records when each watch of jobs last received data, and makes kopf list again after a failure.
+
+    Kopf drops bookmarks, the only events in an idle cluster, before it calls its handlers; and it ends at the status
+    code 410 and at events of errors other than an outdated version.
+    """
+
+    def __init__(self, namespaces: Iterable[str]) -> None:
+        self._alive_at = dict.fromkeys(namespaces, time.monotonic())
+
+    @property
+    def alive_at(self) -> float:
+        """When the watch that has been silent for longest last received data, on the monotonic clock."""
+        return min(self._alive_at.values())
+
+    def reset(self) -> None:
+        """Records that the API server answers, although it has no jobs to watch."""
+        self._alive_at = dict.fromkeys(self._alive_at, time.monotonic())
+
+    async def wait_until_served(self, client: ApiClient) -> None:
+        """Returns when the API server serves HorovodJobs, because kopf looks for the resource only once."""
+        is_logged = False
+        while True:
+            try:
+                await client.request("GET", f"/apis/{API_VERSION}")
+                return
+            except ClusterError as error:
+                if isinstance(error, NotServed):
+                    self.reset()
+                if not is_logged:
+                    log.warning("the API server does not serve %s, waiting for its CRD: %s", API_VERSION, error)
+                is_logged = True
+                await asyncio.sleep(CRD_RETRY_SECONDS)
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Sends the request, and observes the response if it is a list or a watch."""
+        response = await handler(request)
+        verb, resource = verb_and_resource(request)
+        if resource != PLURAL or verb not in ("list", "watch") or response.status >= 500:
+            return response
+        namespace = namespace_of(request)
+
+        def is_alive() -> None:
+            self._alive_at[namespace] = time.monotonic()
+
+        is_alive()
+        if verb == "watch" and response.status in (200, 410):
+            is_expired = response.status == 410
+            response.status = 200
+            response.content = _Events(response.content, is_alive, is_expired=is_expired)  # type: ignore[assignment]
+        return response
+
+
+class _Events:
+    """The content of the response to a watch: complete events, with the code 410 in each error."""
+
+    def __init__(self, content: StreamReader, on_chunk: Callable[[], None], *, is_expired: bool) -> None:
+        self._content, self._on_chunk, self._is_expired = content, on_chunk, is_expired
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """The events, one a chunk. An event that the API server did not complete is dropped."""
+        if self._is_expired:
+            yield EXPIRED
+            return
+        rest = b""
+        async for chunk in self._content.iter_chunked(size):
+            self._on_chunk()
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield (EXPIRED if _is_error(line) else line) + b"\n"
+
+
+def _is_error(line: bytes) -> bool:
+    """Whether this event of a watch is an error, which is logged."""
+    if b'"ERROR"' not in line[:20]:  # The type is the first field.
+        return False
+    log.info("job watch: %s; listing again", json.loads(line)["object"].get("message") or "the watch failed")
+    return True
+
+
+def namespace_of(request: ClientRequest) -> str:
+    """The namespace in the path of a request; empty for a request about all namespaces."""
+    found = re.search(r"/namespaces/([^/]+)/", request.url.path)
+    return found[1] if found else ""

@@ -1,0 +1,94 @@
+"""`hvj job node`: the nodes and pods of a job, and commands in them."""
+
+import subprocess
+
+import pytest
+
+from cli.cluster_state import ClusterState
+from cli.kubelet import NODE, Kubelet
+from cli.program import Hvj, hvj_process, terminal
+from support.api_client import Api, wait_for
+
+
+@pytest.fixture
+def pods(cluster: ClusterState, kubelet: Kubelet) -> None:
+    """A job with a launcher and two workers."""
+    job = cluster.create()
+    cluster.pod(job, "launcher", node=NODE)
+    for index in range(2):
+        cluster.pod(job, "worker", index, node=NODE)
+
+
+def test_nodes_are_listed_with_the_columns_of_batch_ai_and_their_pods(hvj: Hvj, pods: None) -> None:
+    lines = hvj("job", "node", "list", "-j", "train", "-o", "table").stdout.splitlines()
+    assert lines[0].split() == ["ID", "IP", "Pod", "State"]
+    assert [line.split() for line in lines[2:]] == [
+        [NODE, "10.0.0.4", "train-launcher", "Running"],
+        [NODE, "10.0.0.4", "train-worker-0", "Running"],
+        [NODE, "10.0.0.4", "train-worker-1", "Running"],
+    ]
+
+
+def test_the_output_and_the_exit_code_of_a_command_are_passed_on(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+    kubelet.answer = lambda command, stdin: (b"out\n", b"err\n", 7)
+    done = hvj("job", "node", "exec", "-j", "train", "--", "sh", "-c", "exit 7")
+    assert (done.code, done.stdout, done.stderr) == (7, "out\n", "err\n")
+    assert kubelet.commands[-1] == ["sh", "-c", "exit 7"]
+
+
+def test_a_command_runs_on_the_first_worker_by_default(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+    kubelet.answer = lambda command, stdin: (b"", b"", 0)
+    for options, pod in (
+        ((), "train-worker-0"),
+        (("-n", "worker-1"), "train-worker-1"),
+        (("-n", NODE), "train-worker-0"),
+    ):
+        assert hvj("job", "node", "exec", "-j", "train", *options, "--", "true").code == 0
+        assert kubelet.pods[-1] == pod
+
+
+def test_the_text_of_the_old_option_is_run_by_a_shell(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+    assert hvj("job", "node", "exec", "-j", "train", "--exec", "nvidia-smi | head").code == 0
+    assert kubelet.commands[-1] == ["/bin/sh", "-c", "nvidia-smi | head"]
+
+
+def test_standard_input_reaches_the_command_to_its_end(pods: None, workspace: str, kubelet: Kubelet) -> None:
+    kubelet.answer = lambda command, stdin: (stdin, b"", 0)
+    text = "ä" * 100_000
+    with hvj_process("job", "node", "exec", "-j", "train", "-i", "--", "cat", stdin=subprocess.PIPE) as process:
+        assert process.communicate(text, timeout=120) == (text, "")
+
+
+def test_a_shell_in_a_terminal_gets_every_key_and_the_terminal_size(
+    pods: None, workspace: str, kubelet: Kubelet
+) -> None:
+    kubelet.answer = lambda command, stdin: (b"got " + stdin.replace(b"\x03", b"^C"), b"", 5)
+    with terminal("job", "node", "exec", "-j", "train", "-it", "--", "bash") as screen:
+        wait_for("the size of the terminal", lambda: kubelet.sizes)
+        screen.type("ls\x03\x04")
+        assert screen.end() == 5
+    assert "got ls^C" in screen.shown
+    assert kubelet.sizes == [{"Width": 80, "Height": 24}]
+
+
+def test_a_node_that_the_job_does_not_have_is_not_found(hvj: Hvj, pods: None) -> None:
+    done = hvj("job", "node", "exec", "-j", "train", "-n", "tvm-9", "--", "true")
+    assert done.code == 3
+    assert (
+        done.stderr == "error: job train has no pod tvm-9 and no pod on such a node; see `hvj job node list -j train`\n"
+    )
+
+
+def test_without_a_command_nothing_runs(hvj: Hvj, pods: None) -> None:
+    done = hvj("job", "node", "exec", "-j", "train")
+    assert done.code == 2
+    assert "-- nvidia-smi" in done.stderr
+
+
+def test_a_kubelet_that_does_not_respond_is_reported_in_one_sentence(hvj: Hvj, cluster: ClusterState, api: Api) -> None:
+    api.create("/api/v1/nodes", {"metadata": {"name": cluster.namespace}})
+    cluster.pod(cluster.create(), "worker", node=cluster.namespace)
+    done = hvj("job", "node", "exec", "-j", "train", "--", "true")
+    assert done.code == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,371 @@
+"""`hvj job file`: the files of a job, from its share or through a pod, also after its own pods are deleted."""
+
+import base64
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from cli.cluster_state import RUNNING, ClusterState
+from cli.kubelet import NODE, Kubelet
+from cli.program import Hvj, hvj_process
+from support.api_client import Api, Object, wait_for
+from support.azure_fakes.files.accounts import Account
+from support.azure_fakes.files.server import FilesService
+
+ACCOUNT = "mystorageaccount"
+ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"
+SHARE = {"name": "myshare", "account": ACCOUNT, "share": "myshare"}
+LOGS: Object = {"azureFiles": [SHARE], "logs": {"pathPrefix": f"{ROOT}/myshare/cifar"}}
+SEGMENT = "batchaidev/experiments/cifar/jobs/train/1234"
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FilesService]:
+    """The account with the share `myshare`; the environment has its endpoint and no key."""
+    (tmp_path / "account" / "myshare").mkdir(parents=True)
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_BATCHAI_STORAGE_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as running:
+        monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", running.url(ACCOUNT))
+        yield running
+
+
+@pytest.fixture
+def key(service: FilesService, api: Api, workspace: str) -> str:
+    """The account's key, in the Secret from which the job mounts the share."""
+    values = {"azurestorageaccountname": ACCOUNT, "azurestorageaccountkey": service.accounts[ACCOUNT].key}
+    data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
+    metadata = {"name": f"azure-storage-account-{ACCOUNT}-secret"}
+    api.create(f"/api/v1/namespaces/{workspace}/secrets", {"metadata": metadata, "data": data})
+    return values["azurestorageaccountkey"]
+
+
+@pytest.fixture
+def logs(service: FilesService, cluster: ClusterState) -> Path:
+    """Directory of the log files of a running job."""
+    cluster.create(**LOGS)
+    cluster.run(outputPathSegment=SEGMENT)
+    directory = service.accounts[ACCOUNT].directory / "myshare" / "cifar" / SEGMENT / "stdouterr"
+    directory.mkdir(parents=True)
+    return directory
+
+
+def append(path: Path, data: bytes) -> None:
+    """As a pod does."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def end_of(process: subprocess.Popen[Any]) -> tuple[Any, Any, int]:
+    """The further output of a process, and its exit code."""
+    assert process.stdout
+    assert process.stderr
+    return process.stdout.read(), process.stderr.read(), process.wait(120)
+
+
+def test_files_are_listed_in_the_format_of_batch_ai(hvj: Hvj, key: str, logs: Path) -> None:
+    (logs / "stdout.txt").write_text("12345")
+    (logs / "execution-train-launcher.log").touch()
+    lines = hvj("job", "file", "list", "-j", "train", "-o", "table").stdout.splitlines()
+    assert lines[0].split() == ["Name", "Type", "Size", "Modified"]
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["execution-train-launcher.log", "file", "0"],
+        ["stdout.txt", "file", "5"],
+    ]
+
+
+def test_the_links_of_a_listing_work_without_authentication(hvj: Hvj, key: str, logs: Path) -> None:
+    (logs / "stdout.txt").write_text("12345")
+    (listed,) = hvj("job", "file", "list", "-j", "train", "--expiry", "5").data
+    assert urlopen(listed["downloadUrl"]).read() == b"12345"
+
+
+def test_the_job_is_found_by_its_batch_ai_name_and_experiment(
+    hvj: Hvj, key: str, service: FilesService, cluster: ClusterState
+) -> None:
+    cluster.create("cifar-distributed", labels={"horovodjob.dev/experiment": "cifar"}, **LOGS)
+    cluster.run("cifar-distributed", outputPathSegment=SEGMENT)
+    old = ("--experiment", "cifar", "--job", "cifar_distributed", "--resource-group", "batchai.horovod")
+    done = hvj("job", "file", "list", *old, "--workspace", cluster.namespace)
+    assert (done.code, done.data) == (0, [])
+    assert "has not written files yet" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "directory", "path"),
+    [
+        ({"outputs": [{"id": "MODEL", "pathPrefix": f"{ROOT}/myshare", "pathSuffix": "m"}]}, "MODEL", f"{SEGMENT}/m"),
+        ({"outputs": [{"id": "O", "pathPrefix": f"{ROOT}/myshare/a/"}]}, "O", f"a/{SEGMENT}"),
+        ({"logs": {"pathPrefix": "/mnt/batchai/mounts/myshare"}}, "stdouterr", f"{SEGMENT}/stdouterr"),
+        ({"logs": {"pathPrefix": f"{ROOT}/myshare/$(HOROVODJOB_NAME)"}}, "stdouterr", f"train/{SEGMENT}/stdouterr"),
+        (
+            {
+                "azureFiles": [SHARE, SHARE | {"name": "b", "directory": "sub/dir", "relativeMountPath": "in/b"}],
+                "logs": {"pathPrefix": f"{ROOT}/in/b/x"},
+            },
+            "stdouterr",
+            f"sub/dir/x/{SEGMENT}/stdouterr",
+        ),
+    ],
+)
+def test_a_directory_is_found_where_its_share_is_mounted(
+    hvj: Hvj,
+    key: str,
+    service: FilesService,
+    cluster: ClusterState,
+    spec: dict[str, Any],
+    directory: str,
+    path: str,
+) -> None:
+    cluster.create(**{"azureFiles": [SHARE], **spec})
+    cluster.run(outputPathSegment=SEGMENT)
+    found = service.accounts[ACCOUNT].directory / "myshare" / path
+    found.mkdir(parents=True)
+    (found / "f").touch()
+    done = hvj("job", "file", "list", "-j", "train", "-d", directory, "--query", "[].name")
+    assert done.data == ["f"]
+
+
+def test_a_stream_follows_the_file_to_its_last_byte(
+    workspace: str, key: str, logs: Path, cluster: ClusterState
+) -> None:
+    data, out = "Epoch 1/25 – Verlust 0,5 €\n全体 😀".encode(), logs / "stdout.txt"
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt", text=False) as process:
+        output: Any = process.stdout
+        append(out, data[:28])
+        whole = data[:28].decode(errors="ignore").encode()
+        assert output.read(len(whole)) == whole != data[:28]
+        append(out, data[28:])
+        cluster.succeed()
+        assert end_of(process) == (data[len(whole) :], b"", 0)
+
+
+def test_a_stream_continues_after_a_restart(workspace: str, key: str, logs: Path, cluster: ClusterState) -> None:
+    out = logs / "stdout.txt"
+    out.write_text("attempt 1\n")
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "attempt 1\n"
+        cluster.report(phase="Restarting", restarts=1)
+        cluster.run()
+        append(out, b"attempt 2\n")
+        assert process.stdout.readline() == "attempt 2\n"
+        cluster.fail(exit_code=1)
+        assert end_of(process) == ("", "", 0)
+
+
+def test_a_stream_waits_for_operator_directory_and_file(
+    workspace: str, key: str, service: FilesService, cluster: ClusterState
+) -> None:
+    cluster.create(**LOGS)
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+        cluster.run(outputPathSegment=SEGMENT)
+        wait_for("a request to the share", lambda: service.requests)
+        directory = service.accounts[ACCOUNT].directory / "myshare" / "cifar" / SEGMENT / "stdouterr"
+        directory.mkdir(parents=True)
+        (directory / "stdout.txt").write_text("text")
+        cluster.succeed()
+        assert end_of(process) == ("text", "", 0)
+
+
+def test_the_file_of_a_finished_job_is_streamed_at_once(hvj: Hvj, key: str, logs: Path, cluster: ClusterState) -> None:
+    (logs / "stdout.txt").write_text("all of it")
+    cluster.succeed()
+    done = hvj("job", "file", "stream", "-j", "train", "-f", "stdout.txt")
+    assert (done.code, done.stdout, done.stderr) == (0, "all of it", "")
+
+
+def test_a_file_that_a_finished_job_did_not_write_is_not_found(
+    hvj: Hvj, key: str, logs: Path, cluster: ClusterState
+) -> None:
+    cluster.succeed()
+    done = hvj("job", "file", "stream", "-j", "train", "-f", "stdout.txt")
+    assert (done.code, "stdout.txt does not exist on share myshare" in done.stderr) == (3, True)
+
+
+def test_a_file_or_all_of_them_are_downloaded(hvj: Hvj, key: str, logs: Path, tmp_path: Path) -> None:
+    (logs / "stdout.txt").write_bytes(data := os.urandom(100_000))
+    (logs / "stderr.txt").touch()
+    assert hvj("job", "file", "download", "-j", "train", "-f", "stdout.txt").code == 0
+    assert (tmp_path / "stdout.txt").read_bytes() == data
+    assert hvj("job", "file", "download", "-j", "train", "--dest", "copy").code == 0
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["stderr.txt", "stdout.txt"]
+
+
+def test_the_key_option_takes_precedence_over_the_secret(hvj: Hvj, key: str, logs: Path, service: FilesService) -> None:
+    done = hvj("job", "file", "list", "-j", "train", "--storage-account-key", service.accounts[ACCOUNT].keys[1])
+    assert done.data == []
+    service.accounts[ACCOUNT].rotate()
+    rotated = hvj("job", "file", "list", "-j", "train")
+    secret = f"azure-storage-account-{ACCOUNT}-secret"
+    assert (rotated.code, f"does not accept the key in Secret {secret}" in rotated.stderr) == (1, True)
+    assert key not in rotated.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments", "code", "words"),
+    [
+        ({}, (), 3, "no spec.logs; see `hvj job logs -n train`"),
+        (LOGS, ("-d", "MODEL"), 3, "no output directory MODEL; it has: stdouterr"),
+        (LOGS, ("-p", "../.."), 2, "is outside of the share"),
+        (LOGS, ("-p", "deeper"), 3, "stdouterr/deeper does not exist on share myshare"),
+        (LOGS, ("--account-name", "other"), 1, f"the files are in storage account {ACCOUNT}"),
+        ({"logs": {"pathPrefix": "/tmp"}}, (), 1, "is on no volume of job train"),
+    ],
+)
+def test_an_error_explains_why_files_cannot_be_listed(
+    hvj: Hvj,
+    key: str,
+    service: FilesService,
+    cluster: ClusterState,
+    spec: dict[str, Any],
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
+    cluster.create(**spec)
+    cluster.run(outputPathSegment=SEGMENT)
+    done = hvj("job", "file", "list", "-j", "train", *arguments)
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert words in done.stderr
+
+
+class Volume:
+    """A volume of a job on this machine, and the containers that read it."""
+
+    def __init__(self, cluster: ClusterState, kubelet: Kubelet, path: Path) -> None:
+        self.path, self.cluster = path, cluster
+        claim: Object = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        mount = {"name": "data", "mountPath": str(path)}
+        self.job = cluster.create(volumes=[claim], volumeMounts=[mount], logs={"pathPrefix": f"{path}/logs"})
+        cluster.run(outputPathSegment=SEGMENT)
+        self.logs = path / "logs" / SEGMENT / "stdouterr"
+        self.logs.mkdir(parents=True)
+        kubelet.answer = run_here
+        kubelet.pods.clear()
+
+    def reading_pods(self) -> list[Object]:
+        """Pods that `hvj` created."""
+        selector = "labelSelector=app.kubernetes.io/managed-by%3Dhvj"
+        found: list[Object] = self.cluster.api.get(f"{self.cluster.pods}?{selector}")["items"]
+        return found
+
+    def start_reading_pod(self) -> Object:
+        """Schedules and starts the pod that `hvj` creates."""
+        (pod,) = wait_for("the pod", self.reading_pods)
+        name = pod["metadata"]["name"]
+        self.cluster.api.create(
+            f"{self.cluster.pods}/{name}/binding",
+            {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}},
+        )
+        self.cluster.set_container(name, "files", RUNNING)
+        return pod
+
+
+def run_here(command: list[str], stdin: bytes) -> tuple[bytes, bytes, int]:
+    """The command as the container would run it."""
+    done = subprocess.run(command, input=stdin, capture_output=True, check=False)
+    return done.stdout, done.stderr, done.returncode
+
+
+@pytest.fixture
+def volume(cluster: ClusterState, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Volume:
+    """A job that writes to a claim."""
+    monkeypatch.chdir(tmp_path)
+    return Volume(cluster, kubelet, tmp_path / "data")
+
+
+def test_files_of_a_claim_are_read_through_a_pod_of_the_job(hvj: Hvj, volume: Volume, tmp_path: Path) -> None:
+    volume.cluster.pod(volume.job, "launcher", node=NODE)
+    data = os.urandom(300_000)
+    (volume.logs / "name with 'quotes' ü.bin").write_bytes(data)
+    (volume.logs / ".hidden").touch()
+    listed = hvj("job", "file", "list", "-j", "train").data
+    names = [(each["name"], each["fileType"], each["contentLength"]) for each in listed]
+    assert names == [(".hidden", "file", 0), ("name with 'quotes' ü.bin", "file", 300_000)]
+    assert hvj("job", "file", "download", "-j", "train", "-f", "name with 'quotes' ü.bin", "--dest", "copy").code == 0
+    assert (tmp_path / "copy").read_bytes() == data
+    assert volume.reading_pods() == []
+
+
+def test_files_of_a_claim_are_read_through_a_short_lived_pod_when_the_job_has_none(
+    workspace: str, volume: Volume
+) -> None:
+    (volume.logs / "stdout.txt").write_text("all of it")
+    volume.cluster.succeed()
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+        pod = volume.start_reading_pod()
+        output, errors = process.communicate(timeout=120)
+    assert (output, process.returncode) == ("all of it", 0)
+    assert errors == f"reading the job's volume through pod {pod['metadata']['name']}, which is deleted afterwards\n"
+    assert volume.reading_pods() == []
+    (container,) = pod["spec"]["containers"]
+    assert container["securityContext"]["runAsNonRoot"] is True
+    assert [mount["readOnly"] for mount in container["volumeMounts"]] == [True]
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == volume.job["metadata"]["uid"]
+
+
+def test_a_stream_of_a_claim_continues_without_the_pods_of_the_job(
+    workspace: str, volume: Volume, kubelet: Kubelet
+) -> None:
+    volume.cluster.pod(volume.job, "launcher", node=NODE)
+    out = volume.logs / "stdout.txt"
+    out.write_text("first\n")
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "first\n"
+        append(out, "zuletzt €".encode())
+        volume.cluster.api.delete(f"{volume.cluster.pods}/train-launcher", {"gracePeriodSeconds": 0})
+        volume.cluster.succeed()
+        volume.start_reading_pod()
+        assert end_of(process)[0] == "zuletzt €"
+    assert volume.reading_pods() == []
+
+
+def test_a_reader_pod_that_cannot_start_is_reported_and_deleted(workspace: str, volume: Volume) -> None:
+    volume.cluster.succeed()
+    with hvj_process("job", "file", "list", "-j", "train") as process:
+        (pod,) = wait_for("the pod", volume.reading_pods)
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes for it"}
+        path = f"{volume.cluster.pods}/{pod['metadata']['name']}/status"
+        volume.cluster.api.patch(path, {"status": {"phase": "Failed", "conditions": [refused]}})
+        _, errors = process.communicate(timeout=120)
+    assert (process.returncode, "did not start: no nodes for it" in errors) == (1, True)
+    assert volume.reading_pods() == []
+
+
+def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, cluster: ClusterState) -> None:
+    share = SHARE | {"protocol": "nfs", "directory": "sub"}
+    cluster.create(azureFiles=[share], logs={"pathPrefix": f"{ROOT}/myshare"})
+    cluster.run(outputPathSegment=SEGMENT)
+    pods = f"{cluster.pods}?labelSelector=app.kubernetes.io/managed-by%3Dhvj"
+    with hvj_process("job", "file", "list", "-j", "train"):
+        (pod,) = wait_for("the pod", lambda: cluster.api.get(pods)["items"])
+    (volume,), (container,) = pod["spec"]["volumes"], pod["spec"]["containers"]
+    assert volume["nfs"] == {"server": f"{ACCOUNT}.file.core.windows.net", "path": f"/{ACCOUNT}/myshare"}
+    (mount,) = container["volumeMounts"]
+    assert (mount["mountPath"], mount["subPath"]) == ("/mnt/batchai/mounts/myshare", "sub")
+
+
+def test_ctrl_c_deletes_the_reader_pod(workspace: str, volume: Volume) -> None:
+    volume.cluster.report(phase="Suspended")
+    with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
+        wait_for("the pod", volume.reading_pods)
+        process.send_signal(signal.SIGINT)
+        _, errors, code = end_of(process)
+    assert (code, "Traceback" in errors) == (130, False)
+    assert volume.reading_pods() == []
+
+
+def test_missing_files_of_a_claim_are_not_found(hvj: Hvj, volume: Volume) -> None:
+    volume.cluster.pod(volume.job, "launcher", node=NODE)
+    for arguments in (("list", "-p", "deeper"), ("download", "-f", "nothing")):
+        done = hvj("job", "file", arguments[0], "-j", "train", *arguments[1:])
+        assert (done.code, "does not exist on the job's volume" in done.stderr) == (3, True)

@@ -1,0 +1,126 @@
+"""Validation by the API server, and the messages of `kubectl apply`."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from crd.bounds import BOUNDS, RULES, Bound, Rule, spec_with
+from horovodjob.api.crd import NAME_RULES, custom_resource_definition
+from support.api_client import Api, ApiError, Object, job
+
+KEYWORDS = frozenset(
+    ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems", "maxProperties")
+)
+ApplyErrors = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def apply_errors(api: Api) -> ApplyErrors:
+    """The errors of one `kubectl apply` of all cases, by the name of the job; empty for an accepted job."""
+    cases: list[Object] = []
+    for number, bound in enumerate(BOUNDS):
+        for quality in ("bad", "good"):
+            made = job(f"bound-{number}-{quality}")
+            made["spec"] = spec_with(bound.path, getattr(bound, quality))
+            cases.append(made)
+    for number, rule in enumerate(RULES):
+        cases += (job(f"rule-{number}-{quality}", **getattr(rule, quality)) for quality in ("bad", "good"))
+    documents = "\n---\n".join(json.dumps(case) for case in cases)
+    done = api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=documents)
+    taken = dict.fromkeys(re.findall(r"horovodjob\.dev/(\S+) created", done.stdout), "")
+    paragraphs = re.split(r'(?m)^Error from server \(Invalid\): [^\n]*?HorovodJob\.horovodjob\.dev "', done.stderr)[1:]
+    refused = {text.partition('"')[0]: text.partition("is invalid: ")[2] for text in paragraphs}
+    silent = [case["metadata"]["name"] for case in cases if case["metadata"]["name"] not in taken | refused]
+    assert not silent, done.stderr[-1000:]
+    return taken | refused
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=str)
+def test_a_value_beyond_its_bound_is_rejected_and_one_at_it_accepted(bound: Bound, apply_errors: ApplyErrors) -> None:
+    number = BOUNDS.index(bound)
+    where, words = bound.complaint
+    assert where in apply_errors[f"bound-{number}-bad"]
+    assert words in apply_errors[f"bound-{number}-bad"]
+    assert apply_errors[f"bound-{number}-good"] == ""
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_validation_rule_has_a_message_with_the_remedy(rule: Rule, apply_errors: ApplyErrors) -> None:
+    number = RULES.index(rule)
+    assert apply_errors[f"rule-{number}-bad"].strip() == rule.sentence
+    assert apply_errors[f"rule-{number}-good"] == ""
+
+
+def bounds_of(schema: Object, path: str) -> Iterator[str]:
+    yield from (f"{path}:{keyword}" for keyword in KEYWORDS & schema.keys())
+    if schema.get("x-kubernetes-list-type") == "map":
+        yield f"{path}:unique"
+    for name, field in schema.get("properties", {}).items():
+        yield from bounds_of(field, f"{path}.{name}" if path else name)
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if key in schema:
+            yield from bounds_of(schema[key], f"{path}{mark}")
+
+
+def spec_schema() -> Object:
+    version: Any = custom_resource_definition()["spec"]["versions"][0]
+    schema: Object = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+def test_every_bound_of_the_schema_is_in_the_table() -> None:
+    assert set(bounds_of(spec_schema(), "")) - {str(bound) for bound in BOUNDS} == set()
+
+
+def test_every_rule_of_the_schema_is_in_the_table() -> None:
+    def messages(schema: Object) -> Iterator[str]:
+        rules = schema.get("x-kubernetes-validations", ())
+        yield from (rule["message"] for rule in rules if "oldSelf" not in rule["rule"])
+        for field in schema.get("properties", {}).values():
+            yield from messages(field)
+
+    expected = {rule.sentence.partition("Invalid value: ")[2] for rule in RULES}
+    assert set(messages(spec_schema())) - expected == set()
+
+
+@pytest.mark.parametrize(("replicas", "length"), [(1, 54), (10, 54), (11, 53), (101, 52), (10000, 51)])
+def test_the_last_workers_name_may_have_63_characters(api: Api, jobs: str, replicas: int, length: int) -> None:
+    worker = {"replicas": replicas, "gpus": 0}
+    api.create(f"{jobs}?dryRun=All", job("n" * length, worker=worker))
+    with pytest.raises(ApiError, match="<name>-worker-<last index> may have 63 characters"):
+        api.create(f"{jobs}?dryRun=All", job("n" * (length + 1), worker=worker))
+
+
+@pytest.mark.parametrize(("most", "length"), [({}, 51), ({"maxReplicas": 11}, 53)])
+def test_the_name_of_an_elastic_job_leaves_room_for_its_last_worker_at_the_maximum_size(
+    api: Api, jobs: str, most: dict[str, int], length: int
+) -> None:
+    api.create(f"{jobs}?dryRun=All", job("n" * length, elastic=most))
+    with pytest.raises(ApiError, match=re.escape(NAME_RULES[2]["message"])):
+        api.create(f"{jobs}?dryRun=All", job("n" * (length + 1), elastic=most))
+
+
+def test_a_name_with_dots_is_rejected(api: Api, jobs: str) -> None:
+    with pytest.raises(ApiError, match=re.escape(NAME_RULES[0]["message"])):
+        api.create(jobs, job("cifar.v2"))
+
+
+def test_scaling_up_a_suspended_job_checks_the_length_of_the_name(api: Api, jobs: str) -> None:
+    name = "n" * 54
+    api.create(jobs, job(name, runPolicy={"suspend": True}))
+    with pytest.raises(ApiError, match="name is too long for the pods"):
+        api.patch(f"{jobs}/{name}", {"spec": {"worker": {"replicas": 11}}})
+
+
+def test_an_unknown_field_is_an_error_of_kubectl_apply(api: Api) -> None:
+    done = api.kubectl("apply", "-f", "-", stdin=json.dumps(job(replicas=2)))
+    assert done.returncode != 0
+    assert 'unknown field "spec.replicas"' in done.stderr
+
+
+def test_an_unknown_field_is_pruned_without_field_validation(api: Api, jobs: str) -> None:
+    stored = api.create(f"{jobs}?dryRun=All&fieldValidation=Ignore", job(replicas=2))
+    assert "replicas" not in stored["spec"]

@@ -1,0 +1,203 @@
+"""The CustomResourceDefinition as users see it: `kubectl apply`, `explain`, `get`, `scale`."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horovodjob.api.crd import crd_yaml, custom_resource_definition
+from support.api_client import BASE, Api, Object, job, wait_for
+
+KILOBYTE = 1000
+NAMES = (f"defined-{number}" for number in itertools.count())
+
+
+def test_the_shipped_crd_is_generated_from_the_models() -> None:
+    shipped = (BASE / "crd.yaml").read_text()
+    assert shipped == crd_yaml(), "manifests/base/crd.yaml is out of date: run `make crd`"
+
+
+def test_client_side_apply_has_room_for_its_annotation() -> None:
+    assert len(crd_yaml().encode()) < 100 * KILOBYTE
+
+
+def test_every_field_has_a_description() -> None:
+    def fields_without_description(schema: Object, path: str) -> Iterator[str]:
+        for name, field in schema.get("properties", {}).items():
+            here = f"{path}.{name}"
+            if not field.get("description") and here != ".metadata":
+                yield here
+            yield from fields_without_description(field, here)
+        if "items" in schema:
+            yield from fields_without_description(schema["items"], f"{path}[]")
+
+    assert list(fields_without_description(schema(), "")) == []
+
+
+def schema() -> Object:
+    found: Object = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def test_client_side_apply_can_be_repeated(api: Api) -> None:
+    for _ in range(2):
+        done = api.kubectl("apply", "-f", str(BASE / "crd.yaml"))
+        assert done.returncode == 0, done.stderr
+    assert "unchanged" in done.stdout
+
+
+@pytest.mark.parametrize("example", sorted((BASE.parent / "examples").iterdir()), ids=lambda path: path.name)
+def test_an_example_is_a_valid_job(api: Api, example: Path) -> None:
+    api.kubectl("create", "namespace", "batchaidev")
+    done = api.kubectl("apply", "--dry-run=server", "-f", str(example))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("runPolicy", ("How the job starts, restarts and ends.", "backoffLimit", "Number of restarts after failures")),
+        ("worker.template", ("A pod template", "null removes a field")),
+        ("volumes.persistentVolumeClaim", ("those of persistentVolumeClaim in a pod",)),
+    ],
+)
+def test_kubectl_explain_describes_a_field(api: Api, field: str, words: tuple[str, ...]) -> None:
+    def missing() -> list[str]:
+        text = " ".join(api.kubectl("explain", f"hvj.spec.{field}").stdout.split())
+        return [word for word in words if word not in text]
+
+    # The API server publishes the schema of a new CRD with a delay.
+    wait_for(f"{words} in the explanation", lambda: not missing())
+
+
+def test_the_short_names_and_the_category_work(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name))
+    for word in ("hvj", "hvjob", "horovodjob", "training"):
+        assert name in api.kubectl("get", word).stdout
+
+
+def test_a_new_job_has_an_observed_generation_of_minus_1(api: Api, jobs: str) -> None:
+    made = api.create(jobs, job(next(NAMES)))
+    assert made["status"] == {"observedGeneration": -1}
+
+
+def test_defaults_are_stored_with_the_job(api: Api, jobs: str) -> None:
+    made = api.create(jobs, job(next(NAMES), worker=None))
+    assert made["spec"]["worker"] == {"replicas": 1, "gpus": 1}
+    assert made["spec"]["podSecurity"] == "Restricted"
+    assert made["spec"]["scheduling"] == {"gang": "None", "timeoutSeconds": 600}
+    assert made["spec"]["runPolicy"] == {
+        "suspend": False,
+        "terminate": False,
+        "cleanPodPolicy": "Running",
+        "onWorkerLoss": "Restart",
+        "backoffLimit": 3,
+    }
+
+
+def test_a_script_runs_under_python_by_default(api: Api, jobs: str) -> None:
+    made = api.create(jobs, job(next(NAMES), command=None, script={"path": "/a.py"}))
+    assert made["spec"]["script"] == {"path": "/a.py", "interpreter": "python3", "args": []}
+
+
+def test_nothing_of_a_template_is_pruned(api: Api, jobs: str) -> None:
+    template = {
+        "metadata": {"labels": {"a": "1"}, "surprise": [{}]},
+        "spec": {"containers": [{"name": "worker", "newField": {"deep": [1, None, {"x": ""}]}}], "newField": "x"},
+        "beside": {"spec": []},
+    }
+    role = {"template": template}
+    made = api.create(jobs, job(next(NAMES), worker={"gpus": 0, **role}, launcher=role))
+    assert made["spec"]["worker"]["template"] == made["spec"]["launcher"]["template"] == template
+
+
+def test_nothing_of_volumes_and_variables_is_pruned(api: Api, jobs: str) -> None:
+    lists = {
+        "volumes": [{"name": "data", "csi": {"driver": "file.csi.azure.com", "volumeAttributes": {"shareName": "s"}}}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True, "newField": {"a": 1}}],
+        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}, "newField": {"a": 1}}}],
+        "envFrom": [{"prefix": "P_", "secretRef": {"name": "s", "optional": True}, "newField": {"a": 1}}],
+    }
+    made = api.create(jobs, job(next(NAMES), **lists))
+    assert {name: made["spec"][name] for name in lists} == lists
+
+
+def test_scale_reads_and_writes_the_number_of_workers(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name, runPolicy={"suspend": True}))
+    api.patch(f"{jobs}/{name}/status", {"status": {"replicas": 1, "selector": "horovodjob.dev/role=worker"}})
+    assert api.kubectl("scale", "hvj", name, "--replicas=4").returncode == 0
+    scale = api.get(f"{jobs}/{name}/scale")
+    assert scale["spec"]["replicas"] == 4
+    assert scale["status"] == {"replicas": 1, "selector": "horovodjob.dev/role=worker"}
+    assert api.get(f"{jobs}/{name}")["spec"]["worker"]["replicas"] == 4
+
+
+def test_a_running_job_cannot_be_scaled(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name))
+    done = api.kubectl("scale", "hvj", name, "--replicas=4")
+    assert "worker.replicas can change only while the job is suspended" in done.stderr
+
+
+STATUS = {
+    "phase": "Running",
+    "workersReady": "2/2",
+    "training": {"progress": 0.131, "percent": "13%", "metrics": {"loss": 1.1}},
+    "restarts": 1,
+    "exitCode": 3,
+    "startTime": "2020-01-01T00:00:00Z",
+    "completionTime": "2020-01-01T00:00:00Z",
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "RanksRunning",
+            "message": "",
+            "observedGeneration": 1,
+            "lastTransitionTime": "2020-01-01T00:00:00Z",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "titles", "cells"),
+    [
+        ((), "NAME PHASE WORKERS PROGRESS RESTARTS AGE", "Running 2/2 13% 1"),
+        (
+            ("-o", "wide"),
+            "NAME PHASE WORKERS PROGRESS RESTARTS AGE QUEUE POSITION POOL GPUS EXIT CODE START FINISHED REASON",
+            "gpunp 0 3",
+        ),
+    ],
+    ids=["narrow", "wide"],
+)
+def test_kubectl_get_shows_the_state_of_the_job(
+    api: Api, jobs: str, options: tuple[str, ...], titles: str, cells: str
+) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name, pool="gpunp"))
+    api.patch(f"{jobs}/{name}/status", {"status": STATUS})
+    head, row = api.kubectl("get", "hvj", name, *options).stdout.splitlines()
+    assert " ".join(head.split()) == titles
+    assert cells in " ".join(row.split())
+    assert not options or row.rstrip().endswith("RanksRunning")
+
+
+def test_the_status_is_a_subresource(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, {**job(name), "status": {"phase": "Succeeded"}})
+    assert "phase" not in wait_for("the job", lambda: api.find(f"{jobs}/{name}"))["status"]
+    stored = api.patch(f"{jobs}/{name}/status", {"spec": {"image": "other"}, "status": {"phase": "Queued"}})
+    assert (stored["spec"]["image"], stored["status"]["phase"]) == ("trainer:1", "Queued")
+
+
+def test_field_management_of_the_status_is_one_field(api: Api, jobs: str) -> None:
+    name = next(NAMES)
+    api.create(jobs, job(name))
+    stored = api.patch(f"{jobs}/{name}/status", {"status": STATUS})
+    managed = [entry for entry in stored["metadata"]["managedFields"] if entry.get("subresource") == "status"]
+    assert [entry["fieldsV1"] for entry in managed] == [{"f:status": {}}]

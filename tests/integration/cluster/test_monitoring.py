@@ -1,0 +1,205 @@
+"""A real Prometheus scrapes the operator: metrics, rules, dashboards, and the right to read the metrics."""
+
+import base64
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.api_client import Api, wait_for
+from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, make_namespace
+from support.job_driver import Job, submit
+from support.monitoring import COMPONENT, DOCUMENTED_LABELS, METRIC, Prometheus, dashboard_queries, rule_expressions
+from support.operator_process import Operator
+from support.progress_client import post, token_of
+
+NAMESPACE = "monitored"
+# Queries without samples in a healthy cluster.
+MAY_BE_EMPTY = ("operator: Failed requests",)
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """An operator, a Prometheus that scrapes it, and jobs in several phases."""
+
+    operator: Operator
+    prometheus: Prometheus
+    jobs: dict[str, Job]
+    token: str
+
+
+@pytest.fixture(scope="module")
+def monitored(
+    operator_process: Operator,
+    operator_access: Path,
+    api: Api,
+    reader_token: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Monitored]:
+    """Starts Prometheus before the jobs, so that it scrapes each from its beginning."""
+    operator_process.kill()
+    log = operator_access.with_name("monitored")
+    operator = Operator(
+        operator_access,
+        log,
+        lease_namespace=OPERATOR_NAMESPACE,
+        metrics_authorization="1",
+        watch_timeout_seconds="2",
+    ).start()
+    make_namespace(api, NAMESPACE)
+    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{operator.port}", reader_token).start()
+    try:
+        yield Monitored(operator, prometheus, jobs(api, operator), reader_token)
+    finally:
+        prometheus.kill()
+        operator.kill()
+        api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+
+
+def jobs(api: Api, operator: Operator) -> dict[str, Job]:
+    """One job in each phase that a dashboard shows; the one that runs reports its progress."""
+    made = {name: submit(api, NAMESPACE, name) for name in ("queued", "running", "succeeded", "restarting")}
+    made["failed"] = submit(api, NAMESPACE, "failed", runPolicy={"backoffLimit": 0})
+    made["starting"] = submit(api, NAMESPACE, "starting").advance_to("Starting")
+    template = {"template": {"spec": {"containers": "x"}}}
+    made["stalled"] = submit(api, NAMESPACE, "stalled", worker={"replicas": 1, "gpus": 0, **template})
+    made["stalled"].wait_for_condition("Stalled", reason="InvalidSpec")
+    for name in ("running", "succeeded", "restarting"):
+        made[name].advance_to(name.capitalize())
+    made["failed"].advance_to("Running").end("launcher", 1)
+    made["failed"].wait("Failed")
+    assert post(operator, token_of(made["running"])) == 204
+    wait_for("the report", lambda: made["running"].status.get("training"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def reader_token(api: Api) -> Iterator[str]:
+    """The token that the PodMonitor of the component `monitoring` sends."""
+    reader = COMPONENT / "metrics-reader.yaml"
+    applied = api.kubectl("apply", "-f", str(reader))
+    assert applied.returncode == 0, applied.stderr
+    monitor = yaml.safe_load((COMPONENT / "pod-monitor.yaml").read_text())
+    reference = monitor["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
+    secret = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/{reference['name']}"
+    data = wait_for("the token", lambda: api.get(secret).get("data"))
+    yield base64.b64decode(data[reference["key"]]).decode()
+    deleted = api.kubectl("delete", "-f", str(reader))
+    assert deleted.returncode == 0, deleted.stderr
+
+
+def service_account_token(api: Api, name: str) -> str:
+    accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    api.create(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    return str(api.create(f"{accounts}/{name}/token", request)["status"]["token"])
+
+
+def test_each_metric_of_rules_and_dashboards_is_in_prometheus(monitored: Monitored) -> None:
+    named = {name for text in (*rule_expressions(), *dashboard_queries().values()) for name in METRIC.findall(text)}
+    assert len(named) > 20
+
+    def missing() -> set[str]:
+        samples = monitored.prometheus.query('count by (__name__) ({__name__=~"(horovodjob|process)_.+"})')
+        return named - {sample["metric"]["__name__"] for sample in samples}
+
+    wait_for(f"all of {sorted(named)}", lambda: not missing())
+
+
+@pytest.mark.parametrize("panel", dashboard_queries())
+def test_each_query_of_a_dashboard_returns_samples(monitored: Monitored, panel: str) -> None:
+    query = dashboard_queries()[panel]
+    if panel.startswith(MAY_BE_EMPTY):
+        monitored.prometheus.query(query)  # raises if the query is invalid
+    else:
+        wait_for(f"samples of {query}", lambda: monitored.prometheus.query(query))
+
+
+def test_prometheus_has_the_values_of_the_jobs(monitored: Monitored) -> None:
+    def value(query: str) -> float:
+        samples = monitored.prometheus.query(query)
+        return float(samples[0]["value"][1]) if len(samples) == 1 else -1
+
+    def is_there(query: str, expected: float) -> None:
+        wait_for(f"{query} to be {expected}, not {value(query)}", lambda: value(query) == expected)
+
+    for phase in ("Starting", "Running", "Succeeded", "Restarting", "Failed"):
+        is_there(f'horovodjob_jobs{{namespace="{NAMESPACE}", phase="{phase}"}}', 1)
+    is_there(f'horovodjob_jobs{{namespace="{NAMESPACE}", phase="Queued"}}', 2)
+    is_there(f'horovodjob_jobs_stalled{{namespace="{NAMESPACE}", reason="InvalidSpec"}}', 1)
+    of_job = f'{{namespace="{NAMESPACE}", name="running"}}'
+    is_there(f"horovodjob_training_progress_ratio{of_job}", 0.13)
+    is_there(f"horovodjob_training_samples_per_second{of_job}", 5120)
+    is_there(f"horovodjob_training_loss{of_job}", 1.1)
+    is_there(f"horovodjob_training_eta_timestamp_seconds{of_job}", 1896091200)
+    is_there('horovodjob_operator_progress_reports_total{result="taken"}', 1)
+
+
+def test_only_the_alert_for_a_failed_job_fires(monitored: Monitored) -> None:
+    def firing() -> list[dict[str, str]]:
+        alerts = (alert for rule in monitored.prometheus.rules() for alert in rule["alerts"])
+        return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
+
+    wait_for("an alert", firing)
+    expected = {"alertname": "HorovodJobFailed", "reason": "BackoffLimitExceeded", "severity": "warning"}
+    assert firing() == [expected | {"namespace": NAMESPACE, "name": "failed"}]
+    assert {rule["health"] for rule in monitored.prometheus.rules()} == {"ok"}
+
+
+def test_each_series_has_the_labels_of_the_metrics_page(monitored: Monitored) -> None:
+    for sample in monitored.prometheus.query('{__name__=~"horovodjob_.+"}'):
+        name = re.sub("_(bucket|sum|count)$", "", sample["metric"]["__name__"])
+        found = {label for label, value in sample["metric"].items() if value != OPERATOR_NAMESPACE}
+        expected = DOCUMENTED_LABELS[name] | {"__name__", "instance", "job", "pod"}
+        assert found - {"le"} == expected, name
+
+
+def test_only_series_of_running_and_failed_jobs_have_the_name_of_a_job_and_they_end_with_it(
+    monitored: Monitored,
+) -> None:
+    metrics = [sample["metric"] for sample in monitored.prometheus.query('{__name__=~"horovodjob_.+"}')]
+    with_job = {metric["__name__"] for metric in metrics if set(monitored.jobs) & set(metric.values())}
+    assert with_job
+    assert all(name.startswith(("horovodjob_training_", "horovodjob_job_failed_")) for name in with_job)
+    for name in ("running", "queued", "starting", "stalled", "failed"):
+        monitored.jobs[name].delete()
+    of_jobs = '{__name__=~"horovodjob_(training|oldest|earliest|jobs_stalled|job_failed).*"}'
+    gone = f'{of_jobs} or horovodjob_jobs{{phase=~"Running|Queued|Starting"}}'
+    wait_for("the end of the series", lambda: not monitored.prometheus.query(gone))
+
+
+@pytest.mark.parametrize("resource", ["pods", "horovodjobs"])
+def test_the_age_of_an_idle_watch_stays_small(monitored: Monitored, resource: str) -> None:
+    # Each watch request ends after two seconds. A job that changes would cause fewer events than this.
+    signs = f'resets(horovodjob_operator_watch_age_seconds{{resource="{resource}"}}[20s])'
+    wait_for("watch events", lambda: float(monitored.prometheus.query(signs)[0]["value"][1]) >= 6)
+
+
+def test_metrics_require_a_token_with_the_right_to_get_them(monitored: Monitored, api: Api) -> None:
+    operator = monitored.operator
+    assert operator.get("/metrics", monitored.token)[0] == 200
+    status, sentence = operator.get("/metrics")
+    assert (status, "requires a bearer token" in sentence) == (401, True)
+    status, sentence = operator.get("/metrics", f"{monitored.token[:-8]}AAAAAAAA")
+    assert (status, "does not accept the token" in sentence) == (401, True)
+    status, sentence = operator.get("/metrics", service_account_token(api, "nobody"))
+    assert (status, sentence.split()[0]) == (403, f"system:serviceaccount:{NAMESPACE}:nobody")
+    assert "horovodjob-metrics-reader" in sentence
+    assert (operator.get("/healthz")[0], operator.get("/readyz")[0]) == (200, 200)
+
+
+def test_a_token_is_reviewed_once_for_many_scrapes(monitored: Monitored) -> None:
+    def reviews() -> float:
+        return next(
+            float(sample["value"][1])
+            for sample in monitored.prometheus.query(
+                'horovodjob_operator_api_requests_total{resource="subjectaccessreviews", code="201"}'
+            )
+        )
+
+    scrapes = "count_over_time(horovodjob_operator_leader[10m])"
+    wait_for("ten scrapes", lambda: float(monitored.prometheus.query(scrapes)[0]["value"][1]) >= 10)
+    assert reviews() < float(monitored.prometheus.query(scrapes)[0]["value"][1]) / 5

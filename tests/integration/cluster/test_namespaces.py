@@ -1,0 +1,208 @@
+"""An operator that watches some namespaces: named ones, with Roles instead of a ClusterRole, or those with a label."""
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
+from support.api_client import JOBS, ROOT, Api, Object, job, wait_for
+from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, make_namespace, operator_kubeconfig
+from support.job_driver import Job, submit
+from support.operator_process import Operator
+
+ACCOUNT = "limited"
+LABEL = "horovodjob.dev/enabled"
+TEAM = ROOT / "manifests" / "team"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+def namespaces(api: Api, namespace: str) -> Iterator[tuple[str, str, str]]:
+    """Two namespaces that the operator watches, and one that it does not."""
+    others = (f"{namespace}-b", f"{namespace}-c")
+    for name in others:
+        make_namespace(api, name)
+    yield (namespace, *others)
+    for name in others:
+        api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def permit(api: Api) -> Callable[[str], None]:
+    """Grants the operator's rights to its service account in one namespace."""
+
+    def permitted(namespace: str) -> None:
+        rules = api.get(f"{RBAC}/clusterroles/horovodjob-operator")["rules"]
+        metadata = {"name": ACCOUNT}
+        api.create(f"{RBAC}/namespaces/{namespace}/roles", {"metadata": metadata, "rules": rules})
+        subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": OPERATOR_NAMESPACE}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
+        binding = {"metadata": metadata, "roleRef": role, "subjects": [subject]}
+        api.create(f"{RBAC}/namespaces/{namespace}/rolebindings", binding)
+
+    return permitted
+
+
+@pytest.fixture
+def namespaced_operator(
+    api: Api,
+    operator_process: Operator,
+    operator_access: Path,
+    namespaces: tuple[str, str, str],
+    permit: Callable[[str], None],
+) -> Iterator[Operator]:
+    """An operator for the first two namespaces, with rights in the first only."""
+    operator_process.kill()
+    accounts = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts"
+    if not api.find(f"{accounts}/{ACCOUNT}"):
+        api.create(accounts, {"metadata": {"name": ACCOUNT}})
+    permit(namespaces[0])
+    kubeconfig = operator_kubeconfig(api, operator_access.with_name(ACCOUNT), ACCOUNT)
+    operator = Operator(kubeconfig, operator_access.with_name("limited.log"), namespaces=",".join(namespaces[:2]))
+    yield operator.start()
+    operator.kill()
+
+
+def refusals(operator: Operator, namespace: str) -> list[Object]:
+    """The operator's log messages about missing rights in a namespace."""
+    return [line for line in operator.new_log_lines() if f'in the namespace "{namespace}"' in line["message"]]
+
+
+def test_an_operator_reconciles_jobs_of_its_namespaces_only(
+    api: Api, namespaced_operator: Operator, namespaces: tuple[str, str, str], permit: Callable[[str], None]
+) -> None:
+    own, forbidden, other = namespaces
+    foreign = submit(api, other)
+    submit(api, own).advance_to("Succeeded")
+
+    waiting = submit(api, forbidden)
+    wait_for("several tries", lambda: namespaced_operator.metrics().get(_forbidden("pods"), 0) >= 3)
+    logged = refusals(namespaced_operator, forbidden)
+    assert sorted(line["message"].split(":")[0] for line in logged) == ["job watch", "pod watch"], "each once"
+    assert waiting.phase == ""
+    permit(forbidden)
+    waiting.advance_to("Succeeded")
+    assert foreign.phase == ""
+    assert namespaced_operator.get("/readyz")[0] == 200
+
+
+@pytest.fixture
+def selective_operator(api: Api, operator_process: Operator, operator_access: Path) -> Iterator[Operator]:
+    """An operator for the namespaces with the label `horovodjob.dev/enabled`."""
+    operator_process.kill()
+    metadata = {"name": "namespace-reader"}
+    rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}]
+    subject = {"kind": "ServiceAccount", "name": "horovodjob-operator", "namespace": OPERATOR_NAMESPACE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "namespace-reader"}
+    for path, body in (
+        (f"{RBAC}/clusterroles", {"metadata": metadata, "rules": rules}),
+        (f"{RBAC}/clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]}),
+    ):
+        if not api.find(f"{path}/namespace-reader"):
+            api.create(path, body)
+    operator = Operator(operator_access, operator_access.with_name("selective.log"), namespace_selector=LABEL)
+    yield operator.start()
+    operator.kill()
+
+
+def test_namespaces_are_selected_by_a_label_without_a_restart(
+    api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
+) -> None:
+    own, other, _ = namespaces
+    label(api, other)
+    selected = submit(api, own)
+    submit(api, other).advance_to("Succeeded")
+    assert (selected.phase, selected.pods()) == ("", {}), "the namespace is not selected"
+    label(api, own)
+    selected.advance_to("Running")
+    label(api, own, None)
+    wait_for("no jobs of the namespace", lambda: not selective_operator.jobs(own))
+    selected.end("launcher", 0)
+    later = submit(api, own, "later")
+    submit(api, other, "meanwhile").advance_to("Succeeded")
+    assert (selected.phase, later.phase) == ("Running", ""), "the operator changes none of its jobs"
+    assert selected.uids()
+    label(api, own)
+    selected.wait("Succeeded")
+    later.advance_to("Succeeded")
+    assert selective_operator.get("/readyz")[0] == 200
+
+
+def test_an_annotation_of_the_namespace_sets_the_defaults_of_its_jobs(
+    api: Api, selective_operator: Operator, namespaces: tuple[str, str, str]
+) -> None:
+    own, other, _ = namespaces
+    annotate(api, own, '{"nodeSelector": {"pool": "own"}, "priorityClass": "x"}')
+    label(api, own)
+    label(api, other)
+    train = submit(api, own)
+    message = train.wait_for_condition("Stalled", reason="InvalidSpec")
+    assert message.startswith(f"annotation horovodjob.dev/job-defaults of namespace {own}: priorityClass: ")
+    assert train.pods() == {}
+    annotate(api, own, '{"nodeSelector": {"pool": "own"}}')
+    train.advance_to("Succeeded")
+    assert {pod["spec"]["nodeSelector"]["pool"] for pod in train.pods().values()} == {"own"}
+    assert "pool" not in submit(api, other).wait_for_pods()["launcher"]["spec"].get("nodeSelector", {})
+
+
+@pytest.fixture
+def team(api: Api) -> Iterator[str]:
+    """The namespace of manifests/team."""
+    done = api.kubectl("apply", "-k", str(TEAM))
+    assert done.returncode == 0, done.stderr
+    yield "team-a"
+    api.delete("/api/v1/namespaces/team-a")
+
+
+def test_a_member_of_a_team_runs_a_job_in_the_namespace_of_the_team_and_in_no_other(
+    api: Api, selective_operator: Operator, team: str, namespace: str
+) -> None:
+    def kubectl(*arguments: str, stdin: str = "") -> str:
+        done = api.kubectl("--as", "jane", "--as-group", team, *arguments, stdin=stdin)
+        return done.stdout + done.stderr
+
+    wait_for("the aggregation", lambda: "yes" in kubectl("-n", team, "auth", "can-i", "create", "horovodjobs"))
+    body = json.dumps(job("train"))
+    assert "created" in kubectl("-n", team, "create", "-f", "-", stdin=body)
+    assert "forbidden" in kubectl("-n", namespace, "create", "-f", "-", stdin=body)
+    for change in ("delete resourcequota team", "annotate namespace team-a a=b", "delete rolebinding team"):
+        assert "forbidden" in kubectl("-n", team, *change.split()), change
+    uid = api.get(f"{JOBS.format(team)}/train")["metadata"]["uid"]
+    pods = Job(api, team, "train", uid).advance_to("Succeeded").pods()
+    tolerations = pods["launcher"]["spec"]["tolerations"]
+    assert {"key": "team", "operator": "Equal", "value": "team-a"} in tolerations
+
+
+def test_a_queue_is_added_to_the_namespace_of_a_team(api: Api, tmp_path: Path) -> None:
+    copied = shutil.copytree(TEAM, tmp_path / "team")
+    kustomization = copied / "kustomization.yaml"
+    kustomization.write_text(kustomization.read_text().replace("# components: [queue]", "components: [queue]"))
+    objects = list(yaml.safe_load_all(api.kubectl("kustomize", str(copied)).stdout))
+    (queue,) = (each for each in objects if each["kind"] == "LocalQueue")
+    assert (queue["metadata"]["namespace"], queue["spec"]) == ("team-a", {"clusterQueue": "team-a"})
+
+
+def label(api: Api, namespace: str, value: str | None = "") -> None:
+    """Sets the label of the namespace; None removes it."""
+    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {LABEL: value}}})
+
+
+def annotate(api: Api, namespace: str, defaults: str) -> None:
+    """Sets the defaults for the jobs of the namespace."""
+    metadata = {"annotations": {"horovodjob.dev/job-defaults": defaults}}
+    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": metadata})
+
+
+def test_kopf_retries_a_request_without_limit() -> None:
+    backoffs = kopf_settings(240).networking.error_backoffs
+    assert isinstance(backoffs, Iterable)
+    assert len(list(itertools.islice(backoffs, 10_000))) == 10_000
+
+
+def _forbidden(resource: str) -> str:
+    return f'horovodjob_operator_api_requests_total{{code="403",resource="{resource}",verb="list"}}'

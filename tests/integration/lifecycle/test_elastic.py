@@ -1,0 +1,99 @@
+"""Elastic jobs on a real API server: scaling, lost workers, and the published hosts."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from support.api_client import ApiError, wait_for
+from support.job_driver import Job
+from support.operator_process import Operator
+
+Submit = Callable[..., Job]
+ELASTIC = {"elastic": {"minReplicas": 2, "maxReplicas": 12}}
+
+
+def scale(job: Job, replicas: int) -> None:
+    """Scales the job through the scale subresource, as `kubectl scale` does."""
+    job.api.patch(f"{job.path}/scale", {"spec": {"replicas": replicas}})
+
+
+def wait_for_hosts(job: Job, indices: Iterable[int], slots: int = 1) -> None:
+    """Waits until the launcher has exactly these hosts, in this order."""
+
+    def poll() -> bool:
+        pods = job.pods()
+        addresses = [pods.get(f"worker-{index}", {}).get("status", {}).get("podIP") for index in indices]
+        return job.hosts == "".join(f"{address} slots={slots}\n" for address in addresses)
+
+    wait_for(f"hosts {list(indices)}", poll)
+
+
+def join(job: Job, *indices: int) -> None:
+    """Schedules and starts the new workers."""
+    roles = [f"worker-{index}" for index in indices]
+    job.schedule(roles)
+    for role in roles:
+        job.start(role)
+
+
+def test_the_scale_subresource_adds_and_removes_workers(submit_job: Submit, operator: Operator) -> None:
+    job = submit_job(worker={"replicas": 2, "gpus": 0, "slots": 2}, **ELASTIC).advance_to("Running")
+    kept = job.uids()
+    scale(job, 12)
+    job.wait_for_pods()
+    # All workers with a node are hosts, in the order of their indices.
+    join(job, 10, 2)
+    wait_for_hosts(job, (0, 1, 2, 10), slots=2)
+    operator.kill()
+    join(job, *(index for index in range(3, 12) if index != 10))
+    operator.start()
+    wait_for_hosts(job, range(12), slots=2)
+    wait_for("the size", lambda: (job.status["replicas"], job.status["workersReady"]) == (12, "12/12"))
+    scale(job, 2)
+    wait_for_hosts(job, (0, 1), slots=2)
+    wait_for("the other workers to be deleted", lambda: set(job.pods()) == {"launcher", "worker-0", "worker-1"})
+    assert job.uids() == kept
+    wait_for("the size", lambda: job.status["replicas"] == 2)
+    status = job.status
+    assert (status["phase"], status["replicas"], status["attempt"]) == ("Running", 2, 1)
+    assert (status["restarts"], status["preemptions"], status.get("errors", [])) == (0, 0, [])
+    wait_for("the event of the last size", lambda: job.events()["Resized"])
+
+
+@pytest.mark.parametrize("replicas", [1, 13])
+def test_a_size_outside_the_limits_is_rejected(submit_job: Submit, replicas: int) -> None:
+    job = submit_job(**ELASTIC).advance_to("Running")
+    with pytest.raises(ApiError, match=r"worker\.replicas must be from elastic\.minReplicas to elastic\.maxReplicas"):
+        scale(job, replicas)
+    assert job.get()["spec"]["worker"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("how", ["deleted", "evicted", "ended by itself"])
+def test_a_lost_worker_is_replaced_while_the_other_ranks_continue(submit_job: Submit, how: str) -> None:
+    job = submit_job(worker={"replicas": 3, "gpus": 0}, **ELASTIC).advance_to("Running")
+    before = job.uids()
+    if how == "deleted":
+        job.delete_pod("worker-1")
+    elif how == "evicted":
+        job.evict("worker-1")
+    else:
+        job.end("worker-1", 9)
+    wait_for("a new worker", lambda: job.uids().get("worker-1") not in (None, before["worker-1"]))
+    wait_for_hosts(job, (0, 2))
+    join(job, 1)
+    wait_for_hosts(job, (0, 1, 2))
+    status = job.status
+    assert (status["phase"], status["attempt"], status["restarts"]) == ("Running", 1, 0)
+    assert status["preemptions"] == (0 if how == "ended by itself" else 1)
+    (error,) = status["errors"]
+    assert (error["pod"], error["reason"]) == ("train-worker-1", "Evicted" if how == "evicted" else "WorkerLost")
+    assert {role for role, uid in job.uids().items() if uid == before[role]} == {"launcher", "worker-0", "worker-2"}
+
+
+def test_an_attempt_below_the_minimum_size_fails_after_the_timeout(submit_job: Submit) -> None:
+    job = submit_job(scheduling={"timeoutSeconds": 8}, **ELASTIC).advance_to("Running")
+    job.delete_pod("worker-1")
+    wait_for("the reason why it waits", lambda: "1 worker of the 2" in job.condition("Ready")["message"])
+    status = job.wait("Restarting")
+    assert "1 worker of the 2 that elastic.minReplicas requires for 8 s" in status["errors"][-1]["message"]
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)

@@ -1,0 +1,114 @@
+"""The operator with HOROVODJOB_OPERATOR_PREFLIGHT, with workload identity and a fake of Azure Files."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from support.api_client import WAIT_SECONDS, Api
+from support.azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
+from support.azure_fakes.files.accounts import Account, DataRole
+from support.azure_fakes.files.server import FilesService
+from support.job_driver import Job, submit
+from support.operator_process import Operator
+
+CLIENT = "11111111-0000-4000-8000-000000000002"
+ISSUER = "https://eastus.oic.prod-aks.azure.com/tenant/cluster/"
+SUBJECT = "system:serviceaccount:horovodjob-system:horovodjob-operator"
+SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
+SCRIPT = {"path": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/myshare/cifar/train.py"}
+
+
+@pytest.fixture
+def entra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entra]:
+    """A tenant with a federated credential for the operator's service account."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    token = tmp_path / "token"
+    claims = {"iss": ISSUER, "sub": SUBJECT, "aud": [AUDIENCE], "exp": int(time.time()) + 3600}
+    token.write_text(jwt.encode(claims, key, algorithm="RS256", headers={"kid": "k"}))
+    directory = tmp_path / "entra"
+    directory.mkdir()
+    with Entra(directory) as entra:
+        entra.register(CLIENT, federated=(FederatedCredential(ISSUER, SUBJECT),))
+        entra.trust(
+            ISSUER, {"keys": [jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "k"}]}
+        )
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", entra.url)
+        monkeypatch.setenv("AZURE_TENANT_ID", TENANT)
+        monkeypatch.setenv("AZURE_CLIENT_ID", CLIENT)
+        monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(token))
+        yield entra
+
+
+@pytest.fixture
+def account(entra: Entra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    """A storage account without shares, on which the operator has the role of a reader."""
+    role = {str(uuid.uuid5(uuid.NAMESPACE_URL, CLIENT)): DataRole.READER}
+    directory = tmp_path / "account"
+    directory.mkdir()
+    account = Account("mystorageaccount", directory, roles=role)
+    with FilesService([account], tls=entra.certificate.parent, claims=entra.claims) as service:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(entra.certificate))
+        monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", service.url(account.name))
+        yield account
+
+
+@pytest.fixture
+def preflight_operator(operator_process: Operator, operator_access: Path, account: Account) -> Iterator[Operator]:
+    """An operator that checks shares before it creates pods."""
+    operator_process.kill()
+    operator = Operator(operator_access, operator_access.with_name("preflight"), preflight="1")
+    operator.start()
+    yield operator
+    operator.kill()
+
+
+def submit_job(api: Api, namespace: str) -> Job:
+    return submit(api, namespace, azureFiles=[SHARE], script=SCRIPT, command=None)
+
+
+def test_a_share_that_does_not_exist_is_reported_before_pods_are_created(
+    preflight_operator: Operator, api: Api, namespace: str
+) -> None:
+    job = submit_job(api, namespace)
+    message = job.wait_for_condition("Stalled", reason="StorageUnavailable")
+    assert "share myshare of storage account mystorageaccount does not exist" in message
+    assert job.pods() == {}
+
+
+def test_a_missing_script_is_reported_with_what_its_directory_contains_and_starts_when_it_is_there(
+    preflight_operator: Operator, account: Account, api: Api, namespace: str
+) -> None:
+    directory = account.directory / "myshare" / "cifar"
+    directory.mkdir(parents=True)
+    (directory / "trian.py").touch()
+    job = submit_job(api, namespace)
+    message = job.wait_for_condition("Stalled", reason="ScriptNotFound")
+    assert message == (
+        "there is no file cifar/train.py on share myshare of storage account mystorageaccount: cifar contains trian.py"
+    )
+    assert job.pods() == {}
+    (directory / "train.py").touch()
+    job.advance_to("Succeeded")
+
+
+def test_a_share_that_the_operator_cannot_read_is_left_to_the_kubelet(
+    preflight_operator: Operator, account: Account, api: Api, namespace: str
+) -> None:
+    account.roles.clear()
+    submit_job(api, namespace).advance_to("Succeeded")
+
+
+def test_without_workload_identity_the_operator_reports_what_it_needs(operator_access: Path) -> None:
+    environment = os.environ | {"KUBECONFIG": str(operator_access), "HOROVODJOB_OPERATOR_PREFLIGHT": "1"}
+    command = [sys.executable, "-m", "horovodjob_operator"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+    assert done.returncode == 1
+    assert "HOROVODJOB_OPERATOR_PREFLIGHT needs workload identity" in done.stderr

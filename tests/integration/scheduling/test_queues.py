@@ -1,0 +1,348 @@
+"""Queues of Kueue: a job has pods while its Workload is admitted, and gives its quota back with its last pod."""
+
+import re
+
+import pytest
+
+from support.api_client import JOBS, Api, job, wait_for
+from support.control_plane.operator_control_plane import OperatorControlPlane
+from support.job_driver import Job
+from support.kueue import definitions as kueue_definitions
+from support.kueue import played_kueue
+from support.kueue.definitions import API
+from support.kueue.queues import LABEL, PRIORITY_LABEL, Queue, has_reservation
+from support.operator_process import Operator
+
+KUEUE = "kueue.x-k8s.io"
+
+
+def finish(job: Job) -> None:
+    """Carries the job to its end."""
+    job.advance_to("Succeeded")
+
+
+# ---- waiting and starting ------------------------------------------------------------------------------------
+
+
+def test_a_job_waits_without_pods_and_starts_when_its_queue_has_room(queue: Queue) -> None:
+    first = queue.submit("first").advance_to("Running")
+    second = queue.submit("second")
+    message = second.wait_queued("WaitingForQuota")
+    assert message == second.workload_condition("QuotaReserved")["message"]
+    assert "insufficient unused quota for cpu" in message
+    assert second.status["queue"]["name"] == "gpus"
+    first.end("launcher", 0)
+    first.wait("Succeeded")
+    assert first.wait_for_workload("Finished")["reason"] == "Succeeded"
+    finish(second)
+    assert second.wait_for_workload("Finished")["reason"] == "Succeeded"
+    assert second.get()["metadata"]["generation"] == 1
+    assert second.events()["Queued"] <= 1
+
+
+def test_what_the_queue_assigns_reaches_the_pods_and_not_the_spec(queue: Queue) -> None:
+    job = queue.submit(nodeSelector={"disk": "ssd"})
+    pods = job.wait_for_pods()
+    flavor = f"{queue.namespace}-spot"
+    for role, pod in pods.items():
+        assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "flavor": "spot"}
+        assert {"key": "spot", "operator": "Exists"} in pod["spec"]["tolerations"]
+        assert pod["metadata"]["labels"][f"{KUEUE}/podset"] == role.partition("-")[0]
+        assert LABEL not in pod["metadata"]["labels"]
+    wait_for("the queue in the status", lambda: job.status.get("queue", {}).get("flavors"))
+    found = job.status["queue"]
+    assert (found["name"], found["clusterQueue"], found["flavors"]) == ("gpus", queue.namespace, [flavor])
+    assert "position" not in found
+    assert job.get()["spec"]["nodeSelector"] == {"disk": "ssd"}
+    owner, labels = job.workload["metadata"]["ownerReferences"][0], job.workload["metadata"]["labels"]
+    assert (owner["uid"], owner["controller"], labels[f"{KUEUE}/job-uid"]) == (job.uid, True, job.uid)
+
+
+def test_a_job_that_its_queue_can_never_admit_says_so(queue: Queue) -> None:
+    message = queue.submit(workers=9).wait_queued("ExceedsMaxQuota")
+    assert "maximum capacity (500m)" in message
+
+
+def test_a_job_waits_for_a_queue_that_does_not_exist_and_starts_in_another_one(queue: Queue) -> None:
+    job = queue.submit(labels={LABEL: "missing"})
+    assert "missing" in job.wait_queued("Misconfigured")
+    job.relabel(queue="gpus")
+    job.wait_for_pods()
+    assert job.workload["spec"]["queueName"] == "gpus"
+    other = queue.submit("other", labels={LABEL: "later"})
+    other.wait_queued("Misconfigured")
+    finish(job)
+    queue.add("later")
+    finish(other)
+
+
+def test_a_waiting_job_follows_its_spec_and_its_priority(queue: Queue) -> None:
+    running = queue.submit("running").advance_to("Running")
+    larger = queue.submit("larger", 9)
+    larger.wait_queued("ExceedsMaxQuota")
+    larger.suspend(True, worker={"replicas": 1})
+    larger.wait("Suspended")
+    larger.suspend(False)
+    larger.wait_queued("WaitingForQuota")
+    assert {one["name"]: one["count"] for one in larger.workload["spec"]["podSets"]} == {"launcher": 1, "worker": 1}
+    larger.relabel(priority="urgent")
+    running.wait_queued("Preempted")
+    finish(larger)
+    running.advance_to("Running")
+
+
+@pytest.mark.parametrize("way", ["check", "conflict"])
+def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, api: Api, way: str) -> None:
+    queue.put("admissionchecks", "AdmissionCheck", queue.namespace, {"controllerName": "example.com/check"})
+    path = f"{API}/admissionchecks/{queue.namespace}"
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": NOW}
+    api.patch(f"{path}/status", {"status": {"conditions": [active]}})
+    queue.change(admissionChecksStrategy={"admissionChecks": [{"name": queue.namespace}]})
+    job = queue.submit()
+    job.set_check(queue.namespace, "Pending", "2 of 3 nodes are here")
+    wait_for("the sentence", lambda: "2 of 3 nodes are here" in job.condition("Queued").get("message", ""))
+    assert job.pods() == {}
+    update = {
+        "labels": {"from": "check"},
+        "annotations": {"autoscaling.x-k8s.io/consume-provisioning-request": "train"},
+        "nodeSelector": {"zone": "a"} if way == "check" else {"flavor": "other"},
+        "tolerations": [{"key": "provisioned", "operator": "Exists"}],
+    }
+    job.set_check(queue.namespace, "Ready", worker=update)
+    if way == "conflict":
+        job.wait("Failed")
+        assert re.search("flavor to be other .* it is spot already", job.condition("Failed")["message"])
+        assert job.wait_for_workload("Finished")["reason"] == "Failed"
+        return
+    pods = job.wait_for_pods()
+    metadata, spec = pods["worker-1"]["metadata"], pods["worker-1"]["spec"]
+    assert (metadata["labels"]["from"], spec["nodeSelector"]) == ("check", {"flavor": "spot", "zone": "a"})
+    assert metadata["annotations"].items() >= update["annotations"].items()  # type: ignore[attr-defined]
+    assert {"key": "provisioned", "operator": "Exists"} in spec["tolerations"]
+    assert "from" not in pods["launcher"]["metadata"]["labels"]
+    job.advance_to("Running")
+    job.set_check(queue.namespace, "Retry", "the nodes are gone")
+    assert "the nodes are gone" in job.wait_queued("AdmissionCheck")
+    job.wait_for_workload("Evicted", status="False")
+    job.set_check(queue.namespace, "Ready")
+    finish(job)
+
+
+def test_an_elastic_job_starts_with_the_workers_that_fit(queue: Queue) -> None:
+    job = queue.submit(workers=5, elastic={"minReplicas": 1, "maxReplicas": 5})
+    wait_for("the pods", lambda: set(job.pods()) == {"launcher", "worker-0", "worker-1"})
+    assert next(one["minCount"] for one in job.workload["spec"]["podSets"] if one["name"] == "worker") == 1
+    job.schedule(["launcher", "worker-0", "worker-1"])
+    for worker in ("worker-0", "worker-1"):
+        job.start(worker)
+    wait_for("the hosts", lambda: job.hosts.count("\n") == 2)
+    job.start("launcher")
+    job.wait("Running")
+    wait_for("the sentence", lambda: "2 of 5 workers" in str(job.status["conditions"]))
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+
+
+def test_pods_of_a_topology_wait_for_their_node(queue: Queue, api: Api) -> None:
+    queue.use_topology()
+    annotations = {f"{KUEUE}/podset-required-topology": "kubernetes.io/hostname"}
+    job = queue.submit(worker={"template": {"metadata": {"annotations": annotations}}})
+    pods = job.wait_for_pods()
+    request = next(one["topologyRequest"] for one in job.workload["spec"]["podSets"] if one["name"] == "worker")
+    assert (request["required"], request["podIndexLabel"]) == (
+        "kubernetes.io/hostname",
+        "horovodjob.dev/replica-index",
+    )
+    assert pods["worker-0"]["metadata"]["annotations"][f"{KUEUE}/workload"] == job.workload["metadata"]["name"]
+    wait_for(
+        "the gates to be removed", lambda: not any(pod["spec"].get("schedulingGates") for pod in job.pods().values())
+    )
+    finish(job)
+
+
+# ---- losing the quota ----------------------------------------------------------------------------------------
+
+
+def test_an_urgent_job_takes_the_quota_of_another_one_which_resumes_afterwards(queue: Queue) -> None:
+    job = queue.submit(runPolicy={"activeDeadlineSeconds": 3600}).advance_to("Running")
+    urgent = queue.submit("urgent", labels={PRIORITY_LABEL: "urgent"})
+    assert wait_for("its Workload", lambda: urgent.workload)["spec"]["priorityClassRef"]["name"] == "urgent"
+    assert "Preempted to accommodate a workload" in job.wait_queued("Preempted")
+    finish(urgent)
+    job.advance_to("Running")
+    status = job.status
+    assert (status["attempt"], status["restarts"], status["preemptions"]) == (2, 0, 1)
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+
+
+@pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
+def test_a_stopped_queue_ends_its_jobs_until_it_is_started(queue: Queue, kind: str) -> None:
+    job = queue.submit().advance_to("Running")
+    stop = queue.change if kind == "ClusterQueue" else lambda **spec: queue.add("gpus", **spec)
+    stop(stopPolicy="HoldAndDrain")
+    job.wait_queued(f"{kind}Stopped")
+    job.wait_for_workload("QuotaReserved", status="False")
+    queue.change(stopPolicy=None)
+    queue.add("gpus")
+    job.advance_to("Running")
+
+
+def test_a_deactivated_workload_ends_its_job_until_it_is_active(queue: Queue, api: Api) -> None:
+    job = queue.submit().advance_to("Running")
+    api.patch(job.workload_path(), {"spec": {"active": False}})
+    job.wait_queued("Deactivated")
+    wait_for("the sentence", lambda: "spec.active" in job.condition("Queued")["message"])
+    api.patch(job.workload_path(), {"spec": {"active": True}})
+    job.advance_to("Running")
+
+
+def test_the_maximum_execution_time_of_the_queue_ends_the_job_until_it_is_active(queue: Queue, api: Api) -> None:
+    job = queue.submit(labels={f"{KUEUE}/max-exec-time-seconds": "2"})
+    job.wait_for_pods()
+    assert "maximum execution time" in job.wait_queued("DeactivatedDueToMaximumExecutionTimeExceeded")
+    assert job.workload["spec"]["active"] is False
+    wait_for("the reservation to be cleared", lambda: not has_reservation(job.workload))
+    api.patch(job.workload_path(), {"spec": {"active": True}})
+    job.wait_for_pods()
+
+
+def test_a_job_whose_pods_are_not_ready_in_time_waits_again(
+    queue: Queue, api: Api, kueue: played_kueue.PlayedKueue
+) -> None:
+    kueue.stop()
+    with played_kueue.PlayedKueue(api, pods_ready_seconds=4):
+        job = queue.submit()
+        job.wait_for_pods()
+        job.wait_queued("PodsReadyTimeout")
+        job.advance_to("Running")
+        assert job.wait_for_workload("PodsReady")["reason"] == "Started"
+        job.end("launcher", 1)
+        job.wait("Restarting")
+        job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
+        job.skip_backoff()
+        job.advance_to("Running", since="Queued")
+        job.wait_for_workload("PodsReady", reason="Recovered")
+    kueue.start()
+
+
+def test_a_deleted_workload_is_replaced_and_its_pods_with_it(queue: Queue, api: Api) -> None:
+    job = queue.submit().advance_to("Running")
+    before = job.uids()
+    api.delete(job.workload_path())
+    wait_for("a new Workload", lambda: job.workload)
+    wait_for("the pods of before to be deleted", lambda: not before.items() & job.uids().items())
+    job.advance_to("Running")
+    assert job.status["restarts"] == 0
+
+
+def test_a_running_job_keeps_its_quota_when_its_labels_change(queue: Queue) -> None:
+    queue.add("other")
+    job = queue.submit().advance_to("Running")
+    before = job.uids()
+    job.relabel(queue="other", priority="urgent")
+    wait_for("the priority", lambda: job.workload["spec"].get("priority") == 1000)
+    assert job.uids() == before
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+    job.wait_for_workload("Finished")
+
+
+def test_a_job_has_the_priority_of_its_pods_in_the_queue(queue: Queue, api: Api) -> None:
+    classes, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{queue.namespace}-high"
+    api.create(
+        classes, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
+    )
+    job = queue.submit(priorityClassName=name)
+    wait_for("the priority", lambda: job.workload.get("spec", {}).get("priority") == 7)
+    api.delete(f"{classes}/{name}")
+
+
+def test_a_job_that_is_suspended_gives_its_quota_back(queue: Queue) -> None:
+    job = queue.submit("suspended").advance_to("Running")
+    waiting = queue.submit("waiting")
+    waiting.wait_queued("WaitingForQuota")
+    job.suspend()
+    job.wait("Suspended")
+    waiting.advance_to("Running")
+    job.suspend(False)
+    job.wait_queued("WaitingForQuota")
+    waiting.delete()
+    finish(job)
+
+
+def test_a_failed_job_and_a_deleted_one_give_their_quota_back(queue: Queue) -> None:
+    failed = queue.submit("failed", runPolicy={"backoffLimit": 0}).advance_to("Running")
+    deleted = queue.submit("deleted")
+    last = queue.submit("last", labels={PRIORITY_LABEL: "relaxed"})
+    failed.end("launcher", 1, message="boom")
+    failed.wait("Failed")
+    assert failed.wait_for_workload("Finished")["reason"] == "Failed"
+    deleted.advance_to("Running")
+    deleted.delete()
+    finish(last)
+
+
+def test_a_restart_keeps_its_quota(queue: Queue) -> None:
+    job = queue.submit().advance_to("Restarting")
+    uid = job.workload["metadata"]["uid"]
+    job.skip_backoff()
+    job.advance_to("Running", since="Queued")
+    assert (job.workload["metadata"]["uid"], job.status["restarts"]) == (uid, 1)
+    assert job.workload_condition("QuotaReserved")["status"] == "True"
+
+
+def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue) -> None:
+    queue.resize(3)
+    job = queue.submit(workers=3, elastic={"minReplicas": 1, "maxReplicas": 3}).advance_to("Running")
+    waiting = queue.submit("waiting", 1)
+    waiting.wait_queued("WaitingForQuota")
+    job.api.patch(job.path, {"spec": {"worker": {"replicas": 1}}})
+    waiting.advance_to("Running")
+    assert job.phase == "Running"
+
+
+def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api) -> None:
+    model = queue.submit("model")
+    spec = wait_for("its Workload", lambda: model.workload)["spec"]
+    model.delete()
+    job = queue.submit(labels={f"{KUEUE}/prebuilt-workload-name": "prebuilt"})
+    assert "prebuilt" in job.wait_for_condition("Stalled", reason="InvalidSpec")
+    workloads = f"{API}/namespaces/{queue.namespace}/workloads"
+    body = {"apiVersion": f"{KUEUE}/v1beta2", "kind": "Workload", "metadata": {"name": "prebuilt"}, "spec": spec}
+    api.create(workloads, body)
+    finish(job)
+    assert [item["metadata"]["name"] for item in api.get(workloads)["items"]] == ["prebuilt"]
+    assert job.wait_for_workload("Finished")["reason"] == "Succeeded"
+
+
+# ---- Kueue comes and goes ------------------------------------------------------------------------------------
+
+
+def test_a_job_outlives_kueue_and_another_one_waits_for_it(
+    queue: Queue, api: Api, kueue: played_kueue.PlayedKueue, operator: Operator
+) -> None:
+    job = queue.submit("running").advance_to("Running")
+    kueue.stop()
+    kueue_definitions.uninstall_kueue(api)
+    waiting = queue.submit("waiting")
+    assert "Kueue" in waiting.wait_queued("QueueUnavailable")
+    operator.kill()
+    operator.start()
+    job.end("launcher", 0)
+    job.wait("Succeeded")
+    kueue_definitions.install_kueue(api)
+    kueue.start()
+    Queue(api, queue.namespace, 2)
+    finish(waiting)
+
+
+def test_a_job_without_a_queue_sends_no_requests_for_workloads(
+    api: Api, namespace: str, operator: Operator, control_plane: OperatorControlPlane, queue: Queue
+) -> None:
+    made = api.create(JOBS.format(namespace), job())
+    finish(Job(api, namespace, "train", made["metadata"]["uid"]))
+    assert [request for request in control_plane.requests(namespace) if "workloads" in request] == []
+
+
+NOW = "2026-01-01T00:00:00Z"

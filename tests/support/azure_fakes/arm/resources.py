@@ -1,0 +1,152 @@
+"""Managed clusters, their agent pools and operations on them, validated as the service does."""
+
+import re
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from support.azure_fakes.arm.errors import ArmError, change_not_allowed, invalid_parameter, quota_exceeded
+
+POOL_TYPE = "Microsoft.ContainerService/managedClusters/agentPools"
+CLUSTER_TYPE = "Microsoft.ContainerService/managedClusters"
+FIXED = ("vmSize", "osType", "vnetSubnetID", "maxPods", "scaleSetPriority")
+# A PUT without these removes them.
+REPLACED = ("nodeLabels", "nodeTaints", "tags")
+MAX_NODES = 1000
+# vCPUs of the sizes that tests use.
+CORES = {"Standard_NC4as_T4_v3": 4, "Standard_NC24ads_A100_v4": 24, "Standard_D4s_v5": 4}
+
+
+@dataclass
+class Pool:
+    """An agent pool: `properties` as the REST API shows them."""
+
+    name: str
+    properties: dict[str, Any]
+    etag: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def body(self, cluster_id: str) -> dict[str, Any]:
+        identity = {"id": f"{cluster_id}/agentPools/{self.name}", "name": self.name, "type": POOL_TYPE}
+        return {**identity, "properties": {**self.properties, "eTag": self.etag}}
+
+
+@dataclass
+class Cluster:
+    """A managed cluster with its pools."""
+
+    subscription: str
+    group: str
+    name: str
+    location: str
+    pools: dict[str, Pool] = field(default_factory=dict)
+    version: str = "1.34.2"
+
+    @property
+    def id(self) -> str:
+        scope = f"/subscriptions/{self.subscription}/resourcegroups/{self.group}"
+        return f"{scope}/providers/{CLUSTER_TYPE}/{self.name}"
+
+    @property
+    def node_group(self) -> str:
+        """The resource group of the nodes, which is not the cluster's own."""
+        return f"MC_{self.group}_{self.name}_{self.location}"
+
+    def body(self) -> dict[str, Any]:
+        profiles = [{"name": pool.name, **pool.properties} for pool in self.pools.values()]
+        properties = {
+            "provisioningState": "Succeeded",
+            "powerState": {"code": "Running"},
+            "kubernetesVersion": self.version,
+            "dnsPrefix": self.name,
+            "fqdn": f"{self.name}.hcp.{self.location}.azmk8s.io",
+            "agentPoolProfiles": profiles,
+            "nodeResourceGroup": self.node_group,
+            "enableRBAC": True,
+            "oidcIssuerProfile": {"enabled": True},
+        }
+        identity = {"id": self.id, "name": self.name, "type": CLUSTER_TYPE, "location": self.location, "tags": {}}
+        return {**identity, "sku": {"name": "Base", "tier": "Free"}, "properties": properties}
+
+    def cores(self) -> int:
+        return sum(CORES.get(pool.properties["vmSize"], 1) * pool.properties["count"] for pool in self.pools.values())
+
+
+@dataclass
+class Operation:
+    """A long-running operation: it ends after `polls_left` polls."""
+
+    kind: str
+    cluster: Cluster
+    pool: Pool
+    polls_left: int
+    error: ArmError | None
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
+    status: str = "InProgress"
+
+    def body(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"name": self.id, "status": self.status, "startTime": self.started}
+        if self.status != "InProgress":
+            body["endTime"] = datetime.now(UTC).isoformat()
+        if self.status == "Failed" and self.error:
+            body["error"] = {"code": self.error.code, "message": self.error.message}
+        return body
+
+
+def new_pool(name: str, **properties: Any) -> Pool:
+    """A pool of GPU nodes, with these properties of the REST API."""
+    defaults = {
+        "count": 1,
+        "vmSize": "Standard_NC4as_T4_v3",
+        "osType": "Linux",
+        "mode": "User",
+        "type": "VirtualMachineScaleSets",
+        "enableAutoScaling": False,
+        "scaleSetPriority": "Regular",
+        "provisioningState": "Succeeded",
+        "powerState": {"code": "Running"},
+        "nodeTaints": ["sku=gpu:NoSchedule"],
+    }
+    return Pool(name, {key: value for key, value in {**defaults, **properties}.items() if value is not None})
+
+
+def validated(name: str, wanted: dict[str, Any], current: dict[str, Any] | None) -> dict[str, Any]:
+    """The properties of a PUT with the service's defaults. Raises ArmError."""
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,11}", name):
+        raise invalid_parameter("agentPoolProfile.name", f"'{name}' must match ^[a-z][a-z0-9]{{0,11}}$.")
+    before = {**new_pool(name).properties, **(current or {})}
+    properties = {**{key: value for key, value in before.items() if key not in REPLACED}, **wanted}
+    properties = {key: value for key, value in properties.items() if value is not None and key != "eTag"}
+    for key in FIXED:
+        if current and current.get(key) != properties.get(key):
+            raise change_not_allowed(f"properties.{key}")
+    check_counts(properties, wanted)
+    if not properties["enableAutoScaling"]:
+        properties.pop("minCount", None)
+        properties.pop("maxCount", None)
+    return properties
+
+
+def check_counts(properties: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raises ArmError if the pool cannot have so many nodes."""
+    count, low, high = properties["count"], wanted.get("minCount"), wanted.get("maxCount")
+    least = 1 if properties["mode"] == "System" else 0
+    if not isinstance(count, int) or not least <= count <= MAX_NODES:
+        reason = f"{count} is not in the range [{least}, {MAX_NODES}] of a {properties['mode']} node pool."
+        raise invalid_parameter("agentPoolProfile.count", reason)
+    if not properties["enableAutoScaling"]:
+        if low is not None or high is not None:
+            raise invalid_parameter("agentPoolProfile.minCount", "It needs enableAutoScaling.")
+    elif low is None or high is None or not least <= low <= high <= MAX_NODES or high < 1:
+        reason = f"minCount {low} and maxCount {high} must be in [{least}, {MAX_NODES}] and in order."
+        raise invalid_parameter("agentPoolProfile.minCount", reason)
+
+
+def check_quota(cluster: Cluster, properties: dict[str, Any], current: dict[str, Any] | None, quota: int) -> None:
+    """Raises ArmError if the subscription has too few vCPUs for the new nodes."""
+    cores = CORES.get(properties["vmSize"], 1)
+    more = cores * (properties["count"] - (current or {}).get("count", 0))
+    remaining = quota - cluster.cores()
+    if more > remaining:
+        raise quota_exceeded(more, max(remaining, 0), f"{properties['vmSize']} Family", cluster.location)

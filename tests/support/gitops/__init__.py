@@ -1,0 +1,1 @@
+"""What engines of GitOps read: samples of objects, and how they assess their health."""

@@ -1,0 +1,214 @@
+"""A queue of Kueue for one namespace, the jobs in it, and the rule that pods and quota belong together."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from support.api_client import JOBS, Api, ApiError, Object, job, wait_for
+from support.control_plane.watch_threads import Watch
+from support.job_driver import Job, timestamp
+from support.kueue.definitions import API, create_or_replace
+
+LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+LAUNCHER_CPU, WORKER_CPU = 100, 200
+"""In thousandths of a CPU."""
+REQUESTS: dict[str, Object] = {
+    role: {"resources": {"requests": {"cpu": f"{cpu}m"}}}
+    for role, cpu in (("launcher", LAUNCHER_CPU), ("worker", WORKER_CPU))
+}
+
+
+class Queue:
+    """A LocalQueue `gpus` with a ClusterQueue and flavors of its own, and room for jobs of so many workers."""
+
+    def __init__(self, api: Api, namespace: str, *workers: int, flavors: tuple[str, ...] = ("spot",)) -> None:
+        self.api, self.namespace = api, namespace
+        for flavor in flavors:
+            spec = {"nodeLabels": {"flavor": flavor}, "tolerations": [{"key": flavor, "operator": "Exists"}]}
+            self.put("resourceflavors", "ResourceFlavor", f"{namespace}-{flavor}", spec)
+        self._flavors = [f"{namespace}-{flavor}" for flavor in flavors]
+        self._spec: Object = {"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"}}
+        self.resize(*workers)
+        self.add("gpus")
+
+    def resize(self, *workers: int) -> None:
+        """Gives the first flavor room for jobs of these sizes; the others have none."""
+        cpu = sum(LAUNCHER_CPU + WORKER_CPU * each for each in workers)
+        flavors = [
+            {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": f"{0 if index else cpu}m"}]}
+            for index, flavor in enumerate(self._flavors)
+        ]
+        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+        self.change(resourceGroups=groups)
+
+    def change(self, **spec: Any) -> None:
+        """Changes the ClusterQueue; None removes a field."""
+        self._spec = {key: value for key, value in (self._spec | spec).items() if value is not None}
+        self.put("clusterqueues", "ClusterQueue", self.namespace, self._spec)
+
+    def add(self, name: str, **spec: Any) -> None:
+        """Creates or changes a LocalQueue of the ClusterQueue."""
+        where = f"namespaces/{self.namespace}/localqueues"
+        self.put(where, "LocalQueue", name, {"clusterQueue": self.namespace} | spec)
+
+    def use_topology(self) -> None:
+        """Kueue chooses the nodes; there is one with room for the job."""
+        levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+        self.put("topologies", "Topology", self.namespace, levels)
+        flavor, labels = f"{self.namespace}-tas", {"flavor": self.namespace}
+        self.put("resourceflavors", "ResourceFlavor", flavor, {"nodeLabels": labels, "topologyName": self.namespace})
+        room = {"cpu": "8", "memory": "8Gi", "pods": "100"}
+        ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+        name = f"node-of-{self.namespace}"
+        node = {"metadata": {"name": name, "labels": labels | {"kubernetes.io/hostname": name}}}
+        made = self.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", **node})
+        self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        status = {"allocatable": room, "capacity": room, "conditions": [ready]}
+        self.api.patch(f"/api/v1/nodes/{made['metadata']['name']}/status", {"status": status})
+        self._flavors = [flavor]
+        self.resize(2)
+
+    def put(self, path: str, kind: str, name: str, spec: Object) -> None:
+        """Creates or replaces an object of Kueue."""
+        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        create_or_replace(self.api, f"{API}/{path}", body)
+
+    def request(self, body: Object) -> Object:
+        """A job in this queue, with the requests for which it has room."""
+        for role, fields in REQUESTS.items():
+            body["spec"][role] = fields | body["spec"].get(role, {})
+        body["metadata"]["labels"] = {LABEL: "gpus"}
+        return body
+
+    def submit(
+        self, name: str = "train", workers: int = 2, *, labels: Object | None = None, **spec: Any
+    ) -> "QueuedJob":
+        """Creates a job of the queue."""
+        worker = {"replicas": workers, "gpus": 0} | spec.pop("worker", {})
+        body = self.request(job(name, worker=worker, **spec))
+        body["metadata"]["labels"] |= labels or {}
+        made = wait_for("the job to be created", lambda: _created(self.api, JOBS.format(self.namespace), body))
+        return QueuedJob(self.api, self.namespace, name, made["metadata"]["uid"])
+
+
+def _created(api: Api, path: str, body: Object) -> Object | None:
+    try:
+        return api.create(path, body)
+    except ApiError as error:
+        if error.status == 409:
+            return None
+        raise
+
+
+class QueuedJob(Job):
+    """A job with a Workload."""
+
+    @property
+    def workload(self) -> Object:
+        """The Workload that waits for the job, or holds its quota; an empty object without one."""
+        items = self.api.get(f"{API}/namespaces/{self.namespace}/workloads")["items"]
+        mine = [
+            item
+            for item in items
+            if any(owner["uid"] == self.uid for owner in item["metadata"].get("ownerReferences", ()))
+        ]
+        return max(mine, key=lambda item: int(item["metadata"]["resourceVersion"]), default={})
+
+    def workload_path(self) -> str:
+        """Path of the Workload."""
+        return f"{API}/namespaces/{self.namespace}/workloads/{self.workload['metadata']['name']}"
+
+    def workload_condition(self, kind: str) -> Object:
+        """The condition of this type of the Workload, or an empty object."""
+        conditions = self.workload.get("status", {}).get("conditions", ())
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    def wait_for_workload(self, kind: str, *, status: str = "True", reason: str = "") -> Object:
+        """Waits for a condition of the Workload."""
+
+        def poll() -> bool:
+            found = self.workload_condition(kind)
+            return found.get("status") == status and reason in (found.get("reason"), "")
+
+        try:
+            wait_for(f"{kind}={status} {reason} of the Workload of {self.name}", poll)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {self.workload}, and the job {self.status}") from error
+        return self.workload_condition(kind)
+
+    def wait_queued(self, reason: str) -> str:
+        """Waits until the job says that it waits in its queue for this reason, without pods; returns the message."""
+        message = self.wait_for_condition("Queued", reason=reason)
+        wait_for(f"the pods of {self.name} to be gone", lambda: self.pods() == {})
+        assert self.phase == "Queued"
+        return message
+
+    def relabel(self, **labels: str | None) -> None:
+        """Changes labels of the job; `queue` and `priority` stand for those of Kueue."""
+        names = {"queue": LABEL, "priority": PRIORITY_LABEL}
+        self.api.patch(self.path, {"metadata": {"labels": {names[key]: value for key, value in labels.items()}}})
+
+    def set_check(self, name: str, state: str, message: str = "", **updates: Any) -> None:
+        """Acts as the controller of an admission check; `updates` are those of the pods by pod set."""
+        self.wait_for_workload("QuotaReserved")
+        changes = [{"name": pod_set, **update} for pod_set, update in updates.items()]
+        check = {"name": name, "state": state, "message": message, "lastTransitionTime": timestamp()}
+        wait_for("the check", lambda: self.workload["status"].get("admissionChecks"))
+        self.api.patch(
+            f"{self.workload_path()}/status", {"status": {"admissionChecks": [check | {"podSetUpdates": changes}]}}
+        )
+
+
+class QuotaRecorder(Watch):
+    """Records every version of every Workload, or of every pod of a job."""
+
+    def __init__(self, api: Api, path: str) -> None:
+        super().__init__(api)
+        self.path = path
+        self.versions: list[tuple[int, str, Object]] = []
+
+    def handle_event(self, event: Object) -> None:
+        """Records a version."""
+        self.versions.append((int(event["object"]["metadata"]["resourceVersion"]), event["type"], event["object"]))
+
+
+def quota_violations(workloads: QuotaRecorder, pods: QuotaRecorder) -> Iterator[str]:
+    """Pods that were created without quota, and quota that was given back while pods held it, as sentences.
+
+    The versions of one API server have one order. A Workload that is deleted takes its quota with it, so its pods are
+    only looked at until then.
+    """
+    held: dict[str, tuple[str, bool]] = {}
+    """By UID of the job: name of the Workload and whether it has a reservation."""
+    running: dict[str, dict[str, str]] = {}
+    """By UID of the job: pods, by UID, with their names."""
+    for _, event, found in sorted([*workloads.versions, *pods.versions], key=lambda version: version[0]):
+        metadata = found["metadata"]
+        owner = next((one["uid"] for one in metadata.get("ownerReferences", ()) if one.get("controller")), "")
+        if found["kind"] == "Workload":
+            before = held.get(owner, ("", False))
+            if event == "DELETED":
+                if before[0] == metadata["name"]:
+                    held.pop(owner, None)
+                continue
+            if before[1] and not has_reservation(found) and not is_finished(found) and running.get(owner):
+                yield f"{metadata['name']} lost its reservation while {sorted(running[owner].values())} existed"
+            held[owner] = (metadata["name"], has_reservation(found))
+        elif event == "DELETED":
+            running.get(owner, {}).pop(metadata["uid"], None)
+        elif owner in held and metadata["uid"] not in running.setdefault(owner, {}):
+            running[owner][metadata["uid"]] = metadata["name"]
+            if not held[owner][1] and "deletionTimestamp" not in metadata:
+                yield f"pod {metadata['name']} was created without quota of {held[owner][0]}"
+
+
+def has_reservation(workload: Object) -> bool:
+    """Whether quota is reserved for a Workload."""
+    conditions = workload.get("status", {}).get("conditions", ())
+    return any(one["type"] == "QuotaReserved" and one["status"] == "True" for one in conditions)
+
+
+def is_finished(workload: Object) -> bool:
+    """Whether a Workload has given its quota back without end."""
+    conditions = workload.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Finished" and one["status"] == "True" for one in conditions)

@@ -1,0 +1,161 @@
+"""Settings of optimizer, loss, initial weights and frozen layers, for models of the trainer and compiled models."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horovodjob_trainer.cli.configuration import load_configuration
+from horovodjob_trainer.errors import ModelError
+
+SPARSE = "sparse_categorical_crossentropy"
+
+
+@pytest.fixture(scope="module")
+def keras() -> Any:
+    import keras
+
+    from horovodjob_trainer import hvd
+
+    hvd.init()
+    return keras
+
+
+@pytest.fixture
+def network(keras: Any) -> Callable[..., Any]:
+    """Builds a network of three dense layers for this number of classes."""
+
+    def build(classes: int = 3, width: int = 4) -> Any:
+        layers = [keras.layers.Dense(width, name="first"), keras.layers.Dense(5, name="second")]
+        return keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(classes, name="head")])
+
+    return build
+
+
+def compile_model(model: Any, *flags: object, classes: int | None = 3) -> Any:
+    from horovodjob_trainer.run.optimization import compilation
+
+    compilation.compile_model(model, load_configuration([*map(str, flags)], environment={}), classes)
+    return model
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--optimizer=rmsprop", "--momentum=0.5", "--weight-decay=0.1", "--learning-rate=0.1", "--clip-norm=1",
+     "--accumulate=2", "--label-smoothing=0.1"],
+)  # fmt: skip
+def test_a_setting_that_contradicts_a_compiled_model_is_rejected_by_name(network: Any, flag: str) -> None:
+    model = network()
+    model.compile("adam", "categorical_crossentropy")
+    with pytest.raises(ModelError, match=rf"compiled model.*{flag.partition('=')[0]} would have no effect"):
+        compile_model(model, flag)
+
+
+def test_a_printed_configuration_does_not_contradict_a_compiled_model(
+    network: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        load_configuration(["--print-config"], environment={})
+    (tmp_path / "run.yaml").write_text(capsys.readouterr().out)
+    model = network()
+    model.compile("adam", SPARSE)
+    assert type(compile_model(model, "--config", tmp_path / "run.yaml").optimizer).__name__ == "Adam"
+
+
+def test_label_smoothing_is_rejected_for_a_sparse_loss_and_for_a_regression(network: Any) -> None:
+    model = network()
+    model.compile("adam", SPARSE)
+    with pytest.raises(ModelError, match=f"--label-smoothing does not apply to the loss {SPARSE}"):
+        compile_model(model, "--label-smoothing", 0.1)
+    with pytest.raises(ModelError, match="--label-smoothing needs classes"):
+        compile_model(network(), "--label-smoothing", 0.1, classes=None)
+
+
+def test_a_learning_rate_that_cannot_be_set_is_rejected_and_a_schedule_excludes_another(
+    keras: Any, network: Any
+) -> None:
+    model = network()
+    model.compile(keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)), SPARSE)
+    with pytest.raises(ModelError, match="ExponentialDecay, which --schedule contradicts"):
+        compile_model(model, "--schedule", "cosine")
+    with pytest.raises(ModelError, match="ExponentialDecay, which --warmup-from contradicts"):
+        compile_model(model, "--warmup-epochs", 1, "--warmup-from", 0.01)
+    model.compile(keras.optimizers.SGD(lambda: 0.1), SPARSE)
+    with pytest.raises(ModelError, match="a function as learning rate"):
+        compile_model(model)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule"),
+    [("sgd", "linear"), ("momentum", "linear"), ("rmsprop", "sqrt"), ("adam", "sqrt"), ("lamb", "sqrt")],
+)
+def test_only_sgd_is_scaled_linearly_by_default(network: Any, optimizer: str, rule: str) -> None:
+    from horovodjob_trainer.run.optimization.learning_rate import scaling_rule
+
+    distributed = compile_model(network(), "--optimizer", optimizer).optimizer
+    assert scaling_rule(distributed, "auto") == rule
+    assert scaling_rule(distributed, "none") == "none"
+
+
+def test_momentum_and_weight_decay_reach_the_optimizer_and_biases_do_not_decay(network: Any) -> None:
+    flags = ("--optimizer", "momentum", "--momentum", 0.8, "--weight-decay", 0.5, "--learning-rate", 0.1)
+    model = compile_model(network(), *flags)
+    assert (model.optimizer.momentum, model.optimizer.nesterov) == (0.8, True)
+    for weight in model.weights:
+        weight.assign(np.ones(weight.shape))
+    model.optimizer.apply([np.zeros(weight.shape, np.float32) for weight in model.weights])
+    for weight in model.weights:
+        np.testing.assert_allclose(weight, 1 - 0.1 * 0.5 if weight.name == "kernel" else 1)
+
+
+@pytest.mark.parametrize("name", ["a.keras", "a.h5", "a.weights.h5"])
+def test_initial_weights_replace_all_but_a_head_of_another_shape(network: Any, tmp_path: Path, name: str) -> None:
+    from horovodjob_trainer.run.initial_weights import load_initial_weights
+
+    source, same, other = network(), network(), network(classes=7)
+    (source.save_weights if ".weights" in name else source.save)(tmp_path / name)
+    assert load_initial_weights(same, tmp_path / name) == f"Initial weights from {tmp_path / name}"
+    head = [np.array(weight) for weight in other.get_layer("head").weights]
+    assert "except head, which has another shape" in load_initial_weights(other, tmp_path / name)
+    for weight, loaded in zip(source.weights, same.weights, strict=True):
+        np.testing.assert_array_equal(weight, loaded)
+    for weight, loaded in zip([*source.weights[:-2], *head], other.weights, strict=True):
+        np.testing.assert_array_equal(weight, loaded)
+
+
+def test_initial_weights_of_another_network_are_rejected(network: Any, tmp_path: Path) -> None:
+    from horovodjob_trainer.run.initial_weights import load_initial_weights
+
+    network(width=9).save(tmp_path / "wide.keras")
+    (tmp_path / "text.h5").write_text("no weights")
+    for name, sentence in {
+        "wide.keras": "no weights of the right shape for first, second; only the last layer, head, can differ",
+        "text.h5": "does not contain weights for this model",
+        "absent.h5": "does not exist",
+    }.items():
+        with pytest.raises(ModelError, match=sentence):
+            load_initial_weights(network(), tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "trained"),
+    [(("first",), ["second", "head"]), (("*st", "sec*"), ["head"]), (("all-but-last",), ["head"])],
+)
+def test_frozen_layers_are_not_trained(network: Any, patterns: Any, trained: list[str]) -> None:
+    from horovodjob_trainer.run.initial_weights import freeze_layers
+
+    model = network()
+    sentence = freeze_layers(model, patterns)
+    assert [layer.name for layer in model.layers if layer.trainable_variables] == trained
+    assert sentence == f"Frozen layers: {', '.join(['first', 'second'][: 3 - len(trained)])}"
+
+
+def test_layers_to_freeze_that_do_not_exist_or_are_all_layers_are_rejected(network: Any) -> None:
+    from horovodjob_trainer.run.initial_weights import freeze_layers
+
+    with pytest.raises(ModelError, match=r"no layer matches third; the layers are first, second, head"):
+        freeze_layers(network(), ("third",))
+    with pytest.raises(ModelError, match=r"--freeze \* leaves no layer to train"):
+        freeze_layers(network(), ("*",))

@@ -1,0 +1,173 @@
+"""A run that is killed or terminated resumes with bitwise the same result as an uninterrupted run."""
+
+import re
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from trainer.support.background_job import Job
+
+MODEL = "saved_models/keras_cifar10_trained_model.h5"
+CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH, ROWS = 3, 10, 3, 8, 32
+OWN = """
+import os, pathlib, signal
+import keras
+import tensorflow as tf
+
+STEPS = {}  # the signal of each step in which this rank sends one to itself
+if os.environ.get("SIGNAL_RANK") == os.environ.get("OMPI_COMM_WORLD_RANK"):
+    STEPS[int(os.environ.get("SIGNAL_STEP", 0))] = getattr(signal, os.environ.get("SIGNAL", "SIGKILL"))
+steps = 0
+
+
+def send_signal(inputs):
+    global steps
+    steps += 1
+    if steps in STEPS:
+        pathlib.Path(os.environ["SIGNAL_FILE"]).touch()
+        os.kill(os.getpid(), STEPS[steps])
+    return inputs
+
+
+class Signalling(keras.layers.Layer):
+    def call(self, inputs, training=False):
+        if not training:
+            return inputs
+        outputs = tf.numpy_function(send_signal, [inputs], tf.float32)
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+
+def build(shape, classes):
+    layers = keras.layers
+    return keras.Sequential([
+        keras.Input(shape), Signalling(), layers.Conv2D(4, 3, strides=2, activation="relu"),
+        layers.BatchNormalization(), layers.MaxPooling2D(), layers.Dropout(0.25), layers.Flatten(),
+        layers.Dense(16, "relu"), layers.Dropout(0.5), layers.Dense(classes, "softmax"),
+    ])
+"""
+
+
+@pytest.fixture(scope="module")
+def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("archive") / "archive.tar.gz"
+    make_archive(path, rows=ROWS)  # in each of five files
+    path.with_name("own.py").write_text(OWN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def flags(archive: Path) -> tuple[object, ...]:
+    data = ("--archive", archive, "--archive-sha256", "any", "--model", "own:build")
+    exact = ("--deterministic", "--threads", 1, "--checkpoint-steps", CHECKPOINT_STEPS, "--epochs", EPOCHS)
+    return (*data, *exact, "--batch-size", BATCH, "--learning-rate", 2e-5, "--dir")
+
+
+@pytest.fixture(scope="module")
+def command(trainer: Callable[..., list[str]], flags: tuple[object, ...]) -> Callable[[Path], list[str]]:
+    return partial(trainer, *flags)
+
+
+@pytest.fixture
+def started(start: Callable[..., Job], command: Any, archive: Path, tmp_path: Path) -> Callable[..., Job]:
+    """Starts two ranks, of which one sends a signal to itself in a step and creates the file `signalled`."""
+
+    def job(signal_name: str, *, rank: int, step: int) -> Job:
+        signals = {"SIGNAL": signal_name, "SIGNAL_RANK": str(rank), "SIGNAL_STEP": str(step)}
+        files = {"SIGNAL_FILE": str(tmp_path / "signalled"), "PYTHONPATH": str(archive.parent)}
+        return start(command(tmp_path), 2, signals | files)
+
+    return job
+
+
+@pytest.fixture(scope="module")
+def train(run: Callable[..., Any], command: Any, archive: Path) -> Callable[..., Any]:
+    """Trains in this directory until the end."""
+
+    def ended(directory: Path, **variables: str) -> Any:
+        return run(2, command(directory), {"PYTHONPATH": str(archive.parent), **variables})
+
+    return ended
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(train: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    return train(directory), directory
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Every array of an .h5 file: weights and the optimizer's variables."""
+    found = {}
+
+    def take(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()]
+
+    with h5py.File(path) as file:
+        file.visititems(take)
+    return found
+
+
+def assert_same_bits(first: Path, second: Path) -> None:
+    one, other = content(first), content(second)
+    assert one.keys() == other.keys()
+    assert len(one) > 15
+    assert [name for name in one if not np.array_equal(one[name], other[name])] == []
+
+
+def epoch_lines(output: str) -> list[str]:
+    """The log lines at the end of each epoch, without the speed."""
+    lines = [line for line in output.splitlines() if f" {STEPS_PER_EPOCH}/{STEPS_PER_EPOCH} " in line]
+    return [re.sub(" [0-9]+ images/s$", "", line) for line in lines]
+
+
+def test_a_run_resumes_after_a_rank_was_killed_between_checkpoints(
+    started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
+) -> None:
+    code, _ = started("SIGKILL", rank=1, step=20).ended()
+    assert code != 0
+    newest = max(tmp_path.glob("checkpoint-*.h5"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-5000])
+
+    resumed = train(tmp_path, HOROVODJOB_ATTEMPT="2")
+    assert resumed.code == 0, resumed.stderr
+    assert f"Skipping the checkpoint {newest}, which cannot be read: " in resumed.stdout
+    assert re.search(r"^Attempt 2: resuming after epoch 1( and [0-9]+ steps?)?$", resumed.stdout, re.MULTILINE)
+    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
+    # The first logged epoch is incomplete. Later validations equal those of the uninterrupted run.
+    validations = [line.partition("val_loss")[2] for line in epoch_lines(resumed.stdout)]
+    assert (
+        validations
+        == [line.partition("val_loss")[2] for line in epoch_lines(uninterrupted[0].stdout)][-len(validations) :]
+    )
+
+
+def test_sigterm_to_any_rank_writes_a_checkpoint_of_the_current_step(
+    started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
+) -> None:
+    code, output = started("SIGTERM", rank=1, step=5).ended()
+    assert code == 143, output
+    (step,) = re.findall(r"^SIGTERM: stopped after step ([0-9]+), ", output, re.MULTILINE)
+    epoch, inside = divmod(int(step), STEPS_PER_EPOCH)
+    assert (tmp_path / (f"checkpoint-{epoch}-{inside}.h5" if inside else f"checkpoint-{epoch}.h5")).exists()
+
+    resumed = train(tmp_path)
+    assert resumed.code == 0, resumed.stderr
+    words = f"epoch {epoch}" + (f" and {inside} step{'' if inside == 1 else 's'}" if inside else "")
+    assert f"Attempt 1: resuming after {words}\n" in resumed.stdout
+    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
+
+
+def test_a_rank_that_waits_for_a_stopped_rank_ends_on_sigterm(started: Callable[..., Job]) -> None:
+    job = started("SIGSTOP", rank=0, step=5)
+    job.wait_for("signalled")
+    job.send_signal(1, signal.SIGTERM)
+    code, _ = job.ended()
+    assert code == 143

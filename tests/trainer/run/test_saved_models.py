@@ -1,0 +1,78 @@
+"""The trained models on a volume that refuses them at first."""
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer.support.background_job import Job
+
+OWN = """
+import errno, os, pathlib, types
+import keras
+from horovodjob_trainer.run import saved_models
+
+if "WITHOUT_DELAY" in os.environ:  # time passes only while the trainer waits for its next try
+    clock = types.SimpleNamespace(now=0.0)
+    def sleep(seconds):
+        clock.now += seconds
+    saved_models.time = types.SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
+
+REFUSES = pathlib.Path(__file__).with_name("refuses")
+
+class Refused(keras.Sequential):
+    def save(self, path, **others):
+        if "saved_models" in str(path) and REFUSES.exists():
+            REFUSES.with_name("refused").touch()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().save(path, **others)
+
+def build(shape, classes):
+    return Refused([keras.Input(shape), keras.layers.Dense(classes, "softmax")])
+"""
+
+
+@pytest.fixture
+def command(trainer: Callable[..., list[str]], tmp_path: Path) -> Callable[..., list[str]]:
+    random = np.random.default_rng(1)
+    np.savez(tmp_path / "data.npz", x=random.random((200, 4)).astype(np.float32), y=random.integers(0, 3, 200))
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "refuses").touch()
+    flags = ("--dataset", "npz", "--data", tmp_path / "data.npz", "--model", "own:build", "--epochs", 4, "--threads", 1,
+             "--tensorboard", "none", "--dir", tmp_path / "out", "--grace-seconds", 120)  # fmt: skip
+    return lambda *others: trainer(*flags, *others)
+
+
+def test_the_models_are_saved_when_there_is_space_also_after_sigterm(
+    start: Callable[..., Job], command: Any, tmp_path: Path
+) -> None:
+    job = start(command("--keep-checkpoints", 3), 2, {"PYTHONPATH": str(tmp_path)})
+    job.wait_for("refused")
+    job.send_signal(1, signal.SIGTERM)
+    job.send_signal(0, signal.SIGTERM)
+    (tmp_path / "refuses").unlink()
+    code, output = job.ended()
+    assert code == 0, output
+    assert (tmp_path / "out/saved_models/keras_cifar10_trained_model.keras").exists()
+    assert "because the volume is full" in output
+    assert re.search(r"^Epoch 4/4 .* [0-9]+ samples/s$", output, re.MULTILINE)
+    assert "images/s" not in output
+
+
+def test_models_that_cannot_be_saved_for_too_long_end_the_attempt_and_the_next_one_saves_them(
+    run: Callable[..., Any], command: Any, tmp_path: Path
+) -> None:
+    environment = {"PYTHONPATH": str(tmp_path)}
+    ended = run(2, command("--checkpoint-failure-seconds", 9), environment | {"WITHOUT_DELAY": "1"})
+    assert ended.code == 1
+    assert ended.stdout.count("; it tries again in 3 s") == 3
+    (sentence,) = ended.errors
+    assert "cannot save the trained model in " in sentence
+    (tmp_path / "refuses").unlink()
+    later = run(2, command(), environment)
+    assert later.code == 0, later.stderr
+    assert (tmp_path / "out/saved_models/keras_cifar10_trained_model.keras").exists()

@@ -1,0 +1,195 @@
+"""Progress reports: parsing, their effect on the status, and the claims of tokens."""
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horovodjob.api.constants import Phase, Role
+from horovodjob.api.status import HorovodJobStatus, Training
+from horovodjob_operator.domain.checks.context import JobContext
+from horovodjob_operator.domain.progress_report import (
+    MAX_REPORT_BYTES,
+    ProgressReport,
+    TokenClaim,
+    is_confirmed,
+    is_current,
+    may_report,
+    parse_report,
+    token_claim,
+)
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.domain.status import Urgency, next_status, urgency
+from horovodjob_operator.kube.requests.status_patch import status_dict
+from unit.domain.fake_cluster import FakeCluster, training_job
+
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999-12-30")
+times = st.datetimes(FIRST, LAST, timezones=zones)
+metric_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", fullmatch=True)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+reports = st.fixed_dictionaries(
+    {"attempt": st.integers(1, 1000), "progress": st.floats(0, 1)},
+    optional={
+        "epoch": st.integers(0, 10**15),
+        "stepsPerEpoch": st.integers(0, 10**15),
+        "samplesPerSecond": st.floats(0, allow_infinity=False),
+        "eta": times.map(lambda at: at.isoformat()),
+        "metrics": st.dictionaries(
+            st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", fullmatch=True), finite, max_size=32
+        ),
+        "unknown": st.text(),
+    },
+)
+things = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(reports)
+def test_the_stored_report_equals_the_written_one(body: dict[str, Any]) -> None:
+    """Otherwise every reconciliation would see a changed status, and write it again."""
+    report = parse_report(json.dumps(body).encode())
+    status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training)
+    assert HorovodJobStatus.model_validate(json.loads(json.dumps(status_dict(status)))) == status
+
+
+@given(st.binary(max_size=MAX_REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
+def test_any_posted_body_is_a_report_or_a_client_error(body: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert isinstance(parse_report(body), ProgressReport)
+
+
+@pytest.mark.parametrize(
+    ("progress", "percent"), [(0, "0%"), (0.29, "29%"), (0.999, "99%"), (0.9999999, "99%"), (1, "100%")]
+)
+def test_a_job_is_at_100_percent_when_it_is_done_and_not_before(progress: float, percent: str) -> None:
+    assert ProgressReport(attempt=1, progress=float(progress)).training.percent == percent
+
+
+@pytest.fixture
+def running() -> FakeCluster:
+    cluster = FakeCluster(training_job())
+    cluster.start()
+    return cluster
+
+
+def training_after_report(cluster: FakeCluster, attempt: int, progress: float) -> Training | None:
+    """The training status after a report."""
+    observed = replace(cluster.observed, progress_report=ProgressReport(attempt=attempt, progress=progress))
+    status, _ = next_status(JobContext(cluster.job, observed, cluster.now))
+    assert urgency(cluster.status, status) is Urgency.COUNTS, "a report causes no immediate status write"
+    cluster.job = cluster.job.model_copy(update={"status": status})
+    return status.training
+
+
+def test_only_the_current_attempt_changes_the_progress(running: FakeCluster) -> None:
+    first = training_after_report(running, 1, 0.5)
+    assert first is not None
+    running.end_container("cifar-launcher", 1)
+    running.wait(3)
+    running.reconcile()
+    assert running.status.training == first
+    assert training_after_report(running, 1, 0.6) == first
+    second = training_after_report(running, 2, 0.1)
+    assert second is not None
+    assert second.percent == "10%"
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_reports_are_accepted_while_the_attempt_runs(running: FakeCluster, phase: Phase) -> None:
+    status = running.status.model_copy(update={"phase": phase})
+    job = running.job.model_copy(update={"status": status})
+    assert is_current(job, ProgressReport(attempt=1, progress=0)) is (phase in (Phase.STARTING, Phase.RUNNING))
+    assert not is_current(job, ProgressReport(attempt=2, progress=0))
+
+
+@pytest.mark.parametrize(
+    ("facts", "may"),
+    [
+        ({}, True),
+        ({"is_terminating": True}, True),
+        ({"owner_uid": "another"}, False),
+        ({"index": 1}, False),
+        ({"role": Role.LAUNCHER}, False),
+        ({"phase": "Failed"}, False),
+    ],
+)
+def test_only_a_pod_that_can_host_rank_0_can_report(running: FakeCluster, facts: dict[str, Any], may: bool) -> None:
+    assert may_report(running.job, replace(running.pods["cifar-worker-0"], **facts)) is may
+
+
+def token(claims: Any) -> str:
+    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{part}.c2ln"
+
+
+CLAIMS = {
+    "aud": ["horovodjob.dev/progress"],
+    "exp": 1e9,
+    "kubernetes.io": {"namespace": "team", "pod": {"name": "cifar-worker-0", "uid": "u1"}},
+}
+CLAIM = TokenClaim("team", "cifar-worker-0", "u1", 1e9)
+
+
+def test_the_claim_of_a_token_names_its_pod() -> None:
+    assert token_claim(token(CLAIMS)) == CLAIM
+
+
+@given(st.text() | things.map(token) | things.map(lambda thing: token(CLAIMS | {"kubernetes.io": thing})))
+def test_an_invalid_token_has_no_claim(text: str) -> None:
+    assert token_claim(text) is None
+
+
+REVIEW: dict[str, Any] = {
+    "authenticated": True,
+    "audiences": ["horovodjob.dev/progress"],
+    "user": {
+        "username": "system:serviceaccount:team:default",
+        "extra": {
+            "authentication.kubernetes.io/pod-name": ["cifar-worker-0"],
+            "authentication.kubernetes.io/pod-uid": ["u1"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda review: review.update(authenticated=False),
+        lambda review: review.update(audiences=["https://kubernetes.default.svc"]),
+        lambda review: review["user"].update(username="system:serviceaccount:other:default"),
+        lambda review: review["user"].update(username="system:serviceaccount:team-2:default"),
+        lambda review: review["user"]["extra"].update({"authentication.kubernetes.io/pod-uid": ["u2"]}),
+        lambda review: review["user"]["extra"].pop("authentication.kubernetes.io/pod-name"),
+        lambda review: review.clear(),
+    ],
+)
+def test_a_claim_is_confirmed_only_if_the_review_matches_all_of_it(lie: Callable[[dict[str, Any]], Any]) -> None:
+    review = json.loads(json.dumps(REVIEW))
+    assert is_confirmed(CLAIM, review)
+    lie(review)
+    assert not is_confirmed(CLAIM, review)
+
+
+def test_the_launcher_has_the_grace_period_of_the_ranks() -> None:
+    job = training_job(worker={"template": {"spec": {"terminationGracePeriodSeconds": 120}}, "gpus": 0})
+    pods = (worker_pod(job, 0, 1, ""), launcher_pod(job, 1, "", ""))
+    assert [pod["spec"]["terminationGracePeriodSeconds"] for pod in pods] == [120, 120]
+    assert "terminationGracePeriodSeconds" not in launcher_pod(training_job(), 1, "", "")["spec"]
+
+
+def test_without_an_address_no_pod_gets_a_token() -> None:
+    with_one, without = (worker_pod(training_job(), 0, 1, url)["spec"] for url in ("http://operator", ""))
+    assert "serviceAccountToken" in json.dumps(with_one["volumes"])
+    assert "serviceAccountToken" not in json.dumps(without["volumes"])

@@ -1,0 +1,129 @@
+"""Pods that their kubelet cannot start: after a time, the job gives its nodes back and tries again later."""
+
+from datetime import timedelta
+
+import pytest
+
+from horovodjob.api.constants import ConditionType, Phase, Reason
+from horovodjob_operator.domain.checks.backoff import requeue_at
+from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.pods.observed import KubeletEventReason, KubeletWarning
+from horovodjob_operator.domain.pods.pod import ContainerWaiting
+from horovodjob_operator.domain.status import next_status
+from unit.domain.fake_cluster import NOON, FakeCluster, phase_of, training_job
+
+WORKER = "cifar-worker-1"
+MISSING = 'secret "x" not found'
+CAUSES = {
+    "CreateContainerConfigError": MISSING,
+    "CreateContainerError": MISSING,
+    "ImagePullBackOff": f"cannot get image trainer: {MISSING}",
+    "FailedMount": f"cannot mount its volumes: {MISSING}",
+}
+
+
+def message_of(cluster: FakeCluster) -> str:
+    ready = cluster.status.condition(ConditionType.READY)
+    return ready.message if ready else ""
+
+
+def block(cluster: FakeCluster, cause: str) -> None:
+    """All pods have a node, and a worker cannot start."""
+    cluster.reconcile()
+    cluster.schedule_pods()
+    if cause == "FailedMount":
+        cluster.update_pod(WORKER, phase="Pending", address="")
+        cluster.kubelet_warning = KubeletWarning(KubeletEventReason.MOUNT_FAILED, MISSING)
+    else:
+        waiting = ContainerWaiting("worker", cause, MISSING)
+        cluster.update_pod(WORKER, phase="Pending", waiting=waiting, has_pending_container=True)
+    cluster.reconcile()
+
+
+def planned_requeue(cluster: FakeCluster) -> object:
+    return plan_for(cluster.context, next_status(cluster.context)[1]).requeue_at
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_job_with_a_pod_that_cannot_start_frees_its_nodes_and_runs_when_the_cause_is_removed(cause: str) -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}))
+    block(cluster, cause)
+    assert (phase_of(cluster), planned_requeue(cluster)) == (Phase.STARTING, NOON + timedelta(seconds=15))
+    cluster.wait(14)
+    cluster.reconcile()
+    assert not any(pod.is_terminating for pod in cluster.pods.values())
+    cluster.wait(1)
+    cluster.reconcile()
+    assert all(pod.is_terminating for pod in cluster.pods.values())
+    at = requeue_at(cluster.job)
+    assert at is not None
+    assert message_of(cluster) == (
+        f"pod {WORKER} could not start for scheduling.timeoutSeconds, 15 s: {CAUSES[cause]}; "
+        f"all pods are deleted, and created again at {at:%H:%M:%SZ}"
+    )
+    error = cluster.status.errors[-1]
+    assert (phase_of(cluster), error.reason, error.pod) == (Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, WORKER)
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    assert (len(cluster.pods), planned_requeue(cluster)) == (0, at)
+    cluster.now, cluster.kubelet_warning = at, None
+    cluster.start()
+    assert (phase_of(cluster), cluster.status.attempt, cluster.status.restarts) == (Phase.RUNNING, 2, 0)
+
+
+def test_the_delay_grows_while_the_cause_remains() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}))
+    delays = []
+    for _ in range(4):
+        block(cluster, "CreateContainerConfigError")
+        cluster.wait(15)
+        cluster.reconcile()
+        at = requeue_at(cluster.job)
+        assert at is not None
+        delays.append((at - cluster.now).total_seconds())
+        cluster.remove_terminating_pods()
+        cluster.now = at
+    assert [5 * 2**n <= delay <= 15 * 2**n for n, delay in enumerate(delays)] == [True] * 4
+
+
+def test_the_time_is_that_of_the_first_error_if_another_pod_cannot_start_later() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}))
+    block(cluster, "CreateContainerConfigError")
+    cluster.wait(10)
+    other = ContainerWaiting("worker", "CreateContainerConfigError", "no")
+    cluster.update_pod("cifar-worker-0", phase="Pending", waiting=other)
+    cluster.reconcile()
+    assert planned_requeue(cluster) == NOON + timedelta(seconds=15)
+
+
+@pytest.mark.parametrize("preparation", [None, {"command": "true"}])
+def test_a_pull_or_a_preparation_without_an_error_has_no_time_limit(preparation: dict[str, str] | None) -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 15}, preparation=preparation))
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.update_pod(WORKER, phase="Pending", address="", has_pending_container=True)
+    cluster.update_pod("cifar-worker-0", is_ready=True)
+    for _ in range(5):
+        cluster.reconcile()
+        cluster.wait(1000)
+    assert (phase_of(cluster), cluster.status.attempt) == (Phase.STARTING, 1)
+    cluster.update_pod(WORKER, phase="Running", address="10.0.0.9", has_pending_container=False)
+    cluster.start()
+    assert (phase_of(cluster), cluster.status.attempt) == (Phase.RUNNING, 1)
+
+
+def test_a_container_that_cannot_start_while_mpirun_runs_has_no_consequence(running: FakeCluster) -> None:
+    running.update_pod(WORKER, waiting=ContainerWaiting("proxy", "CreateContainerConfigError", MISSING))
+    for _ in range(3):
+        running.reconcile()
+        running.wait(1000)
+    assert (phase_of(running), running.status.attempt, running.status.errors) == (Phase.RUNNING, 1, ())
+
+
+def test_a_pod_that_terminates_is_not_reported_as_one_that_cannot_start() -> None:
+    cluster = FakeCluster(training_job())
+    block(cluster, "ImagePullBackOff")
+    cluster.update_pod(WORKER, is_terminating=True, deletion_timestamp=cluster.now)
+    cluster.wait(10)
+    cluster.reconcile()
+    assert message_of(cluster).startswith(f"waiting for pod {WORKER} to terminate, which node node1 should have")

@@ -1,0 +1,205 @@
+"""Workers without a started container, and workers that the launcher can no longer reach."""
+
+import json
+from typing import Any
+
+import pytest
+
+from horovodjob.api.constants import ConditionType, Phase, Reason, Role
+from horovodjob_operator.domain.pods.pod import Pod
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
+from unit.domain.fake_cluster import FakeCluster, training_job
+
+
+def facts(role: Role, **status: Any) -> Pod:
+    """The facts of a pod with this status."""
+    labels = {"horovodjob.dev/job": "cifar", "horovodjob.dev/role": role}
+    labels |= {"horovodjob.dev/replica-index": "0", "horovodjob.dev/attempt": "1"}
+    metadata = {"name": f"cifar-{role}", "namespace": "team", "uid": "u", "labels": labels}
+    seen = owned_pod({"metadata": metadata, "status": status})
+    assert seen is not None
+    return seen.pod
+
+
+@pytest.mark.parametrize("sidecar", ["waiting", "running"])
+def test_a_worker_is_no_host_while_init_containers_run_or_its_image_is_pulled(sidecar: str) -> None:
+    def container_pending(state: str) -> bool:
+        containers = [{"name": "proxy", "state": {sidecar: {}}}, {"name": "worker", "state": {state: {}}}]
+        return facts(Role.WORKER, phase="Pending", containerStatuses=containers).has_pending_container
+
+    cluster = FakeCluster(training_job())
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.update_pod("cifar-worker-1", has_pending_container=container_pending("waiting"))
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts == ""
+    cluster.update_pod("cifar-worker-1", has_pending_container=container_pending("running"))
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
+
+
+def test_a_new_worker_of_an_elastic_job_is_no_host_before_its_container_has_started() -> None:
+    cluster = FakeCluster(training_job(elastic={"minReplicas": 1, "maxReplicas": 3}))
+    cluster.start()
+    cluster.scale(3)
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.update_pod("cifar-worker-2", has_pending_container=True)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
+    cluster.update_pod("cifar-worker-2", has_pending_container=False)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 3
+
+
+def launched(**spec: Any) -> FakeCluster:
+    cluster = FakeCluster(training_job(**spec))
+    cluster.start()
+    return cluster
+
+
+def fail(cluster: FakeCluster, *unreachable: str, **report: str) -> None:
+    """The launcher fails and reports workers that it cannot reach."""
+    report |= {"unreachable": " ".join(cluster.pods[name].address for name in unreachable)} if unreachable else {}
+    cluster.end_container("cifar-launcher", 1, "Error", json.dumps(report) if report else "")
+
+
+def deleted(cluster: FakeCluster) -> set[str]:
+    return {name for name, pod in cluster.pods.items() if pod.is_terminating}
+
+
+def test_a_worker_that_the_launcher_cannot_reach_counts_as_a_disruption_and_is_replaced() -> None:
+    cluster = launched(runPolicy={"backoffLimit": 0})
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(9)
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.RUNNING, "the kubelet may be about to report why"
+    cluster.wait(1)
+    cluster.reconcile()
+    assert (cluster.status.phase, cluster.status.restarts, cluster.status.preemptions) == (Phase.RESTARTING, 0, 1)
+    (error,) = cluster.status.errors
+    message = f"the launcher cannot reach worker 1 at {cluster.pods['cifar-worker-1'].address} on node node1"
+    assert (error.reason, error.pod, error.node, error.message) == (
+        Reason.NODE_LOST,
+        "cifar-worker-1",
+        "node1",
+        message,
+    )
+    assert deleted(cluster) == {"cifar-launcher", "cifar-worker-1"}
+
+
+def test_the_next_attempt_waits_until_the_unreachable_worker_is_deleted() -> None:
+    cluster = launched()
+    kept = cluster.pods["cifar-worker-0"].uid
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(10)
+    cluster.reconcile()
+    del cluster.pods["cifar-launcher"]
+    cluster.wait(60)
+    cluster.reconcile()
+    assert (cluster.pods["cifar-launcher"].attempt, cluster.pods["cifar-launcher"].hosts) == (2, "")
+    cluster.remove_terminating_pods()
+    cluster.start()
+    assert (cluster.status.phase, cluster.status.attempt, cluster.status.preemptions) == (Phase.RUNNING, 2, 1)
+    assert cluster.pods["cifar-worker-0"].uid == kept
+
+
+@pytest.mark.parametrize("die_after", range(5))
+def test_all_unreachable_workers_are_deleted_by_an_operator_that_dies_at_any_write(die_after: int) -> None:
+    cluster = launched()
+    fail(cluster, "cifar-worker-0", "cifar-worker-1")
+    cluster.wait(10)
+    cluster.reconcile(die_after=die_after)
+    for name in deleted(cluster) - {"cifar-worker-0", "cifar-worker-1"}:
+        del cluster.pods[name]
+    cluster.reconcile()
+    assert deleted(cluster) >= {"cifar-worker-0", "cifar-worker-1"}
+    assert (cluster.status.attempt, cluster.status.preemptions) == (2, 1)
+
+
+def test_an_unreachable_worker_fails_the_job_if_the_policy_is_fail() -> None:
+    cluster = launched(runPolicy={"onWorkerLoss": "Fail"})
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(10)
+    cluster.reconcile()
+    failed = cluster.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert (cluster.status.phase, failed.reason) == (Phase.FAILED, Reason.NODE_LOST)
+
+
+def test_a_worker_that_ended_by_itself_is_no_disruption() -> None:
+    cluster = launched()
+    fail(cluster, "cifar-worker-1")
+    cluster.wait(9)
+    cluster.end_container("cifar-worker-1", 137, "OOMKilled")
+    cluster.reconcile()
+    assert (cluster.status.errors[-1].reason, cluster.status.restarts) == (Reason.WORKER_OUT_OF_MEMORY, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ('{"unreachable": "10.9.9.9"}', "mpirun ended with exit code 1"),
+        *((w, w) for w in ('{"unreachable": 5}', "[1]")),
+    ],
+)
+def test_a_launcher_that_names_no_worker_of_the_job_has_failed(words: str, message: str) -> None:
+    cluster = launched()
+    cluster.end_container("cifar-launcher", 1, "Error", words)
+    cluster.wait(11)
+    cluster.reconcile()
+    error = cluster.status.errors[-1]
+    assert (error.reason, error.message, cluster.status.restarts) == (Reason.RANK_FAILED, message, 1)
+    assert deleted(cluster) == {"cifar-launcher"}
+
+
+@pytest.mark.parametrize(("not_ready", "reason", "restarts"), [(True, "NodeLost", 0), (False, "SshUnavailable", 1)])
+def test_a_worker_without_ssh_is_a_disruption_if_its_node_does_not_report(
+    not_ready: bool, reason: str, restarts: int
+) -> None:
+    cluster = launched()
+    cluster.update_pod("cifar-worker-1", has_unready_node=not_ready)
+    fail(cluster, reason="SshUnavailable", message="worker 10.0.0.2 did not answer")
+    cluster.wait(3)
+    cluster.reconcile()
+    assert (cluster.status.errors[-1].reason, cluster.status.restarts) == (reason, restarts)
+    assert ("cifar-worker-1" in deleted(cluster)) == not_ready
+
+
+def test_the_address_of_a_worker_whose_node_does_not_report_is_not_published() -> None:
+    cluster = FakeCluster(training_job())
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.update_pod("cifar-worker-1", has_unready_node=True)
+    cluster.reconcile()
+    ready = cluster.status.condition(ConditionType.READY)
+    assert ready is not None
+    assert ready.message == "waiting for node node1 of pod cifar-worker-1, which does not report to Kubernetes"
+    assert cluster.pods["cifar-launcher"].hosts == ""
+    cluster.update_pod("cifar-worker-1", has_unready_node=False)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
+
+
+def test_ranks_of_an_elastic_job_continue_while_a_node_does_not_report() -> None:
+    cluster = launched(elastic={"minReplicas": 1, "maxReplicas": 3})
+    cluster.update_pod("cifar-worker-1", has_unready_node=True, is_ready=False)
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts.count("slots=1") == 2
+
+
+@pytest.mark.parametrize(
+    ("ready", "containers_ready", "not_ready"),
+    [
+        ({"status": "False"}, "True", True),
+        ({"status": "True"}, "True", False),
+        ({"status": "False", "reason": "ReadinessGatesNotReady"}, "True", False),
+        ({"status": "False", "reason": "ContainersNotReady"}, "False", False),
+    ],
+    ids=["node controller", "ready", "readiness gate", "container"],
+)
+def test_the_node_controller_makes_a_pod_unready_without_a_reason(
+    ready: dict[str, str], containers_ready: str, not_ready: bool
+) -> None:
+    conditions = [{"type": "Ready", **ready}, {"type": "ContainersReady", "status": containers_ready}]
+    assert facts(Role.WORKER, conditions=conditions).has_unready_node is not_ready

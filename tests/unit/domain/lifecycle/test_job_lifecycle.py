@@ -1,0 +1,133 @@
+"""The lifecycle of a job: phases, hosts, clean-up and events."""
+
+from typing import Any
+
+import pytest
+
+from horovodjob.api.constants import Phase
+from horovodjob_operator.domain.events import events_between
+from horovodjob_operator.domain.pods.pod_facts import owned_pod
+from horovodjob_operator.domain.status import Urgency, urgency
+from unit.domain.fake_cluster import FakeCluster, phase_of, training_job
+
+
+def test_a_successful_job_has_four_phases(running: FakeCluster) -> None:
+    running.end_container("cifar-launcher", 0)
+    running.reconcile()
+    assert running.phases == [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED]
+    assert running.status.exit_code == 0
+
+
+def test_hosts_are_published_when_every_worker_has_an_address() -> None:
+    cluster = FakeCluster(training_job(worker={"replicas": 2, "gpus": 0, "slots": 3}))
+    cluster.reconcile()
+    cluster.update_pod("cifar-worker-1", node="n", address="10.0.0.9")
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts == ""
+    cluster.update_pod("cifar-worker-0", node="n", address="10.0.0.10")
+    cluster.reconcile()
+    assert cluster.pods["cifar-launcher"].hosts == "10.0.0.10 slots=3\n10.0.0.9 slots=3\n"
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_launcher_that_hosts_ranks_is_replica_0(replicas: int) -> None:
+    cluster = FakeCluster(training_job(worker={"replicas": replicas, "gpus": 0}, launcher={"asWorker": True}))
+    cluster.reconcile()
+    workers = [f"cifar-worker-{index}" for index in range(1, replicas)]
+    assert set(cluster.pods) == {"cifar-launcher", *workers}
+    cluster.update_pod("cifar-launcher", node="n", address="10.0.0.9")
+    for name in workers:
+        assert cluster.pods["cifar-launcher"].hosts == ""
+        cluster.update_pod(name, node="n", address=f"10.0.1.{name[-1]}", is_ready=True)
+    cluster.reconcile()
+    addresses = ["10.0.0.9", *(f"10.0.1.{index}" for index in range(1, replicas))]
+    assert cluster.pods["cifar-launcher"].hosts == "".join(f"{address} slots=1\n" for address in addresses)
+    cluster.update_pod("cifar-launcher", is_ready=True)
+    cluster.reconcile()
+    assert (phase_of(cluster), cluster.status.replicas) == (Phase.RUNNING, replicas)
+    assert cluster.status.workers_ready == f"{replicas}/{replicas}"
+
+
+def test_workers_are_deleted_and_the_launcher_stays_when_the_job_has_succeeded(running: FakeCluster) -> None:
+    running.end_container("cifar-launcher", 0)
+    running.reconcile()
+    running.remove_terminating_pods()
+    assert set(running.pods) == {"cifar-launcher"}
+
+
+@pytest.mark.parametrize(("policy", "left"), [("All", 0), ("None", 3)])
+def test_clean_pod_policy_selects_the_pods_to_delete(policy: str, left: int) -> None:
+    cluster = FakeCluster(training_job(runPolicy={"cleanPodPolicy": policy}))
+    cluster.start()
+    cluster.end_container("cifar-launcher", 0)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    assert len(cluster.pods) == left
+
+
+def test_a_finished_job_stays_finished_after_its_pods_are_deleted(running: FakeCluster) -> None:
+    running.end_container("cifar-launcher", 0)
+    running.reconcile()
+    final = running.status
+    running.pods.clear()
+    running.wait(9999)
+    running.reconcile()
+    assert running.status == final
+
+
+def test_the_observed_generation_of_a_finished_job_follows_its_spec(running: FakeCluster) -> None:
+    running.end_container("cifar-launcher", 0)
+    running.reconcile()
+    final = running.status
+    running.edit_run_policy(ttl_seconds_after_finished=3600)
+    running.reconcile()
+    assert running.status.observed_generation == final.observed_generation + 1 == running.job.metadata.generation
+    assert running.status.model_copy(update={"observed_generation": final.observed_generation}) == final
+
+
+def test_changes_of_counts_alone_are_not_significant() -> None:
+    cluster = FakeCluster(training_job())
+    cluster.reconcile()
+    cluster.schedule_pods()
+    cluster.reconcile()
+    before = cluster.status
+    cluster.update_pod("cifar-worker-0", is_ready=True)
+    cluster.reconcile()
+    assert cluster.status.workers_ready == "1/2"
+    assert urgency(before, cluster.status) is Urgency.COUNTS
+
+
+def test_each_transition_has_its_event_once(running: FakeCluster) -> None:
+    running.end_container("cifar-launcher", 0)
+    running.reconcile()
+    reasons = [
+        event.reason
+        for old, new in zip([training_job().status, *running.statuses], running.statuses, strict=False)
+        for event in events_between(running.job, old, new)
+    ]
+    assert reasons == ["Created", "Admitted", "Started", "Succeeded"]
+
+
+def raw_launcher(*states: tuple[str, dict[str, Any]], phase: str = "Running") -> dict[str, Any]:
+    labels = {"horovodjob.dev/job": "cifar", "horovodjob.dev/role": "launcher"}
+    labels |= {"horovodjob.dev/replica-index": "0", "horovodjob.dev/attempt": "1"}
+    metadata = {"name": "cifar-launcher", "namespace": "team", "uid": "u", "labels": labels}
+    return {
+        "metadata": metadata,
+        "status": {"phase": phase, "containerStatuses": [{"name": name, "state": state} for name, state in states]},
+    }
+
+
+def test_a_job_has_finished_when_its_main_container_ends_while_a_sidecar_runs(running: FakeCluster) -> None:
+    own = ("launcher", {"terminated": {"exitCode": 0, "reason": "Completed"}})
+    seen = owned_pod(raw_launcher(own, ("proxy", {"running": {}})))
+    assert seen is not None
+    running.update_pod(
+        "cifar-launcher",
+        phase=seen.pod.phase,
+        termination=seen.pod.termination,
+        has_running_sidecars=seen.pod.has_running_sidecars,
+    )
+    running.reconcile()
+    assert phase_of(running) is Phase.SUCCEEDED
+    assert running.pods["cifar-launcher"].is_stopping

@@ -1,0 +1,515 @@
+"""Queues of Kueue: waiting, admission, eviction, and what of the quota a job gives back."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from horovodjob.api.constants import EventReason, Phase, Reason, Role
+from horovodjob_operator.domain.events import events_between
+from horovodjob_operator.domain.pods.observed import Refusal
+from horovodjob_operator.domain.queues.workload_plan import workload_plan
+from horovodjob_operator.domain.resources.launcher import launcher_pod
+from horovodjob_operator.domain.resources.parts.admission import Admission
+from horovodjob_operator.domain.resources.worker import worker_pod
+from horovodjob_operator.domain.resources.workload import job_workload, workload_name
+from horovodjob_operator.errors import AdmissionConflict, InvalidJob
+from unit.domain.fake_cluster import phase_of
+from unit.domain.scheduling.queued_cluster import QueuedCluster, queued_job
+
+TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
+SPOT: dict[str, Any] = {
+    "nodeLabels": {"pool": "spot"},
+    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+}
+
+
+@pytest.fixture
+def waiting() -> QueuedCluster:
+    """A job of two workers whose Workload exists."""
+    cluster = QueuedCluster(queued_job())
+    cluster.reconcile()
+    return cluster
+
+
+@pytest.fixture
+def running(waiting: QueuedCluster) -> QueuedCluster:
+    """The same job, admitted and running."""
+    waiting.admit()
+    waiting.run_to_running()
+    assert phase_of(waiting) is Phase.RUNNING
+    return waiting
+
+
+def condition(cluster: QueuedCluster, type_: str) -> tuple[bool, str]:
+    """Status and reason of a condition of the Workload."""
+    workload = cluster.workload
+    assert workload is not None
+    found = workload.conditions[type_]
+    return found.is_true, found.reason
+
+
+def admission(cluster: QueuedCluster, **flavors: Any) -> Admission:
+    workload = cluster.workload
+    assert workload is not None
+    return Admission(workload, {"spot": SPOT, **flavors})
+
+
+def add_topology(cluster: QueuedCluster) -> None:
+    assert cluster.raw is not None
+    for assignment in cluster.raw["status"]["admission"]["podSetAssignments"]:
+        assignment["topologyAssignment"] = {"levels": ["rack"]}
+
+
+def pod_sets(cluster: QueuedCluster) -> dict[str, Any]:
+    return {one["name"]: one for one in job_workload(cluster.job, 0)["spec"]["podSets"]}
+
+
+# ---- waiting ---------------------------------------------------------------------------------------------------
+
+
+def test_a_job_without_a_queue_has_no_workload() -> None:
+    cluster = QueuedCluster(queued_job())
+    cluster.label(queue_name=None)
+    cluster.reconcile()
+    assert cluster.raw is None
+    assert set(cluster.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
+    assert cluster.status.queue is None
+
+
+def test_a_waiting_job_has_no_pods_and_reports_what_kueue_says(waiting: QueuedCluster) -> None:
+    waiting.make_wait("WaitingForQuota", "insufficient unused quota for cpu in flavor spot, 400m more needed")
+    waiting.reconcile()
+    assert waiting.pods == {}
+    assert (waiting.status.phase, waiting.reason) == (Phase.QUEUED, "WaitingForQuota")
+    assert waiting.message == "insufficient unused quota for cpu in flavor spot, 400m more needed"
+    assert waiting.status.queue is not None
+    assert (waiting.status.queue.name, waiting.status.queue.flavors) == ("gpus", ())
+    assert waiting.status.start_time is None
+
+
+def test_an_admitted_job_gets_its_pods_and_reports_its_flavors(waiting: QueuedCluster) -> None:
+    waiting.admit(flavor="spot")
+    waiting.reconcile()
+    assert set(waiting.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
+    queue = waiting.status.queue
+    assert queue is not None
+    assert (queue.name, queue.cluster_queue, queue.flavors) == ("gpus", "team", ("spot",))
+    assert waiting.status.start_time == waiting.now
+
+
+def test_a_reservation_without_its_admission_checks_is_no_admission(waiting: QueuedCluster) -> None:
+    waiting.reserve()
+    assert waiting.raw is not None
+    waiting.raw["status"]["admissionChecks"] = [{"name": "nodes", "state": "Pending", "message": "2 of 3 nodes"}]
+    waiting.reconcile()
+    assert waiting.pods == {}
+    assert waiting.reason == "WaitingForAdmissionChecks"
+    assert "admission check nodes is Pending (2 of 3 nodes)" in waiting.message
+
+
+def test_a_job_waits_while_the_cluster_has_no_kueue_and_enters_its_queue_when_it_has() -> None:
+    cluster = QueuedCluster(queued_job(), has_kueue=False)
+    cluster.reconcile()
+    assert (cluster.status.phase, cluster.reason, cluster.pods) == (Phase.QUEUED, "QueueUnavailable", {})
+    cluster.has_kueue = True
+    cluster.reconcile()
+    assert cluster.workload is not None
+
+
+def test_a_job_that_enters_its_queue_has_one_event_and_one_when_it_is_admitted(waiting: QueuedCluster) -> None:
+    waiting.make_wait()
+    waiting.reconcile()
+    waiting.admit()
+    waiting.reconcile()
+    statuses = [waiting.job.status.model_copy(update={"phase": None}), *waiting.statuses]
+    events = [event for old, new in pairwise(statuses) for event in events_between(waiting.job, old, new)]
+    assert [event.reason for event in events] == [EventReason.QUEUED, EventReason.CREATED]
+    assert "admitted by queue gpus of ClusterQueue team, flavors spot" in events[1].note
+
+
+def test_a_waiting_workload_follows_the_job(waiting: QueuedCluster) -> None:
+    waiting.label(queue_name="other", priority_class="urgent", max_exec_time_seconds="60")
+    waiting.reconcile()
+    workload = waiting.workload
+    assert workload is not None
+    assert (workload.queue_name, workload.max_execution_seconds) == ("other", 60)
+    assert workload.priority_class == ("WorkloadPriorityClass", "urgent")
+
+
+def test_the_limit_of_the_execution_time_must_be_a_number() -> None:
+    job = queued_job(labels={"kueue.x-k8s.io/max-exec-time-seconds": "1h"})
+    with pytest.raises(InvalidJob, match="max-exec-time-seconds is '1h': it must be a number of seconds above 0"):
+        job_workload(job, 0)
+
+
+def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
+    cluster = QueuedCluster(queued_job(runPolicy={"activeDeadlineSeconds": 60}))
+    cluster.reconcile()
+    cluster.wait(1000)
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.QUEUED
+    cluster.admit()
+    cluster.run_to_running()
+    cluster.wait(50)
+    cluster.evict()
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.wait(1000)
+    cluster.reconcile()
+    assert (cluster.status.phase, cluster.status.active_seconds) == (Phase.QUEUED, 50)
+    cluster.admit()
+    cluster.run_to_running()
+    assert phase_of(cluster) is Phase.RUNNING
+    cluster.wait(20)
+    cluster.reconcile()
+    assert phase_of(cluster) is Phase.TERMINATING
+
+
+# ---- the pods of an admission ------------------------------------------------------------------------------------
+
+
+def test_pods_get_the_nodes_and_tolerations_of_their_flavor_and_never_the_label_of_the_queue(
+    waiting: QueuedCluster,
+) -> None:
+    waiting.admit()
+    pod = admission(waiting).apply(worker_pod(waiting.job, 0, 1, ""), Role.WORKER)
+    assert pod["spec"]["nodeSelector"] == {"pool": "spot"}
+    assert SPOT["tolerations"][0] in pod["spec"]["tolerations"]
+    labels = {key: value for key, value in pod["metadata"]["labels"].items() if key.startswith("kueue")}
+    assert labels == {
+        "kueue.x-k8s.io/podset": "worker",
+        "kueue.x-k8s.io/local-queue-name": "gpus",
+        "kueue.x-k8s.io/cluster-queue-name": "team",
+    }
+    assert "schedulingGates" not in pod["spec"]
+
+
+def test_changes_of_an_admission_check_reach_the_pods_of_their_role(waiting: QueuedCluster) -> None:
+    waiting.admit()
+    assert waiting.raw is not None
+    update = {"name": "worker", "annotations": {"provisioned": "yes"}, "nodeSelector": {"zone": "a"}}
+    waiting.raw["status"]["admissionChecks"] = [{"name": "nodes", "state": "Ready", "podSetUpdates": [update]}]
+    worker = admission(waiting).apply(worker_pod(waiting.job, 0, 1, ""), Role.WORKER)
+    launcher = admission(waiting).apply(launcher_pod(waiting.job, 1, "", ""), Role.LAUNCHER)
+    assert worker["metadata"]["annotations"]["provisioned"] == "yes"
+    assert worker["spec"]["nodeSelector"] == {"pool": "spot", "zone": "a"}
+    assert "zone" not in launcher["spec"]["nodeSelector"]
+
+
+def test_an_admission_that_contradicts_the_job_is_refused_with_both_values(waiting: QueuedCluster) -> None:
+    waiting.admit()
+    pod = worker_pod(queued_job(nodeSelector={"pool": "expensive"}), 0, 1, "")
+    with pytest.raises(
+        AdmissionConflict, match=r"ResourceFlavor spot requires pool to be spot .* is expensive already"
+    ):
+        admission(waiting).apply(pod, Role.WORKER)
+
+
+@pytest.mark.parametrize(
+    ("as_worker", "is_grouped", "offset"),
+    [(False, False, None), (True, False, "1"), (False, True, "-1"), (True, True, None)],
+)
+def test_pods_of_a_topology_wait_for_the_node_of_their_rank(
+    *, as_worker: bool, is_grouped: bool, offset: str | None
+) -> None:
+    group = {"kueue.x-k8s.io/podset-group-name": "all"} if is_grouped else {}
+    template = {"metadata": {"annotations": {TOPOLOGY: "rack", **group}}}
+    job = queued_job(worker={"replicas": 3, "gpus": 0, "template": template}, launcher={"asWorker": as_worker})
+    cluster = QueuedCluster(job)
+    cluster.reconcile()
+    request = pod_sets(cluster)["worker"]["topologyRequest"]
+    assert (request["required"], request["podIndexLabel"]) == ("rack", "horovodjob.dev/replica-index")
+    assert request.get("podSetGroupName") == ("all" if is_grouped else None)
+    assert "topologyRequest" not in pod_sets(cluster)["launcher"]
+    assert pod_sets(cluster)["worker"]["count"] == (2 if as_worker else 3)
+    cluster.admit()
+    add_topology(cluster)
+    pod = admission(cluster).apply(worker_pod(job, 1, 1, ""), Role.WORKER)
+    assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["kueue.x-k8s.io/workload"] == workload_name(job)
+    assert annotations.get("kueue.x-k8s.io/pod-index-offset") == offset
+
+
+def test_a_workload_contains_what_scheduling_depends_on_and_no_programs(waiting: QueuedCluster) -> None:
+    job = queued_job(env=[{"name": "PASSWORD", "value": "secret"}], nodeSelector={"disk": "ssd"})
+    body = job_workload(job, 0)
+    assert "secret" not in str(body)
+    worker = body["spec"]["podSets"][1]["template"]["spec"]
+    assert worker["nodeSelector"] == {"disk": "ssd"}
+    assert worker["volumes"] == []
+    assert len(workload_name(waiting.job)) <= 63
+
+
+def test_pods_with_the_label_of_a_queue_are_refused(waiting: QueuedCluster) -> None:
+    template = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}}
+    with pytest.raises(InvalidJob, match="on the HorovodJob and not on its pods"):
+        worker_pod(queued_job(worker={"template": template, "gpus": 0}), 0, 1, "")
+
+
+# ---- losing the quota ----------------------------------------------------------------------------------------------
+
+
+def test_an_evicted_job_gives_its_quota_back_when_its_last_pod_is_gone(running: QueuedCluster) -> None:
+    running.evict("Preempted", "Preempted to accommodate a workload")
+    running.reconcile()
+    assert all(pod.is_terminating for pod in running.pods.values())
+    assert condition(running, "QuotaReserved") == (True, "QuotaReserved")
+    assert (running.status.phase, running.reason) == (Phase.QUEUED, "Preempted")
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert condition(running, "QuotaReserved") == (False, "Pending")
+    assert condition(running, "Admitted") == (False, "NoReservation")
+    assert condition(running, "Requeued") == (True, "Preempted")
+    assert condition(running, "PodsReady") == (False, "WaitForStart")
+    assert running.raw is not None
+    assert "admission" not in running.raw["status"]
+    status = running.status
+    assert (status.preemptions, status.restarts, status.attempt) == (1, 0, 2)
+
+
+def test_an_eviction_for_a_stopped_queue_is_not_requeued(running: QueuedCluster) -> None:
+    running.evict("ClusterQueueStopped", "The ClusterQueue is stopped")
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert condition(running, "Requeued") == (False, "ClusterQueueStopped")
+
+
+def test_a_deactivated_workload_can_be_activated_again(running: QueuedCluster) -> None:
+    assert running.raw is not None
+    target = {"type": "DeactivationTarget", "status": "True", "reason": "MaximumExecutionTimeExceeded", "message": ""}
+    running.raw["status"]["conditions"].append({**target, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    running.evict("DeactivatedDueToMaximumExecutionTimeExceeded")
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert condition(running, "Requeued") == (False, "Deactivated")
+    assert running.workload is not None
+    assert "DeactivationTarget" not in running.workload.conditions
+    assert "accumulatedPastExecutionTimeSeconds" not in running.raw["status"]
+
+
+def test_the_time_before_an_eviction_counts_for_the_maximum_execution_time(running: QueuedCluster) -> None:
+    assert running.raw is not None
+    running.raw["status"]["accumulatedPastExecutionTimeSeconds"] = 5
+    running.wait(60)
+    running.evict("Preempted")
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert running.raw["status"]["accumulatedPastExecutionTimeSeconds"] >= 65
+
+
+def test_a_job_whose_workload_is_held_names_the_field(running: QueuedCluster) -> None:
+    assert running.raw is not None
+    running.raw["spec"]["active"] = False
+    running.evict("Deactivated", "The workload is deactivated")
+    running.reconcile()
+    assert running.reason == "Deactivated"
+    assert "it waits until spec.active of Workload.kueue.x-k8s.io" in running.message
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert "it waits until spec.active of Workload.kueue.x-k8s.io" in running.message
+
+
+def test_pods_of_a_deleted_workload_end_before_those_of_its_successor_exist(running: QueuedCluster) -> None:
+    running.raw = None
+    running.reconcile()
+    running.admit()
+    running.reconcile()
+    assert all(pod.is_terminating for pod in running.pods.values())
+    assert running.reason == "QuotaLost"
+    running.remove_terminating_pods()
+    running.reconcile()
+    workload = running.workload
+    assert workload is not None
+    assert {pod.workload_uid for pod in running.pods.values()} == {workload.uid}
+
+
+def test_a_job_outlives_kueue_and_gets_no_further_pods(running: QueuedCluster) -> None:
+    running.raw, running.has_kueue = None, False
+    running.reconcile()
+    assert phase_of(running) is Phase.RUNNING
+    assert "has no Workload in queue gpus any more" in running.message
+    running.end_container("cifar-launcher", 1)
+    running.wait(30)
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.wait(400)
+    running.reconcile()
+    assert "cifar-launcher" not in running.pods
+
+
+def test_a_job_that_leaves_its_queue_runs_without_it(running: QueuedCluster) -> None:
+    running.label(queue_name=None)
+    running.reconcile()
+    assert running.raw is None
+    assert (running.status.phase, running.status.queue) == (Phase.RUNNING, None)
+
+
+def test_a_running_job_that_gets_another_queue_keeps_its_quota_and_says_so(running: QueuedCluster) -> None:
+    running.label(queue_name="other")
+    running.reconcile()
+    assert phase_of(running) is Phase.RUNNING
+    assert "keeps its quota of queue gpus; queue other applies when it waits again" in running.message
+    running.evict()
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
+    workload = running.workload
+    assert workload is not None
+    assert workload.queue_name == "other"
+
+
+def test_a_suspended_job_has_no_workload_and_waits_again_when_it_is_resumed(running: QueuedCluster) -> None:
+    running.edit_run_policy(suspend=True)
+    running.reconcile()
+    assert running.raw is not None
+    running.remove_terminating_pods()
+    running.reconcile()
+    assert running.raw is None
+    running.edit_run_policy(suspend=False)
+    running.reconcile()
+    assert phase_of(running) is Phase.QUEUED
+    assert running.pods == {}
+
+
+# ---- giving quota back ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "Succeeded"), (1, "Failed")])
+def test_the_workload_is_finished_before_the_job_is(code: int, reason: str) -> None:
+    cluster = QueuedCluster(queued_job(runPolicy={"backoffLimit": 0}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.run_to_running()
+    cluster.end_container("cifar-launcher", code, "Error" if code else "Completed")
+    cluster.wait(30)
+    cluster.reconcile()
+    assert cluster.status.is_finished
+    assert cluster.finished == [reason]
+
+
+def test_an_elastic_job_starts_with_the_workers_that_are_admitted_and_says_so() -> None:
+    cluster = QueuedCluster(queued_job(worker={"replicas": 5, "gpus": 0}, elastic={"minReplicas": 1}))
+    cluster.reconcile()
+    assert pod_sets(cluster)["worker"]["minCount"] == 1
+    cluster.admit(workers=2)
+    cluster.run_to_running()
+    assert set(cluster.pods) == {"cifar-launcher", "cifar-worker-0", "cifar-worker-1"}
+    assert phase_of(cluster) is Phase.RUNNING
+    assert "the queue has admitted 2 of 5 workers" in cluster.message
+
+
+def test_an_elastic_job_that_shrinks_gives_the_quota_back_when_its_workers_are_gone() -> None:
+    cluster = QueuedCluster(queued_job(worker={"replicas": 3, "gpus": 0}, elastic={"minReplicas": 1}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.run_to_running()
+    cluster.scale(1)
+    cluster.reconcile()
+    workload = cluster.workload
+    assert workload is not None
+    assert workload.reclaimable == {}
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    workload = cluster.workload
+    assert workload is not None
+    assert workload.reclaimable == {"worker": 2}
+    cluster.scale(3)
+    cluster.reconcile()
+    assert "the queue has admitted 1 of 3 workers" in cluster.message
+
+
+def test_pods_are_reported_as_ready_and_as_recovered(running: QueuedCluster) -> None:
+    assert condition(running, "PodsReady") == (True, "Started")
+    running.end_container("cifar-launcher", 1)
+    running.wait(30)
+    running.reconcile()
+    assert phase_of(running) is Phase.RESTARTING
+    assert condition(running, "PodsReady") == (False, "WaitForRecovery")
+    running.remove_terminating_pods()
+    running.wait(400)
+    running.run_to_running()
+    assert phase_of(running) is Phase.RUNNING
+    assert condition(running, "PodsReady") == (True, "Recovered")
+
+
+def test_the_priority_of_a_running_job_follows_its_label() -> None:
+    cluster = QueuedCluster(queued_job(labels={"kueue.x-k8s.io/priority-class": "low"}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.run_to_running()
+    assert not workload_plan(cluster.context).priority
+    cluster.label(priority_class="urgent")
+    assert workload_plan(cluster.context).priority
+    cluster.label(priority_class=None)
+    assert workload_plan(cluster.context).priority
+
+
+def test_a_job_whose_pods_had_no_nodes_in_time_is_in_no_queue_until_its_next_attempt() -> None:
+    cluster = QueuedCluster(queued_job(scheduling={"timeoutSeconds": 60}))
+    cluster.reconcile()
+    cluster.admit()
+    cluster.reconcile()
+    cluster.schedule_pods(at_most=1)
+    cluster.wait(61)
+    cluster.reconcile()
+    assert cluster.raw is not None
+    cluster.remove_terminating_pods()
+    cluster.reconcile()
+    assert cluster.raw is None
+    assert cluster.reason == "SchedulingTimeout"
+    cluster.wait(60)
+    cluster.reconcile()
+    assert cluster.workload is not None
+    assert (cluster.reason, cluster.status.preemptions) == ("Queued", 0)
+
+
+def test_a_job_whose_pods_are_refused_is_in_no_queue_until_they_are_accepted(waiting: QueuedCluster) -> None:
+    waiting.admit()
+    waiting.refusal = Refusal(Reason.INVALID_SPEC, "a policy forbids it", waiting.now)
+    waiting.reconcile()
+    assert waiting.raw is None
+    assert waiting.message == "a policy forbids it"
+    waiting.refusal = None
+    waiting.reconcile()
+    assert waiting.workload is not None
+
+
+# ---- other clusters --------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_multikueue_dispatches_has_a_workload_that_is_cleared_and_never_finished_here() -> None:
+    cluster = QueuedCluster(queued_job(managedBy="kueue.x-k8s.io/multikueue"))
+    assert workload_plan(cluster.context).create
+    cluster.apply_workload_plan()
+    cluster.admit()
+    plan = workload_plan(cluster.context)
+    assert (plan.create, plan.request, plan.delete, plan.status) == (False, False, False, None)
+    cluster.evict()
+    cluster.apply_workload_plan()
+    assert condition(cluster, "QuotaReserved") == (False, "Pending")
+    cluster.edit_run_policy(suspend=True)
+    cluster.apply_workload_plan()
+    assert cluster.raw is None
+
+
+def test_the_prebuilt_workload_of_multikueue_is_neither_changed_nor_deleted(waiting: QueuedCluster) -> None:
+    assert waiting.raw is not None
+    del waiting.raw["metadata"]["labels"]["horovodjob.dev/spec-hash"]
+    waiting.label(queue_name="other")
+    waiting.reconcile()
+    workload = waiting.workload
+    assert workload is not None
+    assert workload.queue_name == "gpus"
+    waiting.admit()
+    waiting.run_to_running()
+    assert phase_of(waiting) is Phase.RUNNING
+    waiting.edit_run_policy(suspend=True)
+    waiting.reconcile()
+    waiting.remove_terminating_pods()
+    waiting.reconcile()
+    assert waiting.raw is not None

@@ -1,0 +1,148 @@
+"""The listing of an image folder, and its index: only folders that have changed are listed again."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from horovodjob_trainer.data.formats.download import error_reason
+from horovodjob_trainer.data.indexes.index_file import (
+    index_paths,
+    modification_time,
+    pack_strings,
+    read_index,
+    unpack_strings,
+    write_index,
+)
+from horovodjob_trainer.errors import DataError
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+PARALLEL_REQUESTS = 16  # to a file server, which answers each after a round trip
+MEMBERS = ("folders", "directories", "modified", "files", "directory_counts", "file_counts")
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The images in a folder and its subfolders, with the modification time of each directory. Paths are relative."""
+
+    directories: list[str]
+    modified: list[int]
+    files: list[str]
+
+    def is_current(self, folder: Path) -> bool:
+        """Whether no directory has changed. A file that is added, deleted or renamed changes its directory."""
+        try:
+            return self.modified == [os.stat(folder / name).st_mtime_ns for name in self.directories]
+        except OSError:
+            return False
+
+
+def list_folders(
+    root: Path, folders: Sequence[str], *, output: Path | None, log: Callable[[str], None]
+) -> dict[str, list[str]]:
+    """The sorted images in each of these folders below the root, relative to the folder, from the index if possible.
+
+    Raises DataError.
+    """
+    start = time.monotonic()
+    paths = index_paths("images", root, output)
+    trees = _indexed_trees(paths, log)
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        known = [name for name in folders if name in trees]
+        current = dict(zip(known, pool.map(lambda name: trees[name].is_current(root / name), known), strict=True))
+        changed = [name for name in folders if not current.get(name)]
+        if trees and changed:
+            log(f"{len(changed)} of {len(folders)} image folders are new or have changed since their index was written")
+        trees |= dict(zip(changed, pool.map(lambda name: list_tree(root / name), changed), strict=True))
+    trees = {name: trees[name] for name in folders}
+    count = sum(len(tree.files) for tree in trees.values())
+    source = "from the index" if not changed else "from the folders"
+    log(f"Listed {count} images in {time.monotonic() - start:.1f} s {source}")
+    if changed:
+        write_index(paths, _arrays(trees), log)
+    return {name: tree.files for name, tree in trees.items()}
+
+
+def list_tree(folder: Path) -> Tree:
+    """Images in a folder and its subfolders, sorted. Omits hidden files and follows each link once.
+
+    Raises DataError.
+    """
+    tree = Tree([], [], [])
+    seen: set[str] = set()
+
+    def visit(directory: str, real: str) -> None:
+        if real in seen:  # a link to a parent folder
+            return
+        seen.add(real)
+        path = os.path.join(folder, directory)
+        modified = modification_time(os.stat(path))  # before the listing, so that a change after it is noticed
+        with os.scandir(path) as entries:
+            found = [entry for entry in entries if not entry.name.startswith(".")]
+        folders = sorted((entry for entry in found if entry.is_dir()), key=lambda entry: entry.name)
+        names = {entry.name for entry in found if is_image(entry.name)}.difference(entry.name for entry in folders)
+        tree.files.extend(os.path.join(directory, name) for name in names)
+        tree.directories.append(directory)
+        tree.modified.append(modified)
+        for entry in folders:
+            target = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real, entry.name)
+            visit(os.path.join(directory, entry.name), target)
+
+    try:
+        visit("", os.path.realpath(folder))
+    except OSError as error:
+        raise DataError(
+            f"{error.filename} cannot be read: {error_reason(error)}; give the job permission to read it"
+        ) from error
+    tree.files.sort()
+    return tree
+
+
+def is_image(name: str) -> bool:
+    """Whether a file with this name is an image and is not hidden."""
+    return not name.startswith(".") and name.lower().endswith(SUFFIXES)
+
+
+def _indexed_trees(paths: Sequence[Path], log: Callable[[str], None]) -> dict[str, Tree]:
+    arrays = read_index(paths, MEMBERS, log)
+    if arrays is None:
+        return {}
+    directory_counts, file_counts = arrays["directory_counts"], arrays["file_counts"]
+    try:
+        folders = unpack_strings(arrays["folders"], len(file_counts))
+        directories = unpack_strings(arrays["directories"], int(directory_counts.sum()))
+        files = unpack_strings(arrays["files"], int(file_counts.sum()))
+    except ValueError as error:
+        log(f"Ignoring the index of the images, which is inconsistent: {error}")
+        return {}
+    parts = zip(
+        _split(directories, directory_counts),
+        _split(arrays["modified"].tolist(), directory_counts),
+        _split(files, file_counts),
+        strict=True,
+    )
+    return {folder: Tree(*part) for folder, part in zip(folders, parts, strict=True)}
+
+
+def _split(values: list[Any], counts: Any) -> list[list[Any]]:
+    return [values[start:end] for start, end in pairwise([0, *np.cumsum(counts).tolist()])]
+
+
+def _arrays(trees: dict[str, Tree]) -> dict[str, Any]:
+    def joined(parts: Iterable[list[Any]]) -> list[Any]:
+        return [value for part in parts for value in part]
+
+    return {
+        "folders": pack_strings(list(trees)),
+        "directories": pack_strings(joined(tree.directories for tree in trees.values())),
+        "modified": np.array(joined(tree.modified for tree in trees.values()), np.int64),
+        "files": pack_strings(joined(tree.files for tree in trees.values())),
+        "directory_counts": np.array([len(tree.directories) for tree in trees.values()], np.int64),
+        "file_counts": np.array([len(tree.files) for tree in trees.values()], np.int64),
+    }

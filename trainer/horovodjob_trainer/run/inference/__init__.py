@@ -1,0 +1,1 @@
+"""The use of a trained model."""

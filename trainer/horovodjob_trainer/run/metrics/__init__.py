@@ -1,0 +1,1 @@
+"""Metrics over the examples of all ranks, and what they decide."""

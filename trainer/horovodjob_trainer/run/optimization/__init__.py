@@ -1,0 +1,1 @@
+"""Loss, optimizers and learning rates."""
