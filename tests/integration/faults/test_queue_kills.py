@@ -41,6 +41,12 @@ def lanes(
 # ---- steps ---------------------------------------------------------------------------------------------------
 
 
+def run(job: QueuedJob) -> None:
+    """The ranks run, and the queue knows it."""
+    job.advance_to("Running")
+    job.wait_for_workload("PodsReady")
+
+
 def finish(job: QueuedJob) -> None:
     """The ranks succeed, and the quota is free."""
     job.end("launcher", 0)
@@ -51,6 +57,7 @@ def finish(job: QueuedJob) -> None:
 def run_again(job: QueuedJob) -> None:
     """The next attempt runs and succeeds."""
     run_next_attempt(job)
+    job.wait_for_workload("PodsReady")
     finish(job)
 
 
@@ -83,7 +90,7 @@ def set_condition(job: QueuedJob, kind: str, reason: str, **status: Any) -> None
 
 
 def queue_stopped(job: QueuedJob, queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     queue.add("gpus", stopPolicy="HoldAndDrain")
     wait_for_clearing(job)
     queue.add("gpus")
@@ -91,7 +98,7 @@ def queue_stopped(job: QueuedJob, queue: Queue) -> None:
 
 
 def preempted(job: QueuedJob, queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     urgent = queue.submit(f"urgent-{job.uid[:8]}", labels={PRIORITY_LABEL: "urgent"})
     urgent.wait_for_workload("Admitted")
     urgent.delete()
@@ -99,19 +106,19 @@ def preempted(job: QueuedJob, queue: Queue) -> None:
 
 
 def pods_not_ready(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     set_condition(job, "Evicted", "PodsReadyTimeout", requeueState={"count": 1, "requeueAt": timestamp()})
     run_again(job)
 
 
 def node_failed(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     set_condition(job, "Evicted", "NodeFailures")
     run_again(job)
 
 
 def deactivated(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     job.api.patch(job.workload_path(), {"spec": {"active": False}})
     wait_for_clearing(job)
     job.api.patch(job.workload_path(), {"spec": {"active": True}})
@@ -119,7 +126,7 @@ def deactivated(job: QueuedJob, _queue: Queue) -> None:
 
 
 def out_of_time(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     set_condition(job, "DeactivationTarget", "MaximumExecutionTimeExceeded")
     wait_for_clearing(job)
     job.api.patch(job.workload_path(), {"spec": {"active": True}})
@@ -128,7 +135,7 @@ def out_of_time(job: QueuedJob, _queue: Queue) -> None:
 
 def checked(job: QueuedJob, queue: Queue) -> None:
     job.set_check(queue.namespace, "Ready", worker={"nodeSelector": {"zone": "a"}})
-    job.advance_to("Running")
+    run(job)
     job.set_check(queue.namespace, "Retry", "the nodes are gone")
     job.wait_for_workload("Evicted")
     job.wait_for_workload("Evicted", status="False")
@@ -139,7 +146,7 @@ def checked(job: QueuedJob, queue: Queue) -> None:
 def contradicted(job: QueuedJob, queue: Queue) -> None:
     job.set_check(queue.namespace, "Ready", worker={"nodeSelector": {"flavor": "other"}})
     job.wait("Failed")
-    job.wait_for_workload("Finished", reason="Failed")
+    job.wait_for_workload("Finished", reason="FailedToStart")
 
 
 def partially_admitted(job: QueuedJob, _queue: Queue) -> None:
@@ -149,14 +156,15 @@ def partially_admitted(job: QueuedJob, _queue: Queue) -> None:
         job.start(worker)
     wait_for("the hosts", lambda: job.hosts.count("\n") == 2)
     job.start("launcher")
-    job.wait("Running")
+    job.wait_for_workload("PodsReady")
     job.api.patch(job.path, {"spec": {"worker": {"replicas": 1}}})
     wait_for("the quota of a worker to be given back", lambda: job.workload["status"].get("reclaimablePods"))
     finish(job)
 
 
 def failed_once(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Restarting")
+    run(job)
+    job.end("launcher", 1, message="boom")
     job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
     job.skip_backoff()
     run_next_attempt(job)
@@ -165,14 +173,14 @@ def failed_once(job: QueuedJob, _queue: Queue) -> None:
 
 
 def failed(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     job.end("launcher", 1, message="boom")
     job.wait("Failed")
     job.wait_for_workload("Finished", reason="Failed")
 
 
 def suspended(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     job.suspend()
     job.wait("Suspended")
     wait_for("its Workload to be deleted", lambda: not job.workload)
@@ -181,7 +189,7 @@ def suspended(job: QueuedJob, _queue: Queue) -> None:
 
 
 def workload_deleted(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     job.api.delete(job.workload_path())
     run_again(job)
 
@@ -189,13 +197,13 @@ def workload_deleted(job: QueuedJob, _queue: Queue) -> None:
 def changed_while_queued(job: QueuedJob, _queue: Queue) -> None:
     job.wait_for_workload("QuotaReserved", status="False", reason="Misconfigured")
     job.relabel(queue="gpus", priority="urgent")
-    job.advance_to("Running")
+    run(job)
     finish(job)
 
 
 def changed_while_running(job: QueuedJob, queue: Queue) -> None:
     queue.add("other")
-    job.advance_to("Running")
+    run(job)
     job.relabel(queue="other", priority="urgent")
     wait_for("the priority", lambda: job.workload["spec"]["priority"] == 1000)
     queue.add("gpus", stopPolicy="HoldAndDrain")
@@ -204,7 +212,7 @@ def changed_while_running(job: QueuedJob, queue: Queue) -> None:
 
 
 def left_and_entered(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     job.relabel(queue=None)
     wait_for("its Workload to be deleted", lambda: not job.workload)
     job.relabel(queue="gpus")
@@ -212,7 +220,7 @@ def left_and_entered(job: QueuedJob, _queue: Queue) -> None:
 
 
 def prebuilt(job: QueuedJob, _queue: Queue) -> None:
-    job.advance_to("Running")
+    run(job)
     set_condition(job, "Evicted", "Preempted")
     run_again(job)
 

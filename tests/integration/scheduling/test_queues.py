@@ -112,7 +112,7 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     if way == "conflict":
         job.wait("Failed")
         assert re.search("flavor to be other .* it is spot already", job.condition("Failed")["message"])
-        assert job.wait_for_workload("Finished")["reason"] == "Failed"
+        assert job.wait_for_workload("Finished")["reason"] == "FailedToStart"
         return
     pods = job.wait_for_pods()
     metadata, spec = pods["worker-1"]["metadata"], pods["worker-1"]["spec"]

@@ -8,6 +8,7 @@ import pytest
 from horovodjob.api.constants import EventReason, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.observed import Refusal
+from horovodjob_operator.domain.queues.queue import QueueProblem
 from horovodjob_operator.domain.queues.workload_plan import workload_plan
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.parts.admission import Admission
@@ -204,6 +205,22 @@ def test_an_admission_that_contradicts_the_job_is_refused_with_both_values(waiti
         AdmissionConflict, match=r"ResourceFlavor spot requires pool to be spot .* is expensive already"
     ):
         admission(waiting).apply(pod, Role.WORKER)
+
+
+def test_an_admission_that_contradicts_the_job_ends_it_also_if_the_operator_is_killed_meanwhile(
+    waiting: QueuedCluster,
+) -> None:
+    waiting.admit()
+    waiting.problem = QueueProblem(Reason.ADMISSION_CONFLICT, "pool must be spot", is_final=True)
+    waiting.reconcile(die_after=1)
+    assert (waiting.status.phase, waiting.finished) == (Phase.QUEUED, ["FailedToStart"])
+    waiting.problem = None
+    waiting.reconcile()
+    assert (waiting.status.phase, waiting.reason, waiting.message) == (
+        Phase.FAILED,
+        "AdmissionConflict",
+        "pool must be spot",
+    )
 
 
 @pytest.mark.parametrize(
