@@ -144,6 +144,11 @@ def test_the_limit_of_the_execution_time_must_be_a_number() -> None:
         job_workload(job, 0)
 
 
+def test_a_label_that_can_name_no_queue_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="queue-name is 'Team_A': it must be the name of a LocalQueue"):
+        job_workload(queued_job("Team_A"), 0)
+
+
 def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
     cluster = QueuedCluster(queued_job(runPolicy={"activeDeadlineSeconds": 60}))
     cluster.reconcile()
