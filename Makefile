@@ -67,10 +67,10 @@ environment: python ## make .venv as far as lint and unit tests need it
 	@$(STAGES) environment
 
 images: python ## build operator and trainer image, without Docker, and print their names
-	@$(PYTHON) localcluster/images.py build
+	@$(PYTHON) localcluster/images build
 
 trainer-gpu: python ## build the trainer image for GPUs, check it and print its size (a quarter of an hour)
-	@$(PYTHON) localcluster/images.py build trainer-gpu
+	@$(PYTHON) localcluster/images build trainer-gpu
 
 release: environment ## build what a release consists of into dist/, for a registry with REGISTRY=... PROJECT=OWNER/REPOSITORY
 	@.venv/bin/python release build $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PROJECT),--project $(PROJECT))

@@ -40,7 +40,7 @@ def apply(*objects: dict[str, Any]) -> None:
 def trainer_image() -> str:
     """The trainer image of this tree, in the cluster."""
     names = subprocess.run(
-        [sys.executable, str(ROOT / "localcluster/images.py"), "names"], capture_output=True, text=True, check=True
+        [sys.executable, str(ROOT / "localcluster/images"), "names"], capture_output=True, text=True, check=True
     )
     return str(json.loads(names.stdout)["trainer"]["image"])
 

@@ -6,7 +6,7 @@ import ssl
 import urllib.request
 from typing import Any
 
-from localcluster.control_plane import ControlPlaneSettings
+from localcluster.control_plane.components import ControlPlaneSettings
 
 
 def compacted_size_mb(settings: ControlPlaneSettings) -> float:

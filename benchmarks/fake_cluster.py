@@ -6,10 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from localcluster.apiserver import ControlPlane
-from localcluster.binaries import CONTROL_PLANE, Binaries
-from localcluster.control_plane import scheduler_command
-from localcluster.pki import write_kubeconfig
+from localcluster.binaries.cache import CONTROL_PLANE, Binaries
+from localcluster.control_plane.components import scheduler_command
+from localcluster.control_plane.pki import write_kubeconfig
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import Api, Object, wait_for
 from support.control_plane.operator_control_plane import CONTROLLERS, install
 

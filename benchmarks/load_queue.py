@@ -9,7 +9,7 @@ from typing import cast
 
 from fake_cluster import FakeCluster
 
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import Api
 from support.kueue import definitions as kueue_definitions
 from support.kueue import played_kueue

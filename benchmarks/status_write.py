@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests"))
 
-from localcluster.apiserver import ControlPlane  # noqa: E402
+from localcluster.control_plane.standalone import ControlPlane  # noqa: E402
 from support.api_client import JOBS, Api, install_definition, is_served, wait_for  # noqa: E402
 
 PLAIN_GROUP = "plain.example.org"

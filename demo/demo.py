@@ -134,7 +134,7 @@ def run_step(what: str, command: list[str]) -> None:
 def images(on: Target) -> dict[str, str]:
     """References of the two images, built and in the cluster's store where it is local."""
     say("== images")
-    command = [sys.executable, str(CLUSTER / "images.py"), "load" if on.local else "names", "operator", "trainer"]
+    command = [sys.executable, str(CLUSTER / "images"), "load" if on.local else "names", "operator", "trainer"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise DemoError("images: it did not work, the lines above say why")

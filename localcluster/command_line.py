@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from localcluster.apiserver import ControlPlane
-from localcluster.binaries import CLUSTER, Binaries
+from localcluster.binaries.cache import CLUSTER, Binaries
+from localcluster.control_plane.standalone import ControlPlane
 from localcluster.errors import ClusterError
 from localcluster.health import problems
 from localcluster.lifecycle import LocalCluster
-from localcluster.machine import check_machine
-from localcluster.nodes import DEFAULT_PREFIX, Pool, components, nodes
+from localcluster.machine.requirements import check_machine
+from localcluster.nodes.pools import DEFAULT_PREFIX, Pool, components, nodes
 from localcluster.processes import Processes
 from localcluster.progress import Progress
 from localcluster.settings import DEFAULT_NAME, Cluster
@@ -31,6 +31,16 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; `up` and `down` continue from here", file=sys.stderr)
         return 130
+
+
+def invoke(cluster: Cluster, *arguments: str) -> str:
+    """The standard output of a command that runs in a process of its own. Raises CalledProcessError if it fails."""
+    line = [sys.executable, str(Path(__file__).parent), "--name", cluster.name, *arguments]
+    try:
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    except subprocess.CalledProcessError as error:
+        error.add_note(error.stderr)
+        raise
 
 
 def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> int:

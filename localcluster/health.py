@@ -3,11 +3,11 @@
 import time
 from datetime import datetime
 
-from localcluster import dns, policy_engine
-from localcluster.client import Client
+from localcluster.control_plane.client import Client
 from localcluster.errors import ClusterError
-from localcluster.network import missing_routes
-from localcluster.nodes import components, node_path, nodes
+from localcluster.network import dns, policy_engine
+from localcluster.network.namespace import missing_routes
+from localcluster.nodes.pools import components, node_path, nodes
 from localcluster.processes import Processes
 from localcluster.settings import API_PORT, Cluster, Node
 

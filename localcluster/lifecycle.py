@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from localcluster import azure_files, csi_driver, dns, node, policy_engine
-from localcluster.additional_nodes import GPU, FurtherNodes, claim_gpus
-from localcluster.binaries import Binaries
-from localcluster.cgroups import ensure_cgroup, kill_pods, remove_cgroup
-from localcluster.client import Client
-from localcluster.control_plane import (
+from localcluster.azure_files import accounts, csi_driver
+from localcluster.binaries.cache import Binaries
+from localcluster.control_plane.client import Client
+from localcluster.control_plane.components import (
     ControlPlaneSettings,
     apiserver_command,
     controller_manager_command,
@@ -22,19 +20,28 @@ from localcluster.control_plane import (
     scheduler_command,
     write_configuration,
 )
+from localcluster.control_plane.pki import (
+    control_plane_certificates,
+    ensure_certificates,
+    node_certificates,
+    write_kubeconfig,
+)
 from localcluster.errors import ClusterError, MachineUnfit
 from localcluster.health import is_node_ready
-from localcluster.host import (
+from localcluster.images.store import ImageStore
+from localcluster.machine.cgroups import ensure_cgroup, kill_pods, remove_cgroup
+from localcluster.machine.host import (
     make_shared_mount,
     prepare_host,
     remove_runtime_traces,
     restore_host,
     unmount_all,
 )
-from localcluster.image_store import ImageStore
-from localcluster.network import ensure_network, mount_points, remove_network
-from localcluster.nodes import Pool, nodes, remember, resized
-from localcluster.pki import control_plane_certificates, ensure_certificates, node_certificates, write_kubeconfig
+from localcluster.network import dns, policy_engine
+from localcluster.network.namespace import ensure_network, mount_points, remove_network
+from localcluster.nodes import components
+from localcluster.nodes.additional import GPU, FurtherNodes, claim_gpus
+from localcluster.nodes.pools import Pool, nodes, remember, resized
 from localcluster.processes import Component, Processes
 from localcluster.progress import Progress
 from localcluster.settings import API_PORT, COMPONENTS, NODE_NAME, RUN_ROOT, Cluster, Node
@@ -122,11 +129,11 @@ class LocalCluster:
         self.progress.step(f"{NODE_NAME} advertises {count} {GPU}")
 
     @contextlib.contextmanager
-    def storage(self) -> Iterator[azure_files.Storage]:
+    def storage(self) -> Iterator[accounts.Storage]:
         """The storage accounts, which nobody else changes meanwhile."""
         self._insist_on_being_up()
         with lock(self.cluster, self.progress):
-            yield azure_files.Storage(self.cluster)
+            yield accounts.Storage(self.cluster)
 
     def _insist_on_being_up(self) -> None:
         if missing := [name for name in ("kube-apiserver", "containerd") if self.processes.pid(name) is None]:
@@ -177,7 +184,7 @@ class LocalCluster:
         plan, binaries = self.settings, self.binaries
         self._ensure_control_plane("etcd", etcd_command(binaries, plan))
         self._ensure_control_plane("kube-apiserver", apiserver_command(binaries, plan), plan.audit_policy)
-        self._ensure(node.containerd(self.node, binaries))
+        self._ensure(components.containerd(self.node, binaries))
         self.processes.wait("containerd", self.images.is_answering, "containerd")
         for image in IMAGES:
             self.images.load(binaries.image(image))
@@ -194,13 +201,13 @@ class LocalCluster:
         began = datetime.now(UTC).replace(microsecond=0)
         if not policy_engine.is_enforcing(self.cluster):
             self.processes.stop("policy-engine")  # one that runs and has lost its table makes it when it starts
-        self._ensure(node.policy_engine(self.cluster, nodes(self.cluster)))
+        self._ensure(components.policy_engine(self.cluster, nodes(self.cluster)))
         csi_driver.apply_driver(self.client)
-        azure_files.Storage(self.cluster).ensure()
+        accounts.Storage(self.cluster).ensure()
         # Before the kubelet, which waits long for a driver whose socket it finds and that does not answer.
         self._ensure(csi_driver.driver(self.cluster, self.binaries))
-        started = self._ensure(node.kubelet(self.node, self.binaries))
-        self._ensure(node.kube_proxy(self.cluster, self.binaries))
+        started = self._ensure(components.kubelet(self.node, self.binaries))
+        self._ensure(components.kube_proxy(self.cluster, self.binaries))
         dns.apply_dns(self.client, self.cluster, self.binaries.image_reference("coredns"))
         return began if started else None
 

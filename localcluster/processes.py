@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster.binaries import Binaries
-from localcluster.control_plane import GO_ENVIRONMENT
+from localcluster.binaries.cache import Binaries
+from localcluster.control_plane.components import GO_ENVIRONMENT
 from localcluster.errors import ClusterError
 from localcluster.progress import wait_until
 from localcluster.settings import Cluster

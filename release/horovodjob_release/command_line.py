@@ -15,7 +15,7 @@ from horovodjob_release.reproduction import image_digest
 from horovodjob_release.steps import build_release
 from horovodjob_release.version import project_version, set_version
 from localcluster.errors import ClusterError
-from localcluster.image_builder import ImageError
+from localcluster.images.builder import ImageError
 from stages.settings import StageError
 
 ROOT = Path(__file__).resolve().parents[2]

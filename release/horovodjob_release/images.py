@@ -9,7 +9,7 @@ from horovodjob_release.errors import ReleaseError
 from horovodjob_release.licences import is_distributable, is_in_main
 from horovodjob_release.oci import write_oci_archive
 from horovodjob_release.packages import Package, image_packages
-from localcluster.images import REPOSITORY, build
+from localcluster.images.project import REPOSITORY, build
 
 # The image for GPUs contains NVIDIA's libraries: users build it, and agree to NVIDIA's terms, themselves.
 ROLES = ("operator", "trainer")

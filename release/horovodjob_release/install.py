@@ -10,8 +10,8 @@ from pathlib import Path
 
 from horovodjob_release.archives import repack
 from horovodjob_release.errors import ReleaseError
-from localcluster.binaries import Binaries
-from localcluster.images import REPOSITORY
+from localcluster.binaries.cache import Binaries
+from localcluster.images.project import REPOSITORY
 from localcluster.progress import Progress
 from localcluster.settings import cache_directory
 

@@ -21,7 +21,7 @@ def image_digest(root: Path, role: str, cache: Path | None = None) -> str:
     with contextlib.ExitStack() as stack:
         folder = cache or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="horovodjob-")))
         done = subprocess.run(
-            [sys.executable, str(root / "localcluster/images.py"), "build", role],
+            [sys.executable, str(root / "localcluster/images"), "build", role],
             env={**os.environ, "HOROVODJOB_CACHE": str(folder.absolute())},
             stdout=subprocess.PIPE,
             text=True,

@@ -10,7 +10,7 @@ import yaml
 from cli.cluster_state import ClusterState
 from cli.kubelet import Kubelet
 from cli.program import Hvj, run
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import Api
 from support.control_plane.distribution import one_control_plane
 from support.control_plane.fixtures import api, control_plane

@@ -10,8 +10,8 @@ from typing import Self
 
 from aiohttp import web
 
-from localcluster.apiserver import LOOPBACK, ControlPlane, free_ports
-from localcluster.pki import Certificate, make_certificate
+from localcluster.control_plane.pki import Certificate, make_certificate
+from localcluster.control_plane.standalone import LOOPBACK, ControlPlane, free_ports
 from support.api_client import Api
 
 NODE = "tvm-1"

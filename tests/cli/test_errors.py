@@ -8,7 +8,7 @@ import yaml
 
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process, run
-from localcluster.apiserver import free_ports
+from localcluster.control_plane.standalone import free_ports
 from support.api_client import Api
 
 Kubeconfig = Callable[[str], Path]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import JOBS, Api, install_definition
 from support.control_plane.distribution import one_control_plane
 

@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects tests that need the local cluster on another one; tests about the whole session come last."""
-    own = [item for item in items if item.path.parent == FOLDER]
+    own = [item for item in items if item.path.is_relative_to(FOLDER)]
     if entries := local_only.stale(own):
         raise pytest.UsageError(f"tests/e2e/local_only.py names tests that do not exist: {entries}")
     if install.given_kubeconfig():

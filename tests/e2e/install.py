@@ -20,9 +20,9 @@ import urllib3
 
 from e2e.access import Api, ApiError, Kubectl, Object, wait_for
 from e2e.recorder import Recorder
-from localcluster.invocation import invoke
+from localcluster.binaries.static_image import ARCHITECTURES, tar
+from localcluster.command_line import invoke
 from localcluster.settings import DEFAULT_NAME, Cluster
-from localcluster.static_image import ARCHITECTURES, tar
 from support.helm import Helm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +87,7 @@ def images(on: Target) -> dict[str, str]:
     wanted = [role for role, name in given.items() if not name]
     if not wanted:
         return given
-    program = str(CLUSTER / "images.py")
+    program = str(CLUSTER / "images")
     if on.local:
         subprocess.run([sys.executable, program, "build", *wanted], check=True)
     else:

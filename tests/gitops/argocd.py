@@ -20,7 +20,7 @@ from gitops.engine import (
     namespace,
 )
 from gitops.git_repository import Repository
-from localcluster.apiserver import LOOPBACK, free_ports
+from localcluster.control_plane.standalone import LOOPBACK, free_ports
 from support.api_client import ROOT, Api, Object, binary, wait_for
 from support.gitops.health import GITOPS
 from support.helm import HELM3

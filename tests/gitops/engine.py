@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gitops.git_repository import Repository
-from localcluster.binaries import Binaries
+from localcluster.binaries.cache import Binaries
 from localcluster.progress import Progress
 from localcluster.settings import cache_directory
 from support.api_client import JOBS, Api, Object, is_served, wait_for

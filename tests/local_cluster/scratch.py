@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import localcluster
-from localcluster.binaries import Binaries
+from localcluster.binaries.cache import Binaries
 from localcluster.settings import COMPONENTS, Cluster
 
 CLUSTER = Cluster("test")

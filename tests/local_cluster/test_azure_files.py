@@ -13,10 +13,10 @@ import pytest
 
 from local_cluster.scratch import CLUSTER, command, eventually, kill, pod, runs
 from local_cluster.traces import traces
-from localcluster.azure_files import Account, Storage
-from localcluster.cgroups import pod_processes
-from localcluster.client import Client
-from localcluster.csi_driver import DRIVER
+from localcluster.azure_files.accounts import Account, Storage
+from localcluster.azure_files.csi_driver import DRIVER
+from localcluster.control_plane.client import Client
+from localcluster.machine.cgroups import pod_processes
 from localcluster.processes import Processes
 from localcluster.settings import API_PORT, COMPONENTS
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.binaries import CONTROL_PLANE, Binaries
+from localcluster.binaries.cache import CONTROL_PLANE, Binaries
+from localcluster.binaries.versions import SOURCE, Component, check_pins, versions
 from localcluster.errors import ClusterError
 from localcluster.progress import Progress
-from localcluster.versions import SOURCE, Component, check_pins, versions
 
 GO = """#!/bin/sh -e
 case $1 in
@@ -103,7 +103,7 @@ def test_what_binaries_are_made_of_is_in_their_key(file: str, tmp_path: Path, mo
     group = versions().groups[0]
     before = group.key
     shutil.copytree(SOURCE, tmp_path / "go")
-    monkeypatch.setattr("localcluster.versions.SOURCE", tmp_path / "go")
+    monkeypatch.setattr("localcluster.binaries.versions.SOURCE", tmp_path / "go")
     assert group.key == before
     with (tmp_path / "go" / file).open("a") as changed:
         changed.write("\n")

@@ -20,7 +20,7 @@ from local_cluster.scratch import (
     wait_until_reported,
 )
 from local_cluster.traces import traces
-from localcluster.binaries import Binaries
+from localcluster.binaries.cache import Binaries
 from localcluster.settings import COMPONENTS, Cluster
 
 pytestmark = pytest.mark.e2e

@@ -21,10 +21,10 @@ from local_cluster.scratch import (
     wait_until_reported,
 )
 from local_cluster.traces import traces
-from localcluster.binaries import Binaries
+from localcluster.binaries.cache import Binaries
+from localcluster.binaries.static_image import write_static_image
 from localcluster.processes import Processes
 from localcluster.settings import Cluster
-from localcluster.static_image import write_static_image
 
 pytestmark = pytest.mark.e2e
 

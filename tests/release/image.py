@@ -8,7 +8,7 @@ import json
 import tarfile
 from pathlib import Path
 
-from localcluster.static_image import tar
+from localcluster.binaries.static_image import tar
 
 STATUS = """\
 Package: base-files

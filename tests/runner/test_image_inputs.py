@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.images import inputs_hash, mounted_digest
+from localcluster.images.project import inputs_hash, mounted_digest
 
 FILES = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE", "operator/a.py", "trainer/a.py", "images/slim.sh")
 

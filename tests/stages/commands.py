@@ -32,7 +32,7 @@ def cluster_runs() -> bool:
 
 def images(*arguments: str) -> None:
     """Run a command of the image builder."""
-    call(sys.executable, CLUSTER / "images.py", *arguments)
+    call(sys.executable, CLUSTER / "images", *arguments)
 
 
 def pytest(*arguments: str) -> None:

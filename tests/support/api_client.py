@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from localcluster.apiserver import ControlPlane
-from localcluster.binaries import Binaries
+from localcluster.binaries.cache import Binaries
+from localcluster.control_plane.standalone import ControlPlane
 from localcluster.progress import Progress
 from localcluster.settings import cache_directory
 

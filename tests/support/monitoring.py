@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from localcluster.apiserver import free_ports
+from localcluster.control_plane.standalone import free_ports
 from localcluster.settings import cache_directory
 from support.api_client import ROOT, wait_for
 

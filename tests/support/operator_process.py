@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localcluster.apiserver import free_ports
+from localcluster.control_plane.standalone import free_ports
 from support.api_client import WAIT_SECONDS, Object, wait_for
 
 # Levels that fail a test; TEXT is a line that is not JSON.

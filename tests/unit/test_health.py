@@ -12,7 +12,7 @@ from itertools import count
 from prometheus_client import CollectorRegistry
 
 from horovodjob_operator.servers.health import HealthServer
-from localcluster.apiserver import free_ports
+from localcluster.control_plane.standalone import free_ports
 
 # A limit for failures only.
 WAIT_SECONDS = 120

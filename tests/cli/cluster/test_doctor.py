@@ -21,7 +21,7 @@ from cli.program import Hvj, Result, run
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.diagnosis import check_result, installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, wait_for
 from support.azure_fakes.arm.resources import new_pool
 from support.azure_fakes.files.accounts import Account

@@ -11,7 +11,7 @@ import pytest
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, hvj_process, terminal
 from cli.proxy import proxy
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import Object
 
 ERROR = {"time": TIME, "attempt": 1, "pod": "train-worker-1", "node": "tvm-1", "container": "worker"}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from localcluster.control_plane import GANG_API, GANG_GATES
+from localcluster.control_plane.components import GANG_API, GANG_GATES
 from support.api_client import Api, Object, is_served, wait_for
 from support.control_plane.operator_control_plane import OperatorControlPlane
 from support.job_driver import Job

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import Api, install_definition
 
 

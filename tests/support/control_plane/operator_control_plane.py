@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from localcluster.apiserver import ControlPlane
+from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import BASE, Api, ApiError, install_definition, wait_for
 
 OPERATOR_NAMESPACE = "horovodjob-system"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localcluster.invocation import invoke
+from localcluster.command_line import invoke
 from localcluster.settings import Cluster
 from support.azure_fakes.arm.resources import Cluster as ManagedCluster
 from support.azure_fakes.arm.resources import new_pool

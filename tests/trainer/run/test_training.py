@@ -17,7 +17,7 @@ from trainer.support.waiting import TIMEOUT_SECONDS
 PLAIN_KERAS = Path(__file__).parent / "programs" / "plain_keras.py"
 DIGITS = package_files("horovodjob_trainer.data.formats") / FILE
 NUMBER = r"[0-9]+\.[0-9]{4}"
-# The default of twelve, and its accuracy, are those of the job that tests/e2e/test_install_page.py runs.
+# The default of twelve, and its accuracy, are those of the job that tests/e2e/installation/test_install_page.py runs.
 EPOCHS = 3
 # An epoch has 1437 / (32 * 2) = 22.45 steps, and a step that contains the end of an epoch belongs to that epoch.
 STEPS = [23, 22, 23]

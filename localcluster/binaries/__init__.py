@@ -1,0 +1,1 @@
+"""The binaries of the cluster: pinned versions, the Go toolchain, and the cache of what was built."""

@@ -1,0 +1,109 @@
+"""The cluster's binaries: built from pinned Go modules once, kept in the cache by version and checksums."""
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from localcluster.binaries.static_image import write_static_image
+from localcluster.binaries.toolchain import Go, go, locked
+from localcluster.binaries.versions import Group, check_pins, versions
+from localcluster.progress import Progress
+
+IMAGES = {"pause": "registry.k8s.io/pause", "coredns": "registry.k8s.io/coredns/coredns"}
+# What tests against an API server without a node need: the first group, so that they begin before the rest is built.
+CONTROL_PLANE = "control-plane"
+# What a cluster runs: not Helm, which its users run.
+CLUSTER = (CONTROL_PLANE, "node", "containerd", "azure-files")
+
+
+class Binaries:
+    """The built binaries in one cache directory."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+        self.versions = versions()
+        self._directories = {
+            binary: self._directory(group) for group in self.versions.groups for binary in group.binaries
+        }
+
+    def path(self, binary: str) -> Path:
+        return self._directories[binary] / binary
+
+    def file(self, binary: str, name: str) -> Path:
+        """A file that is kept beside `binary`, by its name."""
+        return self._directories[binary] / name
+
+    def image(self, name: str) -> Path:
+        """The image archive made of the static binary `name`."""
+        return self._directories[name] / f"{name}.tar"
+
+    def image_reference(self, name: str) -> str:
+        """The name under which the cluster knows the image made of `name`."""
+        return f"{IMAGES[name]}:{self.versions.of(name)}"
+
+    @property
+    def search_path(self) -> str:
+        """PATH for the components, which look up runc, the shim, mount, nft and iptables."""
+        own = dict.fromkeys(str(directory) for directory in self._directories.values())
+        return ":".join([*own, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
+
+    def missing(self, names: tuple[str, ...] = ()) -> tuple[Group, ...]:
+        """Groups that are not built yet: of all but the optional ones, or of those that are or have what is named."""
+        return tuple(group for group in self.versions.select(names) if not self._directory(group).exists())
+
+    def download(self, progress: Progress, names: tuple[str, ...] = ()) -> None:
+        """Fetch the modules of what is missing, so that a build does not wait for the network."""
+        if missing := self.missing(names):
+            began = time.monotonic()
+            go(self.cache, self.versions, progress).download(missing, progress)
+            progress.step(f"fetched the modules of {len(missing)} groups in {time.monotonic() - began:.0f} s")
+
+    def ensure(self, progress: Progress, names: tuple[str, ...] = ()) -> None:
+        """Build what is missing, one group after the other: each build uses all processors by itself."""
+        self.download(progress, names)
+        for group in self.missing(names):
+            with locked(self.cache / "binaries" / f".{group.name}.lock", progress):
+                if not self._directory(group).exists():  # another process may have built it meanwhile
+                    self._build(group, go(self.cache, self.versions, progress), progress)
+        self._link()
+
+    def _directory(self, group: Group) -> Path:
+        return self.cache / "binaries" / group.key
+
+    def _build(self, group: Group, command: Go, progress: Progress) -> None:
+        check_pins(group.components)
+        target = self._directory(group)
+        for abandoned in target.parent.glob(f".{group.name}-*"):  # of interrupted builds; we hold the lock
+            shutil.rmtree(abandoned)
+        began, used = time.monotonic(), os.times()
+        progress.step(f"building {group.name}: {', '.join(group.binaries)}")
+        with tempfile.TemporaryDirectory(prefix=f".{group.name}-", dir=target.parent) as scratch:
+            output = Path(scratch) / "output"
+            output.mkdir(mode=0o755)
+            command.build(group, output, progress)
+            self._add_images(group, output)
+            for file in group.files:
+                (component,) = group.components
+                shutil.copy(command.module(component) / file, output)
+            output.rename(target)  # all or nothing: an interrupted build leaves no half one
+        now = os.times()
+        cpu = now.children_user + now.children_system - used.children_user - used.children_system
+        progress.step(f"built {group.name} in {time.monotonic() - began:.0f} s ({cpu:.0f} s of processor time)")
+
+    def _add_images(self, group: Group, output: Path) -> None:
+        for name in set(group.binaries) & set(IMAGES):
+            write_static_image(output / name, self.image_reference(name), output / f"{name}.tar")
+
+    def _link(self) -> None:
+        """`bin/` in the cache has links to the current binaries, kubectl among them."""
+        links = self.cache / "bin"
+        links.mkdir(parents=True, exist_ok=True)
+        for binary in self._directories:
+            link, target = links / binary, self.path(binary)
+            if not target.exists() or (link.is_symlink() and link.readlink() == target):
+                continue
+            fresh = links / f".{binary}.{os.getpid()}"
+            fresh.symlink_to(target)
+            fresh.rename(link)

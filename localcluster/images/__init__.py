@@ -1,0 +1,1 @@
+"""Container images: built from the Dockerfile, imported into a node, and shared between nodes."""

@@ -1,0 +1,1 @@
+"""This machine: what it must have, and what clusters change on it."""

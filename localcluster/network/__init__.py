@@ -1,0 +1,1 @@
+"""The network of nodes and pods: namespace, CNI configuration, DNS and NetworkPolicies."""

@@ -1,0 +1,1 @@
+"""The nodes of a cluster: which there are, their components, and additional nodes."""

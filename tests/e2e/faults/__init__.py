@@ -1,0 +1,1 @@
+"""What is lost while a job runs: workers, nodes and the network."""

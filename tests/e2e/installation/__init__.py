@@ -1,0 +1,1 @@
+"""The operator and jobs as charts and the documentation install them."""

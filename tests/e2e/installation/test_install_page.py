@@ -1,0 +1,107 @@
+"""The commands of docs/install.md, from a cluster without the operator to a trained model, and the removal."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from e2e.access import Kubectl
+from e2e.install import ROOT, Operator, install_operator
+from horovodjob_release.version import project_version
+from localcluster.binaries.cache import Binaries
+from localcluster.images.store import ImageStore
+from localcluster.settings import Cluster, Node
+from support.helm import HELM4, Helm
+from support.tutorial import page
+
+# It removes the operator, its CustomResourceDefinition and with it all jobs.
+pytestmark = pytest.mark.serial
+
+PAGE = ROOT / "docs" / "install.md"
+INSTALLATION = ("1. Install the operator", "2. Check it", "3. Train a model")
+NAMESPACE, CLAIM = "training", "digits-data"
+# A registry that the nodes of the tests cannot reach.
+REGISTRY = "example.azurecr.io"
+MODEL = "saved_models/keras_cifar10_trained_model.keras"
+
+
+@pytest.fixture
+def shell(local: Cluster, tmp_path: Path) -> Mapping[str, str]:
+    """The environment of a user who has kubectl and Helm 4 on PATH, and a kubeconfig."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, program in {"kubectl": "kubectl", "helm": HELM4}.items():
+        (programs / name).symlink_to(Binaries(local.cache).path(program))
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    user = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(local.kubeconfig)}
+    return user | {"IMAGE_REGISTRY": REGISTRY}
+
+
+@pytest.fixture
+def registry_images(local: Cluster, images: dict[str, str]) -> Iterator[None]:
+    """Tags the images of the node with the names of the registry."""
+    store = ImageStore(Node(local), Binaries(local.cache))
+    names = {role: f"{REGISTRY}/horovodjob/{role}:{project_version(ROOT)}" for role in ("operator", "trainer")}
+    for role, name in names.items():
+        store.ctr("images", "tag", "--force", images[role], name)
+    yield
+    store.ctr("images", "rm", *names.values())
+
+
+@pytest.fixture
+def volume(kubectl: Kubectl, shared_directory: Callable[[str], Path]) -> Path:
+    """A volume for the page's claim, in place of one that Azure provides."""
+    directory = shared_directory("digits")
+    kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")  # from an interrupted run
+    kubectl("delete", "persistentvolume", CLAIM, "--ignore-not-found")
+    manifest = f"""
+        apiVersion: v1
+        kind: PersistentVolume
+        metadata: {{name: {CLAIM}}}
+        spec:
+          accessModes: [ReadWriteMany]
+          capacity: {{storage: 1Gi}}
+          storageClassName: azurefile-csi
+          claimRef: {{namespace: {NAMESPACE}, name: {CLAIM}}}
+          hostPath: {{path: {directory}}}
+    """
+    kubectl("apply", "-f", "-", given=manifest)
+    return directory
+
+
+def test_every_command_from_an_empty_cluster_to_a_model_works(
+    operator: Operator,
+    shell: Mapping[str, str],
+    registry_images: None,
+    volume: Path,
+    helm: Helm,
+    kubectl: Kubectl,
+    images: dict[str, str],
+) -> None:
+    def follow(*sections: str) -> str:
+        scripts = [script for section in sections for script in page.blocks(PAGE, "sh", section)]
+        assert len(scripts) >= len(sections)
+        return "".join(page.run_script(script, ROOT, shell) for script in scripts)
+
+    try:
+        follow("Uninstall")
+        assert kubectl("get", "crd", "--ignore-not-found", "horovodjobs.horovodjob.dev") == ""
+        printed = follow(*INSTALLATION)
+        assert "Succeeded" in printed.splitlines()[-1], "the last command shows the job"
+        log = kubectl("logs", "digits-launcher", "-n", NAMESPACE)
+        (accuracy,) = re.findall(r"^Test accuracy: ([0-9.]+)$", log, re.MULTILINE)
+        assert float(accuracy) >= 0.95, "the trainer's defaults suffice"
+        with zipfile.ZipFile(volume / MODEL) as model:
+            assert "model.weights.h5" in model.namelist()
+        follow("Upgrade")
+        assert kubectl("get", "horovodjob", "digits", "-n", NAMESPACE, "-o", "jsonpath={.status.phase}") == "Succeeded"
+    finally:
+        kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+        kubectl("delete", "persistentvolume", CLAIM, "--ignore-not-found")
+        install_operator(helm, kubectl, images)
+        operator.running()

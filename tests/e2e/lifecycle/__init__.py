@@ -1,0 +1,1 @@
+"""A job from its creation to its deletion: phases, success, failure, suspension, termination."""

@@ -1,0 +1,1 @@
+"""What a job runs: programs, their input, and implementations of MPI."""

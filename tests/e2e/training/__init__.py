@@ -1,0 +1,1 @@
+"""Trainings with checkpoints, shares and the scripts of the tutorial."""
