@@ -116,7 +116,7 @@ def description(request: Request, job: str) -> str:
 def _workload_change(body: Object) -> str:
     """What a request changes of a Workload."""
     if (status := body.get("status")) is None:
-        return " ".join(body.get("spec", body["metadata"]))
+        return " ".join(body["spec"] if "spec" in body else body["metadata"])
     if status.get("admission", ...) is None:
         return "without admission"
     last = status["conditions"][-1] if "conditions" in status else {"type": "reclaimablePods", "reason": ""}

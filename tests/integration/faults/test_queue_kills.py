@@ -102,8 +102,9 @@ def preempted(job: QueuedJob, queue: Queue) -> None:
     run(job)
     urgent = queue.submit(f"urgent-{job.uid[:8]}", labels={PRIORITY_LABEL: "urgent"})
     urgent.wait_for_workload("Admitted")
-    urgent.delete()
+    urgent.suspend()  # Kubernetes deletes objects of a new kind up to half a minute after their owner.
     run_again(job)
+    urgent.delete()
 
 
 def pods_not_ready(job: QueuedJob, _queue: Queue) -> None:
@@ -233,8 +234,8 @@ def add_check(queue: Queue) -> None:
 
 def create_prebuilt(queue: Queue) -> None:
     """Creates a Workload as MultiKueue does."""
-    model = queue.submit("model")
-    spec = wait_for("the Workload of the model", lambda: model.workload)["spec"]
+    model = queue.submit("model", labels={LABEL: "missing"})
+    spec = wait_for("the Workload of the model", lambda: model.workload)["spec"] | {"queueName": "gpus"}
     model.delete()
     body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "prebuilt"}, "spec": spec}
     path = f"{API}/namespaces/{queue.namespace}/workloads"

@@ -267,7 +267,7 @@ def test_a_job_that_is_suspended_gives_its_quota_back(queue: Queue) -> None:
     waiting.advance_to("Running")
     job.suspend(False)
     job.wait_queued("WaitingForQuota")
-    waiting.delete()
+    waiting.end("launcher", 0)
     finish(job)
 
 
@@ -303,8 +303,8 @@ def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue
 
 
 def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api) -> None:
-    model = queue.submit("model")
-    spec = wait_for("its Workload", lambda: model.workload)["spec"]
+    model = queue.submit("model", labels={LABEL: "missing"})
+    spec = wait_for("its Workload", lambda: model.workload)["spec"] | {"queueName": "gpus"}
     model.delete()
     job = queue.submit(labels={f"{KUEUE}/prebuilt-workload-name": "prebuilt"})
     assert "prebuilt" in job.wait_for_condition("Stalled", reason="InvalidSpec")
