@@ -160,7 +160,10 @@ class Lane:
         case.scenario(job)
         if not kills:
             wait_for("the last event", lambda: job.events()[job.phase])
-        wait_for(f"a kill {', '.join(faults.missing())}", lambda: not faults.missing())
+        try:
+            wait_for("the kills", lambda: not faults.missing())
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {', '.join(faults.missing())}") from error
         found = outcome(job)
         created = (
             description(request, name)
