@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, ConditionType, Phase, Reason
+from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.jobs.job_state import JobState
@@ -83,9 +83,7 @@ class Queueing:
         workload = queue.workload if queue else None
         if workload is None or workload.is_finished or not status.is_finished or job.status.is_finished:
             return
-        ready = status.condition(ConditionType.READY)
-        has_succeeded = status.phase is Phase.SUCCEEDED
-        body = finished_status(context, has_succeeded=has_succeeded, message=ready.message if ready else "")
+        body = finished_status(status, context.now)
         try:
             self._workloads.update(await self._api.apply_status(job.metadata.namespace, workload, body))
             log_effect(job, f"finished Workload {workload.name}")
