@@ -50,7 +50,7 @@ def control_plane() -> Iterator[OperatorControlPlane]:
 @pytest.fixture(scope="session")
 def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
     """A kubelet that removes deleted pods, and recorders of the jobs and their events."""
-    connection = Api(control_plane)
+    connection = Api(control_plane.kubeconfig)
     install(connection)
     started = (Kubelet(connection), Recorder(connection), EventRecorder(connection))
     for watch in started:
@@ -65,7 +65,7 @@ def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
 @pytest.fixture(scope="session")
 def api(control_plane: OperatorControlPlane, watch_threads: Watches) -> Api:
     """The administrator's connection; the CRD is installed and the kubelet runs."""
-    return Api(control_plane)
+    return Api(control_plane.kubeconfig)
 
 
 @pytest.fixture(scope="session")
