@@ -108,7 +108,7 @@ def submit_for(api: Api, namespace: str, scenario: str, name: str = "train") -> 
 
 def outcome(job: Job) -> dict[str, Any]:
     """The status and objects of a finished job, without names and times that differ between jobs."""
-    wait_for("the workers to be deleted", lambda: set(job.pods()) == {"launcher"})
+    wait_for("the workers to be deleted", lambda: not set(job.pods()) - {"launcher"})
     wait_for("the PodGroup to be deleted", lambda: not owned_objects(job)["podgroups"])
     status = job.status
     return {
