@@ -1,6 +1,5 @@
 """What the benchmarks need of a cluster: kubectl, objects, and when each of them was first seen to be so."""
 
-import http.client
 import json
 import os
 import statistics
@@ -13,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from support.api_client import Api, Object  # noqa: E402
+
 CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob")
 KUBECTL = str(CACHE / "bin" / "kubectl") if (CACHE / "bin" / "kubectl").exists() else "kubectl"
 # Which local cluster, should there be several.
@@ -62,36 +65,19 @@ def wait_until(true: Callable[[], object], seconds: float) -> None:
         time.sleep(0.05)
 
 
-class ApiClient:
-    """Creates and patches objects over one open connection: neither takes the start of a process."""
+def administrator() -> Api:
+    """A connection with the rights of the kubeconfig: a request does not take the start of a process."""
+    return Api(Path(os.environ["KUBECONFIG"]))
 
-    def __init__(self) -> None:
-        self._proxy = subprocess.Popen([KUBECTL, "proxy", "--port=0"], stdout=subprocess.PIPE, text=True)
-        assert self._proxy.stdout is not None
-        address = self._proxy.stdout.readline().split()[-1]  # Starting to serve on 127.0.0.1:PORT
-        self._connection = http.client.HTTPConnection(address)
 
-    def create(self, one: dict[str, Any]) -> None:
-        """Creates an object in its namespace."""
-        self._request("POST", _collection(one), "application/json", one)
+def create(api: Api, one: Object) -> None:
+    """Creates an object in its namespace."""
+    api.create(_collection(one), one)
 
-    def annotate(self, one: dict[str, Any], **annotations: str) -> None:
-        """Adds annotations to an object that is there."""
-        path = f"{_collection(one)}/{one['metadata']['name']}"
-        self._request("PATCH", path, "application/merge-patch+json", {"metadata": {"annotations": annotations}})
 
-    def _request(self, method: str, path: str, kind: str, body: dict[str, Any]) -> None:
-        self._connection.request(method, path, json.dumps(body), {"Content-Type": kind})
-        with self._connection.getresponse() as response:
-            answer = response.read().decode()
-            if response.status >= 300:
-                sys.exit(f"{method} {path}: {response.status} {answer}")
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._connection.close()
-        self._proxy.terminate()
-        self._proxy.wait()
+def annotate(api: Api, one: Object, **annotations: str) -> None:
+    """Adds annotations to an object that is there."""
+    api.patch(f"{_collection(one)}/{one['metadata']['name']}", {"metadata": {"annotations": annotations}})
 
 
 def _collection(one: dict[str, Any]) -> str:

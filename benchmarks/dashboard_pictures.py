@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600, help="draw after so many seconds, or at their end")
     arguments = parser.parse_args()
     with OperatorControlPlane() as control_plane, tempfile.TemporaryDirectory() as name:
-        api, folder = Api(control_plane), Path(name)
+        api, folder = Api(control_plane.kubeconfig), Path(name)
         install(api)
         Kubelet(api).start()
         operator = Operator(operator_kubeconfig(api, folder / "kubeconfig"), folder / "log").start()

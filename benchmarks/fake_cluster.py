@@ -33,7 +33,7 @@ class FakeCluster(ControlPlane):
         kubeconfig = settings.component_kubeconfig("kube-scheduler")
         write_kubeconfig(kubeconfig, settings.pki, user="kube-scheduler", server=settings.server, name="fake")
         self._run("kube-scheduler", scheduler_command(binaries, settings, secure_port=0))
-        api = Api(self)
+        api = Api(self.kubeconfig)
         install(api)
         for number in range(NODES):
             create_node(api, f"fake-{number}")

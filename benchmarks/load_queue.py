@@ -19,7 +19,7 @@ from support.kueue.queues import Queue
 @contextlib.contextmanager
 def queue_of(cluster: FakeCluster, namespace: str, workers: Sequence[int]) -> Iterator[Queue]:
     """A queue with room for jobs of these sizes, while Kueue runs."""
-    api = Api(cluster)
+    api = Api(cluster.kubeconfig)
     kueue_definitions.install_kueue(api)
     # Threads of this process would share an interpreter with what observes the jobs.
     played = multiprocessing.get_context("spawn").Process(
@@ -38,5 +38,5 @@ def queue_of(cluster: FakeCluster, namespace: str, workers: Sequence[int]) -> It
 def play(kubeconfig: Path, directory: Path) -> None:
     """Acts as Kueue until this process is killed."""
     cluster = cast(ControlPlane, SimpleNamespace(kubeconfig=kubeconfig, directory=directory))
-    with played_kueue.PlayedKueue(Api(cluster)) as kueue:
+    with played_kueue.PlayedKueue(Api(cluster.kubeconfig)) as kueue:
         kueue.wait()

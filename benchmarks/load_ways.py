@@ -54,7 +54,7 @@ class Way(ABC):
     """The process whose processor time and memory count."""
 
     def __init__(self, cluster: FakeCluster) -> None:
-        self.cluster, self.api = cluster, Api(cluster)
+        self.cluster, self.api = cluster, Api(cluster.kubeconfig)
         self._stack = AsyncExitStack()
         self.user: Client
         self.observer: Observer

@@ -168,7 +168,7 @@ def run_jobs(api: Api, options: argparse.Namespace) -> Counter[str]:
 
 def soak(cluster: FakeCluster, options: argparse.Namespace) -> bool:
     """Prints the figures, and returns whether the operator has used nothing more at the end."""
-    api = Api(cluster)
+    api = Api(cluster.kubeconfig)
     api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     wait_for("the namespace", lambda: api.find(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"))
     access = operator_kubeconfig(api, cluster.directory / "operator.kubeconfig")

@@ -16,7 +16,20 @@ from pathlib import Path
 from subprocess import run
 from typing import Any
 
-from cluster_client import ApiClient, Watch, apply, fresh_namespace, kubectl, log_moment, median, trainer_image
+from cluster_client import (
+    Watch,
+    administrator,
+    annotate,
+    apply,
+    create,
+    fresh_namespace,
+    kubectl,
+    log_moment,
+    median,
+    trainer_image,
+)
+
+from support.api_client import Api
 
 NAMESPACE = "benchmark-start"
 WORKERS = 2
@@ -97,14 +110,14 @@ LAUNCH = (
 )
 
 
-def floor(image: str, client: ApiClient, pods: Watch) -> dict[str, float]:
+def floor(image: str, api: Api, pods: Watch) -> dict[str, float]:
     """One round of the floor: moments of the stages, from the start."""
     workers = [pod(f"floor-worker-{index}", image, SSHD) for index in range(WORKERS)]
     launcher = pod("floor-launcher", image, LAUNCH, PROGRAM)
     names = [one["metadata"]["name"] for one in (*workers, launcher)]
     start = time.time()
     for one in (*workers, launcher):
-        client.create(one)
+        create(api, one)
 
     def addresses(objects: dict[str, Any]) -> list[str]:
         found = [objects.get(name, {}).get("status", {}).get("podIP", "") for name in names[:WORKERS]]
@@ -113,7 +126,7 @@ def floor(image: str, client: ApiClient, pods: Watch) -> dict[str, float]:
     created = pods.when(lambda objects: all(name in objects for name in names))
     scheduled = pods.when(lambda objects: all(objects[name]["spec"].get("nodeName") for name in names))
     pods.when(addresses)
-    client.annotate(launcher, hosts=",".join(addresses(pods.objects)))
+    annotate(api, launcher, hosts=",".join(addresses(pods.objects)))
     done = pods.when(lambda objects: container_ended(objects["floor-launcher"]))
     moments = stages("floor-launcher", created, scheduled, done)
     kubectl("delete", "pod", "-n", NAMESPACE, "--all", "--wait=true", "--grace-period=0", "--force")
@@ -143,11 +156,12 @@ def phase(objects: dict[str, Any], name: str) -> str:
     return str(objects.get(name, {}).get("status", {}).get("phase", ""))
 
 
-def horovodjob(image: str, client: ApiClient, pods: Watch, jobs: Watch) -> dict[str, float]:
+def horovodjob(image: str, api: Api, pods: Watch, jobs: Watch) -> dict[str, float]:
     """One round of a HorovodJob: moments of the stages, from the start."""
     names = ["job-launcher", *(f"job-worker-{index}" for index in range(WORKERS))]
     start = time.time()
-    client.create(
+    create(
+        api,
         {
             "apiVersion": "horovodjob.dev/v1beta1",
             "kind": "HorovodJob",
@@ -158,7 +172,7 @@ def horovodjob(image: str, client: ApiClient, pods: Watch, jobs: Watch) -> dict[
                 "command": ["python3", "-c", PROGRAM],
                 "runPolicy": {"backoffLimit": 0},
             },
-        }
+        },
     )
     created = pods.when(lambda objects: all(name in objects for name in names))
     scheduled = pods.when(lambda objects: all(objects[name]["spec"].get("nodeName") for name in names))
@@ -177,16 +191,15 @@ def main() -> None:
     image = trainer_image()
     fresh_namespace(NAMESPACE)
     floor_keys()
-    client, pods, jobs = ApiClient(), Watch("pods", NAMESPACE), Watch("horovodjobs", NAMESPACE)
+    api, pods, jobs = administrator(), Watch("pods", NAMESPACE), Watch("horovodjobs", NAMESPACE)
     floors, ours = [], []
     for number in range(rounds + 1):
-        floors.append(floor(image, client, pods))
-        ours.append(horovodjob(image, client, pods, jobs))
+        floors.append(floor(image, api, pods))
+        ours.append(horovodjob(image, api, pods, jobs))
         shown = "warm-up" if number == 0 else f"round {number}"
         print(f"{shown}: floor {floors[-1]['Succeeded']:.1f} s, HorovodJob {ours[-1]['Succeeded']:.1f} s", flush=True)
     pods.close()
     jobs.close()
-    client.close()
     kubectl("delete", "namespace", NAMESPACE, "--wait=false")
     print(f"\nseconds from the first call, medians of {rounds}   floor   HorovodJob   ratio")
     for stage in STAGES:

@@ -107,7 +107,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with ControlPlane() as control_plane:
-        api, pid = Api(control_plane), control_plane.pid("kube-apiserver")
+        api, pid = Api(control_plane.kubeconfig), control_plane.pid("kube-apiserver")
         install_definition(api)
         collections = {
             "with rules": JOBS.format("default"),

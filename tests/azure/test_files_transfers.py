@@ -25,7 +25,7 @@ from horovodjob.azurefiles.errors import (
 from horovodjob.azurefiles.files import FileState
 from horovodjob.azurefiles.share import Share
 from horovodjob.azurefiles.upload import upload_directory, upload_file
-from support.azure_fakes.files.faults import Fault, Kind
+from support.azure_fakes.files.faults import Fault, Kind, Pending
 from support.azure_fakes.files.server import FilesService
 
 MIB = 1 << 20
@@ -154,7 +154,7 @@ def is_beyond_first_block(request: web.Request) -> bool:
 @pytest.fixture
 def broken_download(share: Share, service: FilesService, model: bytes, local: Path) -> Path:
     """A download to `m` that failed after its first block."""
-    service.faults.pending.append(Fault(Kind.RESET, is_beyond_first_block, times=1000))
+    service.faults.pending.append(Pending(Fault(Kind.RESET), is_beyond_first_block, times=1000))
     with pytest.raises(Unavailable):
         download_file(share, "model.h5", local / "m")
     service.faults.pending.clear()

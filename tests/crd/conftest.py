@@ -15,7 +15,7 @@ pytest_xdist_make_scheduler = one_control_plane("tests/crd")
 def api() -> Iterator[Api]:
     """The administrator's connection."""
     with ControlPlane() as control_plane:
-        connection = Api(control_plane)
+        connection = Api(control_plane.kubeconfig)
         install_definition(connection)
         yield connection
 

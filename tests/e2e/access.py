@@ -1,112 +1,27 @@
-"""Clients of the API server: HTTP requests and kubectl."""
+"""How the end-to-end tests reach the cluster, and how long they wait."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import urllib3
-from kubernetes import config
+from support import api_client
 
-Object = dict[str, Any]
 T = TypeVar("T")
 
 JOBS = "/apis/horovodjob.dev/v1beta1"
 MERGE_PATCH = "application/merge-patch+json"
-# Each poll may be a request to the API server, so the interval grows.
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 0.25
 # A limit for failures only: no test depends on its length, because a busy machine is slow.
 DEADLINE_SECONDS = 900.0
-REQUEST_SECONDS = 60
-
-
-class ApiError(Exception):
-    """The API server rejected the request."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code, self.message = code, message
 
 
 def wait_for(what: str, condition: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
     """The first true result of `condition`. Raises AssertionError after the deadline."""
-    seconds = max(seconds, DEADLINE_SECONDS)
-    begin = time.monotonic()
-    while not (answer := condition()):
-        waited = time.monotonic() - begin
-        if waited > seconds:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(min(max(waited / 10, SHORTEST_PAUSE), LONGEST_PAUSE))
-    return answer
-
-
-class Api:
-    """Requests to the API server of a kubeconfig. Objects are dicts, a missing object is None."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self._client = config.new_client_from_config(str(kubeconfig))
-        self._pool: urllib3.PoolManager = self._client.rest_client.pool_manager
-
-    def _send(self, method: str, path: str, body: Object | None, content_type: str, **options: Any) -> Any:
-        headers: dict[str, str] = {"Accept": "application/json", "Content-Type": content_type}
-        for way in self._client.configuration.auth_settings().values():
-            headers[way["key"]] = way["value"]
-        data = json.dumps(body).encode() if body is not None else None
-        url = f"{self._client.configuration.host}{path}"
-        return self._pool.request(method, url, body=data, headers=headers, retries=False, **options)
-
-    def request(
-        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
-    ) -> Any:
-        """The response as JSON. Raises ApiError."""
-        answer = self._send(method, path, body, content_type, timeout=REQUEST_SECONDS)
-        if answer.status >= 400:
-            try:
-                message = json.loads(answer.data).get("message", "")
-            except ValueError:
-                message = answer.data.decode(errors="replace")
-            raise ApiError(answer.status, message)
-        return json.loads(answer.data)
-
-    def get(self, path: str) -> Object | None:
-        """An object or a list."""
-        try:
-            found: Object = self.request("GET", path)
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
-        return found
-
-    def items(self, path: str) -> list[Object]:
-        """The objects of a collection."""
-        found = self.get(path) or {}
-        return list(found.get("items") or ())
-
-    def text(self, path: str) -> str:
-        """The response as text, empty without a response."""
-        answer = self._send("GET", path, None, "application/json", timeout=REQUEST_SECONDS)
-        return answer.data.decode(errors="replace") if answer.status < 400 else ""
-
-    def lines(self, path: str, read_seconds: float) -> Iterator[str]:
-        """The lines of a streamed response, until it ends or is idle for too long. Raises ApiError."""
-        timeout = urllib3.Timeout(connect=10, read=read_seconds)
-        answer = self._send("GET", path, None, "application/json", timeout=timeout, preload_content=False)
-        if answer.status >= 400:
-            raise ApiError(answer.status, answer.read().decode(errors="replace"))
-        rest = b""
-        try:
-            for chunk in answer.stream(65536):
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from (line.decode(errors="replace") for line in lines)
-        finally:
-            answer.release_conn()
+    return api_client.wait_for(what, condition, max(seconds, DEADLINE_SECONDS))
 
 
 @dataclass(frozen=True, slots=True)

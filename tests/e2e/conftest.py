@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from e2e import install, local_only, once
-from e2e.access import JOBS, Api, Kubectl
+from e2e.access import JOBS, Kubectl
 from e2e.install import Operator, Target, kstatus_program
 from e2e.namespace import Namespace
 from e2e.once import Once
 from e2e.recorder import Recorder
 from localcluster.settings import Cluster
+from support.api_client import Api
 from support.gitops.samples import write_samples
 from support.helm import HELM3, HELM4, Helm
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import re
@@ -16,13 +17,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-import urllib3
-
-from e2e.access import Api, ApiError, Kubectl, Object, wait_for
+from e2e.access import Kubectl, wait_for
 from e2e.recorder import Recorder
 from localcluster.binaries.static_image import ARCHITECTURES, tar
 from localcluster.command_line import invoke
 from localcluster.settings import DEFAULT_NAME, Cluster, cache_directory
+from support.api_client import Api, ApiError, Object
 from support.helm import Helm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -206,7 +206,7 @@ class Operator:
                     if number >= read:
                         self._lines.append(line)
                         read += 1
-            except (ApiError, urllib3.exceptions.HTTPError, OSError) as error:
+            except (ApiError, http.client.HTTPException, OSError) as error:
                 self._lines.append(json.dumps({"level": "TEST", "message": f"the log of {pod} was cut off: {error}"}))
             present = self.pods.now.get((SYSTEM, pod))
             if previous or not present or self.container(present) != container:

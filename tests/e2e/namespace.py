@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Api, ApiError, Kubectl, Object, wait_for
+from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Kubectl, wait_for
 from e2e.install import kstatus_program
 from e2e.recorder import Recorder
 from localcluster.settings import Cluster
+from support.api_client import Api, ApiError, Object
 from support.gitops.health import disagreements
 from support.invariants import violations
 from support.phases import FINISHED
@@ -58,7 +59,7 @@ class Namespace:
         self.api.request("POST", "/api/v1/namespaces", body)
         # Pods are rejected until the controller manager has created this one.
         path = f"{self.core}/serviceaccounts/default"
-        wait_for("the default service account", lambda: self.api.get(path))
+        wait_for("the default service account", lambda: self.api.find(path))
 
     def remove(self) -> None:
         """Checks the histories of the jobs, and deletes the namespace without waiting.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from e2e.access import MERGE_PATCH, Object, wait_for
+from e2e.access import MERGE_PATCH, wait_for
 from e2e.namespace import RESTRICTED, Namespace
+from support.api_client import Object
 
 WAIT = "until [ -e /tmp/go ]; do sleep 0.1; done"
 GATE = {"template": {"spec": {"schedulingGates": [{"name": "e2e.horovodjob.dev/hold"}]}}}

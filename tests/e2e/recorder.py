@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
 from collections import defaultdict
 
-import urllib3
-
-from e2e.access import DEADLINE_SECONDS, Api, ApiError, Object, wait_for
+from e2e.access import DEADLINE_SECONDS, wait_for
+from support.api_client import Api, ApiError, Object
 
 WATCH_SECONDS = 240
 
@@ -84,7 +84,7 @@ class Recorder(threading.Thread):
             self._listed.set()
             while version:
                 version = self._watch(version)
-        except (ApiError, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except (ApiError, http.client.HTTPException, OSError, ValueError) as error:
             return repr(error)
         return "the watch was ended with an error event"
 
@@ -110,7 +110,7 @@ class Recorder(threading.Thread):
                     self._forget(event["object"])
                 elif event["type"] != "BOOKMARK":
                     self._take(event["object"])
-        except (urllib3.exceptions.HTTPError, OSError):
+        except (http.client.HTTPException, OSError):
             time.sleep(0.2)
         return version
 

@@ -55,7 +55,7 @@ class Cluster:
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Each engine, in an empty cluster whose kubelet and volumes the tests act as."""
     with EngineControlPlane() as control_plane:
-        api = Api(control_plane)
+        api = Api(control_plane.kubeconfig)
         watches = (Kubelet(api), VolumeBinder(api))
         for watch in watches:
             watch.start()

@@ -14,6 +14,7 @@ from horovodjob_operator.kube.requests.authentication import login
 from integration.process.leader_election import Pair, leader_and_standby
 from integration.reason_coverage import ReasonCoverage
 from support.api_client import JOBS, Api, Object, binary, job, wait_for
+from support.control_plane.cluster_objects import cluster_objects
 from support.control_plane.operator_control_plane import (
     OperatorControlPlane,
     install,
@@ -50,7 +51,7 @@ def control_plane() -> Iterator[OperatorControlPlane]:
 @pytest.fixture(scope="session")
 def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
     """A kubelet that removes deleted pods, and recorders of the jobs and their events."""
-    connection = Api(control_plane)
+    connection = Api(control_plane.kubeconfig)
     install(connection)
     started = (Kubelet(connection), Recorder(connection), EventRecorder(connection))
     for watch in started:
@@ -65,7 +66,15 @@ def watch_threads(control_plane: OperatorControlPlane) -> Iterator[Watches]:
 @pytest.fixture(scope="session")
 def api(control_plane: OperatorControlPlane, watch_threads: Watches) -> Api:
     """The administrator's connection; the CRD is installed and the kubelet runs."""
-    return Api(control_plane)
+    return Api(control_plane.kubeconfig)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def check_cluster_objects(api: Api) -> Iterator[None]:
+    """Fails the last test of a file if its tests have left, or removed, an object that belongs to no namespace."""
+    before = cluster_objects(api)
+    yield
+    assert cluster_objects(api) == before, "objects of the whole cluster are not as they were before this file"
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +166,9 @@ def queue(api: Api, kueue: played_kueue.PlayedKueue, namespace: str, operator: O
     )
     for recorder in recorders:
         recorder.start()
-    yield Queue(api, namespace, 2)
+    made = Queue(api, namespace, 2)
+    yield made
+    made.remove_node()
     for recorder in recorders:
         recorder.end()
     assert list(quota_violations(*recorders)) == []

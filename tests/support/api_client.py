@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import yaml
+from kubernetes import client, config
 
 from localcluster.binaries.cache import Binaries
-from localcluster.control_plane.standalone import ControlPlane
 from localcluster.progress import Progress
 from localcluster.settings import cache_directory
 
@@ -44,18 +43,26 @@ class ApiError(Exception):
 
 
 class Api:
-    """The administrator's connection to an API server; each thread has its own."""
+    """A connection to the API server of a kubeconfig, with the rights of its user; each thread has its own."""
 
-    def __init__(self, control_plane: ControlPlane) -> None:
-        self.kubeconfig, pki = control_plane.kubeconfig, control_plane.directory / "pki"
-        configuration = yaml.safe_load(control_plane.kubeconfig.read_text())
-        self.server: str = configuration["clusters"][0]["cluster"]["server"]
-        self.authority: str = configuration["clusters"][0]["cluster"]["certificate-authority-data"]
-        self.authority_file = pki / "ca.crt"
-        self._address = urlsplit(self.server).netloc
-        self._tls = ssl.create_default_context(cafile=str(self.authority_file))
-        self._tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._access = client.Configuration()
+        config.load_kube_config(str(kubeconfig), client_configuration=self._access)
+        self.server: str = self._access.host
+        address = urlsplit(self.server)
+        self._address, self._prefix = address.netloc, address.path.rstrip("/")
+        self._tls = ssl.create_default_context(cafile=self._access.ssl_ca_cert)
+        if not self._access.verify_ssl:
+            self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+        if self._access.cert_file:
+            self._tls.load_cert_chain(self._access.cert_file, self._access.key_file)
         self._threads = threading.local()
+
+    @property
+    def authority_file(self) -> Path:
+        """The certificates of the authorities that the API server's certificate is from."""
+        return Path(self._access.ssl_ca_cert)
 
     def get(self, path: str) -> Object:
         return self.request("GET", path)
@@ -68,6 +75,10 @@ class Api:
             if error.status == 404:
                 return None
             raise
+
+    def items(self, path: str) -> list[Object]:
+        """The objects of a collection; none if its kind is not served."""
+        return list((self.find(path) or {}).get("items") or ())
 
     def create(self, path: str, body: Mapping[str, Any]) -> Object:
         return self.request("POST", path, body)
@@ -83,22 +94,46 @@ class Api:
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Object:
         """The object in the response. Raises ApiError; a stale connection is reopened once."""
+        status, text = self._send(method, path, body, content_type)
+        answer: Object = json.loads(text) if text.startswith(b"{") else {"message": text.decode(errors="replace")}
+        if status >= 400:
+            raise ApiError(status, answer.get("message", ""))
+        return answer
+
+    def text(self, path: str) -> str:
+        """The response as text, such as a log; empty if there is none."""
+        status, text = self._send("GET", path, None, "application/json")
+        return text.decode(errors="replace") if status < 400 else ""
+
+    def lines(self, path: str, read_seconds: float) -> Iterator[str]:
+        """The lines of a streamed response, until it ends or is idle for too long. Raises ApiError."""
+        with contextlib.closing(self._new_connection(read_seconds)) as connection:
+            connection.request("GET", f"{self._prefix}{path}", headers=self._headers())
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise ApiError(response.status, response.read().decode(errors="replace"))
+            for line in response:
+                yield line.decode(errors="replace").removesuffix("\n")
+
+    def _send(self, method: str, path: str, body: Any, content_type: str) -> tuple[int, bytes]:
+        """Status and body of the response."""
         data = None if body is None else json.dumps(body)
+        headers = self._headers() | ({"Content-Type": content_type} if data else {})
         for last in (False, True):
             connection = self._connection()
             try:
-                connection.request(method, path, data, {"Content-Type": content_type} if data else {})
+                connection.request(method, f"{self._prefix}{path}", data, headers)
                 response = connection.getresponse()
-                status, text = response.status, response.read()
-                break
+                return response.status, response.read()
             except (http.client.HTTPException, OSError):
                 connection.close()
                 if last or method == "POST":
                     raise
-        answer: Object = json.loads(text) if text.startswith(b"{") else {"message": text.decode(errors="replace")}
-        if status >= 400:
-            raise ApiError(status, answer["message"])
-        return answer
+        raise AssertionError("the last attempt returns or raises")
+
+    def _headers(self) -> dict[str, str]:
+        """What identifies the user, unless a certificate does: a token, which can be a new one."""
+        return {way["key"]: way["value"] for way in self._access.auth_settings().values()}
 
     def watch(self, path: str, ended: threading.Event, gap: Callable[[str], None]) -> Iterator[Object]:
         """Yields the present objects and then every event until `ended`; an interrupted watch is resumed.
@@ -109,8 +144,8 @@ class Api:
         while not ended.is_set():
             with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 query = f"watch=1&allowWatchBookmarks=1&timeoutSeconds=20&resourceVersion={version}"
-                connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=25)
-                connection.request("GET", f"{path}?{query}")
+                connection = self._new_connection(25)
+                connection.request("GET", f"{self._prefix}{path}?{query}", headers=self._headers())
                 response = connection.getresponse()
                 if response.status == 410:
                     version = ""
@@ -132,13 +167,17 @@ class Api:
 
     def _connection(self) -> http.client.HTTPSConnection:
         if not hasattr(self._threads, "connection"):
-            self._threads.connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=60)
+            self._threads.connection = self._new_connection(60)
             self._threads.used_at = time.monotonic()
         connection: http.client.HTTPSConnection = self._threads.connection
         if time.monotonic() - self._threads.used_at > IDLE_SECONDS:
             connection.close()  # the next request reopens it
         self._threads.used_at = time.monotonic()
         return connection
+
+    def _new_connection(self, seconds: float) -> http.client.HTTPSConnection:
+        """A connection that waits so long for data."""
+        return http.client.HTTPSConnection(self._address, context=self._tls, timeout=seconds)
 
     def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Runs kubectl as the administrator."""

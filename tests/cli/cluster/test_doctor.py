@@ -195,7 +195,7 @@ def test_a_complete_cluster_passes(doctor: Doctor, cluster_setup: ClusterSetup) 
 
 def test_a_missing_or_outdated_crd_is_reported() -> None:
     with ControlPlane() as control_plane:
-        connection = Api(control_plane)
+        connection = Api(control_plane.kubeconfig)
         result = run_with(control_plane.kubeconfig, "doctor")
         assert "does not serve HorovodJobs" in failed_row(result, "definition")["message"]
         assert failed_row(result, "definition")["command"] == "kubectl apply --server-side -k manifests/base"

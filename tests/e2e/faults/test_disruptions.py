@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.namespace import Namespace
+from support.api_client import Object
 
 WAITS = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; echo "rank of attempt 2 on $HOSTNAME"'
 HELD = '[ "$HOROVODJOB_ATTEMPT" = 2 ] || exec sleep 3600; until [ -e /tmp/go ]; do sleep 0.1; done; ' + WAITS

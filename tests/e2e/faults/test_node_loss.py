@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.access import Api, Kubectl, wait_for
+from e2e.access import Kubectl, wait_for
 from e2e.faults.links import set_link
 from e2e.namespace import Namespace
 from localcluster.command_line import invoke
 from localcluster.processes import Processes
 from localcluster.settings import Cluster
+from support.api_client import Api
 
 NODES = "/api/v1/nodes"
 POOL = "lossy"

@@ -26,7 +26,7 @@ def values(namespace: Namespace, command: list[str] | str, **spec: Any) -> tuple
 
 def phase(namespace: Namespace) -> str:
     """The phase of the job, from the API server."""
-    job = namespace.api.get(f"/apis/horovodjob.dev/v1beta1/namespaces/{namespace.name}/horovodjobs/train") or {}
+    job = namespace.api.find(f"/apis/horovodjob.dev/v1beta1/namespaces/{namespace.name}/horovodjobs/train") or {}
     return str(job["status"]["phase"])
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from e2e import phases
-from e2e.access import Api, Kubectl, wait_for
+from e2e.access import Kubectl, wait_for
 from e2e.install import CHART, RELEASE, SYSTEM, Operator, install_operator, operator_values
 from e2e.namespace import Namespace
+from support.api_client import Api
 from support.helm import Helm
 
 # It removes the operator and installs another release.
@@ -20,7 +21,7 @@ MINUTES = "--timeout=15m"
 
 def log_level(api: Api, namespace: str, deployment: str) -> str:
     """The log level of an operator, from its Deployment."""
-    found = api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}") or {}
+    found = api.find(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}") or {}
     variables = found["spec"]["template"]["spec"]["containers"][0]["env"]
     return str(next(one["value"] for one in variables if one["name"] == "HOROVODJOB_OPERATOR_LOG_LEVEL"))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from e2e.access import Api, ApiError, Object
 from e2e.recorder import Recorder
+from support.api_client import Api, ApiError, Object
 from support.invariants import CHECKS
 from support.phases import FINISHED, PHASES
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from e2e import phases
-from e2e.access import MERGE_PATCH, Object, wait_for
+from e2e.access import MERGE_PATCH, wait_for
 from e2e.install import SYSTEM, Operator, Target
 from e2e.namespace import Namespace
 from e2e.programs.test_progress import PROGRAM, posts
+from support.api_client import Object
 
 pytestmark = pytest.mark.serial
 

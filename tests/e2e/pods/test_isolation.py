@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.install import ROOT
 from e2e.namespace import Namespace
+from support.api_client import Object
 
 SSH_PORT, METRICS_PORT = 2222, 9100
 ONCE = {"backoffLimit": 0}

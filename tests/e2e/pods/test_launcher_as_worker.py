@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.namespace import Namespace, volume
+from support.api_client import Object
 
 RANK = (
     'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $HOROVODJOB_POD with $(cat /tmp/prepared) $WORDS"; '

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from e2e.access import MERGE_PATCH, ApiError, Object, wait_for
+from e2e.access import MERGE_PATCH, wait_for
 from e2e.install import Target
 from e2e.namespace import Namespace
+from support.api_client import ApiError, Object
 
 GATE = "e2e.horovodjob.dev/hold"
 WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.install import Target, load_root_image
 from e2e.namespace import Namespace
+from support.api_client import Object
 
 ABSENT = "registry.invalid/team/absent:1"
 GOOD = "echo fine"

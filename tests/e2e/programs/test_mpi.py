@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.namespace import Namespace, volume
 from e2e.programs.mpi import INSTALLED
+from support.api_client import Object
 
 HYDRA = ("mpich", "intel")
 # The implementations that jobs set for them.

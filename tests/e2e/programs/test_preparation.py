@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.namespace import Namespace, volume
+from support.api_client import Object
 
 TWO = {"replicas": 2}
 # The first attempt fails, so that the workers of the second one are prepared already.

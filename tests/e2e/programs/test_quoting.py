@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from e2e.access import Object
 from e2e.namespace import Namespace
+from support.api_client import Object
 
 # Characters that shells, ssh, mpirun, hostfiles and logs interpret, among plain text.
 HOSTILE = [*" \t\n\r\"'`\\$(){}[]<>|&;*?~#!%^=,:@-+/.", "$(HOME)", "$$", "${IFS}", "\\n", "--", "-x", "ü", "你", "🎓"]

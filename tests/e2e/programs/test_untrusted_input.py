@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.namespace import RESTRICTED, Namespace, volume
+from support.api_client import Object
 
 # A directory with characters that shells, printf and hostfiles interpret. `$(NAME)` is replaced by Kubernetes.
 ODD = "/data/a b/'q' \"d\" `touch oops` $HOME ${X} ;touch oops; %s * ~ # -rf é\ttab\nslots=9"

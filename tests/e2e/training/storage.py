@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from e2e.access import Object
 from localcluster.command_line import invoke
 from localcluster.settings import Cluster
+from support.api_client import Object
 
 SHARE = "myshare"
 MOUNT_ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from e2e.access import Object
 from e2e.namespace import Namespace
 from e2e.training.storage import MOUNT_ROOT, SHARE, StorageAccount
 from localcluster.settings import Cluster
+from support.api_client import Object
 
 TRAIN = ["python", "-m", "horovodjob_trainer", "--dataset", "digits", "--threads", "1", "--epochs", "2"]
 AWAY = ("wrong-key", "no-secret", "no-share", "no-server")

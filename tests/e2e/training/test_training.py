@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.access import Object, wait_for
+from e2e.access import wait_for
 from e2e.namespace import RARELY, Namespace, volume
+from support.api_client import Object
 
 EPOCHS = 2
 EPOCH_EXAMPLES, JOB_BATCH = 1437, 2 * 32

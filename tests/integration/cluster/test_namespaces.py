@@ -99,15 +99,17 @@ def selective_operator(api: Api, operator_process: Operator, operator_access: Pa
     rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]}]
     subject = {"kind": "ServiceAccount", "name": "horovodjob-operator", "namespace": OPERATOR_NAMESPACE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "namespace-reader"}
-    for path, body in (
-        (f"{RBAC}/clusterroles", {"metadata": metadata, "rules": rules}),
-        (f"{RBAC}/clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]}),
-    ):
-        if not api.find(f"{path}/namespace-reader"):
-            api.create(path, body)
+    rights = {
+        f"{RBAC}/clusterroles": {"metadata": metadata, "rules": rules},
+        f"{RBAC}/clusterrolebindings": {"metadata": metadata, "roleRef": role, "subjects": [subject]},
+    }
+    for path, body in rights.items():
+        api.create(path, body)
     operator = Operator(operator_access, operator_access.with_name("selective.log"), namespace_selector=LABEL)
     yield operator.start()
     operator.kill()
+    for path in rights:
+        api.delete(f"{path}/namespace-reader")
 
 
 def test_namespaces_are_selected_by_a_label_without_a_restart(

@@ -18,6 +18,6 @@ def control_plane() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def api(control_plane: ControlPlane) -> Api:
     """The administrator's connection, with the CRD installed."""
-    connection = Api(control_plane)
+    connection = Api(control_plane.kubeconfig)
     install_definition(connection)
     return connection

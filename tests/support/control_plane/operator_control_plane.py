@@ -1,5 +1,6 @@
 """The control plane of the integration tests: an API server and its controllers."""
 
+import base64
 import contextlib
 import http.client
 import json
@@ -126,7 +127,10 @@ def operator_kubeconfig(api: Api, path: Path, name: str = "horovodjob-operator")
     """A kubeconfig of a service account, by default the operator's, with the rights of manifests/base and no others."""
     account = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/serviceaccounts/{name}"
     answer = api.create(f"{account}/token", {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
-    cluster = {"server": api.server, "certificate-authority-data": api.authority}
+    cluster = {
+        "server": api.server,
+        "certificate-authority-data": base64.b64encode(api.authority_file.read_bytes()).decode(),
+    }
     configuration = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -59,14 +59,22 @@ class Queue:
         self.put("resourceflavors", "ResourceFlavor", flavor, {"nodeLabels": labels, "topologyName": self.namespace})
         room = {"cpu": "8", "memory": "8Gi", "pods": "100"}
         ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
-        name = f"node-of-{self.namespace}"
-        node = {"metadata": {"name": name, "labels": labels | {"kubernetes.io/hostname": name}}}
-        made = self.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", **node})
-        self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        metadata = {"name": self._node, "labels": labels | {"kubernetes.io/hostname": self._node}}
+        self.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        self.api.patch(f"/api/v1/nodes/{self._node}", {"spec": {"taints": None}})
         status = {"allocatable": room, "capacity": room, "conditions": [ready]}
-        self.api.patch(f"/api/v1/nodes/{made['metadata']['name']}/status", {"status": status})
+        self.api.patch(f"/api/v1/nodes/{self._node}/status", {"status": status})
         self._flavors = [flavor]
         self.resize(2)
+
+    def remove_node(self) -> None:
+        """Deletes the node of a topology."""
+        if self.api.find(f"/api/v1/nodes/{self._node}"):
+            self.api.delete(f"/api/v1/nodes/{self._node}")
+
+    @property
+    def _node(self) -> str:
+        return f"node-of-{self.namespace}"
 
     def put(self, path: str, kind: str, name: str, spec: Object) -> None:
         """Creates or replaces an object of Kueue."""

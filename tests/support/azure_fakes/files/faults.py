@@ -19,22 +19,29 @@ class Kind(Enum):
     LOST_ANSWER = auto()  # the operation is executed, and the connection is reset before the response
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Fault:
-    """Happens to `times` requests for which `matches` is true, after the first `after` of them."""
+    """What happens to a request."""
 
     kind: Kind
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Pending:
+    """A fault that is still to happen to `times` requests for which `matches` is true, after the first `after`."""
+
+    fault: Fault
     matches: Callable[[web.Request], bool]
     times: int = 1
     after: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class Faults:
     """The faults of a service."""
 
-    pending: list[Fault] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
 
     def add(
         self,
@@ -51,15 +58,15 @@ class Faults:
         def matches(request: web.Request) -> bool:
             return method in ("", request.method) and comp in (None, request.query.get("comp", ""))
 
-        self.pending.append(Fault(kind, matches, times, after, seconds))
+        self.pending.append(Pending(Fault(kind, seconds), matches, times, after))
 
     def next_for(self, request: web.Request) -> Fault | None:
         """The fault for this request."""
-        for fault in self.pending:
-            if fault.times and fault.matches(request):
-                if fault.after:
-                    fault.after -= 1
+        for pending in self.pending:
+            if pending.times and pending.matches(request):
+                if pending.after:
+                    pending.after -= 1
                     continue
-                fault.times -= 1
-                return fault
+                pending.times -= 1
+                return pending.fault
         return None

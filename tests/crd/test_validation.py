@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from crd.bounds import BOUNDS, RULES, Bound, Rule, spec_with
+from crd.rules import PATTERNS, RULES, Pattern, Rule
 from horovodjob.api.crd import NAME_RULES, custom_resource_definition
 from support.api_client import Api, ApiError, Object, job
 
-KEYWORDS = frozenset(
-    ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems", "maxProperties")
-)
 ApplyErrors = dict[str, str]
 
 
@@ -21,13 +18,9 @@ ApplyErrors = dict[str, str]
 def apply_errors(api: Api) -> ApplyErrors:
     """The errors of one `kubectl apply` of all cases, by the name of the job; empty for an accepted job."""
     cases: list[Object] = []
-    for number, bound in enumerate(BOUNDS):
-        for quality in ("bad", "good"):
-            made = job(f"bound-{number}-{quality}")
-            made["spec"] = spec_with(bound.path, getattr(bound, quality))
-            cases.append(made)
-    for number, rule in enumerate(RULES):
-        cases += (job(f"rule-{number}-{quality}", **getattr(rule, quality)) for quality in ("bad", "good"))
+    for kind, entries in (("rule", RULES), ("pattern", PATTERNS)):
+        for number, entry in enumerate(entries):
+            cases += (job(f"{kind}-{number}-{quality}", **getattr(entry, quality)) for quality in ("bad", "good"))
     documents = "\n---\n".join(json.dumps(case) for case in cases)
     done = api.kubectl("apply", "--dry-run=server", "-f", "-", stdin=documents)
     taken = dict.fromkeys(re.findall(r"horovodjob\.dev/(\S+) created", done.stdout), "")
@@ -38,13 +31,17 @@ def apply_errors(api: Api) -> ApplyErrors:
     return taken | refused
 
 
-@pytest.mark.parametrize("bound", BOUNDS, ids=str)
-def test_a_value_beyond_its_bound_is_rejected_and_one_at_it_accepted(bound: Bound, apply_errors: ApplyErrors) -> None:
-    number = BOUNDS.index(bound)
-    where, words = bound.complaint
-    assert where in apply_errors[f"bound-{number}-bad"]
-    assert words in apply_errors[f"bound-{number}-bad"]
-    assert apply_errors[f"bound-{number}-good"] == ""
+def test_a_value_beyond_its_bound_is_rejected_with_the_field(api: Api, jobs: str) -> None:
+    with pytest.raises(ApiError, match=r"spec\.worker\.replicas: .* should be greater than or equal to 1"):
+        api.create(jobs, job(worker={"replicas": 0}))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_a_value_that_does_not_match_its_pattern_is_rejected(pattern: Pattern, apply_errors: ApplyErrors) -> None:
+    number = PATTERNS.index(pattern)
+    assert f"spec.{pattern.field}" in apply_errors[f"pattern-{number}-bad"]
+    assert "should match" in apply_errors[f"pattern-{number}-bad"]
+    assert apply_errors[f"pattern-{number}-good"] == ""
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -54,25 +51,27 @@ def test_a_validation_rule_has_a_message_with_the_remedy(rule: Rule, apply_error
     assert apply_errors[f"rule-{number}-good"] == ""
 
 
-def bounds_of(schema: Object, path: str) -> Iterator[str]:
-    yield from (f"{path}:{keyword}" for keyword in KEYWORDS & schema.keys())
-    if schema.get("x-kubernetes-list-type") == "map":
-        yield f"{path}:unique"
-    for name, field in schema.get("properties", {}).items():
-        yield from bounds_of(field, f"{path}.{name}" if path else name)
-    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
-        if key in schema:
-            yield from bounds_of(schema[key], f"{path}{mark}")
-
-
 def spec_schema() -> Object:
     version: Any = custom_resource_definition()["spec"]["versions"][0]
     schema: Object = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
 
-def test_every_bound_of_the_schema_is_in_the_table() -> None:
-    assert set(bounds_of(spec_schema(), "")) - {str(bound) for bound in BOUNDS} == set()
+def patterns_of(schema: Object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Pattern and field of each pattern of a schema."""
+    if "pattern" in schema:
+        yield schema["pattern"], path.removeprefix(".")
+    for name, field in schema.get("properties", {}).items():
+        yield from patterns_of(field, f"{path}.{name}")
+    for key, mark in (("items", "[0]"), ("additionalProperties", "{}")):
+        if key in schema:
+            yield from patterns_of(schema[key], f"{path}{mark}")
+
+
+def test_every_pattern_of_the_schema_is_in_the_table() -> None:
+    tested = {pattern.field for pattern in PATTERNS}
+    found = set(patterns_of(spec_schema()))
+    assert {pattern for pattern, field in found if field in tested} == {pattern for pattern, _ in found}
 
 
 def test_every_rule_of_the_schema_is_in_the_table() -> None:
