@@ -26,7 +26,7 @@ INSTALL, QUICKSTART = ROOT / "docs" / "install.md", ROOT / "docs" / "quickstart.
 NAMESPACE, CLAIM = "training", "digits-data"
 # A registry that the nodes of the tests cannot reach.
 REGISTRY = "example.azurecr.io"
-MODEL = "saved_models/keras_cifar10_trained_model.keras"
+MODEL = "saved_models/keras_digits_trained_model.keras"
 
 
 @pytest.fixture
