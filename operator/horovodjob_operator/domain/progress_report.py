@@ -88,8 +88,8 @@ class ProgressReport(Training):
 def merged_history(stored: Sequence[TrainedEpoch], reported: Sequence[TrainedEpoch]) -> tuple[TrainedEpoch, ...]:
     """The stored epochs before those that are reported, and these, thinned to the number that the status has.
 
-    An attempt that resumes repeats epochs, and one that begins anew repeats all: the newer ones count. Which epochs
-    remain depends on the first and the newest alone, so the same report does not change them again.
+    An attempt that resumes repeats epochs, and one that starts at the first epoch repeats all: the newer ones count.
+    Which epochs remain depends on the first and the newest alone, so the same report does not change them again.
     """
     by_epoch = {epoch.epoch: epoch for epoch in reported}
     if by_epoch:

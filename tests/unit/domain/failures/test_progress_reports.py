@@ -148,7 +148,7 @@ def test_the_history_continues_over_attempts_with_five_significant_digits() -> N
     first = trained(1, range(1, 6))
     assert losses(trained(2, [4, 5], first)) == {1: 1.3333, 2: 1.3333, 3: 1.3333, 4: 2.3333, 5: 2.3333}, "resumed"
     assert losses(trained(2, [4], first)) == {1: 1.3333, 2: 1.3333, 3: 1.3333, 4: 2.3333}, "5 is not reached yet"
-    assert losses(trained(2, [1], first)) == {1: 2.3333}, "the training began anew"
+    assert losses(trained(2, [1], first)) == {1: 2.3333}, "the training started again"
     assert losses(trained(2, [], first)) == losses(first), "no epoch is complete yet"
 
 
