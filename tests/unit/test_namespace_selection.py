@@ -78,12 +78,14 @@ def test_a_changed_annotation_changes_the_defaults_and_another_change_does_nothi
     assert selection.calls == [("selected", "team"), ("changed", "team"), ("changed", "team")]
 
 
-def test_another_namespace_of_the_same_name_has_its_own_defaults() -> None:
+def test_another_namespace_of_the_same_name_replaces_the_deleted_one() -> None:
     selection = Selection()
     selection.namespace_updated(team(annotation=OWN))
-    selection.namespace_updated(team(uid="2"))
+    selection.namespace_updated(team(uid="2", annotation=OWN))
     selection.namespaces_listed({"2"}, 1, "")
-    assert ("team" in selection, selection.pool("team")) == (True, "all")
+    assert ("team" in selection, selection.pool("team")) == (True, "own"), "the old one is not listed"
+    selection.namespace_updated(team(uid="3"))
+    assert selection.pool("team") == "all"
 
 
 def test_a_malformed_annotation_is_an_error_until_it_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
