@@ -8,8 +8,7 @@ from typing import Any
 
 from horovodjob.api.constants import GROUP, KIND, OPERATOR_APP_NAME, PLURAL, VERSION
 from horovodjob.api.managed_by import is_managed_by_operator
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, Object, join_names
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome, join_names
 
 INSTALL = "kubectl apply --server-side -k manifests/base"
 OPERATOR_SELECTOR = f"app.kubernetes.io/name={OPERATOR_APP_NAME}"

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, ConditionType, Phase, Reason
+from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.controller.jobs.job_log import log_effect, log_warning
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
@@ -36,7 +35,8 @@ from horovodjob_operator.errors import (
 )
 from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.requests.queue_api import QueueApi
-from horovodjob_operator.kube.requests.retry_delay import retry_delay_seconds
+from horovodjob_operator.kube.requests.retries import retry_delay_seconds
+from horovodjob_operator.logs import log_effect, log_warning
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # The positions of all jobs of a queue are one request.
@@ -83,9 +83,7 @@ class Queueing:
         workload = queue.workload if queue else None
         if workload is None or workload.is_finished or not status.is_finished or job.status.is_finished:
             return
-        ready = status.condition(ConditionType.READY)
-        has_succeeded = status.phase is Phase.SUCCEEDED
-        body = finished_status(context, has_succeeded=has_succeeded, message=ready.message if ready else "")
+        body = finished_status(status, context.now)
         try:
             self._workloads.update(await self._api.apply_status(job.metadata.namespace, workload, body))
             log_effect(job, f"finished Workload {workload.name}")

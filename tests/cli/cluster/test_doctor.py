@@ -19,7 +19,8 @@ from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Result, run
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.diagnosis import check_result, installation
+from horovodjob_cli.diagnosis import cluster_facts as check_result
+from horovodjob_cli.diagnosis import installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, wait_for

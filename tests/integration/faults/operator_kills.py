@@ -5,7 +5,7 @@ import itertools
 import queue
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from integration.faults.forked_operator import ForkedOperator, ForkServer
 from integration.scenarios import EVENTS_OF_SHORT_PHASES, SHORT_PHASES, Scenario, excess_events, outcome
-from support.api_client import Api, wait_for
+from support.api_client import Api, Object, wait_for
 from support.control_plane.operator_control_plane import make_namespace
 from support.faults.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
 from support.job_driver import Job
@@ -58,24 +58,35 @@ class Run:
 
 
 class Faults:
-    """Counts the writes about one job, and restarts the operator at one of them."""
+    """Counts the writes about one job, and restarts the operator at some of them, once for each of the kills."""
 
-    def __init__(self, job: str, operator: ForkedOperator, kill: Kill | None) -> None:
-        self._job, self._operator, self._kill = job, operator, kill
-        self._seen: Counter[str] = Counter()
+    def __init__(self, job: str, operator: ForkedOperator, kills: Iterable[Kill]) -> None:
+        self._job, self._operator = job, operator
+        self._counts: Counter[str] = Counter()
         self.writes: list[Write] = []
+        """The writes that the API server has received."""
+        self.left = set(kills)
+        """The kills that are still to come."""
 
     def __call__(self, request: Request) -> Fault:
         if not request.is_write or not is_about(request, self._job):
             return NO_FAULT
         text = description(request, self._job)
-        self._seen[text] += 1
-        self.writes.append(Write(text, self._seen[text]))
-        if self._kill is None or self.writes[-1] != self._kill.write:
-            return NO_FAULT
-        if self._kill.is_after:
+        write = Write(text, self._counts[text] + 1)
+        if (before := Kill(write, is_after=False)) in self.left:
+            self.left.remove(before)
+            return Fault(before=self._operator.restart, reset_before=True)
+        self._counts[text] += 1
+        self.writes.append(write)
+        if (after := Kill(write, is_after=True)) in self.left:
+            self.left.remove(after)
             return Fault(after=self._operator.restart, reset_after=True)
-        return Fault(before=self._operator.restart, reset_before=True)
+        return NO_FAULT
+
+    def missing(self) -> list[str]:
+        """The kills that are still to come, without those at writes that only some runs have."""
+        sometimes = (*SHORT_PHASES, *EVENTS_OF_SHORT_PHASES)
+        return sorted(str(kill) for kill in self.left if not kill.write.text.endswith(sometimes))
 
 
 def is_about(request: Request, job: str) -> bool:
@@ -94,12 +105,22 @@ def description(request: Request, job: str) -> str:
         case "PATCH", "horovodjobs":
             what = request.body["status"].get("phase", "")
         case "PATCH", "workloads":
-            what = _name("".join(name), job)
+            what = _workload_change(request.body)
         case "PATCH", _:
             what = next(iter(next(iter(request.body.values()))))
         case _:
             what = _name("".join(name), job)
     return f"{request.method} {resource} {what}".strip()
+
+
+def _workload_change(body: Object) -> str:
+    """What a request changes of a Workload."""
+    if (status := body.get("status")) is None:
+        return " ".join(body["spec"] if "spec" in body else body["metadata"])
+    if status.get("admission", ...) is None:
+        return "without admission"
+    last = status["conditions"][-1] if "conditions" in status else {"type": "reclaimablePods", "reason": ""}
+    return f"{last['type']} {last['reason']}".strip()
 
 
 def _name(text: str, job: str) -> str:
@@ -130,17 +151,19 @@ class Lane:
         stack.callback(self.operator.kill)
         self.operator.start()
 
-    def run(self, case: Case, kill: Kill | None, usual: Counter[str]) -> Run:
+    def run(self, case: Case, kills: Collection[Kill], usual: Counter[str]) -> Run:
         """Runs a job; `usual` are the events of an undisturbed one."""
         name = f"job-{next(NUMBERS)}-x"
-        faults = self.proxy.fault = Faults(name, self.operator, kill)
+        faults = self.proxy.fault = Faults(name, self.operator, kills)
         begin = len(self.proxy.answered)
         job = case.submit(self._api, self.namespace, name)
         case.scenario(job)
-        if kill is None:
+        if not kills:
             wait_for("the last event", lambda: job.events()[job.phase])
-        elif not kill.write.text.endswith((*SHORT_PHASES, *EVENTS_OF_SHORT_PHASES)):
-            wait_for(f"a write {kill.write}", lambda: kill.write in faults.writes)
+        try:
+            wait_for("the kills", lambda: not faults.missing())
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {', '.join(faults.missing())}") from error
         found = outcome(job)
         created = (
             description(request, name)
@@ -148,7 +171,7 @@ class Lane:
             if (request.method, status) == ("POST", 201) and is_about(request, name) and "/events" not in request.path
         )
         found["created"] = dict(Counter(created))
-        found["excess events"] = excess_events(job, usual) if kill else {}
+        found["excess events"] = excess_events(job, usual) if kills else {}
         events = job.events()
         job.delete()
         return Run(found, faults.writes, events)
@@ -163,11 +186,11 @@ class Lanes:
             self._free.put(lane)
         self.pool = ThreadPoolExecutor(len(lanes))
 
-    def run(self, case: Case, kill: Kill | None = None, usual: Counter[str] | None = None) -> Run:
+    def run(self, case: Case, kills: Collection[Kill] = (), usual: Counter[str] | None = None) -> Run:
         """Runs a job in a free lane."""
         lane = self._free.get()
         try:
-            return lane.run(case, kill, usual or Counter())
+            return lane.run(case, kills, usual or Counter())
         finally:
             self._free.put(lane)
 
@@ -175,16 +198,24 @@ class Lanes:
         """How runs with a kill before or after each of these writes end otherwise, as sentences."""
 
         def difference(kill: Kill) -> str:
-            try:
-                found = self.run(case, kill, undisturbed.events).outcome
-            except Exception as error:
-                return f"{kill}: {error}"
-            pairs = [(key, found[key], wanted) for key, wanted in undisturbed.outcome.items()]
-            parts = [f"{key} {value}, not {wanted}" for key, value, wanted in pairs if value != wanted]
-            return f"{kill}: {'; '.join(parts)}" if parts else ""
+            text = self.difference(case, undisturbed, [kill])
+            return f"{kill}: {text}" if text else ""
 
-        kills = [Kill(write, is_after) for write in writes for is_after in (False, True)]
-        return [line for line in self.pool.map(difference, kills) if line]
+        return [line for line in self.pool.map(difference, kills_at(writes)) if line]
+
+    def difference(self, case: Case, undisturbed: Run, kills: Collection[Kill]) -> str:
+        """How a run with all of these kills ends otherwise; empty if it ends as the undisturbed one."""
+        try:
+            found = self.run(case, kills, undisturbed.events).outcome
+        except Exception as error:
+            return str(error)
+        pairs = [(key, found[key], wanted) for key, wanted in undisturbed.outcome.items()]
+        return "; ".join(f"{key} {value}, not {wanted}" for key, value, wanted in pairs if value != wanted)
+
+
+def kills_at(writes: Iterable[Write]) -> list[Kill]:
+    """A kill before and a kill after each of these writes."""
+    return [Kill(write, is_after) for write in writes for is_after in (False, True)]
 
 
 @contextlib.contextmanager

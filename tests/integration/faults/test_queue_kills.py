@@ -1,21 +1,25 @@
 """The operator is killed before and after each write about a queue: no quota is lost, and no pod runs without it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from integration.faults.operator_kills import Case, Lanes, Write, parallel_lanes
+from integration.faults.operator_kills import Case, Lanes, Run, Write, kills_at, parallel_lanes
 from integration.scenarios import run_next_attempt
-from support.api_client import Api
-from support.job_driver import Job
+from support.api_client import Api, ApiError, Object, wait_for
+from support.job_driver import Job, timestamp
 from support.kueue.definitions import API
 from support.kueue.played_kueue import PlayedKueue
-from support.kueue.queues import Queue, QueuedJob, QuotaRecorder, quota_violations
+from support.kueue.queues import LABEL, PRIORITY_LABEL, Queue, QueuedJob, QuotaRecorder, quota_violations
 from support.operator_process import Operator
 
 QUEUES: dict[str, Queue] = {}
 """By namespace: several runs share one, one after the other."""
+PREBUILT_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
 @pytest.fixture(scope="module")
@@ -34,37 +38,311 @@ def lanes(
         yield started
 
 
-def submit(api: Api, namespace: str, name: str) -> Job:
-    """Creates a job of the namespace's queue."""
-    return QUEUES[namespace].submit(name)
+# ---- steps ---------------------------------------------------------------------------------------------------
 
 
-def evicted_and_readmitted(job: Job) -> None:
-    """A queue is stopped while its job runs, and started again."""
-    assert isinstance(job, QueuedJob)
-    queue = QUEUES[job.namespace]
+def run(job: QueuedJob) -> None:
+    """The ranks run, and the queue knows it."""
     job.advance_to("Running")
-    queue.add("gpus", stopPolicy="HoldAndDrain")
-    job.wait_for_workload("QuotaReserved", status="False")
-    queue.add("gpus")
-    run_next_attempt(job)
+    job.wait_for_workload("PodsReady")
+
+
+def finish(job: QueuedJob) -> None:
+    """The ranks succeed, and the quota is free."""
     job.end("launcher", 0)
     job.wait("Succeeded")
     job.wait_for_workload("Finished", reason="Succeeded")
 
 
-def test_a_job_keeps_to_its_quota_wherever_the_operator_is_killed(lanes: Lanes, api: Api) -> None:
+def run_again(job: QueuedJob) -> None:
+    """The next attempt runs and succeeds."""
+    wait_for("the next attempt", lambda: job.status["attempt"] > 1)
+    run_next_attempt(job)
+    job.wait_for_workload("PodsReady")
+    finish(job)
+
+
+def wait_for_clearing(job: QueuedJob) -> None:
+    """Waits until the operator has given the quota of an evicted job back."""
+    wait_for("the quota to be given back", lambda: "admission" not in job.workload.get("status", {}))
+
+
+def set_condition(job: QueuedJob, kind: str, reason: str, **status: Any) -> None:
+    """Acts as Kueue: sets a condition of the Workload."""
+    made = {"type": kind, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": timestamp()}
+
+    def write() -> bool:
+        workload = job.workload
+        others = [one for one in workload["status"]["conditions"] if one["type"] != kind]
+        metadata = {"resourceVersion": workload["metadata"]["resourceVersion"]}
+        body = {"metadata": metadata, "status": {"conditions": [*others, made], **status}}
+        try:
+            job.api.patch(f"{job.workload_path()}/status", body)
+        except ApiError as error:
+            if error.status == 409:
+                return False
+            raise
+        return True
+
+    wait_for(f"the condition {kind} to be written", write)
+
+
+# ---- courses -------------------------------------------------------------------------------------------------
+
+
+def queue_stopped(job: QueuedJob, queue: Queue) -> None:
+    run(job)
+    queue.add("gpus", stopPolicy="HoldAndDrain")
+    wait_for_clearing(job)
+    queue.add("gpus")
+    run_again(job)
+
+
+def preempted(job: QueuedJob, queue: Queue) -> None:
+    run(job)
+    urgent = queue.submit(f"urgent-{job.uid[:8]}", labels={PRIORITY_LABEL: "urgent"})
+    urgent.wait_for_workload("Admitted")
+    urgent.suspend()  # Kubernetes deletes objects of a new kind up to half a minute after their owner.
+    run_again(job)
+    urgent.delete()
+
+
+def pods_not_ready(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    set_condition(job, "Evicted", "PodsReadyTimeout", requeueState={"count": 1, "requeueAt": timestamp()})
+    run_again(job)
+
+
+def node_failed(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    set_condition(job, "Evicted", "NodeFailures")
+    run_again(job)
+
+
+def deactivated(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    job.api.patch(job.workload_path(), {"spec": {"active": False}})
+    wait_for_clearing(job)
+    job.api.patch(job.workload_path(), {"spec": {"active": True}})
+    run_again(job)
+
+
+def out_of_time(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    set_condition(job, "DeactivationTarget", "MaximumExecutionTimeExceeded")
+    wait_for_clearing(job)
+    job.api.patch(job.workload_path(), {"spec": {"active": True}})
+    run_again(job)
+
+
+def checked(job: QueuedJob, queue: Queue) -> None:
+    job.set_check(queue.namespace, "Ready", worker={"nodeSelector": {"zone": "a"}})
+    run(job)
+    job.set_check(queue.namespace, "Retry", "the nodes are gone")
+    job.wait_for_workload("Evicted")
+    job.wait_for_workload("Evicted", status="False")
+    job.set_check(queue.namespace, "Ready")
+    run_again(job)
+
+
+def contradicted(job: QueuedJob, queue: Queue) -> None:
+    job.set_check(queue.namespace, "Ready", worker={"nodeSelector": {"flavor": "other"}})
+    job.wait("Failed")
+    job.wait_for_workload("Finished", reason="FailedToStart")
+
+
+def partially_admitted(job: QueuedJob, _queue: Queue) -> None:
+    roles = ["launcher", "worker-0", "worker-1"]
+    job.schedule(roles)
+    for worker in roles[1:]:
+        job.start(worker)
+    wait_for("the hosts", lambda: job.hosts.count("\n") == 2)
+    job.start("launcher")
+    job.wait_for_workload("PodsReady")
+    job.api.patch(job.path, {"spec": {"worker": {"replicas": 1}}})
+    wait_for("the quota of a worker to be given back", lambda: job.workload["status"].get("reclaimablePods"))
+    finish(job)
+
+
+def failed_once(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    job.end("launcher", 1, message="boom")
+    job.wait_for_workload("PodsReady", status="False", reason="WaitForRecovery")
+    job.skip_backoff()
+    run_next_attempt(job)
+    job.wait_for_workload("PodsReady", reason="Recovered")
+    finish(job)
+
+
+def failed(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    job.end("launcher", 1, message="boom")
+    job.wait("Failed")
+    job.wait_for_workload("Finished", reason="Failed")
+
+
+def suspended(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    job.suspend()
+    job.wait("Suspended")
+    wait_for("its Workload to be deleted", lambda: not job.workload)
+    job.suspend(False)
+    run_again(job)
+
+
+def workload_deleted(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    job.api.delete(job.workload_path())
+    run_again(job)
+
+
+def changed_while_queued(job: QueuedJob, _queue: Queue) -> None:
+    job.wait_for_workload("QuotaReserved", status="False", reason="Misconfigured")
+    job.relabel(queue="gpus", priority="urgent")
+    run(job)
+    finish(job)
+
+
+def changed_while_running(job: QueuedJob, queue: Queue) -> None:
+    queue.add("other")
+    run(job)
+    job.relabel(queue="other", priority="urgent")
+    wait_for("the priority", lambda: job.workload["spec"]["priority"] == 1000)
+    queue.add("gpus", stopPolicy="HoldAndDrain")
+    wait_for("the other queue", lambda: job.workload["spec"]["queueName"] == "other")
+    run_again(job)
+
+
+def left_and_entered(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    job.relabel(queue=None)
+    wait_for("its Workload to be deleted", lambda: not job.workload)
+    job.relabel(queue="gpus")
+    run_again(job)
+
+
+def prebuilt(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    set_condition(job, "Evicted", "Preempted")
+    run_again(job)
+
+
+def add_check(queue: Queue) -> None:
+    """The queue has an admission check."""
+    queue.change(admissionChecksStrategy={"admissionChecks": [{"name": queue.namespace}]})
+
+
+def create_prebuilt(queue: Queue) -> None:
+    """Creates a Workload as MultiKueue does."""
+    model = queue.submit("model", labels={LABEL: "missing"})
+    spec = wait_for("the Workload of the model", lambda: model.workload)["spec"] | {"queueName": "gpus"}
+    model.delete()
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "prebuilt"}, "spec": spec}
+    path = f"{API}/namespaces/{queue.namespace}/workloads"
+    wait_for("the one of the job before to be deleted", lambda: queue.api.find(f"{path}/prebuilt") is None)
+    queue.api.create(path, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What happens to a job, and what is different about it."""
+
+    scenario: Callable[[QueuedJob, Queue], None]
+    labels: Object = field(default_factory=dict)
+    spec: Object = field(default_factory=dict)
+    prepare: Callable[[Queue], None] = lambda _: None
+
+    def submit(self, _api: Api, namespace: str, name: str) -> Job:
+        """Creates a job of the namespace's queue."""
+        queue = QUEUES[namespace]
+        queue.change(admissionChecksStrategy=None)
+        queue.add("gpus")
+        self.prepare(queue)
+        return queue.submit(name, labels=self.labels, **self.spec)
+
+    def run(self, job: Job) -> None:
+        """Carries the job to its end."""
+        assert isinstance(job, QueuedJob)
+        self.scenario(job, QUEUES[job.namespace])
+
+
+ELASTIC: Object = {"workers": 5, "elastic": {"minReplicas": 1, "maxReplicas": 5}}
+COURSES = [
+    Course(preempted),
+    Course(pods_not_ready),
+    Course(node_failed),
+    Course(deactivated),
+    Course(out_of_time),
+    Course(checked, prepare=add_check),
+    Course(contradicted, prepare=add_check),
+    Course(partially_admitted, spec=ELASTIC),
+    Course(failed_once),
+    Course(failed, spec={"runPolicy": {"backoffLimit": 0}}),
+    Course(suspended),
+    Course(workload_deleted),
+    Course(changed_while_queued, {LABEL: "missing"}),
+    Course(changed_while_running),
+    Course(left_and_entered),
+    Course(prebuilt, {PREBUILT_LABEL: "prebuilt"}, prepare=create_prebuilt),
+]
+
+
+# ---- the test ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quota_recorders(api: Api) -> Iterator[None]:
+    """No pod may ever run without quota, and no quota be lost, in all runs of a test."""
     recorders = QuotaRecorder(api, f"{API}/workloads"), QuotaRecorder(api, "/api/v1/pods")
     for recorder in recorders:
         recorder.start()
-    case = Case(submit, evicted_and_readmitted)
-    undisturbed = lanes.run(case)
-    running = undisturbed.writes.index(Write("PATCH horovodjobs Running"))
-    # The other writes before are those of a job without a queue, where each of them has its kills.
-    early = [write for write in undisturbed.writes[:running] if "workloads" in write.text]
-    differences = lanes.differences(case, undisturbed, [*early, *undisturbed.writes[running:]])
+    yield
     for recorder in recorders:
         recorder.end()
     assert all(recorder.versions for recorder in recorders)
-    if differences := [*differences, *quota_violations(*recorders)]:
-        pytest.fail("\n".join(differences), pytrace=False)
+    if violations := list(quota_violations(*recorders)):
+        pytest.fail("\n".join(violations), pytrace=False)
+
+
+class Kills:
+    """Which writes of a course have kills: all of the first course, and what is different in the others."""
+
+    def __init__(self, first: Run) -> None:
+        running = Write("PATCH horovodjobs Running", 1)
+        start, end = (first.writes.index(write) for write in (running, replace(running, occurrence=2)))
+        self._first = first
+        self._usual = {*first.writes[:start], *first.writes[end:], running, Write("PATCH workloads PodsReady Started")}
+
+    def at(self, run: Run) -> list[Write]:
+        """The writes of the run to be killed at. An event that was not posted is lost with the process."""
+        writes = [write for write in run.writes if " events " not in write.text]
+        if run is self._first:
+            # Before it runs, the other writes are those of a job without a queue, where each of them has its kills.
+            start = writes.index(Write("PATCH horovodjobs Running"))
+            return [*(write for write in writes[:start] if "workloads" in write.text), *writes[start:]]
+        return [write for write in writes if write not in self._usual and write.text.startswith(DECIDING)]
+
+
+# Writes that create quota, pods or a phase, or end them. What the launcher needs is created as for each job.
+DECIDING = (*(f"{method} workloads" for method in ("POST", "PATCH", "DELETE")), "PATCH horovodjobs", "DELETE pods")
+
+
+@pytest.mark.usefixtures("quota_recorders")
+def test_a_job_keeps_to_its_quota_when_the_operator_is_killed_before_and_after_each_write(lanes: Lanes) -> None:
+    first = Course(queue_stopped)
+    case = Case(first.submit, first.run)
+    kills = Kills(undisturbed := lanes.run(case))
+
+    def difference(course: Course) -> str:
+        case = Case(course.submit, course.run)
+        name = course.scenario.__name__
+        try:
+            run = undisturbed if course is first else lanes.run(case)
+        except Exception as error:
+            return f"{name} without kills: {error}"
+        found = lanes.difference(case, run, kills_at(kills.at(run)))
+        return f"{name}: {found}" if found else ""
+
+    with ThreadPoolExecutor(len(COURSES) + 1) as pool:
+        if differences := [line for line in pool.map(difference, [first, *COURSES]) if line]:
+            pytest.fail("\n".join(differences), pytrace=False)

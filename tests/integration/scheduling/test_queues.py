@@ -112,7 +112,7 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     if way == "conflict":
         job.wait("Failed")
         assert re.search("flavor to be other .* it is spot already", job.condition("Failed")["message"])
-        assert job.wait_for_workload("Finished")["reason"] == "Failed"
+        assert job.wait_for_workload("Finished")["reason"] == "FailedToStart"
         return
     pods = job.wait_for_pods()
     metadata, spec = pods["worker-1"]["metadata"], pods["worker-1"]["spec"]
@@ -123,6 +123,7 @@ def test_an_admission_check_delays_the_job_and_changes_its_pods(queue: Queue, ap
     job.advance_to("Running")
     job.set_check(queue.namespace, "Retry", "the nodes are gone")
     assert "the nodes are gone" in job.wait_queued("AdmissionCheck")
+    job.wait_for_workload("Evicted", status="False")
     job.set_check(queue.namespace, "Ready")
     finish(job)
 
@@ -266,7 +267,7 @@ def test_a_job_that_is_suspended_gives_its_quota_back(queue: Queue) -> None:
     waiting.advance_to("Running")
     job.suspend(False)
     job.wait_queued("WaitingForQuota")
-    waiting.delete()
+    waiting.end("launcher", 0)
     finish(job)
 
 
@@ -302,8 +303,8 @@ def test_workers_that_an_elastic_job_gives_up_let_another_job_start(queue: Queue
 
 
 def test_a_workload_of_multikueue_becomes_that_of_its_job(queue: Queue, api: Api) -> None:
-    model = queue.submit("model")
-    spec = wait_for("its Workload", lambda: model.workload)["spec"]
+    model = queue.submit("model", labels={LABEL: "missing"})
+    spec = wait_for("its Workload", lambda: model.workload)["spec"] | {"queueName": "gpus"}
     model.delete()
     job = queue.submit(labels={f"{KUEUE}/prebuilt-workload-name": "prebuilt"})
     assert "prebuilt" in job.wait_for_condition("Stalled", reason="InvalidSpec")

@@ -32,8 +32,10 @@ def requeue_delayed(context: JobContext) -> Outcome | None:
 def waiting_in_queue(context: JobContext) -> Outcome | None:
     """The job has no quota: no pod is created."""
     queue, pods = context.queue, context.observed.pods
-    if queue is None or (queue.problem and queue.problem.is_final):
-        return _unusable_admission(queue)
+    if queue is None:
+        return None
+    if final := queue.final_problem:
+        return Outcome(Phase.FAILED, final.reason, final.message)
     if context.has_quota or (queue.workload is None and (context.has_pods or context.observed.refusal)):
         return None
     if problem := queue.problem:
@@ -68,11 +70,6 @@ def queue_note(context: JobContext) -> str:
         admitted = len(context.job.spec.worker_indices)
         return f"the queue has admitted {admitted} of {admitted + context.withheld_workers} workers"
     return ""
-
-
-def _unusable_admission(queue: Queue | None) -> Outcome | None:
-    problem = queue.problem if queue else None
-    return Outcome(Phase.FAILED, problem.reason, problem.message) if problem else None
 
 
 def _end_without_quota(context: JobContext) -> Outcome | None:

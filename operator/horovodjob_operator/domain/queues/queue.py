@@ -8,6 +8,9 @@ from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import QueueStatus
 from horovodjob_operator.domain.queues.workload import Workload
 
+# The reason of Kueue's for a Workload whose pods cannot be created as they are admitted.
+FAILED_TO_START = "FailedToStart"
+
 
 @dataclass(frozen=True, slots=True)
 class QueueProblem:
@@ -30,6 +33,16 @@ class Queue:
     workload: Workload | None = None
     position: int | None = None
     problem: QueueProblem | None = None
+
+    @property
+    def final_problem(self) -> QueueProblem | None:
+        """Why the job fails: what was found now, or by a process that was killed after it had finished the Workload."""
+        if self.problem and self.problem.is_final:
+            return self.problem
+        finished = self.workload.conditions["Finished"] if self.workload and self.workload.is_finished else None
+        if finished is None or finished.reason != FAILED_TO_START:
+            return None
+        return QueueProblem(Reason.ADMISSION_CONFLICT, finished.message, is_final=True)
 
 
 def queue_name(job: HorovodJob) -> str:

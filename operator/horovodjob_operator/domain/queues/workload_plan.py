@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from horovodjob.api.base import rfc3339
-from horovodjob.api.constants import Phase, Role
+from horovodjob.api.constants import ConditionType, Phase, Reason, Role
+from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.checks.backoff import requeue_at
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.queues.queue import Queue, is_dispatched
+from horovodjob_operator.domain.queues.queue import FAILED_TO_START, Queue, is_dispatched
 from horovodjob_operator.domain.queues.workload import Workload
 from horovodjob_operator.domain.resources.workload import has_other_request, priority_reference
 
@@ -109,10 +110,13 @@ def _to_clear(workload: Workload, now: datetime) -> WorkloadPlan:
     return WorkloadPlan(status=status, effect="gave the quota of the evicted Workload back")
 
 
-def finished_status(context: JobContext, *, has_succeeded: bool, message: str) -> dict[str, Any]:
-    """The condition Finished, which gives the quota back."""
-    reason = "Succeeded" if has_succeeded else "Failed"
-    return {"conditions": [_condition("Finished", True, reason, message, context.now)]}
+def finished_status(status: HorovodJobStatus, now: datetime) -> dict[str, Any]:
+    """The condition Finished, which gives the quota back, for the last status of the job."""
+    ready = status.condition(ConditionType.READY)
+    reason, message = (ready.reason, ready.message) if ready else ("", "")
+    failure = FAILED_TO_START if reason == Reason.ADMISSION_CONFLICT else "Failed"
+    end = "Succeeded" if status.phase is Phase.SUCCEEDED else failure
+    return {"conditions": [_condition("Finished", True, end, message, now)]}
 
 
 def cleared_status(workload: Workload, now: datetime) -> dict[str, Any]:

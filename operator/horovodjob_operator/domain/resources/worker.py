@@ -17,8 +17,8 @@ from horovodjob_operator.domain.resources.parts.pod import (
 from horovodjob_operator.domain.resources.parts.progress_reporting import add_progress_reporting
 from horovodjob_operator.domain.resources.parts.template import merge_template
 
-# Kueue assigns nodes by rank, and the launcher has the first.
 INDEX_OFFSET = f"{KUEUE_PREFIX}pod-index-offset"
+TOPOLOGY_GROUP = f"{KUEUE_PREFIX}podset-group-name"
 
 
 def worker_pod(
@@ -50,10 +50,21 @@ def worker_pod(
     }
     labels = names.labels(job, Role.WORKER, index, attempt, spec_hash)
     pod = build_pod(job, Role.WORKER, names.worker_name(job, index), container, labels, secret_names)
-    if job.spec.launcher.as_worker and queue_name(job):
-        pod["metadata"]["annotations"][INDEX_OFFSET] = "1"
     if progress_url and (index == 0 or job.spec.elastic):
         add_progress_reporting(pod["spec"], progress_url)
     if job.spec.spot:
         prefer_spot_nodes(pod["spec"])
-    return merge_template(pod, job.spec.worker, Role.WORKER)
+    pod = merge_template(pod, job.spec.worker, Role.WORKER)
+    if queue_name(job):
+        _set_index_offset(pod["metadata"]["annotations"], first_index=job.spec.worker_indices.start)
+    return pod
+
+
+def _set_index_offset(annotations: dict[str, str], *, first_index: int) -> None:
+    """Says by how much the index of a worker differs from the number with which Kueue counts it in its topology.
+
+    Kueue counts the workers from 0, and those of a group after the launcher.
+    """
+    offset = first_index - (1 if TOPOLOGY_GROUP in annotations else 0)
+    if offset:
+        annotations.setdefault(INDEX_OFFSET, str(offset))

@@ -1,12 +1,14 @@
 """The Workload of a job: what it requests from a queue of Kueue."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from horovodjob.api.constants import (
     KUEUE_PREFIX,
     LABEL_MAX_EXECUTION,
+    LABEL_QUEUE,
     LABEL_QUEUE_PRIORITY,
     LABEL_REPLICA_INDEX,
     LABEL_SPEC_HASH,
@@ -34,6 +36,7 @@ CONTAINER_FIELDS = ("name", "image", "resources", "ports", "restartPolicy")
 # These exist in every node, and a Workload must be small.
 LOCAL_VOLUMES = ("emptyDir", "projected", "secret", "configMap", "downwardAPI")
 MAX_NAME_CHARACTERS = 63
+QUEUE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 MAX_EXECUTION_SECONDS = 2**31 - 1
 
 
@@ -48,7 +51,7 @@ def job_workload(job: HorovodJob, priority: int) -> dict[str, Any]:
     metadata = object_metadata(job, workload_name(job), "queue")
     metadata["labels"] |= {JOB_UID_LABEL: job.metadata.uid, LABEL_SPEC_HASH: names.spec_hash(job)}
     spec: dict[str, Any] = {
-        "queueName": queue_name(job),
+        "queueName": _valid_queue_name(job),
         "active": True,
         "podSets": pod_sets(job),
         "priority": priority,
@@ -57,6 +60,15 @@ def job_workload(job: HorovodJob, priority: int) -> dict[str, Any]:
     }
     set_fields = {key: value for key, value in spec.items() if value is not None}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": set_fields}
+
+
+def _valid_queue_name(job: HorovodJob) -> str:
+    name = queue_name(job)
+    if not QUEUE_NAME.fullmatch(name):
+        raise InvalidJob(
+            f"label {LABEL_QUEUE} is {name!r}: it must be the name of a LocalQueue, lower-case letters, digits, - and ."
+        )
+    return name
 
 
 def pod_sets(job: HorovodJob) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from horovodjob.api.constants import LABEL_QUEUE, ConditionType, Phase, Reason, Role
+from horovodjob.api.constants import LABEL_QUEUE, ConditionType, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
@@ -76,8 +76,7 @@ class QueuedCluster(FakeCluster):
             if writes[0] <= 0:
                 return None
             writes[0] -= 1
-            has_succeeded = status.phase is Phase.SUCCEEDED
-            body = finished_status(self.context, has_succeeded=has_succeeded, message="over")
+            body = finished_status(status, self.now)
             self.set_conditions(**{one["type"]: (True, one["reason"], one["message"]) for one in body["conditions"]})
             self.finished.append(body["conditions"][0]["reason"])
         outcome = super()._report(writes)

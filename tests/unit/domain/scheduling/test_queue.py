@@ -8,6 +8,7 @@ import pytest
 from horovodjob.api.constants import EventReason, Phase, Reason, Role
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.pods.observed import Refusal
+from horovodjob_operator.domain.queues.queue import QueueProblem
 from horovodjob_operator.domain.queues.workload_plan import workload_plan
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.parts.admission import Admission
@@ -143,6 +144,11 @@ def test_the_limit_of_the_execution_time_must_be_a_number() -> None:
         job_workload(job, 0)
 
 
+def test_a_label_that_can_name_no_queue_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="queue-name is 'Team_A': it must be the name of a LocalQueue"):
+        job_workload(queued_job("Team_A"), 0)
+
+
 def test_the_time_in_the_queue_counts_for_no_deadline() -> None:
     cluster = QueuedCluster(queued_job(runPolicy={"activeDeadlineSeconds": 60}))
     cluster.reconcile()
@@ -206,14 +212,37 @@ def test_an_admission_that_contradicts_the_job_is_refused_with_both_values(waiti
         admission(waiting).apply(pod, Role.WORKER)
 
 
-@pytest.mark.parametrize("as_worker", [False, True])
-def test_pods_of_a_topology_wait_for_the_node_of_their_rank(*, as_worker: bool) -> None:
-    template = {"metadata": {"annotations": {TOPOLOGY: "rack"}}}
+def test_an_admission_that_contradicts_the_job_ends_it_also_if_the_operator_is_killed_meanwhile(
+    waiting: QueuedCluster,
+) -> None:
+    waiting.admit()
+    waiting.problem = QueueProblem(Reason.ADMISSION_CONFLICT, "pool must be spot", is_final=True)
+    waiting.reconcile(die_after=1)
+    assert (waiting.status.phase, waiting.finished) == (Phase.QUEUED, ["FailedToStart"])
+    waiting.problem = None
+    waiting.reconcile()
+    assert (waiting.status.phase, waiting.reason, waiting.message) == (
+        Phase.FAILED,
+        "AdmissionConflict",
+        "pool must be spot",
+    )
+
+
+@pytest.mark.parametrize(
+    ("as_worker", "is_grouped", "offset"),
+    [(False, False, None), (True, False, "1"), (False, True, "-1"), (True, True, None)],
+)
+def test_pods_of_a_topology_wait_for_the_node_of_their_rank(
+    *, as_worker: bool, is_grouped: bool, offset: str | None
+) -> None:
+    group = {"kueue.x-k8s.io/podset-group-name": "all"} if is_grouped else {}
+    template = {"metadata": {"annotations": {TOPOLOGY: "rack", **group}}}
     job = queued_job(worker={"replicas": 3, "gpus": 0, "template": template}, launcher={"asWorker": as_worker})
     cluster = QueuedCluster(job)
     cluster.reconcile()
     request = pod_sets(cluster)["worker"]["topologyRequest"]
-    assert request == {"required": "rack", "podIndexLabel": "horovodjob.dev/replica-index"}
+    assert (request["required"], request["podIndexLabel"]) == ("rack", "horovodjob.dev/replica-index")
+    assert request.get("podSetGroupName") == ("all" if is_grouped else None)
     assert "topologyRequest" not in pod_sets(cluster)["launcher"]
     assert pod_sets(cluster)["worker"]["count"] == (2 if as_worker else 3)
     cluster.admit()
@@ -222,7 +251,7 @@ def test_pods_of_a_topology_wait_for_the_node_of_their_rank(*, as_worker: bool) 
     assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
     annotations = pod["metadata"]["annotations"]
     assert annotations["kueue.x-k8s.io/workload"] == workload_name(job)
-    assert annotations.get("kueue.x-k8s.io/pod-index-offset") == ("1" if as_worker else None)
+    assert annotations.get("kueue.x-k8s.io/pod-index-offset") == offset
 
 
 def test_a_workload_contains_what_scheduling_depends_on_and_no_programs(waiting: QueuedCluster) -> None:
