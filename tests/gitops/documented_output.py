@@ -57,7 +57,7 @@ def _block(page: str, title: str, engine: str) -> str:
     section = page.partition(f"\n### {title}\n")[2].partition("\n#")[0]
     found = [one for one in re.findall(r"^```\n(\$ .*?)^```$", section, re.M | re.S) if RESOURCES[engine] in one]
     assert len(found) == 1, f"{len(found)} blocks of {engine} in the section {title!r} of {PAGE.name}"
-    return found[0]
+    return str(found[0])
 
 
 def _run(engine: Engine, block: str, names: dict[str, str]) -> str:
