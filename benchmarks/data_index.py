@@ -88,7 +88,7 @@ def start(kind: str, path: Path) -> dict[str, Any]:
     began = time.perf_counter()
     dataset = data.load_dataset(request(kind, path), data.Ranks(log=log.append))
     loaded = time.perf_counter()
-    next(iter(training_batches(dataset.train, batch=BATCH, rank=0, size=1, seed=1, window=dataset.window)))
+    next(iter(training_batches(dataset.train, data.Steps(batch=BATCH, seed=1, window=dataset.window))))
     return {"load": loaded - began, "batch": time.perf_counter() - loaded, "log": log}
 
 
@@ -103,8 +103,8 @@ def speed(shuffle: str, path: Path) -> dict[str, Any]:
             os.fsync(opened.fileno())  # only pages on the disk can be dropped
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     steps = dataset.train.samples // BATCH
-    settings: dict[str, Any] = {"rank": 0, "size": 1, "seed": 1, "window": dataset.window, "steps": steps}
-    batches = training_batches(dataset.train, batch=BATCH, threads=THREADS, **settings)
+    one_pass = data.Steps(batch=BATCH, seed=1, window=dataset.window, count=steps)
+    batches = training_batches(dataset.train, one_pass, threads=THREADS)
     began = time.perf_counter()
     for _ in batches:
         pass

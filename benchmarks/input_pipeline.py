@@ -29,13 +29,16 @@ import tensorflow as tf
 from horovodjob_trainer import models
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
 from horovodjob_trainer.data.formats.image_folder import ImageFiles
-from horovodjob_trainer.data.reading.random_crop import decode_random_crop
-from horovodjob_trainer.data.reading.read_ahead import READERS, read_ahead, with_private_threads
+from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.reading.augmentation import Augmentation
+from horovodjob_trainer.data.reading.example_reader import with_private_threads
+from horovodjob_trainer.data.reading.image_decoding import random_crop
+from horovodjob_trainer.data.reading.read_ahead import READERS, read_ahead
 from horovodjob_trainer.launch import usable_cores
-from horovodjob_trainer.run.augmentation import Augmentation
 from horovodjob_trainer.run.pipeline import batch_preparation, training_batches
 
 BATCH = 32
+STEPS = Steps(batch=BATCH, seed=1)
 PICTURES = 10_000
 FASTER, SLOWER = 8.0, 0.05  # targets: batches/s against the generator's; time that input adds to a step
 READERS_FASTER = 5.0  # target: images/s with all readers against one, on a share with a latency
@@ -54,13 +57,13 @@ def pictures() -> Arrays:
 def pipeline(source: Arrays, threads: int) -> Iterator[Any]:
     """The trainer's input without a GPU: its threads prepare the batches."""
     prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
-    yield from training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads, prepare=prepare)
+    yield from training_batches(source, STEPS, threads=threads, prepare=prepare)
 
 
 def pipeline_of_gpu(source: Arrays, threads: int) -> Iterator[Any]:
     """The trainer's input for a GPU, computed here by the processors: a compiled function prepares each batch."""
     prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
-    elements = iter(training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads))
+    elements = iter(training_batches(source, STEPS, threads=threads))
     prepared = tf.function(lambda batches: prepare(*next(batches)), autograph=False)
     while True:
         yield prepared(elements)
@@ -129,7 +132,7 @@ def compare_steps(source: Arrays, *, rounds: int, steps: int, threads: int) -> f
     model = models.build_model("tutorial", shape=source.shape, classes=source.classes)
     model.compile(keras.optimizers.RMSprop(1e-4), "sparse_categorical_crossentropy", jit_compile=False)
     prepare = batch_preparation(source, batch=BATCH, seed=1, augment=CHANGES)
-    elements = training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads, prepare=prepare)
+    elements = training_batches(source, STEPS, threads=threads, prepare=prepare)
     same = tf.data.Dataset.from_tensors(next(iter(elements))).cache().repeat()
     run = tf.function(lambda batches: model.train_step(next(batches)), autograph=False)
     ways = {"constant batch": (run, iter(same)), "pipeline": (run, iter(elements))}
@@ -183,13 +186,9 @@ def image_files(folder: Path, kind: type[ImageFiles] = ImageFiles) -> ImageFiles
 
 def distant(source: ImageFiles, readers: int, threads: int) -> Iterator[Any]:
     """Batches of random crops from a share with a latency."""
-
-    def decode(content: Any, position: Any) -> Any:
-        return decode_random_crop(content, SIDE, tf.stack([tf.constant(1, tf.int64), position]))
-
     rows = tf.data.Dataset.range(FILES).repeat().batch(BATCH).map(lambda rows: (tf.constant(0, tf.int64), rows))
-    batches = read_ahead(rows, source, threads=threads, readers=readers, batch=BATCH, decode=decode)
-    return iter(with_private_threads(batches, source, threads))
+    batches = read_ahead(rows, source, random_crop(SIDE, 1), batch=BATCH, threads=threads, readers=readers)
+    return iter(with_private_threads(batches, threads + READERS))
 
 
 def compare_readers(folder: Path, *, rounds: int, threads: int) -> float:
@@ -209,7 +208,7 @@ def compare_files(folder: Path, *, rounds: int, threads: int) -> float:
     source = image_files(folder)
 
     def trainer(crop: bool) -> Iterator[Any]:
-        return iter(training_batches(source, batch=BATCH, rank=0, size=1, seed=1, threads=threads, crop=crop))
+        return iter(training_batches(source, STEPS, threads=threads, crop=crop))
 
     of_keras = keras.utils.image_dataset_from_directory(
         folder, image_size=(SIDE, SIDE), batch_size=BATCH, crop_to_aspect_ratio=True, verbose=False

@@ -33,7 +33,7 @@ RELEASE = "horovodjob-operator"
 NAMESPACE = "horovodjob-demo"
 JOB = "digits"
 CLAIM = "digits-data"
-MODEL = "saved_models/keras_cifar10_trained_model.h5"
+MODEL = "saved_models/keras_digits_trained_model.h5"
 # The user that the trainer image runs as; a directory of the host gets no fsGroup.
 IMAGE_UID = 1000
 TRAINING_SECONDS = 1800

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a directory, Python looks for modules inside it instead of beside it.
+    # As a program, Python imports from this directory instead of the root of the project.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     from localcluster.command_line import main
 

@@ -12,14 +12,14 @@ from localcluster.errors import ClusterError
 from localcluster.health import problems
 from localcluster.lifecycle import LocalCluster
 from localcluster.machine.requirements import check_machine
-from localcluster.nodes.pools import DEFAULT_PREFIX, Pool, components, nodes
+from localcluster.nodes.pools import DEFAULT_PREFIX, Pool, all_nodes, component_names
 from localcluster.processes import Processes
 from localcluster.progress import Progress
 from localcluster.settings import DEFAULT_NAME, Cluster
 
 
 def main() -> int:
-    """Run one command; the exit code is 0 only if it did what it says."""
+    """Run one command. Returns the exit code, which is 0 only after success."""
     arguments = parser().parse_args()
     progress = Progress()
     try:
@@ -44,6 +44,7 @@ def invoke(cluster: Cluster, *arguments: str) -> str:
 
 
 def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> int:
+    """Run the command of parsed arguments. Returns the exit code; raises ClusterError."""
     match arguments.command:
         case "check":
             check_machine(cluster, progress)
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace, cluster: Cluster, progress: Progress) -> 
 
 
 def pool_of(arguments: argparse.Namespace) -> Pool | None:
-    """The nodes that are asked for; nothing where all are to go."""
+    """The pool that the arguments describe; None if all additional nodes are to be removed."""
     if arguments.count == 0 and arguments.prefix is None:
         return None
     labels, taints = (tuple(sorted(set(given))) for given in (arguments.label, arguments.taint))
@@ -87,25 +88,25 @@ def pool_of(arguments: argparse.Namespace) -> Pool | None:
 
 
 def status(cluster: Cluster) -> int:
-    """Print what runs and what is missing; 0 if nothing is."""
+    """Print which components run, and all problems. Returns 0 if there is none."""
     processes = Processes(cluster)
-    for name in components(cluster):
+    for name in component_names(cluster):
         pid = processes.pid(name)
         print(f"{name:<26}{f'runs (process {pid})' if pid else 'does not run'}")
     if found := problems(cluster):
         print(f"cluster {cluster.name!r} is not healthy:", *found, sep="\n- ")
         return 1
-    ready = ", ".join(node.name for node in nodes(cluster))
+    ready = ", ".join(node.name for node in all_nodes(cluster))
     print(f"cluster {cluster.name!r} is healthy: Ready is {ready}; the DNS answers")
     print(f"KUBECONFIG={cluster.kubeconfig}")
     return 0
 
 
 def logs(cluster: Cluster, component: str | None, *, follow: bool) -> int:
-    """Show the end of the logs of one component, or of all."""
-    known = components(cluster)
+    """Print the end of the log of one component, or of all logs. Raises ClusterError."""
+    known = component_names(cluster)
     if component and component not in known:
-        raise ClusterError(f"{component!r} is no component; there are {', '.join(known)}")
+        raise ClusterError(f"{component!r} is not a component; there are {', '.join(known)}")
     files = [cluster.log / f"{name}.log" for name in ([component] if component else known)]
     present = [str(file) for file in files if file.exists()]
     if not present:
@@ -115,7 +116,7 @@ def logs(cluster: Cluster, component: str | None, *, follow: bool) -> int:
 
 
 def storage(arguments: argparse.Namespace, cluster: LocalCluster) -> None:
-    """Do with storage accounts what is asked; standard output has nothing but the answer."""
+    """Run a command of storage accounts; only results are printed to standard output."""
     name, share = getattr(arguments, "account", ""), getattr(arguments, "share", None)
     with cluster.storage() as accounts:
         match arguments.action:
@@ -140,7 +141,7 @@ def storage(arguments: argparse.Namespace, cluster: LocalCluster) -> None:
 
 
 def serve_api(progress: Progress, *, with_controllers: bool) -> None:
-    """Run an API server without a node until Ctrl-C."""
+    """Run an API server without nodes until Ctrl-C."""
     with ControlPlane(controllers=with_controllers) as control_plane:
         print(f"KUBECONFIG={control_plane.kubeconfig}", flush=True)
         progress.step("serving until Ctrl-C")
@@ -148,49 +149,51 @@ def serve_api(progress: Progress, *, with_controllers: bool) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="python3 localcluster", description="A real Kubernetes on this machine.")
-    parser.add_argument("--name", default=DEFAULT_NAME, help="which cluster; several can run side by side")
+    parser.add_argument("--name", default=DEFAULT_NAME, help="name of the cluster; several can run at the same time")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("check", help="say what this machine lacks, and install missing Debian packages")
-    build = commands.add_parser("build", help="build the binaries that the cache does not have yet")
-    download = commands.add_parser("download", help="fetch the Go modules that `build` compiles; needs no root")
+    commands.add_parser("check", help="report what this machine lacks, and install missing Debian packages")
+    build = commands.add_parser("build", help="build the binaries that are not in the cache")
+    download = commands.add_parser("download", help="download the Go modules that `build` compiles; works without root")
     for command in (build, download):
         command.add_argument("names", nargs="*", metavar="NAME", help="a group of binaries, or a binary (default: all)")
-    commands.add_parser("up", help="start the cluster, or heal it")
-    down = commands.add_parser("down", help="end the cluster; images and logs stay in the cache")
+    commands.add_parser("up", help="start the cluster, or the parts of it that do not run")
+    down = commands.add_parser("down", help="stop the cluster; images and logs remain in the cache")
     down.add_argument("--purge", action="store_true", help="remove images and logs as well")
-    commands.add_parser("status", help="say what runs; exit code 0 if the cluster is healthy")
+    commands.add_parser("status", help="print what runs; exit code 0 if the cluster is healthy")
     load = commands.add_parser("load-image", help="import docker-archives or OCI archives")
     load.add_argument("archives", nargs="+", type=Path, metavar="TAR")
-    shown = commands.add_parser("logs", help="show the end of the components' logs")
+    shown = commands.add_parser("logs", help="print the end of the logs of components")
     shown.add_argument("component", nargs="?")
     shown.add_argument("-f", "--follow", action="store_true")
-    gpus = commands.add_parser("gpus", help="let the node advertise N GPUs that it does not have")
+    gpus = commands.add_parser("gpus", help="let the first node advertise N GPUs that it does not have")
     gpus.add_argument("count", type=int, metavar="N")
-    further = commands.add_parser("nodes", help="let the cluster have N nodes beside the first; 0 removes them all")
-    further.add_argument("count", type=int, metavar="N")
-    further.add_argument("--prefix", help=f"of their names; N is for nodes of this prefix then ({DEFAULT_PREFIX})")
-    further.add_argument("--label", action="append", default=[], type=label, metavar="KEY=VALUE")
-    further.add_argument("--taint", action="append", default=[], type=taint, metavar="KEY=VALUE:EFFECT")
-    further.add_argument("--gpus", type=int, default=0, metavar="N", help="that each of them advertises")
-    add_storage(commands.add_parser("storage", help="storage accounts of Azure Files, each a real SMB server"))
-    api = commands.add_parser("apiserver", help="run etcd and an API server alone, in the foreground")
+    nodes = commands.add_parser("nodes", help="set the number of additional nodes; 0 removes all")
+    nodes.add_argument("count", type=int, metavar="N")
+    nodes.add_argument("--prefix", help=f"of the names; N counts the nodes with it (default: {DEFAULT_PREFIX})")
+    nodes.add_argument("--label", action="append", default=[], type=label, metavar="KEY=VALUE")
+    nodes.add_argument("--taint", action="append", default=[], type=taint, metavar="KEY=VALUE:EFFECT")
+    nodes.add_argument("--gpus", type=int, default=0, metavar="N", help="number of GPUs that each of them advertises")
+    add_storage(commands.add_parser("storage", help="change storage accounts of Azure Files, each with an SMB server"))
+    api = commands.add_parser("apiserver", help="run etcd and an API server without nodes, in the foreground")
     api.add_argument("--controllers", action="store_true", help="with the controller manager")
     return parser
 
 
 def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of storage accounts."""
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("list", help="print each account with its state and shares")
     for action, text in {
-        "create": "make an account and shares where they are missing; prints the account's key",
+        "create": "create an account and shares that do not exist; prints the key of the account",
         "remove": "remove a share, or an account with all its shares",
         "rotate-key": "give an account a new key, and print it",
-        "allow": "let pods mount an account's shares as an identity, without its key",
-        "stop": "end an account's server at once: connections are refused",
-        "start": "start an account's server",
-        "block": "drop packets to an account's server, as a firewall that closes port 445 does",
-        "unblock": "let packets to an account's server through",
+        "allow": "let pods mount the shares of an account with an identity instead of its key",
+        "stop": "kill the server of an account: connections are refused",
+        "start": "start the server of an account",
+        "block": "drop packets to the server of an account, as a firewall that blocks port 445",
+        "unblock": "accept packets to the server of an account again",
     }.items():
         command = actions.add_parser(action, help=text)
         command.add_argument("account", metavar="ACCOUNT")
@@ -199,18 +202,18 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
         elif action == "remove":
             command.add_argument("share", nargs="?", metavar="SHARE")
         elif action == "allow":
-            command.add_argument("client_id", metavar="CLIENT_ID", help="a client ID, or `kubelet` for the node's own")
+            command.add_argument("client_id", metavar="CLIENT_ID", help="a client ID, or `kubelet`: that of the node")
 
 
 def label(text: str) -> str:
-    """A label as it is given."""
+    """The type of an argument that is a label: KEY=VALUE."""
     if not re.fullmatch("[^=]+=[^=]*", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return text
 
 
 def taint(text: str) -> str:
-    """A taint as it is given; the value may be missing."""
+    """The type of an argument that is a taint: KEY=VALUE:EFFECT, or KEY:EFFECT."""
     if not re.fullmatch("[^=:]+(=[^=:]*)?:(NoSchedule|PreferNoSchedule|NoExecute)", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE:NoSchedule, :PreferNoSchedule or :NoExecute")
     return text

@@ -1,9 +1,9 @@
-"""Errors of the local cluster, sorted by remedy."""
+"""The errors of the local cluster."""
 
 
 class ClusterError(Exception):
-    """One sentence for the person at the terminal: what is wrong, and what to do if that is known."""
+    """A command failed; the message is one sentence with the cause, and the remedy if it is known."""
 
 
-class MachineUnfit(ClusterError):
+class MachineError(ClusterError):
     """This machine lacks something that only its owner can provide."""

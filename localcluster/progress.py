@@ -1,4 +1,4 @@
-"""What the person at the terminal sees, and waiting for conditions with a deadline."""
+"""Progress of a command on the terminal, and waiting for conditions with a deadline."""
 
 import sys
 import time
@@ -8,12 +8,13 @@ from localcluster.errors import ClusterError
 
 
 class Progress:
-    """Prints each step with the seconds since the command began, on standard error: data is on standard output."""
+    """Prints each step with the seconds since the start, on standard error: standard output is for results."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
 
     def step(self, text: str) -> None:
+        """Print one step."""
         print(f"{time.monotonic() - self.started:7.1f}s  {text}", file=sys.stderr, flush=True)
 
 
@@ -25,7 +26,10 @@ def wait_until(
     interval: float = 0.05,
     explain: Callable[[], str] = lambda: "",
 ) -> None:
-    """Return as soon as `condition` holds; `explain` may raise to give up early or say more in the error."""
+    """Return as soon as `condition` is true. Raises ClusterError after `seconds`, with what `explain` returns.
+
+    `explain` is called after each check; it may raise ClusterError to end the wait early.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         reason = explain()

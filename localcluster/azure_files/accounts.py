@@ -1,9 +1,9 @@
-"""Azure Files in the local cluster: storage accounts.
+"""Storage accounts of Azure Files in the local cluster.
 
-Each account is an SMB server of its own, which only the node can reach: Debian's smbd, on port 445 of an address of the
-node's loopback interface. A share is the directory `<state>/azure-files/<account>/<share>/`, and exists as long as that
-does: whatever else serves the same files serves these directories. What is known of an account, its key included, is in
-`<state>/azure-files/<account>/.account`, which only root can read. `down` removes all of it.
+Each account has an SMB server of its own: Debian's smbd, on port 445 of an address of the loopback interface in the
+network namespace, so only the nodes reach it. A share is the directory `<state>/azure-files/<account>/<share>/`, which
+other servers, such as that of the REST API in tests, can use as well. The record of an account, with its key, is
+`<state>/azure-files/<account>/.account`, which only root can read. `down` removes all accounts.
 """
 
 import base64
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from localcluster.binaries.cache import Binaries
-from localcluster.errors import ClusterError, MachineUnfit
+from localcluster.errors import ClusterError, MachineError
 from localcluster.network.namespace import run_inside
 from localcluster.processes import Component, Processes
 from localcluster.progress import wait_until
@@ -26,8 +26,8 @@ from localcluster.settings import Cluster
 
 SMBD = "/usr/sbin/smbd"
 SMB_PORT = 445
-KEY_BYTES = 64  # as Azure's keys have
-SHARES = "shares"  # of the server; the shares of the account are directories in it
+KEY_BYTES = 64  # as the keys of Azure
+SHARES = "shares"  # the only share of the server; the shares of the account are directories in it
 START_SECONDS = 60
 FIREWALL = "azure-files"
 
@@ -63,7 +63,7 @@ SERVER = """\
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A storage account: the content of `.account` in its directory."""
+    """A storage account: the content of its file `.account`."""
 
     name: str
     key: str
@@ -74,7 +74,7 @@ class Account:
 
 
 class Storage:
-    """The storage accounts of one cluster."""
+    """The storage accounts of one cluster. Methods raise ClusterError if an account does not exist."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -82,30 +82,31 @@ class Storage:
         self.binaries = Binaries(cluster.cache)
 
     def accounts(self) -> list[Account]:
+        """All accounts, by name."""
         return [self.account(file.parent.name) for file in sorted(self.cluster.azure_files.glob("*/.account"))]
 
     def account(self, name: str) -> Account:
-        """What is known of an account. Raises ClusterError where there is none."""
+        """The record of an account."""
         try:
-            known = json.loads(self._record(name).read_text())
+            record = json.loads(self._record(name).read_text())
         except FileNotFoundError:
             raise ClusterError(f"there is no storage account {name!r}; make one with `storage create {name}`") from None
-        return Account(**known | {"clientIDs": tuple(known["clientIDs"])})
+        return Account(**record | {"clientIDs": tuple(record["clientIDs"])})
 
     def share(self, account: str, share: str) -> Path:
-        """The directory of a share, which need not exist."""
+        """The directory of a share, which may not exist."""
         return self.cluster.azure_files / account / share
 
     def shares(self, account: str) -> list[str]:
-        """The names of the account's shares."""
+        """The names of the shares of an account."""
         return sorted(path.name for path in self.share(account, "").glob("[!.]*"))
 
     def create_account(self, name: str) -> Account:
-        """An account whose server runs; one that exists keeps its key."""
+        """Create an account and start its server; an existing account keeps its key. Raises MachineError."""
         if not re.fullmatch(r"[a-z0-9]{3,24}", name):
             raise ClusterError(f"the name of a storage account is 3 to 24 lower-case letters and digits, not {name!r}")
         if not Path("/dev/fuse").exists():
-            raise MachineUnfit("this machine has no /dev/fuse, which pods need to mount shares of Azure Files")
+            raise MachineError("this machine has no /dev/fuse, which pods need to mount shares of Azure Files")
         if not self._record(name).exists():
             self._save(Account(name, new_key(), self._free_address()))
         account = self.account(name)
@@ -113,7 +114,7 @@ class Storage:
         return account
 
     def create_share(self, account: str, share: str) -> Path:
-        """The directory of a share that exists from now on."""
+        """Create a share unless it exists. Returns its directory."""
         self.account(account)
         if not re.fullmatch(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", share):
             raise ClusterError(
@@ -124,7 +125,7 @@ class Storage:
         return directory
 
     def remove_share(self, account: str, share: str) -> None:
-        """Remove a share with its files, whoever has it mounted."""
+        """Remove a share with its files, even if pods have mounted it."""
         shutil.rmtree(self.share(self.account(account).name, share))
 
     def remove_account(self, name: str) -> None:
@@ -134,47 +135,47 @@ class Storage:
         shutil.rmtree(self.cluster.azure_files / name)
 
     def rotate_key(self, name: str) -> str:
-        """A new key; the old one opens no new connection."""
+        """Replace the key. The old key opens no new connection; existing connections remain."""
         self._change(name, key=new_key())
         self._set_password(self.account(name))
         return self.account(name).key
 
     def allow(self, name: str, client_id: str) -> None:
-        """Let pods mount the account's shares as the identity `client_id`, or as the node's own: `kubelet`."""
+        """Let pods mount the shares with the identity `client_id`; `kubelet` is the identity of the node."""
         self._change(name, clientIDs=(*self.account(name).clientIDs, client_id))
 
     def stop(self, name: str) -> None:
-        """End the account's server at once, in the middle of whatever it does."""
+        """Kill the server of an account."""
         self._change(name, runs=False)
         self.processes.stop(server_name(name), grace_seconds=0)
 
     def start(self, name: str) -> None:
-        """Start the account's server, if it does not run."""
+        """Start the server of an account, if it does not run."""
         self._change(name, runs=True)
-        self._serve(self.account(name))
+        self._start_server(self.account(name))
 
     def block(self, name: str) -> None:
-        """Drop all packets to the account's server, as firewalls that close port 445 do."""
+        """Drop packets to the server of an account, as a firewall that blocks port 445."""
         self._change(name, blocked=True)
         self._write_firewall()
 
     def unblock(self, name: str) -> None:
-        """Let packets through to the account's server."""
+        """Accept packets to the server of an account again."""
         self._change(name, blocked=False)
         self._write_firewall()
 
     def ensure(self) -> None:
-        """Start what an earlier `up` has started and somebody has killed."""
+        """Start the servers that should run and do not."""
         for account in self.accounts():
             if account.runs:
-                self._serve(account)
+                self._start_server(account)
             if account.blocked:
                 self._write_firewall()
 
-    def _serve(self, account: Account) -> None:
+    def _start_server(self, account: Account) -> None:
         directory = self.cluster.run / "azure-files" / account.name
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "users").write_text(f"root = {account.name}\n")  # no user of this machine for each account
+        (directory / "users").write_text(f"root = {account.name}\n")  # so that accounts need no users of this machine
         configuration = directory / "smb.conf"
         text = SERVER.format(
             port=SMB_PORT,
@@ -191,7 +192,7 @@ class Storage:
         self.processes.ensure(Component(name, command, (configuration,)), self.binaries)
 
         def explain() -> str:
-            self.processes.insist_on(name)
+            self.processes.check_running(name)
             return ""
 
         listens = f"{address_in_hexadecimal(account.address)}:{SMB_PORT:04X} 00000000:0000 0A"
@@ -241,14 +242,15 @@ class Storage:
 
 
 def new_key() -> str:
+    """A random key, in base64."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def server_name(account: str) -> str:
-    """Name of the account's server among the cluster's processes and logs."""
+    """The name of an account's server as a component."""
     return f"smbd-{account}"
 
 
 def address_in_hexadecimal(address: str) -> str:
-    """An IPv4 address as /proc/net/tcp has it."""
+    """An IPv4 address in the notation of /proc/net/tcp."""
     return bytes(reversed([int(part) for part in address.split(".")])).hex().upper()

@@ -1,6 +1,6 @@
-"""The stand-in for Azure Files' CSI driver, `file.csi.azure.com`, in the local cluster.
+"""The replacement of the CSI driver for Azure Files, `file.csi.azure.com`, in the local cluster.
 
-Its program is go/azurefiles, whose main.go lists what differs from the real driver.
+Its program is in go/azurefiles; main.go lists how it differs from the driver of Azure.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 from localcluster.binaries.cache import Binaries
 from localcluster.control_plane.client import Client
-from localcluster.nodes.pools import nodes
+from localcluster.nodes.pools import all_nodes
 from localcluster.processes import Component
 from localcluster.settings import API_PORT, AZURE_FILES, NODE_NAME, Cluster
 
@@ -16,31 +16,31 @@ DRIVER = "file.csi.azure.com"
 
 
 def driver(cluster: Cluster, binaries: Binaries) -> Component:
-    """The stand-in for the driver's part on each node: one process for the kubelets of all."""
+    """The node plugin of the driver: one process for the kubelets of all nodes."""
     command = (
         str(binaries.path("azurefileplugin")),
         f"--accounts={cluster.azure_files}",
         f"--server=https://{cluster.node_address}:{API_PORT}",
         f"--pki={cluster.pki}",
-        *(f"{node.name}={node.kubelet_root}" for node in nodes(cluster)),
+        *(f"{node.name}={node.kubelet_root}" for node in all_nodes(cluster)),
     )
     return Component(AZURE_FILES, command, (cluster.pki / f"{AZURE_FILES}.crt",))
 
 
 def apply_driver(client: Client) -> None:
-    """Create or correct the driver's objects."""
+    """Create or correct the objects of the driver. Raises ClusterError."""
     for path, wanted in objects():
         client.apply(path, wanted)
 
 
 def is_registered(client: Client) -> bool:
-    """Whether the kubelet has the driver."""
+    """Whether the kubelet of the first node has registered the driver."""
     found = client.get(f"/apis/storage.k8s.io/v1/csinodes/{NODE_NAME}")
-    return found is not None and any(one["name"] == DRIVER for one in found["spec"].get("drivers") or ())
+    return found is not None and any(driver["name"] == DRIVER for driver in found["spec"].get("drivers") or ())
 
 
 def objects() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each object with the path that it is applied to: as the real driver is installed, with its right on secrets."""
+    """Each object of the driver with its path in the API; names and permissions are those of the driver of Azure."""
     group, role = "rbac.authorization.k8s.io", "csi-azurefile-node-secret-role"
     yield (
         f"/apis/storage.k8s.io/v1/csidrivers/{DRIVER}",

@@ -1,4 +1,4 @@
-"""The cluster's binaries: built from pinned Go modules once, kept in the cache by version and checksums."""
+"""The cache of binaries, which are built from pinned Go modules once for each state of their sources."""
 
 import os
 import shutil
@@ -12,14 +12,17 @@ from localcluster.binaries.versions import Group, check_pins, versions
 from localcluster.progress import Progress
 
 IMAGES = {"pause": "registry.k8s.io/pause", "coredns": "registry.k8s.io/coredns/coredns"}
-# What tests against an API server without a node need: the first group, so that they begin before the rest is built.
+# The group that tests without a node need. It is built first, so that these tests start before the others are built.
 CONTROL_PLANE = "control-plane"
-# What a cluster runs: not Helm, which its users run.
+# The groups that a cluster runs; the others are for tests and users.
 CLUSTER = (CONTROL_PLANE, "node", "containerd", "azure-files")
+
+# With what the binaries run. Go's garbage collector runs less often: memory is less scarce than processor time.
+GO_ENVIRONMENT = {"GOGC": "400"}
 
 
 class Binaries:
-    """The built binaries in one cache directory."""
+    """The binaries in one cache directory."""
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache
@@ -29,43 +32,44 @@ class Binaries:
         }
 
     def path(self, binary: str) -> Path:
+        """The path of a binary."""
         return self._directories[binary] / binary
 
     def file(self, binary: str, name: str) -> Path:
-        """A file that is kept beside `binary`, by its name."""
+        """The path of a file of `Group.files`, which is stored beside `binary`."""
         return self._directories[binary] / name
 
     def image(self, name: str) -> Path:
-        """The image archive made of the static binary `name`."""
+        """The archive of the image that contains the static binary `name`."""
         return self._directories[name] / f"{name}.tar"
 
     def image_reference(self, name: str) -> str:
-        """The name under which the cluster knows the image made of `name`."""
+        """The name of the image that contains the static binary `name`."""
         return f"{IMAGES[name]}:{self.versions.of(name)}"
 
     @property
     def search_path(self) -> str:
-        """PATH for the components, which look up runc, the shim, mount, nft and iptables."""
+        """PATH for components, which call runc, the shim, mount, nft and iptables."""
         own = dict.fromkeys(str(directory) for directory in self._directories.values())
         return ":".join([*own, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 
     def missing(self, names: tuple[str, ...] = ()) -> tuple[Group, ...]:
-        """Groups that are not built yet: of all but the optional ones, or of those that are or have what is named."""
+        """The groups that are not built, of those that `Versions.select` returns for these names."""
         return tuple(group for group in self.versions.select(names) if not self._directory(group).exists())
 
     def download(self, progress: Progress, names: tuple[str, ...] = ()) -> None:
-        """Fetch the modules of what is missing, so that a build does not wait for the network."""
+        """Download the modules of missing groups. Raises ClusterError."""
         if missing := self.missing(names):
             began = time.monotonic()
             go(self.cache, self.versions, progress).download(missing, progress)
             progress.step(f"fetched the modules of {len(missing)} groups in {time.monotonic() - began:.0f} s")
 
     def ensure(self, progress: Progress, names: tuple[str, ...] = ()) -> None:
-        """Build what is missing, one group after the other: each build uses all processors by itself."""
+        """Build missing groups, one at a time, because each build uses all processors. Raises ClusterError."""
         self.download(progress, names)
         for group in self.missing(names):
             with locked(self.cache / "binaries" / f".{group.name}.lock", progress):
-                if not self._directory(group).exists():  # another process may have built it meanwhile
+                if not self._directory(group).exists():  # another process may have built it
                     self._build(group, go(self.cache, self.versions, progress), progress)
         self._link()
 
@@ -75,7 +79,7 @@ class Binaries:
     def _build(self, group: Group, command: Go, progress: Progress) -> None:
         check_pins(group.components)
         target = self._directory(group)
-        for abandoned in target.parent.glob(f".{group.name}-*"):  # of interrupted builds; we hold the lock
+        for abandoned in target.parent.glob(f".{group.name}-*"):  # of interrupted builds; this process holds the lock
             shutil.rmtree(abandoned)
         began, used = time.monotonic(), os.times()
         progress.step(f"building {group.name}: {', '.join(group.binaries)}")
@@ -87,7 +91,7 @@ class Binaries:
             for file in group.files:
                 (component,) = group.components
                 shutil.copy(command.module(component) / file, output)
-            output.rename(target)  # all or nothing: an interrupted build leaves no half one
+            output.rename(target)  # last, so that an interrupted build leaves no incomplete group
         now = os.times()
         cpu = now.children_user + now.children_system - used.children_user - used.children_system
         progress.step(f"built {group.name} in {time.monotonic() - began:.0f} s ({cpu:.0f} s of processor time)")
@@ -97,7 +101,7 @@ class Binaries:
             write_static_image(output / name, self.image_reference(name), output / f"{name}.tar")
 
     def _link(self) -> None:
-        """`bin/` in the cache has links to the current binaries, kubectl among them."""
+        """Link the current binaries in `bin/` of the cache."""
         links = self.cache / "bin"
         links.mkdir(parents=True, exist_ok=True)
         for binary in self._directories:

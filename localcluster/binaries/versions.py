@@ -1,4 +1,4 @@
-"""What the local cluster is made of: the contents of versions.toml, and the Go modules in go/."""
+"""The versions of all parts of the cluster: versions.toml, and the Go modules in go/."""
 
 import hashlib
 import re
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from localcluster.errors import ClusterError
 
-HERE = Path(__file__).parents[1]
-SOURCE = HERE / "go"
-# Debug information costs an eighth of the compiler's time, and the linker drops it anyway.
+PACKAGE = Path(__file__).parents[1]
+SOURCE = PACKAGE / "go"
+# Debug information takes an eighth of the time of the compiler, and the linker removes it.
 GCFLAGS = "all=-dwarf=false"
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One program or set of programs with a version of its own."""
+    """A program, or a set of programs with one version."""
 
     name: str
     version: str
@@ -26,37 +26,38 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Binaries that one `go build` makes and one directory of the cache holds."""
+    """Binaries that one `go build` creates in one directory of the cache."""
 
     name: str
     directory: str
     packages: tuple[str, ...]
     components: tuple[Component, ...]
     binary: str = ""
-    """Name of the only binary, where its package has the name of another one."""
+    """The name of the only binary, if it differs from that of its package."""
     optional: bool = False
-    """Whether it is built only when it is named."""
+    """Whether the group is built only if it is named."""
     files: tuple[str, ...] = ()
-    """Files of the component's module that are kept beside the binaries, by their paths there."""
+    """Paths of files in the module of the component that are stored beside the binaries."""
 
     @property
     def source(self) -> Path:
-        """The Go module that pins what the packages are compiled with."""
+        """The directory of the Go module that pins the dependencies."""
         return SOURCE / self.directory
 
     @property
     def binaries(self) -> tuple[str, ...]:
+        """The names of the binaries."""
         return (self.binary,) if self.binary else tuple(package.rsplit("/", 1)[-1] for package in self.packages)
 
     @property
     def ldflags(self) -> str:
-        """Flags of the linker, which ignores the stamps of variables that a binary does not have."""
+        """The flags of the linker, which ignores stamps of variables that a binary does not have."""
         stamps = (f"-X {name}={value}" for component in self.components for name, value in component.stamps)
         return " ".join(["-s -w", *stamps])
 
     @property
     def key(self) -> str:
-        """Changes with anything that could change the binaries."""
+        """The directory name in the cache; it contains a hash of all inputs of the binaries."""
         digest = hashlib.sha256(repr((self.packages, self.components, GCFLAGS)).encode() + self.binary.encode())
         digest.update("".join(self.files).encode())
         own = [self.source / package for package in self.packages if package.startswith("./")]
@@ -77,10 +78,11 @@ class Versions:
     debian_packages: tuple[str, ...]
 
     def of(self, component: str) -> str:
+        """The version of a component."""
         return next(one.version for one in self.components if one.name == component)
 
     def select(self, names: tuple[str, ...] = ()) -> tuple[Group, ...]:
-        """The groups that are named or have a named binary; without a name all that are not optional."""
+        """The groups with these names or binaries; without names all that are not optional. Raises ClusterError."""
         known = {name for group in self.groups for name in (group.name, *group.binaries)}
         if unknown := set(names) - known:
             raise ClusterError(f"{', '.join(sorted(unknown))} cannot be built; there are {', '.join(sorted(known))}")
@@ -90,8 +92,8 @@ class Versions:
 
 
 def versions() -> Versions:
-    """The pinned versions."""
-    pinned = tomllib.loads((HERE / "versions.toml").read_text())
+    """Read versions.toml."""
+    pinned = tomllib.loads((PACKAGE / "versions.toml").read_text())
     components = {
         name: Component(name, table["version"], table.get("module"), tuple(table.get("stamps", {}).items()))
         for name, table in pinned.items()
@@ -117,7 +119,7 @@ def versions() -> Versions:
 
 
 def check_pins(components: tuple[Component, ...]) -> None:
-    """Raise unless versions.toml and the modules name the same versions."""
+    """Raise ClusterError unless the versions of components are those in a go.mod."""
     required = "\n".join(file.read_text() for file in SOURCE.rglob("go.mod"))
     for component in components:
         if component.module is None:

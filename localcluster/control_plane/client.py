@@ -1,4 +1,4 @@
-"""The few requests that the cluster's own programs make, without the half second that each kubectl costs."""
+"""A client of the API server for the cluster itself; a call of kubectl would take half a second."""
 
 import contextlib
 import http.client
@@ -16,7 +16,7 @@ WATCH_SECONDS = 300
 
 
 class Client:
-    """Talks to the API server as the administrator."""
+    """Sends requests as the administrator; raises ClusterError if the API server refuses one or does not answer."""
 
     def __init__(self, address: str, port: int, pki: Path) -> None:
         self.address, self.port = address, port
@@ -24,21 +24,21 @@ class Client:
         self.tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
 
     def is_ready(self) -> bool:
-        """Whether the API server answers and says that it is ready."""
+        """Whether the API server is ready."""
         with contextlib.suppress(ClusterError):
-            # Without etcd this request would hang until its end.
+            # Without etcd, the API server answers this request only after a long time.
             return self._request("GET", "/readyz", None, "", timeout=READY_SECONDS)[0] == http.HTTPStatus.OK
         return False
 
     def get(self, path: str) -> dict[str, Any] | None:
-        """The object at `path`, or nothing where there is none."""
+        """The object at `path`; None if it does not exist."""
         status, body = self._request("GET", path, None, "")
         if status == http.HTTPStatus.NOT_FOUND:
             return None
         return self._object(path, status, body)
 
     def watch(self, path: str) -> Iterator[dict[str, Any]]:
-        """The events of the watch at `path`, until the API server ends it. Raises ClusterError."""
+        """The events of the watch at `path`, until the API server ends the watch."""
         connection = self._connection(WATCH_SECONDS + TIMEOUT_SECONDS)
         try:
             connection.request("GET", f"{path}&timeoutSeconds={WATCH_SECONDS}")
@@ -48,23 +48,23 @@ class Client:
             for line in response:
                 yield json.loads(line)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ClusterError(f"the watch of {path} was cut off: {error}") from error
+            raise ClusterError(f"the watch of {path} was interrupted: {error}") from error
         finally:
             connection.close()
 
     def apply(self, path: str, wanted: dict[str, Any], *, dry_run: bool = False) -> None:
-        """Server-side apply: creates or updates, and writes nothing if all is as wanted, or for a dry run."""
+        """Create or change an object by server-side apply; a dry run only validates it."""
         query = "?fieldManager=local-cluster&force=true" + ("&dryRun=All" if dry_run else "")
         body = json.dumps(wanted)
         self._object(path, *self._request("PATCH", path + query, body, "application/apply-patch+yaml"))
 
     def merge(self, path: str, change: dict[str, Any]) -> None:
-        """Change the fields in `change`; null removes one."""
+        """Change fields by a merge patch; None removes a field."""
         body = json.dumps(change)
         self._object(path, *self._request("PATCH", path, body, "application/merge-patch+json"))
 
     def delete(self, path: str) -> None:
-        """Delete the object at `path`, if there is one."""
+        """Delete the object at `path`, if it exists."""
         status, body = self._request("DELETE", path, None, "")
         if status != http.HTTPStatus.NOT_FOUND:
             self._object(path, status, body)

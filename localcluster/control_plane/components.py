@@ -1,6 +1,6 @@
 """Command lines of etcd, the API server, the controller manager and the scheduler.
 
-Shared by the whole cluster and by `apiserver.ControlPlane`, so both run the same API server.
+A cluster and `standalone.ControlPlane` use the same, so both run the same API server.
 """
 
 import json
@@ -10,10 +10,8 @@ from pathlib import Path
 from localcluster.binaries.cache import Binaries
 from localcluster.control_plane.pki import write_kubeconfig
 
-# Benchmarks would measure the default of 50 requests a second otherwise.
+# Above the default of 50 requests a second, which would limit what benchmarks measure.
 REQUEST_RATE = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-# Fewer collections by Go's garbage collector: a test cluster has more memory to spare than processors.
-GO_ENVIRONMENT = {"GOGC": "400"}
 # PodGroups, which the scheduler places all or none.
 GANG_GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
 GANG_API = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
@@ -21,7 +19,7 @@ GANG_API = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneSettings:
-    """Where a control plane listens and keeps its files."""
+    """Addresses, ports and files of a control plane."""
 
     directory: Path
     address: str
@@ -34,35 +32,41 @@ class ControlPlaneSettings:
 
     @property
     def server(self) -> str:
+        """The URL of the API server."""
         return f"https://{self.address}:{self.secure_port}"
 
     @property
     def pki(self) -> Path:
+        """The directory of certificates and keys."""
         return self.directory / "pki"
 
     @property
     def audit_log(self) -> Path:
+        """The audit log: one JSON object a line for each request."""
         return self.directory / "log" / "audit.log"
 
     @property
     def audit_policy(self) -> Path:
+        """The audit policy."""
         return self.directory / "etc" / "audit-policy.json"
 
     @property
     def generated(self) -> Path:
-        """Where components put certificates that they make for themselves."""
+        """The directory of certificates that components create themselves."""
         return self.directory / "etc" / "generated"
 
     @property
     def etcd_data(self) -> Path:
+        """The data directory of etcd."""
         return self.directory / "etcd"
 
     def component_kubeconfig(self, component: str) -> Path:
+        """The kubeconfig of a component."""
         return self.directory / "etc" / f"{component}.kubeconfig"
 
 
 def write_configuration(settings: ControlPlaneSettings, clients: tuple[str, ...]) -> None:
-    """The files that the command lines below refer to, and a kubeconfig for each of `clients`."""
+    """Write the files that the command lines refer to, and a kubeconfig for each of the `clients`."""
     for directory in (settings.audit_log.parent, settings.generated):
         directory.mkdir(parents=True, exist_ok=True)
     settings.audit_policy.write_text(json.dumps(audit_policy(), indent=2))
@@ -72,7 +76,7 @@ def write_configuration(settings: ControlPlaneSettings, clients: tuple[str, ...]
 
 
 def audit_policy() -> dict[str, object]:
-    """Who asked for what, one line for each answered request: benchmarks count API calls with it."""
+    """An audit policy with one line for each completed request, from which benchmarks count API calls."""
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -85,6 +89,7 @@ def audit_policy() -> dict[str, object]:
 
 
 def etcd_command(binaries: Binaries, settings: ControlPlaneSettings) -> list[str]:
+    """The command line of etcd, which listens on loopback."""
     client = f"https://127.0.0.1:{settings.etcd_client_port}"
     peer = f"http://127.0.0.1:{settings.etcd_peer_port}"
     pki = settings.pki
@@ -92,7 +97,7 @@ def etcd_command(binaries: Binaries, settings: ControlPlaneSettings) -> list[str
         str(binaries.path("etcd")),
         "--name=local",
         f"--data-dir={settings.etcd_data}",
-        "--unsafe-no-fsync",  # a test cluster may lose its data with the machine; it starts again from nothing
+        "--unsafe-no-fsync",  # after a crash of the machine, a test cluster is created again
         "--log-level=warn",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -153,7 +158,7 @@ def apiserver_command(binaries: Binaries, settings: ControlPlaneSettings) -> lis
 
 
 def controller_manager_command(binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int) -> list[str]:
-    """A `secure_port` of 0 serves nothing: no health, no metrics."""
+    """The command line of kube-controller-manager; with port 0 it serves neither health nor metrics."""
     pki, kubeconfig = settings.pki, settings.component_kubeconfig("kube-controller-manager")
     return [
         str(binaries.path("kube-controller-manager")),
@@ -172,18 +177,20 @@ def controller_manager_command(binaries: Binaries, settings: ControlPlaneSetting
 
 
 def scheduler_command(binaries: Binaries, settings: ControlPlaneSettings, *, secure_port: int) -> list[str]:
+    """The command line of kube-scheduler."""
     kubeconfig = settings.component_kubeconfig("kube-scheduler")
     return [str(binaries.path("kube-scheduler")), *client_flags(kubeconfig, settings, secure_port), GANG_GATES]
 
 
 def client_flags(kubeconfig: Path, settings: ControlPlaneSettings, secure_port: int) -> list[str]:
+    """The flags that kube-controller-manager and kube-scheduler share."""
     return [
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         "--bind-address=127.0.0.1",
         f"--secure-port={secure_port}",
-        "--leader-elect=false",  # there is one of each: an election would only cost two seconds
+        "--leader-elect=false",  # there is one of each, and an election takes two seconds
         f"--cert-dir={settings.generated}",
         "--profiling=false",
         *REQUEST_RATE,

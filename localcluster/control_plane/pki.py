@@ -1,4 +1,4 @@
-"""Certificates of the control plane, made with openssl: one authority for each domain of trust."""
+"""Certificates and kubeconfig files. openssl creates them, with separate CAs for Kubernetes, etcd and front proxy."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ STAMP = "complete"
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What one certificate says."""
+    """The contents of a certificate."""
 
     name: str
     subject: str
@@ -31,6 +31,7 @@ class Certificate:
 
     @property
     def extensions(self) -> str:
+        """The X.509 extensions, as openssl reads them."""
         usages = [usage for usage, wanted in (("serverAuth", self.server), ("clientAuth", self.client)) if wanted]
         lines = [
             "basicConstraints=critical,CA:FALSE",
@@ -43,7 +44,7 @@ class Certificate:
 
 
 def control_plane_certificates(addresses: Iterable[str]) -> tuple[Certificate, ...]:
-    """Certificates of a control plane whose API server is reached at `addresses`."""
+    """The certificates of a control plane whose API server has these addresses."""
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
     api_names = (
         *(f"DNS:{name}" for name in (*names, "localhost")),
@@ -62,14 +63,14 @@ def control_plane_certificates(addresses: Iterable[str]) -> tuple[Certificate, .
 
 
 def node_certificates(node: str, address: str) -> tuple[Certificate, ...]:
-    """Certificates of a node's kubelet, kube-proxy and driver for Azure Files."""
-    # system:node-proxier is bound to this user by the API server itself.
+    """The certificates of the first node: kubelet, kube-proxy and CSI driver for Azure Files."""
+    # The API server itself binds the ClusterRole system:node-proxier to this user.
     proxy = Certificate("kube-proxy", "/CN=system:kube-proxy")
     return proxy, Certificate("azure-files", "/CN=azure-files"), *kubelet_certificates(node, address)
 
 
 def kubelet_certificates(node: str, address: str) -> tuple[Certificate, ...]:
-    """What a kubelet shows to the API server, and to those who ask it."""
+    """The client certificate and the serving certificate of a kubelet."""
     identity = f"/O=system:nodes/CN=system:node:{node}"
     return (
         Certificate("kubelet", identity),
@@ -78,9 +79,9 @@ def kubelet_certificates(node: str, address: str) -> tuple[Certificate, ...]:
 
 
 def ensure_certificates(directory: Path, certificates: tuple[Certificate, ...]) -> bool:
-    """Make all `certificates` unless `directory` has exactly these, not too old. Whether they are new."""
+    """Create certificates unless the directory has exactly these and they are recent. Returns whether they are new."""
     wanted = hashlib.sha256(repr(certificates).encode()).hexdigest()
-    if is_stamped(directory, wanted):
+    if is_current(directory, wanted):
         return False
     fresh = fresh_directory(directory)
     with ThreadPoolExecutor() as pool:
@@ -88,54 +89,55 @@ def ensure_certificates(directory: Path, certificates: tuple[Certificate, ...]) 
         service_account = pool.submit(make_service_account_key, fresh)
         list(pool.map(lambda certificate: make_certificate(fresh, certificate), certificates))
         service_account.result()
-    put_in_place(fresh, directory, wanted)
+    replace_directory(fresh, directory, wanted)
     return True
 
 
 def ensure_issued(directory: Path, certificates: tuple[Certificate, ...], authorities: Path) -> None:
-    """Let `directory` have these certificates, issued by the authorities of another directory, and ca.crt from there.
+    """Create certificates in `directory`, signed by CAs of another directory, and copy ca.crt from there.
 
-    They are made again when that authority is.
+    They are created again when that CA has changed.
     """
     authority = (authorities / "ca.crt").read_bytes()
     wanted = hashlib.sha256(repr(certificates).encode() + authority).hexdigest()
-    if is_stamped(directory, wanted):
+    if is_current(directory, wanted):
         return
     fresh = fresh_directory(directory)
     (fresh / "ca.crt").write_bytes(authority)
     for certificate in certificates:
         make_certificate(fresh, certificate, authorities)
-    put_in_place(fresh, directory, wanted)
+    replace_directory(fresh, directory, wanted)
 
 
-def is_stamped(directory: Path, wanted: str) -> bool:
-    """Whether the directory is complete, has what is wanted, and is not too old."""
+def is_current(directory: Path, wanted: str) -> bool:
+    """Whether the directory is complete, has the wanted certificates, and is recent."""
     stamp = directory / STAMP
     return stamp.exists() and stamp.read_text() == wanted and time.time() - stamp.stat().st_mtime < RENEW_AFTER_SECONDS
 
 
 def fresh_directory(directory: Path) -> Path:
-    """An empty directory beside `directory`, to take its place."""
+    """An empty directory beside `directory`, which will replace it."""
     fresh = directory.with_name(f".{directory.name}-fresh")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700, parents=True)
     return fresh
 
 
-def put_in_place(fresh: Path, directory: Path, stamp: str) -> None:
-    """Replace `directory` by `fresh`, which is complete."""
+def replace_directory(fresh: Path, directory: Path, stamp: str) -> None:
+    """Replace `directory` by `fresh`, and mark it as complete."""
     (fresh / STAMP).write_text(stamp)
     shutil.rmtree(directory, ignore_errors=True)
     fresh.rename(directory)
 
 
 def make_key(path: Path) -> None:
-    # Elliptic curves: RSA keys would only cost time.
+    """Create an elliptic-curve key, which takes less time than an RSA key."""
     openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(path))
     path.chmod(0o600)
 
 
 def make_authority(directory: Path, name: str, common_name: str) -> None:
+    """Create the key and the certificate of a CA."""
     make_key(directory / f"{name}.key")
     openssl(
         *("req", "-x509", "-new", "-key", f"{directory}/{name}.key", "-subj", f"/CN={common_name}"),
@@ -146,7 +148,7 @@ def make_authority(directory: Path, name: str, common_name: str) -> None:
 
 
 def make_certificate(directory: Path, certificate: Certificate, authorities: Path | None = None) -> None:
-    """Key and certificate in `directory`, signed by an authority that lies there or in `authorities`."""
+    """Create a key and a certificate in `directory`, signed by a CA of `authorities` or of the same directory."""
     authority = (authorities or directory) / certificate.authority
     base = directory / certificate.name
     serial = hashlib.sha256(f"{certificate.name} {certificate.subject}".encode()).digest()[:8]
@@ -165,18 +167,20 @@ def make_certificate(directory: Path, certificate: Certificate, authorities: Pat
 
 
 def make_service_account_key(directory: Path) -> None:
+    """Create the key pair for tokens of service accounts."""
     make_key(directory / "sa.key")
     openssl("ec", "-in", f"{directory}/sa.key", "-pubout", "-out", f"{directory}/sa.pub")
 
 
 def openssl(*arguments: str) -> None:
+    """Run openssl. Raises ClusterError if it fails."""
     done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ClusterError(f"openssl {arguments[0]} ended with: {done.stderr.strip()}")
 
 
 def write_kubeconfig(path: Path, pki: Path, *, user: str, server: str, name: str) -> None:
-    """A kubeconfig that holds its certificates itself, so that it can be copied anywhere."""
+    """Write a kubeconfig that contains its certificates, so that it can be copied."""
 
     def data(file: str) -> str:
         return base64.b64encode((pki / file).read_bytes()).decode()

@@ -3,7 +3,7 @@
     with ControlPlane() as control_plane:
         client = new_client(control_plane.kubeconfig)
 
-Start it from a thread that lives as long as the test: the processes end with the thread that started them.
+The processes end with the thread that started them, so this thread must exist as long as they are used.
 """
 
 import contextlib
@@ -16,10 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from localcluster.binaries.cache import CONTROL_PLANE, Binaries
+from localcluster.binaries.cache import CONTROL_PLANE, GO_ENVIRONMENT, Binaries
 from localcluster.control_plane.client import Client
 from localcluster.control_plane.components import (
-    GO_ENVIRONMENT,
     ControlPlaneSettings,
     apiserver_command,
     controller_manager_command,
@@ -32,17 +31,17 @@ from localcluster.progress import Progress, wait_until
 from localcluster.settings import cache_directory
 
 LOOPBACK = "127.0.0.1"
-# Only a hopeless wait ends here: a busy machine takes its time.
+# Far above what a busy machine needs: only a failure takes so long.
 READY_SECONDS = 300
 ATTEMPTS = 3
 PREFIX = "horovodjob-apiserver-"
 
 
 class ControlPlane:
-    """A context manager that runs an API server on free ports of the loopback interface."""
+    """A context manager that runs an API server on free ports of the loopback interface. Raises ClusterError."""
 
     needs: tuple[str, ...] = (CONTROL_PLANE,)
-    """Groups of binaries, or binaries, that it runs."""
+    """The binaries that it runs, or groups of them; what is missing is built first."""
     settings: ControlPlaneSettings
 
     def __init__(self, *, controllers: bool = False) -> None:
@@ -52,12 +51,12 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of a user who may do everything."""
+        """The kubeconfig of an administrator."""
         return self.directory / "kubeconfig"
 
     @property
     def audit_log(self) -> Path:
-        """One JSON object a line for each request that was answered."""
+        """The audit log: one JSON object a line for each completed request."""
         return self.directory / "log" / "audit.log"
 
     def __enter__(self) -> Self:
@@ -69,7 +68,7 @@ class ControlPlane:
                 self._start(binaries)
             except ClusterError:
                 self.stop()
-                if attempt == ATTEMPTS:  # someone else may have taken a port in between
+                if attempt == ATTEMPTS:  # another process may have taken a port meanwhile
                     raise
             except BaseException:
                 self.stop()
@@ -84,7 +83,7 @@ class ControlPlane:
         self.stop()
 
     def stop(self) -> None:
-        """End the processes at once, the last started first, and remove all that they wrote."""
+        """Kill the processes in reverse order, and remove all their files."""
         for process in reversed(self._processes.values()):
             process.kill()
             process.wait()
@@ -93,17 +92,17 @@ class ControlPlane:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def pid(self, name: str) -> int:
-        """Process id of `etcd`, `kube-apiserver` or `kube-controller-manager`."""
+        """The process id of `etcd`, `kube-apiserver` or `kube-controller-manager`."""
         return self._processes[name].pid
 
     def wait(self) -> None:
-        """Return when the API server has ended."""
+        """Wait until the API server ends."""
         self._processes["kube-apiserver"].wait()
 
     def _start(self, binaries: Binaries) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         api_port, etcd_port, peer_port = free_ports(3)
-        plan = ControlPlaneSettings(
+        settings = ControlPlaneSettings(
             directory=self.directory,
             address=LOOPBACK,
             bind_address=LOOPBACK,
@@ -113,21 +112,21 @@ class ControlPlane:
             service_cidr="10.96.0.0/16",
             pod_cidr="10.88.0.0/16",
         )
-        self.settings = plan
-        ensure_certificates(plan.pki, control_plane_certificates((LOOPBACK,)))
-        write_configuration(plan, ("kube-controller-manager",))
-        write_kubeconfig(self.kubeconfig, plan.pki, user="admin", server=plan.server, name="apiserver")
-        self._run("etcd", etcd_command(binaries, plan))
+        self.settings = settings
+        ensure_certificates(settings.pki, control_plane_certificates((LOOPBACK,)))
+        write_configuration(settings, ("kube-controller-manager",))
+        write_kubeconfig(self.kubeconfig, settings.pki, user="admin", server=settings.server, name="apiserver")
+        self._run("etcd", etcd_command(binaries, settings))
         # The Service `kubernetes` would get a loopback address, which is invalid there.
-        self._run("kube-apiserver", [*apiserver_command(binaries, plan), "--endpoint-reconciler-type=none"])
-        client = Client(LOOPBACK, api_port, plan.pki)
+        self._run("kube-apiserver", [*apiserver_command(binaries, settings), "--endpoint-reconciler-type=none"])
+        client = Client(LOOPBACK, api_port, settings.pki)
         wait_until("the API server", client.is_ready, seconds=READY_SECONDS, explain=self._explain)
         if self.controllers:
-            self._run("kube-controller-manager", controller_manager_command(binaries, plan, secure_port=0))
+            self._run("kube-controller-manager", controller_manager_command(binaries, settings, secure_port=0))
 
     def _run(self, name: str, command: list[str]) -> None:
         with (self.directory / "log" / f"{name}.log").open("ab") as log:
-            # The kernel kills the process when we die, however we die.
+            # setpriv lets the kernel kill the process when this one ends, even if this one is killed.
             self._processes[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig=KILL", "--", *command],
                 stdin=subprocess.DEVNULL,
@@ -147,7 +146,7 @@ class ControlPlane:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on."""
+    """Ports of the loopback interface on which no process listens."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -156,7 +155,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def remove_abandoned_directories() -> None:
-    """Remove what test processes that were killed have left."""
+    """Remove the directories of control planes whose process was killed."""
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = directory.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():

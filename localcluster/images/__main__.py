@@ -1,11 +1,11 @@
-"""Builds the project's images, and loads them into the local cluster.
+"""Builds the images of the project, and loads them into a local cluster.
 
     python3 localcluster/images build [operator|trainer|trainer-gpu|mpi|all]...
-    python3 localcluster/images load  [operator|trainer|trainer-gpu|mpi|all]...    builds what is missing first
+    python3 localcluster/images load  [operator|trainer|trainer-gpu|mpi|all]...    builds missing images first
     python3 localcluster/images names [operator|trainer|trainer-gpu|mpi|all]...    builds nothing
 
-`all`, the default, are those that the tests need: the trainer for GPUs takes a quarter of an hour and much of the disk.
-Each prints JSON: for each role image, archive, built. What another command prints later may differ: sources change.
+`all`, the default, are the images that the tests need: not the trainer for GPUs, which takes a quarter of an hour and
+much of the disk. Each command prints JSON: image, archive and built for each role. The names change with the sources.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a directory, Python looks for modules inside it instead of at the root of the project.
+    # As a program, Python imports from this directory instead of the root of the project.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from localcluster.images.builder import ImageError, say
+from localcluster.images.builder import ImageError, log_progress
 from localcluster.images.project import INPUTS, ROOT, TESTED, Image, build, image
 
 
 def load(wanted: list[Image]) -> None:
-    """Brings images into the local cluster."""
+    """Load images into the local cluster that CLUSTER_NAME names."""
     archives = [str(one.archive) for one in wanted if one.archive]
     if archives:
         name = os.environ.get("CLUSTER_NAME", "main")
@@ -36,24 +36,24 @@ def load(wanted: list[Image]) -> None:
 
 
 def report(wanted: list[Image]) -> None:
-    """Prints the images as JSON, and says how large they are."""
+    """Print the images as JSON, and the sizes of archives as progress."""
     found = {}
     for one in wanted:
         if one.archive and one.archive.exists():
-            say(f"{one.name}  {one.archive.stat().st_size / 1e6:.0f} MB")
+            log_progress(f"{one.name}  {one.archive.stat().st_size / 1e6:.0f} MB")
         archive = str(one.archive) if one.archive else None
         found[one.role] = {"image": one.name, "archive": archive, "built": one.built}
     print(json.dumps(found, indent=2))
 
 
 def main() -> int:
-    """Does what the command line says."""
+    """Run one command. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("action", choices=["build", "load", "names"])
     parser.add_argument("roles", nargs="*", choices=[*INPUTS, "all"], default="all")
     arguments = parser.parse_args()
     roles = list(TESTED) if "all" in arguments.roles else arguments.roles
-    # A polite end, too, runs the clean-up of what was begun.
+    # SIGTERM raises SystemExit, so that the build cleans up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         wanted = [image(role) for role in roles] if arguments.action == "names" else build(roles)

@@ -1,4 +1,4 @@
-"""The base image: a minimal Debian from debootstrap, with its security updates. Same packages, same bytes."""
+"""The base image: a minimal Debian with security updates, from debootstrap. The same packages have the same bytes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from localcluster.images.builder import IMAGES, SUITE, Buildah, new_log, run_logged, say, system_path, unmount_below
+from localcluster.images.builder import IMAGES, SUITE, Buildah, log_progress, new_log, run_logged, system_path
+from localcluster.machine.mounts import unmount_below
 
-# A new number builds the base image again, on every machine.
+# A new number builds the base image again on all machines.
 BASE_VERSION = 2
 BASE_IMAGE = f"localhost/horovodjob/base:{SUITE}-{BASE_VERSION}"
-# What the official slim image leaves out as well; like it, this one keeps the licences.
+# Directories that the official slim image does not contain either; like it, this image contains the licences.
 UNWANTED = ("usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian")
 DOCUMENTS, LICENCE = "usr/share/doc", "copyright"
 DPKG_RULES = (
     "".join(f"path-exclude /{path}/*\n" for path in (*UNWANTED, DOCUMENTS)) + f"path-include /{DOCUMENTS}/*/{LICENCE}\n"
 )
-# What differs from one machine, or from one installation, to the next.
+# Directories whose contents differ between machines or installations.
 VOLATILE = ("var/cache/apt", "var/cache/debconf", "var/cache/ldconfig", "var/lib/apt/lists", "var/log")
 
 
 def make_base(buildah: Buildah) -> None:
-    """Makes the Debian base image, unless the storage has it."""
+    """Build the base image unless the storage has it. Raises ImageError."""
     if buildah.has(BASE_IMAGE):
         return
     archive = IMAGES / f"base-{SUITE}-{BASE_VERSION}.tar"
     if not archive.exists():
-        say(f"base image: Debian {SUITE}, about a minute")
+        log_progress(f"base image: Debian {SUITE}, about a minute")
         with tempfile.TemporaryDirectory(prefix="rootfs-", dir=IMAGES) as folder:
             os.chmod(folder, 0o755)
             fill_root(Path(folder), new_log("base"))
@@ -44,9 +45,9 @@ def make_base(buildah: Buildah) -> None:
 
 
 def debian_sources() -> dict[str, str]:
-    """Where this machine gets the suite, its updates and its security updates from, by suite.
+    """The addresses from which this machine installs packages of the suite, its updates and its security updates.
 
-    Empty where it is another Debian: then debootstrap goes where it goes by default.
+    Empty if this machine has another Debian: then debootstrap uses its default.
     """
     command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -55,7 +56,7 @@ def debian_sources() -> dict[str, str]:
 
 
 def fill_root(root: Path, log: Path) -> None:
-    """Installs a minimal Debian with its security updates into a folder."""
+    """Install a minimal Debian with security updates into a folder."""
     environment = {**os.environ, "PATH": system_path(), "DEBIAN_FRONTEND": "noninteractive", "SOURCE_DATE_EPOCH": "0"}
     sources = debian_sources()
     try:

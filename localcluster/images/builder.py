@@ -1,4 +1,4 @@
-"""buildah on a storage of its own, with the commands that it and the base image need."""
+"""buildah with a storage of its own, and the commands that it and the base image need."""
 
 from __future__ import annotations
 
@@ -15,48 +15,54 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-CACHE = Path(os.environ.get("HOROVODJOB_CACHE") or Path.home() / ".cache" / "horovodjob")
+from localcluster.machine.mounts import unmount_below
+from localcluster.settings import cache_directory
+
+CACHE = cache_directory()
 IMAGES = CACHE / "images"
 SUITE = "bookworm"
 
-# Programs, and the packages of the same names that have them.
+# Programs, and the packages of the same names that contain them.
 TOOLS = ("buildah", "debootstrap")
 CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-# Layers of earlier builds are kept, for speed, while the disk has more room than this.
-SCARCE_BYTES = 12 * 1024**3
-# What a build that was killed leaves in the folder of the images.
-LEFT_OVERS = ("tmp/buildah[0-9]*", "*.partial", "context-*", "rootfs-*")
+# Below this free space, the layers of earlier builds are removed.
+MINIMUM_FREE_BYTES = 12 * 1024**3
+# Files that a build leaves in the folder of images if it is killed.
+LEFTOVERS = ("tmp/buildah[0-9]*", "*.partial", "context-*", "rootfs-*")
 STARTED = time.monotonic()
 
 
 class ImageError(Exception):
-    """An image cannot be had; the message is for the person who asked for it."""
+    """An image cannot be built; the message contains the cause."""
 
 
-def say(message: str) -> None:
-    """One line of progress, with the seconds since the start; standard output is for results."""
+def log_progress(message: str) -> None:
+    """Print a line with the seconds since the start, on standard error: standard output is for results."""
     print(f"images {time.monotonic() - STARTED:6.1f}s  {message}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def builder_lock() -> Iterator[None]:
-    """Holds off other builds on this cache.
+    """Hold the lock of the cache, so that other builds wait.
 
-    The commands of this build inherit the lock: should this process be killed, it ends with the last of them.
+    The commands of this build inherit the lock. If this process is killed, the lock is released when they have ended.
     """
     IMAGES.mkdir(parents=True, exist_ok=True)
     with (IMAGES / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another build is running: waiting for it")
+            log_progress("another build is running: waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         os.set_inheritable(file.fileno(), True)
         yield
 
 
 def run_logged(command: list[str], log: Path, *, env: dict[str, str] | None = None, shown: str = "") -> None:
-    """Runs a command with its output in `log`, and shows the lines that match `shown`, if work follows."""
+    """Run a command with its output in `log`; print lines that match `shown`, but not steps from the cache.
+
+    Raises ImageError with the end of the log if it fails.
+    """
     with (
         log.open("a") as file,
         subprocess.Popen(
@@ -74,39 +80,39 @@ def run_logged(command: list[str], log: Path, *, env: dict[str, str] | None = No
             for line in process.stdout or ():
                 file.write(line)
                 if step and not line.startswith("--> Using cache"):
-                    say(f"  {step[:100]}")
+                    log_progress(f"  {step[:100]}")
                 step = " ".join(line.split()) if shown and re.search(shown, line) else ""
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-        raise ImageError(f"{tail}\n\n`{command[0]}` ended with {process.returncode}; its whole output: {log}")
+        raise ImageError(f"{tail}\n\n`{command[0]}` ended with {process.returncode}; all output is in {log}")
 
 
 def install_tools() -> None:
-    """Installs what is missing of the builder's tools from the distribution."""
+    """Install missing tools of the builder from the distribution. Raises ImageError."""
     missing = [tool for tool in TOOLS if not shutil.which(tool, path=system_path())]
     if not missing:
         return
     if not shutil.which("apt-get"):
-        raise ImageError(f"{' and '.join(missing)} must be installed: there is no apt-get here to do it with")
-    say(f"installing {' '.join(missing)}")
+        raise ImageError(f"{' and '.join(missing)} must be installed: this machine has no apt-get")
+    log_progress(f"installing {' '.join(missing)}")
     log = new_log("tools")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with contextlib.suppress(ImageError):  # a third-party source that is unreachable is no reason to stop
+    with contextlib.suppress(ImageError):  # another source may be unreachable
         run_logged(["apt-get", "update"], log, env=environment)
     options = ["-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"]
     run_logged(["apt-get", "install", *options, "debian-archive-keyring", *missing], log, env=environment)
 
 
 def system_path() -> str:
-    """PATH with the folders that debootstrap and its tools are in, which a user's may lack."""
+    """PATH with the directories of debootstrap and its tools, which the PATH of a user may lack."""
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
 def new_log(name: str) -> Path:
-    """An empty log file."""
+    """Create an empty log file."""
     path = IMAGES / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("")
@@ -114,7 +120,7 @@ def new_log(name: str) -> Path:
 
 
 class Buildah:
-    """buildah with a storage of its own, so that nobody else's images are seen or touched."""
+    """buildah with a storage of its own, separate from other images on this machine."""
 
     def __init__(self) -> None:
         self.storage = IMAGES / "storage"
@@ -125,7 +131,7 @@ class Buildah:
         for folder in (self.scratch / "buildah-cache", self.mounted, CACHE / "uv"):
             folder.mkdir(parents=True, exist_ok=True)
         policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}\n')
-        # State of mounts: it has to go with a restart of the machine, and to differ between caches.
+        # The state of mounts must not survive a restart of the machine, and each cache has its own.
         state = Path("/run/horovodjob-images") / hashlib.sha256(str(IMAGES).encode()).hexdigest()[:12]
         driver = os.environ.get("STORAGE_DRIVER", "overlay")
         self.command = ["buildah", "--root", str(self.storage), "--runroot", str(state)]
@@ -135,9 +141,9 @@ class Buildah:
         self.copy_certificates()
 
     def share_uv_cache(self) -> None:
-        """Lets builds use uv's cache beside them: Horovod is then compiled once for images and tests.
+        """Let builds use the cache of uv on this machine, so that Horovod is compiled once for images and tests.
 
-        Only where this machine's C library is the images' own: a newer one makes what they cannot load.
+        Only if this machine has the same Debian: images cannot load what was compiled with a newer C library.
         """
         link = self.scratch / "buildah-cache" / "horovodjob-uv"
         release = Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else ""
@@ -145,46 +151,46 @@ class Buildah:
             link.symlink_to(CACHE / "uv")
 
     def copy_certificates(self) -> None:
-        """Puts this machine's CA bundle where builds see it: the way out may inspect TLS."""
+        """Copy the CA bundle of this machine for builds, because a proxy may inspect TLS."""
         candidates = [os.environ.get("SSL_CERT_FILE", ""), *CA_BUNDLES]
         if bundle := next((name for name in candidates if name and Path(name).is_file()), None):
             shutil.copyfile(bundle, self.mounted / "ca.crt")
 
     def output(self, *arguments: str) -> str:
-        """What a quick command prints."""
+        """The standard output of a short command. Raises ImageError if it fails."""
         command = [*self.command, *arguments]
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ImageError(f"buildah {arguments[0]}: {done.stderr.strip()}")
         return done.stdout
 
-    def heal(self) -> None:
-        """Removes what a build that was killed left behind."""
-        # buildah remembers the network helper of its first run and fails without it; builds use the host's network.
+    def repair(self) -> None:
+        """Remove what an interrupted build has left; create a new storage if this one is damaged."""
+        # buildah records the network helper of its first run, and fails without it. Builds use the network of the host.
         (self.storage / "defaultNetworkBackend").unlink(missing_ok=True)
         try:
             self.output("rm", "--all")
             self.output("images", "--quiet")
         except ImageError as error:
-            say(f"the image storage is damaged, starting a new one ({error})")
+            log_progress(f"the image storage is damaged, starting a new one ({error})")
             unmount_below(self.storage)
             shutil.rmtree(self.storage, ignore_errors=True)
-        if shutil.disk_usage(IMAGES).free < SCARCE_BYTES:
-            say("the disk is nearly full: giving up the layers of earlier builds")
+        if shutil.disk_usage(IMAGES).free < MINIMUM_FREE_BYTES:
+            log_progress("the disk is nearly full: removing the layers of earlier builds")
             self.output("rmi", "--all", "--force")
-        for left_over in [path for pattern in LEFT_OVERS for path in IMAGES.glob(pattern)]:
-            if left_over.is_dir():
-                shutil.rmtree(left_over, ignore_errors=True)
+        for leftover in [path for pattern in LEFTOVERS for path in IMAGES.glob(pattern)]:
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
             else:
-                left_over.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)
 
     def has(self, name: str) -> bool:
-        """Whether the storage has an image of this name."""
+        """Whether the storage has an image with this name."""
         listed = json.loads(self.output("images", "--json") or "[]")
         return any(name in (entry.get("names") or ()) for entry in listed or ())
 
     def build(self, name: str, context: Path, log: Path, *options: str) -> None:
-        """Builds an image, showing its steps. No time gets into it: same files, same digest."""
+        """Build an image and print its steps. It contains no time, so the same files have the same digest."""
         fixed = ["--isolation", "chroot", "--network", "host", "--layers", "--timestamp", "0", "--identity-label=false"]
         run_logged(
             [*self.command, "build", *fixed, *options, "--tag", name, str(context)],
@@ -194,7 +200,7 @@ class Buildah:
         )
 
     def export(self, name: str, archive: Path) -> None:
-        """Writes an image to an archive, which appears only when it is whole."""
+        """Write an image to an archive, which gets its name when it is complete."""
         partial = archive.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         run_logged(
@@ -203,10 +209,3 @@ class Buildah:
             env=self.env,
         )
         partial.replace(archive)
-
-
-def unmount_below(folder: Path) -> None:
-    """Unmounts whatever is mounted in a folder, innermost first."""
-    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for mount in sorted((m for m in mounts if m.startswith(f"{folder}/")), key=len, reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=False)

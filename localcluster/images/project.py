@@ -1,9 +1,9 @@
-"""The project's images, built without Docker and without a registry, once for each state of what goes into them.
+"""The images of the project, built without Docker and without a registry, once for each state of their inputs.
 
-The base image is Debian from debootstrap, the Dockerfile is built by buildah in a chroot, and each image
-becomes an archive that a container runtime can import. An image's tag is a hash of its inputs, so a tag never
-changes its meaning and "is it there" answers "is it up to date". With IMAGE_REGISTRY set (example.azurecr.io),
-the images are that registry's (IMAGE_TAG, by default the project's version), and nothing is built.
+The base image is Debian from debootstrap. buildah builds the Dockerfile in a chroot, and each image is written to an
+archive that a container runtime can import. The tag of an image is a hash of its inputs, so an archive that exists is
+up to date. With IMAGE_REGISTRY (example.azurecr.io), the images are those of the registry, with the tag IMAGE_TAG or
+the version of the project, and nothing is built.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.images.base import BASE_IMAGE, make_base
-from localcluster.images.builder import IMAGES, Buildah, ImageError, builder_lock, install_tools, new_log, say
+from localcluster.images.builder import IMAGES, Buildah, ImageError, builder_lock, install_tools, log_progress, new_log
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What each image is made of, beside what all have in common. Dockerfile and .dockerignore agree with this.
+# The inputs of each image, beside those of all. Dockerfile and .dockerignore agree with this.
 COMMON_INPUTS = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE")
 INPUTS = {
     "operator": ("operator",),
@@ -31,19 +31,19 @@ INPUTS = {
     "trainer-gpu": ("trainer", "images"),
     "mpi": (),
 }
-# The trainer is last: while it waits for Horovod, which the tests' environment may be compiling, the others are done.
+# The trainer is last: it may have to wait for Horovod, which the environment of the tests may be compiling.
 TESTED = ("operator", "mpi", "trainer")
-# Tables of pyproject.toml that no image depends on; the Dockerfile leaves out the same.
+# Tables of pyproject.toml on which no image depends; the Dockerfile ignores the same ones.
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 
-# Every image is horovodjob/ROLE, behind a registry.
+# Each image is REGISTRY/horovodjob/ROLE.
 REPOSITORY = "horovodjob"
 KEPT_ARCHIVES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image, by its name and, where it is built here, the archive it is in."""
+    """An image: its name, and its archive if it is built on this machine."""
 
     role: str
     name: str
@@ -51,12 +51,12 @@ class Image:
 
     @property
     def built(self) -> bool:
-        """Whether nothing has to be built to use it."""
+        """Whether the image can be used without a build."""
         return self.archive is None or self.archive.exists()
 
 
 def build_relevant(pyproject: str) -> str:
-    """pyproject.toml without the linters' tables."""
+    """The text of pyproject.toml without the tables of linters."""
     kept, keep = [], False
     for line in pyproject.splitlines(keepends=True):
         if line.startswith("["):
@@ -67,13 +67,13 @@ def build_relevant(pyproject: str) -> str:
 
 
 def source_files(source: Path) -> list[Path]:
-    """The files of a source root that get into an image, in a fixed order; a file is its own."""
+    """The files below a directory that an image contains, in a fixed order; for a file, the file."""
     found = [source, *source.rglob("*")]
     return sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
 
 
 def inputs_hash(role: str, root: Path) -> str:
-    """Twelve hexadecimal digits that change when an input of the image does."""
+    """A hash of the inputs of an image: twelve hexadecimal digits."""
     digest = hashlib.sha256(f"{BASE_IMAGE}\n{build_relevant((root / 'pyproject.toml').read_text())}".encode())
     for path in [file for name in (*COMMON_INPUTS, *INPUTS[role]) for file in source_files(root / name)]:
         content = path.read_bytes()
@@ -83,13 +83,13 @@ def inputs_hash(role: str, root: Path) -> str:
 
 
 def project_version() -> str:
-    """The version in pyproject.toml."""
+    """The version of the project, from pyproject.toml."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         return str(tomllib.load(file)["project"]["version"])
 
 
 def image(role: str, root: Path = ROOT) -> Image:
-    """The image of this state of the tree, or the registry's where one is given."""
+    """The image for the present state of the inputs, or that of IMAGE_REGISTRY."""
     if registry := os.environ.get("IMAGE_REGISTRY", "").rstrip("/"):
         return Image(role, f"{registry}/{REPOSITORY}/{role}:{os.environ.get('IMAGE_TAG') or project_version()}", None)
     tag = f"dev-{inputs_hash(role, root)}"
@@ -97,7 +97,7 @@ def image(role: str, root: Path = ROOT) -> Image:
 
 
 def build(roles: list[str]) -> list[Image]:
-    """Builds the images that are not there yet, and gives them all."""
+    """Build the images that do not exist. Returns all; raises ImageError."""
     wanted = [image(role) for role in roles]
     if all(one.built for one in wanted):
         return wanted
@@ -106,7 +106,7 @@ def build(roles: list[str]) -> list[Image]:
     with builder_lock():
         install_tools()
         buildah = Buildah()
-        buildah.heal()
+        buildah.repair()
         make_base(buildah)
         with tempfile.TemporaryDirectory(prefix="context-", dir=IMAGES) as folder:
             copy_inputs(Path(folder))
@@ -118,9 +118,9 @@ def build(roles: list[str]) -> list[Image]:
 
 
 def copy_inputs(context: Path) -> None:
-    """Copies what images are made of, so that an edit during the build cannot get under a wrong tag.
+    """Copy the inputs of images, so that a change during the build does not get the wrong tag.
 
-    All files get one time: layers depend on it, and a fresh clone is no reason to make them again.
+    All files get the same time, on which layers depend, so a fresh clone uses the layers of earlier builds.
     """
     for name in (*COMMON_INPUTS, "pyproject.toml"):
         shutil.copy(ROOT / name, context / name)
@@ -131,20 +131,20 @@ def copy_inputs(context: Path) -> None:
 
 
 def build_one(buildah: Buildah, one: Image, archive: Path, context: Path) -> None:
-    """Builds one image and writes its archive."""
-    say(f"building {one.name}")
+    """Build one image and write its archive. Raises ImageError."""
+    log_progress(f"building {one.name}")
     options = ["--target", one.role, "--build-arg", f"BASE_IMAGE={BASE_IMAGE}"]
     if (buildah.mounted / "ca.crt").exists():
         options += ["--build-arg", "CA_BUNDLE=/mnt/ca.crt", "--volume", f"{buildah.mounted}:/mnt:ro"]
     options += ["--build-arg", f"MOUNTED_DIGEST={mounted_digest(context)}"]
     buildah.build(one.name, context, new_log(one.role), *options)
-    say(f"writing {archive}")
+    log_progress(f"writing {archive}")
     buildah.export(one.name, archive)
     remove_old_archives(buildah, one)
 
 
 def mounted_digest(context: Path) -> str:
-    """Changes with what the Dockerfile mounts from other stages, of which buildah takes no notice."""
+    """A hash of what the Dockerfile mounts from other stages, which buildah does not compare with its cache."""
     digest = hashlib.sha256(build_relevant((context / "pyproject.toml").read_text()).encode())
     for name in ("Dockerfile", "uv.lock", "images/slim.sh"):
         digest.update((context / name).read_bytes())
@@ -152,7 +152,7 @@ def mounted_digest(context: Path) -> str:
 
 
 def remove_old_archives(buildah: Buildah, newest: Image) -> None:
-    """Keeps the newest archives of an image; the layers of the others stay, they are the build's cache."""
+    """Remove all but the newest archives of an image; their layers remain, because they are the cache of builds."""
     archives = sorted(IMAGES.glob(f"{newest.role}-dev-*.tar"), key=lambda path: path.stat().st_mtime)
     for archive in archives[:-KEPT_ARCHIVES]:
         archive.unlink(missing_ok=True)

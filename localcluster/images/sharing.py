@@ -1,9 +1,9 @@
-"""Images of one node for others: not another copy of their files, which would take disk and memory again.
+"""Shares the images of one node with others without a copy of their files, which would need disk and memory.
 
-A layer that containerd has unpacked does not change any more, and a container writes to a layer of its own. So one
-directory can be a layer on many nodes. It has hard links to the files of the node where the layer was unpacked, whose
-containerd may remove its own. A node's store has a link to the directory, and manifest and configuration of the image;
-packed layers are needed only to unpack them.
+An unpacked layer never changes, because a container writes to a layer of its own. So one directory can be a layer on
+all nodes. It contains hard links to the files of the node that has unpacked the layer, because the containerd of that
+node may remove them. The store of another node has a symbolic link to the directory, and the manifest and configuration
+of the image. It does not have the packed layers, which are needed only to unpack them.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from typing import Any
 from localcluster.binaries.static_image import tar
 from localcluster.errors import ClusterError
 from localcluster.images.store import ImageStore
-from localcluster.network.namespace import run
+from localcluster.processes import run
 
 BLOBS = "io.containerd.content.v1.content/blobs"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The name of an image and what it stands for."""
+    """The name of an image, and its descriptor."""
 
     name: str
     media_type: str
@@ -36,16 +36,16 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """An unpacked layer; its id stands for all below it as well, of which `below` is the next."""
+    """An unpacked layer. Its chain id identifies it and all layers below it; `parent` is that of the layer below."""
 
     chain_id: str
-    below: str
+    parent: str
     directory: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a node needs of an image: its small blobs by digest, and its layers, the lowest first."""
+    """The parts of an image that a node needs: small blobs by digest, and layers, the lowest first."""
 
     reference: Reference
     blobs: dict[str, bytes]
@@ -53,32 +53,33 @@ class Image:
 
 
 def share(source: ImageStore, targets: Sequence[ImageStore]) -> None:
-    """Give each of `targets` the images of `source` that it lacks."""
+    """Add to each target the images of `source` that it does not have. Raises ClusterError."""
     wanted = references(source)
     missing = [wanted - references(target) for target in targets]
-    images = {reference: image(source, reference) for reference in set[Reference]().union(*missing)}
+    images = {reference: read_image(source, reference) for reference in set[Reference]().union(*missing)}
     with ThreadPoolExecutor() as pool:
-        list(pool.map(give, targets, [[images[reference] for reference in each] for each in missing]))
+        list(pool.map(add_images, targets, [[images[reference] for reference in each] for each in missing]))
 
 
 def references(store: ImageStore) -> set[Reference]:
-    """All images, but for the names that containerd gives them itself."""
+    """The references of all images, without the names that containerd creates itself."""
     rows = (line.split() for line in store.ctr("images", "ls").splitlines()[1:])
     return {Reference(*row[:3]) for row in rows if not row[0].startswith("sha256:")}
 
 
-def image(store: ImageStore, reference: Reference) -> Image:
+def read_image(store: ImageStore, reference: Reference) -> Image:
+    """Read an image from a store, and put its layers where all nodes find them."""
     blobs: dict[str, bytes] = {}
     layers: list[Layer] = []
     for configuration in configurations(store, reference.digest, blobs):
         if chain := chain_ids(configuration["rootfs"].get("diff_ids", [])):
             directories = layer_directories(store, chain[-1])
-            layers += map(Layer, chain, ["", *chain], map(partial(shared, store), chain, directories))
+            layers += map(Layer, chain, ["", *chain], map(partial(share_layer, store), chain, directories))
     return Image(reference, blobs, layers)
 
 
 def configurations(store: ImageStore, digest: str, blobs: dict[str, bytes]) -> Iterator[dict[str, Any]]:
-    """The configuration of each platform that is there of the image; fills `blobs` with all that was read."""
+    """The configuration of each platform of an image that the store has; adds what it reads to `blobs`."""
     path = store.node.image_store / BLOBS / digest.replace(":", "/")
     if not path.exists():
         return
@@ -92,27 +93,27 @@ def configurations(store: ImageStore, digest: str, blobs: dict[str, bytes]) -> I
 
 
 def chain_ids(diff_ids: Sequence[str]) -> list[str]:
-    """What containerd calls unpacked layers."""
+    """The chain ids of layers, by which containerd names them after they are unpacked."""
     chain: list[str] = []
     for diff_id in diff_ids:
-        below = f"{chain[-1]} {diff_id}".encode() if chain else b""
-        chain.append(f"sha256:{hashlib.sha256(below).hexdigest()}" if chain else diff_id)
+        pair = f"{chain[-1]} {diff_id}".encode() if chain else b""
+        chain.append(f"sha256:{hashlib.sha256(pair).hexdigest()}" if chain else diff_id)
     return chain
 
 
 def layer_directories(store: ImageStore, chain_id: str) -> list[Path]:
-    """Where the layer and all below it are unpacked, the lowest first."""
+    """The directories of a layer and all below it, the lowest first."""
     key = f"view-{os.getpid()}"
     mount = json.loads(store.ctr("snapshots", "view", "--mounts", key, chain_id))[0]
-    with contextlib.suppress(ClusterError):  # containerd removes what nothing refers to
+    with contextlib.suppress(ClusterError):  # containerd may have removed it, since nothing refers to it
         store.ctr("snapshots", "rm", key)
     if mount["Type"] == "bind":
         return [Path(mount["Source"])]
-    return [Path(path) for path in reversed(option(mount, "lowerdir").split(":"))]
+    return [Path(path) for path in reversed(mount_option(mount, "lowerdir").split(":"))]
 
 
-def shared(store: ImageStore, chain_id: str, directory: Path) -> Path:
-    """The layer in this directory where all nodes of the cluster find it."""
+def share_layer(store: ImageStore, chain_id: str, directory: Path) -> Path:
+    """Create the shared directory of a layer, with hard links to the files of `directory`, unless it exists."""
     place = store.node.cluster.shared_layers / chain_id.rpartition(":")[2]
     if not place.exists():
         fresh = place.with_name(f".{place.name}-{os.getpid()}")
@@ -122,8 +123,8 @@ def shared(store: ImageStore, chain_id: str, directory: Path) -> Path:
     return place
 
 
-def give(store: ImageStore, images: Sequence[Image]) -> None:
-    """Add the images to a store."""
+def add_images(store: ImageStore, images: Sequence[Image]) -> None:
+    """Add images to a store."""
     if not images:
         return
     present = {line.split()[0] for line in store.ctr("snapshots", "ls").splitlines()[1:]}
@@ -136,21 +137,22 @@ def give(store: ImageStore, images: Sequence[Image]) -> None:
 
 
 def add_layer(store: ImageStore, layer: Layer) -> None:
+    """Add a layer to a store, as a symbolic link to its shared directory."""
     key = f"{layer.chain_id}-{os.getpid()}"
-    mount = json.loads(store.ctr("snapshots", "prepare", "--mounts", key, *filter(None, [layer.below])))[0]
-    own = Path(mount["Source"] if mount["Type"] == "bind" else option(mount, "upperdir"))
+    mount = json.loads(store.ctr("snapshots", "prepare", "--mounts", key, *filter(None, [layer.parent])))[0]
+    own = Path(mount["Source"] if mount["Type"] == "bind" else mount_option(mount, "upperdir"))
     own.rmdir()
     own.symlink_to(layer.directory)
     store.ctr("snapshots", "commit", layer.chain_id, key)
 
 
-def option(mount: dict[str, Any], name: str) -> str:
-    """The value of one of the options of a mount."""
+def mount_option(mount: dict[str, Any], name: str) -> str:
+    """The value of an option of a mount."""
     return str(next(text.partition("=")[2] for text in mount["Options"] if text.startswith(f"{name}=")))
 
 
 def archive(images: Sequence[Image]) -> bytes:
-    """An OCI archive without layers."""
+    """An OCI archive of images without their layers."""
     blobs = {digest: content for one in images for digest, content in one.blobs.items()}
     manifests = [
         {

@@ -1,4 +1,4 @@
-"""Images in a node's containerd: imported from archives, once for the same content."""
+"""The images in the containerd of a node: archives are imported once for the same content."""
 
 import contextlib
 import hashlib
@@ -16,13 +16,13 @@ INDEX_FILES = ("manifest.json", "index.json")  # of a docker-archive, of an OCI 
 
 
 class ImageStore:
-    """The images that pods on one node can use."""
+    """The images of one node. Its methods raise ClusterError."""
 
     def __init__(self, node: Node, binaries: Binaries) -> None:
         self.node, self.binaries = node, binaries
 
     def is_answering(self) -> bool:
-        """Whether containerd serves requests."""
+        """Whether containerd answers requests."""
         if not self.node.containerd_socket.exists():
             return False
         with contextlib.suppress(ClusterError):
@@ -31,7 +31,7 @@ class ImageStore:
         return False
 
     def load(self, archive: Path) -> tuple[list[str], bool]:
-        """The names of the images in `archive`, and whether it had to be imported."""
+        """Import an archive unless its content is present. Returns the names of its images, and if it was imported."""
         fingerprint, names = describe(archive)
         present = self._labelled(fingerprint)
         if present and present.issuperset(names):
@@ -39,12 +39,12 @@ class ImageStore:
         before = set(self.ctr("images", "ls", "-q").splitlines())
         self.ctr("images", "import", str(archive))
         imported = names or set(self.ctr("images", "ls", "-q").splitlines()) - before
-        for name in imported:  # the label comes last: an interrupted import is repeated
+        for name in imported:  # labels are set last, so that an interrupted import is repeated
             self.ctr("images", "label", name, f"{ARCHIVE_LABEL}={fingerprint}")
         return sorted(imported), True
 
     def remove_containers(self) -> None:
-        """Forget all containers, whose processes have ended, with their file systems."""
+        """Remove all containers, whose processes have ended, with their file systems."""
         if containers := self.ctr("containers", "ls", "-q").split():
             self.ctr("containers", "rm", *containers)
 
@@ -52,7 +52,7 @@ class ImageStore:
         return set(self.ctr("images", "ls", "-q", f'labels."{ARCHIVE_LABEL}"=={fingerprint}').splitlines())
 
     def ctr(self, *arguments: str, stdin: bytes = b"") -> str:
-        """Standard output of containerd's own client."""
+        """Run ctr, the client of containerd. Returns its standard output."""
         command = [str(self.binaries.path("ctr")), f"--address={self.node.containerd_socket}"]
         command += ["--namespace=k8s.io", *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, check=False)
@@ -62,7 +62,7 @@ class ImageStore:
 
 
 def describe(archive: Path) -> tuple[str, set[str]]:
-    """A fingerprint of the archive's content, and the names of its images as containerd spells them."""
+    """A hash of the content of an archive, and the full names of its images. Raises ClusterError."""
     try:
         with tarfile.open(archive) as files:
             indexes = {name: read(files, name) for name in INDEX_FILES if name in files.getnames()}
@@ -80,6 +80,7 @@ def describe(archive: Path) -> tuple[str, set[str]]:
 
 
 def read(files: tarfile.TarFile, name: str) -> bytes:
+    """The content of a file in an archive. Raises KeyError."""
     member = files.extractfile(name)
     if member is None:
         raise KeyError(name)
@@ -88,7 +89,7 @@ def read(files: tarfile.TarFile, name: str) -> bytes:
 
 
 def full_name(reference: str) -> str:
-    """`reference` with the registry and tag that a short name stands for."""
+    """A reference with the default registry and the default tag added if they are missing."""
     registry, slash, _ = reference.partition("/")
     if not slash:
         reference = f"docker.io/library/{reference}"

@@ -1,9 +1,7 @@
-"""The cgroup that holds all pods of a cluster: made before the kubelet starts, emptied and removed at the end.
+"""The cgroup with all pods of a cluster, and those of additional nodes below it.
 
-Each further node has one below it.
-
-Tested with cgroup v1 (each controller mounted by itself). The branches for cgroup v2 follow the kernel's
-documentation and have not been run on such a machine.
+Tested with cgroup v1 (each controller has a mount of its own). The branches for cgroup v2 follow the documentation of
+the kernel and have not been run on such a machine.
 """
 
 import contextlib
@@ -17,23 +15,23 @@ from localcluster.errors import ClusterError
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 REMOVAL_SECONDS = 10
-WEIGHT = 8  # by default all pods together weigh as much as one process, and starve where tests or compilers run
-PROCESSOR_WEIGHTS = {"cpu.shares": 1024, "cpu.weight": 100}  # of one process, in cgroup v1 and v2
+WEIGHT = 8  # by default, all pods together get as much processor time as one process of a test or a compiler
+PROCESSOR_WEIGHTS = {"cpu.shares": 1024, "cpu.weight": 100}  # of one process, with cgroup v1 and v2
 
 
 def is_unified() -> bool:
-    """Whether this machine has cgroup v2 only."""
+    """Whether this machine uses only cgroup v2."""
     return (ROOT / "cgroup.controllers").exists()
 
 
 def hierarchies() -> list[Path]:
-    """Roots of all hierarchies that pods are put into; beside those of v1 there may be an empty one of v2."""
+    """The roots of all cgroup hierarchies; beside those of v1 there may be one of v2 without controllers."""
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     return [Path(mount[1]) for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
 
 
 def missing_controllers() -> list[str]:
-    """Controllers that the kubelet needs and this machine lacks."""
+    """The controllers that the kubelet needs and this machine does not have."""
     if is_unified():
         present = set((ROOT / "cgroup.controllers").read_text().split())
     else:
@@ -44,7 +42,7 @@ def missing_controllers() -> list[str]:
 
 
 def ensure_cgroup(name: str, weight: int = WEIGHT) -> None:
-    """The kubelet wants its root cgroup to be there, with all controllers; as heavy as `weight` processes."""
+    """Create a cgroup with all controllers that the kubelet needs, and the processor weight of `weight` processes."""
     if is_unified():
         enabled = " ".join(f"+{name}" for name in CONTROLLERS)
         (ROOT / "cgroup.subtree_control").write_text(enabled)
@@ -53,16 +51,16 @@ def ensure_cgroup(name: str, weight: int = WEIGHT) -> None:
         group.mkdir(exist_ok=True)
         if is_unified():
             (group / "cgroup.subtree_control").write_text(enabled)
-        for file, one in PROCESSOR_WEIGHTS.items():
+        for file, weight_of_one in PROCESSOR_WEIGHTS.items():
             if (group / file).exists():
-                (group / file).write_text(str(weight * one))
-        for file in ("cpuset.cpus", "cpuset.mems"):  # in v1 a new cpuset is empty, and nothing can run in it
+                (group / file).write_text(str(weight * weight_of_one))
+        for file in ("cpuset.cpus", "cpuset.mems"):  # in v1 a new cpuset is empty, and no process can run in it
             if (group / file).exists() and not is_unified() and not (group / file).read_text().strip():
                 (group / file).write_text((root / file).read_text())
 
 
 def kill_pods(name: str) -> None:
-    """KILL everything in a cgroup and below it until it is empty."""
+    """Send SIGKILL to all processes in a cgroup and below it until there are none. Raises ClusterError."""
     deadline = time.monotonic() + REMOVAL_SECONDS
     while pids := pod_processes(name):
         if time.monotonic() > deadline:
@@ -77,19 +75,19 @@ def pod_processes(name: str) -> set[int]:
     """All processes in a cgroup and below it."""
     found: set[int] = set()
     for root in hierarchies():
-        for directory, _, _ in os.walk(root / name):  # skips groups that go while we look
+        for directory, _, _ in os.walk(root / name):  # ignores cgroups that are removed meanwhile
             with contextlib.suppress(OSError):
                 found.update(int(line) for line in (Path(directory) / "cgroup.procs").read_text().split())
     return found - {0}
 
 
 def remove_cgroup(name: str) -> None:
-    """Remove a cgroup and those below it from all hierarchies."""
+    """Remove a cgroup and those below it from all hierarchies. Raises ClusterError."""
     deadline = time.monotonic() + REMOVAL_SECONDS
     while left := [root / name for root in hierarchies() if (root / name).exists()]:
         for group in left:
             for directory, _, _ in os.walk(group, topdown=False):
-                with contextlib.suppress(OSError):  # still busy: the next round
+                with contextlib.suppress(OSError):  # in use; tried again
                     os.rmdir(directory)
         if time.monotonic() > deadline:
             raise ClusterError(f"the cgroup {left[0]} cannot be removed")

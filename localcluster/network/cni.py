@@ -1,4 +1,4 @@
-"""The CNI configuration: the network of the pods."""
+"""The CNI configuration, which describes the network of pods."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from localcluster.settings import Cluster
 
 
 def cni_configuration(cluster: Cluster) -> dict[str, Any]:
-    """A bridge for the pods of all nodes, addresses from a file, and host ports."""
+    """A bridge for the pods of all nodes, addresses from local files, and host ports."""
     bridge = {
         "type": "bridge",
         "bridge": "cni0",

@@ -1,7 +1,7 @@
-"""The node's own network namespace, and the routes that lead to it.
+"""The network namespace of a cluster, and the routes to it.
 
-With all components in a namespace there are no port clashes, kube-proxy's and CNI's rules vanish with it,
-and nothing in the cluster has a way off this machine.
+All components run in the namespace. So ports do not conflict with those of this machine, the rules of kube-proxy and
+CNI disappear with the namespace, and nothing in the cluster has a route off this machine.
 """
 
 import ipaddress
@@ -9,12 +9,14 @@ import json
 import subprocess
 from pathlib import Path
 
-from localcluster.errors import ClusterError, MachineUnfit
+from localcluster.errors import MachineError
+from localcluster.machine.mounts import is_mounted
+from localcluster.processes import run
 from localcluster.settings import Cluster
 
 NODE_INTERFACE = "node0"
-# Only used while the cluster's own routes are missing; a request must not leave the machine then.
-LAST_RESORT_METRIC = "4096"
+# Of routes that are used only while those to the cluster are missing: no request must leave this machine then.
+UNREACHABLE_METRIC = "4096"
 NAMESPACE_SETTINGS = {
     "net/ipv4/ip_forward": "1",
     "net/ipv4/conf/all/rp_filter": "0",
@@ -24,27 +26,27 @@ NAMESPACE_SETTINGS = {
 
 
 def ensure_network(cluster: Cluster) -> bool:
-    """Namespace, interfaces and routes as they must be; whether the namespace is new."""
+    """Create or correct namespace, interfaces and routes. Returns whether the namespace is new; raises MachineError."""
     check_addresses_are_free(cluster)
-    for cidr in addresses(cluster):  # before anything else, so that no packet for them can leave the machine
-        run("ip", "route", "replace", "unreachable", cidr, "metric", LAST_RESORT_METRIC)
-    fresh = not is_mounted(cluster.netns)
-    if fresh:
+    for cidr in cidrs(cluster):  # first, so that no packet for them leaves this machine
+        run("ip", "route", "replace", "unreachable", cidr, "metric", UNREACHABLE_METRIC)
+    created = not is_mounted(cluster.netns)
+    if created:
         cluster.run.mkdir(parents=True, exist_ok=True)
         cluster.netns.touch()
         run("unshare", f"--net={cluster.netns}", "true")
         run_inside(cluster, "ip", "link", "set", "lo", "up")
     if not Path(f"/sys/class/net/{cluster.interface}").exists():
-        make_link(cluster)
+        create_veth_pair(cluster)
     for name, value in NAMESPACE_SETTINGS.items():
         run_inside(cluster, "sh", "-c", f"echo {value} >/proc/sys/{name}")
     for cidr in (cluster.pod_cidr, cluster.service_cidr):
         run("ip", "route", "replace", cidr, "via", cluster.node_address, "dev", cluster.interface)
-    return fresh
+    return created
 
 
-def make_link(cluster: Cluster) -> None:
-    """A pair of interfaces between this machine and the node."""
+def create_veth_pair(cluster: Cluster) -> None:
+    """Create the pair of interfaces between this machine and the namespace, with their addresses."""
     host, inside = cluster.interface, NODE_INTERFACE
     run("ip", "link", "add", host, "type", "veth", "peer", "name", inside, "netns", str(cluster.netns))
     run("ip", "address", "add", f"{cluster.host_address}/24", "dev", host)
@@ -52,84 +54,69 @@ def make_link(cluster: Cluster) -> None:
     run_inside(cluster, "ip", "address", "add", f"{cluster.node_address}/24", "dev", inside)
     run_inside(cluster, "ip", "link", "set", inside, "up")
     run_inside(cluster, "ip", "route", "replace", "unreachable", "default")
-    # A local socket to a service must pass the routing lookup before its address is rewritten.
+    # The kernel looks up the route of a connection to a Service before kube-proxy's rules replace its address.
     run_inside(cluster, "ip", "route", "replace", cluster.service_cidr, "dev", inside)
 
 
 def add_address(cluster: Cluster, address: str) -> None:
-    """One more address of the node's interface; the hosts of its network find it by themselves."""
+    """Add an address to the interface in the namespace; ARP makes it known."""
     run_inside(cluster, "ip", "address", "replace", f"{address}/32", "dev", NODE_INTERFACE)
 
 
 def remove_address(cluster: Cluster, address: str) -> None:
+    """Remove an address from the interface in the namespace, if it has it."""
     command = ["ip", "address", "delete", f"{address}/32", "dev", NODE_INTERFACE]
     subprocess.run(["nsenter", f"--net={cluster.netns}", "--", *command], capture_output=True, check=False)
 
 
 def remove_network(cluster: Cluster) -> None:
-    """Undo `ensure_network`; the namespace itself ends with its last process."""
+    """Remove interfaces, routes and the mount of the namespace, which ends with its last process."""
     if Path(f"/sys/class/net/{cluster.interface}").exists():
         run("ip", "link", "delete", cluster.interface)  # its routes go with it
     while is_mounted(cluster.netns):
         run("umount", "--lazy", str(cluster.netns))
     cluster.netns.unlink(missing_ok=True)
-    for cidr in addresses(cluster):
+    for cidr in cidrs(cluster):
         subprocess.run(
-            ["ip", "route", "delete", "unreachable", cidr, "metric", LAST_RESORT_METRIC],
+            ["ip", "route", "delete", "unreachable", cidr, "metric", UNREACHABLE_METRIC],
             capture_output=True,
             check=False,
         )
 
 
-def addresses(cluster: Cluster) -> tuple[str, ...]:
+def cidrs(cluster: Cluster) -> tuple[str, ...]:
+    """The address ranges of pods, nodes and Services."""
     return cluster.pod_cidr, cluster.node_cidr, cluster.service_cidr
 
 
 def missing_routes(cluster: Cluster) -> list[str]:
-    """Address ranges of the cluster that do not lead to it."""
+    """The address ranges of the cluster without a route to it."""
     present = {route.get("dst"): route.get("dev") for route in routes() if route.get("type") is None}
-    return [cidr for cidr in addresses(cluster) if present.get(cidr) != cluster.interface]
+    return [cidr for cidr in cidrs(cluster) if present.get(cidr) != cluster.interface]
 
 
 def check_addresses_are_free(cluster: Cluster) -> None:
-    """Raise if another interface of this machine uses the cluster's addresses."""
+    """Raise MachineError if another interface of this machine has a route for addresses of the cluster."""
     for route in routes():
         device, destination = route.get("dev"), route.get("dst", "default")
-        if destination == "default" or device == cluster.interface or route.get("metric") == int(LAST_RESORT_METRIC):
+        if destination == "default" or device == cluster.interface or route.get("metric") == int(UNREACHABLE_METRIC):
             continue
         network = ipaddress.ip_network(destination)
-        for cidr in addresses(cluster):
+        for cidr in cidrs(cluster):
             if network.overlaps(ipaddress.ip_network(cidr)):
-                raise MachineUnfit(
+                raise MachineError(
                     f"this machine already routes {destination} to {device}, "
                     f"which the cluster {cluster.name!r} needs as {cidr}"
                 )
 
 
 def routes() -> list[dict[str, str | int]]:
+    """The IPv4 routes of this machine, as `ip -json route` prints them."""
     listed = subprocess.run(["ip", "-json", "-4", "route"], capture_output=True, text=True, check=True).stdout
     answer: list[dict[str, str | int]] = json.loads(listed or "[]")
     return answer
 
 
-def is_mounted(path: Path) -> bool:
-    return path in mount_points()
-
-
-def mount_points(under: Path | None = None) -> list[Path]:
-    """All mount points, or those at and below `under`, the deepest first."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = [Path(line.split()[4].encode().decode("unicode_escape")) for line in lines]
-    return sorted((p for p in points if under is None or p.is_relative_to(under)), reverse=True)
-
-
 def run_inside(cluster: Cluster, *command: str) -> None:
+    """Run a command in the network namespace. Raises ClusterError if it fails."""
     run("nsenter", f"--net={cluster.netns}", "--", *command)
-
-
-def run(*command: str) -> str:
-    """Standard output of `command`, which must succeed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ClusterError(f"`{' '.join(command)}` ended with: {(done.stderr or done.stdout).strip()}")
-    return done.stdout

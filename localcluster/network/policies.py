@@ -1,8 +1,8 @@
-"""NetworkPolicies as a table of nftables. Pure: the same objects, the same table.
+"""NetworkPolicies as a table of nftables. Pure: the table depends only on the objects.
 
-A packet that opens a connection between two pods passes two base chains, one for the egress of its sender and one
-for the ingress of its receiver. Each looks up the pod's address. A pod that some policy selects has a chain, which
-tries the chains of its policies and drops what none of them accepts:
+A packet that opens a connection between two pods passes two base chains: one for the egress of the sender, and one for
+the ingress of the receiver. Each base chain looks up the address of the pod. A pod that a policy selects has a chain,
+which calls the chains of all its policies and drops packets that none of them accepts:
 
     ingress-forward -> ingress-<address of the pod> -> ingress-<uid of a policy>       -> accept
                                                     -> ingress-<uid of another policy> -> accept
@@ -27,7 +27,7 @@ OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The differences of ingress and egress: words of the API, addresses of a packet, and where packets pass."""
+    """Where ingress and egress differ: fields of the API, addresses of a packet, and hooks of nftables."""
 
     name: str
     kind: str
@@ -44,16 +44,17 @@ EGRESS = Direction("egress", "Egress", "to", "ip saddr", "ip daddr", ("forward",
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What policies see of a pod."""
+    """The fields of a pod that policies refer to."""
 
     namespace: str
     labels: Labels
     address: str
     ports: Mapping[tuple[str, str], int]
-    """Numbers of ports by name and protocol."""
+    """The number of each named port, by name and protocol."""
 
     @classmethod
     def of(cls, pod: Object) -> "Pod":
+        """The fields of a pod of the API, which has an address."""
         metadata, spec = pod["metadata"], pod["spec"]
         containers = [*spec["containers"], *spec.get("initContainers", ())]
         ports = [port for container in containers for port in container.get("ports", ())]
@@ -67,7 +68,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The table for these pods, labels of namespaces by name, and policies."""
+    """The table for pods, the labels of namespaces by name, and policies."""
 
     pods: Sequence[Pod]
     namespaces: Mapping[str, Labels]
@@ -75,7 +76,7 @@ class Table:
 
     @classmethod
     def of(cls, pods: Sequence[Object], namespaces: Sequence[Object], policies: Sequence[Object]) -> "Table":
-        """The table for objects of the API, in whatever order; pods without an address are left out."""
+        """The table for objects of the API in any order; it does not contain pods without an address."""
         found = [Pod.of(pod) for pod in pods if pod["status"].get("podIP")]
         return cls(
             sorted(found, key=lambda pod: pod.address),
@@ -85,7 +86,7 @@ class Table:
 
     @property
     def commands(self) -> str:
-        """Input of nft that puts this table in the place of the present one, at once or not at all."""
+        """The input of nft that replaces the present table by this one in one transaction."""
         chains = [line for direction in (EGRESS, INGRESS) for line in self._chains(direction)]
         return "\n".join([f"add table {TABLE}", f"delete table {TABLE}", f"table {TABLE} {{", *chains, "}\n"])
 
@@ -98,9 +99,9 @@ class Table:
                 for pod in self.pods:
                     if is_selected(pod, policy):
                         jumps.setdefault(pod.address, []).append(f"jump {chain}")
-        for address, own in jumps.items():
-            itself = f"{direction.peer_address} {address} accept"
-            yield from chain_of(f"{direction.name}-{address}", (itself, *own, "drop"))
+        for address, chains in jumps.items():
+            own_traffic = f"{direction.peer_address} {address} accept"
+            yield from chain_of(f"{direction.name}-{address}", (own_traffic, *chains, "drop"))
         verdicts = ", ".join(f"{address} : goto {direction.name}-{address}" for address in jumps)
         for hook in direction.hooks:
             base = [f"type filter hook {hook} priority filter; policy accept;", "ct state established,related accept"]
@@ -109,14 +110,14 @@ class Table:
             yield from chain_of(f"{direction.name}-{hook}", base)
 
     def _rules(self, policy: Object, direction: Direction) -> Iterator[str]:
-        """What the policy lets pass: each of a rule's peers at each of its ports."""
+        """The rules that accept packets for a policy: each peer of a rule with each of its ports."""
         for rule in policy["spec"].get(direction.name, ()):
             for peers in self._peers(rule, policy["metadata"]["namespace"], direction):
                 for port in self._ports(rule):
                     yield " ".join(match for match in (peers, port, "accept") if match)
 
     def _peers(self, rule: Object, namespace: str, direction: Direction) -> Iterator[str]:
-        """Matches of which a packet must fulfil one; an empty one for a rule without peers, which means all."""
+        """One match for each peer of a rule; an empty match, which means all, for a rule without peers."""
         if not rule.get(direction.peers):
             yield ""
         for peer in rule.get(direction.peers, ()):
@@ -135,7 +136,7 @@ class Table:
         return in_namespace and selects(peer.get("podSelector", {}), pod.labels)
 
     def _ports(self, rule: Object) -> Iterator[str]:
-        """As with peers. A name means the port that the receiving pod, whichever it is, has under that name."""
+        """One match for each port of a rule, as for peers. A name refers to the port of the receiving pod."""
         if not rule.get("ports"):
             yield ""
         for port in rule.get("ports", ()):
@@ -150,19 +151,19 @@ class Table:
 
 
 def chain_of(name: str, rules: Iterator[str] | Sequence[str]) -> Iterator[str]:
-    """The lines of a chain."""
+    """The lines of a chain with these rules."""
     yield f"chain {name} {{"
     yield from rules
     yield "}"
 
 
 def is_selected(pod: Pod, policy: Object) -> bool:
-    """Whether the policy is for the pod."""
+    """Whether the policy selects the pod."""
     return pod.namespace == policy["metadata"]["namespace"] and selects(policy["spec"]["podSelector"], pod.labels)
 
 
 def selects(selector: Object, labels: Labels) -> bool:
-    """Whether a label selector matches; an empty one does."""
+    """Whether a label selector matches; an empty selector matches all labels."""
     wanted = selector.get("matchLabels", {})
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         OPERATORS[one["operator"]](labels.get(one["key"]), one.get("values", ()))

@@ -1,11 +1,10 @@
-"""The component that enforces NetworkPolicies on the nodes' pods.
+"""The component that enforces NetworkPolicies for the pods of the nodes.
 
     python3 localcluster/network/policy_engine.py --address 10.89.0.2 --pki DIRECTORY node1
 
-Runs in the network namespace of the nodes that it is given. It follows their pods, namespaces and policies with watches
-and replaces the table of nftables whenever they ask for another one, some hundredths of a second after the change. What
-it does not filter: pods in the nodes' own network, whatever comes from the nodes, as probes do, and a pod whose address
-is not known yet.
+It runs in the network namespace of the cluster, watches pods, namespaces and policies, and replaces the table of
+nftables some hundredths of a second after a change. It does not filter: pods in the network of the host, connections
+from a node, such as probes, and pods without a known address.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 if __name__ == "__main__":
-    # As a program, Python looks for modules beside this file instead of at the root of the project.
+    # As a program, Python imports from the directory of this file instead of the root of the project.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from localcluster.control_plane.client import Client
@@ -29,7 +28,7 @@ from localcluster.errors import ClusterError
 from localcluster.network.policies import TABLE, Table
 from localcluster.settings import API_PORT, Cluster
 
-# Of real nodes only: nothing runs on simulated ones, and there may be hundreds.
+# Of named nodes only: pods of simulated nodes, of which there may be hundreds, do not run.
 PODS_OF_A_NODE = "spec.nodeName={},spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
 RETRY_SECONDS = 0.5
 Objects = Mapping[str, Mapping[str, Any]]
@@ -37,22 +36,24 @@ Objects = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Objects to follow: what they are for the table, where they are, and which of them."""
+    """A collection of the API that the table depends on, with a field selector."""
 
     kind: str
+    """The argument of `Table.of` with its objects."""
     path: str
     selector: str = ""
 
     @property
     def query(self) -> dict[str, str]:
+        """The parameters of its requests."""
         return {"fieldSelector": self.selector} if self.selector else {}
 
 
-News = SimpleQueue[tuple[Collection, Objects | Exception]]
+Updates = SimpleQueue[tuple[Collection, Objects | Exception]]
 
 
 def collections(nodes: Sequence[str]) -> tuple[Collection, ...]:
-    """All that the table for the pods of these nodes depends on."""
+    """The collections that the table for the pods of these nodes depends on."""
     return (
         *(Collection("pods", "/api/v1/pods", PODS_OF_A_NODE.format(node)) for node in nodes),
         Collection("namespaces", "/api/v1/namespaces"),
@@ -63,28 +64,28 @@ def collections(nodes: Sequence[str]) -> tuple[Collection, ...]:
 def main() -> None:
     """Enforce policies until the process ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--address", required=True, help="of the API server")
-    parser.add_argument("--pki", type=Path, required=True, help="directory with the administrator's certificate")
+    parser.add_argument("--address", required=True, help="address of the API server")
+    parser.add_argument("--pki", type=Path, required=True, help="directory with the certificate of the administrator")
     parser.add_argument("nodes", nargs="+", metavar="NODE")
     arguments = parser.parse_args()
     client = Client(arguments.address, API_PORT, arguments.pki)
-    followed, news = collections(arguments.nodes), News()
-    for collection in followed:
-        threading.Thread(target=report, args=(client, collection, news), daemon=True).start()
-    keep(followed, news)
+    watched, updates = collections(arguments.nodes), Updates()
+    for collection in watched:
+        threading.Thread(target=watch, args=(client, collection, updates), daemon=True).start()
+    sync(watched, updates)
 
 
-def report(client: Client, collection: Collection, news: News) -> None:
-    """Put what there is of a collection into `news`, again after each change; or an error that should not be."""
+def watch(client: Client, collection: Collection, updates: Updates) -> None:
+    """Put all objects of a collection into `updates` after each change, or an unexpected error."""
     try:
-        for objects in versions(client, collection.path, collection.query):
-            news.put((collection, objects))
+        for objects in list_and_watch(client, collection.path, collection.query):
+            updates.put((collection, objects))
     except Exception as error:
-        news.put((collection, error))
+        updates.put((collection, error))
 
 
-def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Objects]:
-    """All objects of a collection by uid, again after each change, without end."""
+def list_and_watch(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Objects]:
+    """All objects of a collection by uid, after the list and after each event, without end."""
     while True:
         try:
             listed = client.get(f"{path}?{urlencode(query)}") or {}
@@ -95,7 +96,7 @@ def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Ob
                 since = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
                 for event in client.watch(f"{path}?{urlencode({**query, **since})}"):
                     changed = event["object"]
-                    if event["type"] == "ERROR":  # most likely the version is too old to continue from
+                    if event["type"] == "ERROR":  # usually the version is too old
                         raise ClusterError(changed.get("message", ""))
                     version = changed["metadata"]["resourceVersion"]
                     if event["type"] == "BOOKMARK":
@@ -106,23 +107,23 @@ def versions(client: Client, path: str, query: Mapping[str, str]) -> Iterator[Ob
                         objects[uid] = changed
                     yield objects
         except ClusterError as error:
-            say(f"listing {path} again: {error}")
+            log(f"listing {path} again: {error}")
             time.sleep(RETRY_SECONDS)
 
 
-def keep(followed: Sequence[Collection], news: News) -> None:
-    """Keep the table as the newest objects want it; a burst of news is one replacement."""
+def sync(watched: Sequence[Collection], updates: Updates) -> None:
+    """Replace the table when the objects require another one; updates that arrive together cause one replacement."""
     newest: dict[Collection, Objects] = {}
     applied = ""
     while True:
-        collection, objects = news.get()
+        collection, objects = updates.get()
         if isinstance(objects, Exception):
             raise objects
         newest[collection] = objects
-        if not news.empty() or len(newest) < len(followed):
+        if not updates.empty() or len(newest) < len(watched):
             continue
         content: dict[str, list[Mapping[str, Any]]] = {}
-        for one in followed:
+        for one in watched:
             content.setdefault(one.kind, []).extend(newest[one].values())
         table = Table.of(**content)
         if table.commands != applied:
@@ -130,16 +131,17 @@ def keep(followed: Sequence[Collection], news: News) -> None:
             subprocess.run(["nft", "--file", "-"], input=table.commands, text=True, check=True)
             applied = table.commands
             milliseconds = (time.monotonic() - began) * 1000
-            say(f"{len(table.policies)} policies and {len(table.pods)} pods, applied in {milliseconds:.0f} ms")
+            log(f"{len(table.policies)} policies and {len(table.pods)} pods, applied in {milliseconds:.0f} ms")
 
 
 def is_enforcing(cluster: Cluster) -> bool:
-    """Whether the table is in force in the node's network namespace."""
+    """Whether the network namespace of the cluster has the table."""
     command = ["nsenter", f"--net={cluster.netns}", "--", "nft", "list", "table", *TABLE.split()]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
+    """Print a line with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 

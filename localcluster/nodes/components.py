@@ -1,4 +1,4 @@
-"""containerd, kubelet, kube-proxy and policy engine: their configuration and command lines."""
+"""Configuration and command lines of containerd, kubelet, kube-proxy and policy engine."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ CNI_PLUGINS = Path("/usr/lib/cni")
 RUNC = Path("/usr/sbin/runc")
 MAXIMUM_PODS = 200
 PACKAGE = Path(__file__).parents[1]
-# The program of the policy engine, and what it is made of.
+# The sources of the policy engine; the first is the program.
 POLICY_ENGINE = ("network/policy_engine.py", "network/policies.py", "control_plane/client.py")
 
 CONTAINERD = """\
@@ -43,9 +43,9 @@ disabled_plugins = [
     sandbox = "{pause}"
 [plugins.'io.containerd.cri.v1.runtime']
   disable_apparmor = true
-  enable_unprivileged_ports = true            # CoreDNS listens on port 53 without being root
-  netns_mounts_under_state_dir = true         # /run/netns would outlive a cluster that was killed
-  restrict_oom_score_adj = true               # lowering it needs CAP_SYS_RESOURCE, which a container host may lack
+  enable_unprivileged_ports = true            # CoreDNS listens on port 53 and is not root
+  netns_mounts_under_state_dir = true         # /run/netns remains if a cluster is killed
+  restrict_oom_score_adj = true               # a lower value needs CAP_SYS_RESOURCE, which this machine may lack
   tolerate_missing_hugetlb_controller = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["{cni_plugins}"]
@@ -62,7 +62,7 @@ disabled_plugins = [
 
 
 def containerd(node: Node, binaries: Binaries) -> Component:
-    """containerd with images in the node's state and everything else below its run directory."""
+    """containerd, with images in the state directory of the node and all other files in its run directory."""
     cni = node.cluster.etc / "cni"
     write(cni / "10-bridge.conflist", json.dumps(cni_configuration(node.cluster), indent=2))
     configuration = write(
@@ -83,8 +83,8 @@ def containerd(node: Node, binaries: Binaries) -> Component:
 
 
 def kubelet(node: Node, binaries: Binaries) -> Component:
-    """The kubelet, with all that it writes below the node's state."""
-    write(node.cluster.etc / "resolv.conf", "")  # pods must not inherit this machine's resolver
+    """The kubelet, which writes to the state directory of the node."""
+    write(node.cluster.etc / "resolv.conf", "")  # pods must not use the resolver of this machine
     configuration = write(node.etc / "kubelet.json", json.dumps(kubelet_configuration(node), indent=2))
     command = (
         str(binaries.path("kubelet")),
@@ -100,6 +100,7 @@ def kubelet(node: Node, binaries: Binaries) -> Component:
 
 
 def kubelet_configuration(node: Node) -> dict[str, Any]:
+    """The KubeletConfiguration of a node."""
     cluster = node.cluster
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -118,7 +119,7 @@ def kubelet_configuration(node: Node) -> dict[str, Any]:
         "containerRuntimeEndpoint": f"unix://{node.containerd_socket}",
         "eventBurst": 400,
         "eventRecordQPS": 200,
-        # Images come from archives and cannot be pulled again: a full disk must never remove one.
+        # Images come from archives and cannot be pulled again, so the kubelet must not remove them from a full disk.
         "evictionHard": {
             "memory.available": "100Mi",
             "nodefs.available": "0%",
@@ -126,7 +127,7 @@ def kubelet_configuration(node: Node) -> dict[str, Any]:
             "imagefs.available": "0%",
             "imagefs.inodesFree": "0%",
         },
-        "failCgroupV1": False,  # since Kubernetes 1.35 the default is to refuse cgroup v1
+        "failCgroupV1": False,  # the default since Kubernetes 1.35 is True
         "failSwapOn": False,
         "healthzPort": 0,
         "imageGCHighThresholdPercent": 100,
@@ -147,7 +148,7 @@ def kubelet_configuration(node: Node) -> dict[str, Any]:
 
 
 def kube_proxy(cluster: Cluster, binaries: Binaries) -> Component:
-    """kube-proxy; its first complaint about missing nftables objects is harmless."""
+    """kube-proxy, whose first error about missing nftables objects has no effect."""
     configuration = write(
         cluster.etc / "kube-proxy.json",
         json.dumps(
@@ -158,7 +159,7 @@ def kube_proxy(cluster: Cluster, binaries: Binaries) -> Component:
                 "bindAddress": cluster.node_address,
                 "clientConnection": {"kubeconfig": f"{cluster.etc}/kube-proxy.kubeconfig"},
                 "clusterCIDR": cluster.pod_cidr,
-                # The kernel's connection table can only be sized in the machine's own namespace.
+                # The kernel sets the size of the connection table only in the namespace of this machine.
                 "conntrack": {
                     "maxPerCore": 0,
                     "min": 0,
@@ -179,7 +180,7 @@ def kube_proxy(cluster: Cluster, binaries: Binaries) -> Component:
 
 
 def policy_engine(cluster: Cluster, nodes: Sequence[Node]) -> Component:
-    """Our own, started again when its sources change; by the same Python whatever environment asks for it."""
+    """The policy engine, which restarts when its sources change; with the Python behind a virtual environment."""
     sources = tuple(PACKAGE / name for name in POLICY_ENGINE)
     python = Path(sys.executable).resolve()
     command = (str(python), str(sources[0]), f"--address={cluster.node_address}", f"--pki={cluster.pki}")
@@ -187,7 +188,7 @@ def policy_engine(cluster: Cluster, nodes: Sequence[Node]) -> Component:
 
 
 def write(path: Path, text: str) -> Path:
-    """Let `path` have this text. Untouched if it has: kube-proxy ends when its file is written to."""
+    """Write a file unless it has this text: kube-proxy ends when its configuration file is written."""
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

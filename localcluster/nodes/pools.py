@@ -1,8 +1,8 @@
-"""Which nodes a cluster is to have. The first is there always; others are asked for, and remembered in a file.
+"""Which nodes a cluster has. The first always exists; additional ones are created on request, and saved in a file.
 
-Further nodes have a kubelet, a containerd and an address of their own, in the network namespace of the first. There is
-one bridge, one kube-proxy and one policy engine. So pods of all nodes reach each other as on one, and a port that a pod
-has on its node is taken on all. Each node claims all processors and all memory of this machine.
+An additional node has a kubelet, a containerd and an address of its own, in the network namespace of the first node.
+There is one bridge, one kube-proxy and one policy engine, so pods of all nodes reach each other as on one node, and a
+host port of a pod is occupied on all nodes. Each node advertises all processors and all memory of this machine.
 """
 
 import itertools
@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from localcluster.errors import ClusterError
 from localcluster.settings import COMPONENTS, NODE_NAME, Cluster, Node
@@ -21,7 +20,7 @@ DEFAULT_PREFIX = "node"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes that are alike but for their names, which are a prefix with a number."""
+    """Nodes with the same labels, taints and GPUs; their names are a prefix and a number."""
 
     count: int
     prefix: str = DEFAULT_PREFIX
@@ -38,16 +37,17 @@ class Pool:
             )
 
     def has(self, node: Node) -> bool:
+        """Whether the node belongs to this pool."""
         return re.fullmatch(rf"{self.prefix}\d+", node.name) is not None
 
 
-def nodes(cluster: Cluster) -> tuple[Node, ...]:
-    """The first node, and those beside it."""
-    return Node(cluster), *further_nodes(cluster)
+def all_nodes(cluster: Cluster) -> tuple[Node, ...]:
+    """The first node and the additional ones."""
+    return Node(cluster), *additional_nodes(cluster)
 
 
-def further_nodes(cluster: Cluster) -> tuple[Node, ...]:
-    """Those beside the first, as they were asked for."""
+def additional_nodes(cluster: Cluster) -> tuple[Node, ...]:
+    """The additional nodes, from the file of the cluster."""
     if not cluster.nodes_file.exists():
         return ()
     records = json.loads(cluster.nodes_file.read_text())
@@ -57,52 +57,37 @@ def further_nodes(cluster: Cluster) -> tuple[Node, ...]:
     )
 
 
-def remember(cluster: Cluster, further: Sequence[Node]) -> None:
-    """Let these be the further nodes."""
-    records = [{name: value for name, value in asdict(node).items() if name != "cluster"} for node in further]
+def save_nodes(cluster: Cluster, additional: Sequence[Node]) -> None:
+    """Write the list of additional nodes to the file of the cluster."""
+    records = [{name: value for name, value in asdict(node).items() if name != "cluster"} for node in additional]
     if records:
         cluster.nodes_file.write_text(json.dumps(records, indent=2))
     else:
         cluster.nodes_file.unlink(missing_ok=True)
 
 
-def components(cluster: Cluster) -> tuple[str, ...]:
-    """All that must run, by name."""
-    further = further_nodes(cluster)
-    return *COMPONENTS, *(node.component(program) for node in further for program in ("containerd", "kubelet"))
+def component_names(cluster: Cluster) -> tuple[str, ...]:
+    """The names of all components that a healthy cluster runs."""
+    additional = additional_nodes(cluster)
+    return *COMPONENTS, *(node.component(program) for node in additional for program in ("containerd", "kubelet"))
 
 
-def resized(cluster: Cluster, pool: Pool) -> tuple[Node, ...]:
-    """The further nodes once the pool is what it is to be; those of other pools stay as they are."""
-    present = further_nodes(cluster)
-    known = {node.name: node for node in present}
+def resize(cluster: Cluster, pool: Pool) -> tuple[Node, ...]:
+    """The additional nodes after a pool has got its new size; nodes of other pools do not change."""
+    present = additional_nodes(cluster)
+    by_name = {node.name: node for node in present}
     kept = {node.name: node for node in present if not pool.has(node)}
     numbers = (number for number in itertools.count(2) if number not in {node.number for node in present})
     names = (name for i in itertools.count(1) if (name := f"{pool.prefix}{i}") not in {NODE_NAME, *kept})
-    wanted = {
+    resized = {
         name: replace(
-            known.get(name) or Node(cluster, name, next(numbers)),
+            by_name.get(name) or Node(cluster, name, next(numbers)),
             labels=pool.labels,
             taints=pool.taints,
             gpus=pool.gpus,
         )
         for name in itertools.islice(names, pool.count)
     }
-    if len(kept) + len(wanted) > MAXIMUM_NODES:
-        raise ClusterError(f"a cluster can have {MAXIMUM_NODES} further nodes, not {len(kept) + len(wanted)}")
-    return tuple({**kept, **wanted}.values())
-
-
-def node_path(node: Node) -> str:
-    """Where the API has the node."""
-    return f"/api/v1/nodes/{node.name}"
-
-
-def node_object(node: Node) -> dict[str, Any]:
-    """What is there before its kubelet, which may not give itself every label."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": node.name, "labels": dict(label.split("=", 1) for label in node.labels)},
-        "spec": {"taints": list(node.taint_objects)},
-    }
+    if len(kept) + len(resized) > MAXIMUM_NODES:
+        raise ClusterError(f"a cluster can have {MAXIMUM_NODES} additional nodes, not {len(kept) + len(resized)}")
+    return tuple({**kept, **resized}.values())

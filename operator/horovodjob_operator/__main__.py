@@ -9,11 +9,11 @@ import sys
 import uvloop
 
 from horovodjob_operator.errors import OperatorError
-from horovodjob_operator.json_log import log_json
 from horovodjob_operator.kube.lease import lease_client
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.authentication import login
-from horovodjob_operator.kube.requests.retry_after import RetryAfter
+from horovodjob_operator.kube.requests.retries import RetryAfter
+from horovodjob_operator.logs import log_json
 from horovodjob_operator.process import Process
 from horovodjob_operator.settings import Settings
 

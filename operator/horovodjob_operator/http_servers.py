@@ -12,6 +12,7 @@ from horovodjob_operator.kube.token_review import TokenReviewer
 from horovodjob_operator.metrics import REGISTRY
 from horovodjob_operator.servers.health import HealthServer
 from horovodjob_operator.servers.progress_reports import ProgressReports, start_server
+from horovodjob_operator.servers.tls import TlsPort, tls_context
 from horovodjob_operator.settings import Settings
 
 
@@ -38,25 +39,28 @@ class HttpServers:
         self._servers: list[HealthServer | web.BaseRunner] = []
 
     async def start(self) -> None:
-        """Starts the servers. Raises OSError."""
-        authorization = MetricsAuthorization(self._review_client) if self._settings.metrics_authorization else None
+        """Starts the servers. Raises OSError, and OperatorError without a valid TLS certificate."""
+        settings = self._settings
+        authorization = MetricsAuthorization(self._review_client) if settings.metrics_authorization else None
+        tls_port = settings.metrics_tls_port
         health = HealthServer(
-            self._settings.http_port,
+            settings.http_port,
             unhealthy=self._unhealthy,
             unready=self._unready,
             registry=REGISTRY,
             authorize=authorization.denial if authorization else None,
+            tls=TlsPort(tls_port, tls_context(settings.metrics_tls_directory, now())) if tls_port else None,
         )
         await health.start()
         self._servers.append(health)
-        if self._settings.progress_url:
+        if settings.progress_url:
             reports = ProgressReports(
                 self._jobs,
                 TokenReviewer(self._client),
                 now,
                 is_leader=lambda: self._is_leader() and not self._unready(),
             )
-            self._servers.append(await start_server(self._settings.progress_port, reports))
+            self._servers.append(await start_server(settings.progress_port, reports))
 
     async def cleanup(self) -> None:
         """Ends the servers that have started."""

@@ -15,8 +15,8 @@ from horovodjob_operator.controller.jobs.job_store import JobStore
 from horovodjob_operator.controller.jobs.reporting_jobs import ReportingJobs
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
-from horovodjob_operator.controller.watches.event_handlers import EventHandlers, register
-from horovodjob_operator.controller.watches.kopf_settings import kopf_settings
+from horovodjob_operator.controller.watches.event_handlers import EventHandlers
+from horovodjob_operator.controller.watches.kopf_settings import kopf_settings, register
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_errors import JobFailure
@@ -27,14 +27,14 @@ from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.lease import Lease
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.object_paths import NAMESPACES_PATH, pods_path
 from horovodjob_operator.kube.requests.queue_api import QueueApi
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.kube.watches.job_list import FINISHED, JobList
 from horovodjob_operator.kube.watches.job_watch import ForbiddenRetry, JobWatch, UnfinishedJobList
-from horovodjob_operator.kube.watches.namespace_watch import NamespaceWatch
-from horovodjob_operator.kube.watches.pod_watch import PodWatch
-from horovodjob_operator.kube.watches.workload_watch import WorkloadWatches
+from horovodjob_operator.kube.watches.object_watch import ObjectWatch, WatchHandlers
+from horovodjob_operator.kube.watches.workload_watch import WorkloadWatch
 from horovodjob_operator.loop_thread import LoopThread
 from horovodjob_operator.metrics import (
     LEADER,
@@ -74,12 +74,10 @@ class Process:
         self.preflight = Preflight() if settings.preflight else None
         reader, writer = Reader(client), Writer(client, settings.identity)
         queueing = Queueing(workloads, QueueApi(client))
-        self.reconciler = Reconciler(self.pods, writer, reader, now, settings.progress_url, self.preflight, queueing)
+        self.reconciler = Reconciler(self.pods, writer, reader, now, queueing, settings.progress_url, self.preflight)
         self.work_queue = WorkQueue(self.store, self.pods, self.reconciler)
         self.selection = NamespaceSelection(settings.defaults, is_selective=bool(settings.namespace_selector))
-        self.events = EventHandlers(
-            self.store, self.pods, self.work_queue, self.selection, workloads, lambda: self.workload_watches.request()
-        )
+        self.events = EventHandlers(self.store, self.pods, self.work_queue, self.selection, workloads)
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))
         self.unfinished_job_list = UnfinishedJobList(
@@ -90,27 +88,7 @@ class Process:
         self.finished_job_list = new_list(FINISHED, listed=self.events.finished_jobs_listed)
         self.selected_job_list = new_list("", listed=lambda *_: None)
         self.namespace_watch = self._namespace_watch() if settings.namespace_selector else None
-        self.pod_watches = [
-            PodWatch(
-                client,
-                updated=self.events.pod_updated,
-                deleted=self.events.pod_deleted,
-                listed=self.events.pods_listed,
-                timeout_seconds=settings.watch_timeout_seconds,
-                namespace=namespace,
-            )
-            for namespace in self.namespaces or ("",)
-        ]
-        self.workload_watches = WorkloadWatches(
-            client,
-            self.namespaces or ("",),
-            updated=self.events.workload_updated,
-            deleted=self.events.workload_deleted,
-            listed=self.events.workloads_listed,
-            unavailable=self.events.workloads_unavailable,
-            is_needed=self.store.has_queued_jobs,
-            timeout_seconds=settings.watch_timeout_seconds,
-        )
+        self.pod_watches, self.workload_watches = self._pod_watches(), self._workload_watches()
         self.became_leader, self.lease_thread = asyncio.Event(), lease_thread
         self.lease = Lease(
             lease_client,
@@ -137,17 +115,37 @@ class Process:
         self._stop, self._failure = asyncio.Event(), ""
         self._export_metrics()
 
-    def _namespace_watch(self) -> NamespaceWatch:
+    def _namespace_watch(self) -> ObjectWatch:
         self.selection.deselected = self.events.namespace_deselected
         self.selection.changed = self.events.defaults_changed
-        return NamespaceWatch(
+        selection, seconds = self.selection, self.settings.watch_timeout_seconds
+        handlers = WatchHandlers(selection.namespace_updated, selection.namespace_deleted, selection.namespaces_listed)
+        # The API server reports a namespace that loses the labels as deleted.
+        return ObjectWatch(
             self.client,
-            self.settings.namespace_selector,
-            updated=self.selection.namespace_updated,
-            deleted=self.selection.namespace_deleted,
-            listed=self.selection.namespaces_listed,
-            timeout_seconds=self.settings.watch_timeout_seconds,
+            NAMESPACES_PATH,
+            "namespace",
+            handlers,
+            timeout_seconds=seconds,
+            label_selector=self.settings.namespace_selector,
         )
+
+    def _pod_watches(self) -> list[ObjectWatch]:
+        handlers = WatchHandlers(self.events.pod_updated, self.events.pod_deleted, self.events.pods_listed)
+        seconds = self.settings.watch_timeout_seconds
+        return [
+            ObjectWatch(self.client, pods_path(name), "pod", handlers, timeout_seconds=seconds, namespace=name)
+            for name in self.namespaces or ("",)
+        ]
+
+    def _workload_watches(self) -> list[WorkloadWatch]:
+        events, seconds = self.events, self.settings.watch_timeout_seconds
+        handlers = WatchHandlers(events.workload_updated, events.workload_deleted, events.workloads_listed)
+        unavailable, needed = events.workloads_unavailable, self.store.until_queue_used
+        return [
+            WorkloadWatch(self.client, handlers, unavailable, needed, timeout_seconds=seconds, namespace=namespace)
+            for namespace in self.namespaces or ("",)
+        ]
 
     def _export_metrics(self) -> None:
         REGISTRY.register(JobCollector(self.store.jobs, self.store.finished_phases, self._failures, self.is_leader))
@@ -173,7 +171,7 @@ class Process:
         alive_at = {
             "pods": min(watch.alive_at for watch in self.pod_watches),
             "HorovodJobs": self.job_watch.alive_at,
-            "Workloads": self.workload_watches.active_at,
+            "Workloads": min(watch.alive_at for watch in self.workload_watches),
             **({"namespaces": self.namespace_watch.alive_at} if self.namespace_watch else {}),
         }
         # A standby has no watches.
@@ -248,7 +246,8 @@ class Process:
             self._run_part("the watch of the pods", watch.run())
         for watch in self.pod_watches:
             await watch.has_listed.wait()
-        self._run_part("the watch of the Workloads", self.workload_watches.run())
+        for workload_watch in self.workload_watches:
+            self._run_part("the watch of the Workloads", workload_watch.run())
         self._run_part("the lists of finished jobs", self.finished_job_list.run())
         self._run_part("the events", self.reconciler.events.run())
         self._run_part("the resync", self._resync())

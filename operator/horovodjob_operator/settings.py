@@ -20,9 +20,13 @@ class Settings:
     """The settings. Flags are 0 or 1."""
 
     http_port: int = 8080
-    """Port of /healthz, /readyz and /metrics."""
+    """Port of /healthz and /readyz, and of /metrics without TLS."""
     metrics_authorization: int = 0
     """1: /metrics requires the right to `get` it, checked by a TokenReview and a SubjectAccessReview."""
+    metrics_tls_port: int = 0
+    """Port of /metrics over TLS; 0: no TLS."""
+    metrics_tls_directory: str = ""
+    """Directory with tls.crt and tls.key, read again when they change; empty: a self-signed certificate."""
     progress_url: str = ""
     """URL for progress reports, that of the Service for `progress_port`; empty: jobs send no reports."""
     progress_port: int = 8081

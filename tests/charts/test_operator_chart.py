@@ -228,6 +228,35 @@ def test_an_operator_of_some_namespaces_has_roles_in_them_only(helm4: Helm) -> N
     }
 
 
+def test_an_operator_of_some_namespaces_has_its_rights_on_queues_in_them_only(helm4: Helm) -> None:
+    def resources(rules: list[Object]) -> set[str]:
+        return {name for rule in rules for name in rule["resources"]}
+
+    objects = helm4.objects("x", str(CHART), "--set", "kueue.enabled=true,watchNamespaces={a,b}")
+    of_queues = [each for each in objects if each["metadata"]["name"].endswith("-queues")]
+    bound = {
+        (each["kind"], each["metadata"].get("namespace"), each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in of_queues
+        if each["kind"].endswith("Binding")
+    }
+    own, of_cluster = "x-horovodjob-operator-queues", "default:x-horovodjob-operator-queues"
+    assert bound == {
+        ("RoleBinding", "a", "Role", own),
+        ("RoleBinding", "b", "Role", own),
+        ("ClusterRoleBinding", None, "ClusterRole", of_cluster),
+    }
+    (cluster_role,) = (each for each in of_queues if each["kind"] == "ClusterRole")
+    roles = [each for each in of_queues if each["kind"] == "Role"]
+    assert {each["metadata"]["namespace"] for each in roles} == {"a", "b"}
+    # Resources without a namespace, which the Role of a namespace cannot grant.
+    assert resources(cluster_role["rules"]) == {"resourceflavors", "workloadpriorityclasses", "priorityclasses"}
+    for role in roles:
+        assert resources(role["rules"]) == {"workloads", "workloads/status", "localqueues/pendingworkloads"}
+    everywhere = helm4.objects("x", str(CHART), "--set", "kueue.enabled=true")
+    (all_rights,) = (one for one in everywhere if (one["kind"], one["metadata"]["name"]) == ("ClusterRole", own))
+    assert resources(all_rights["rules"]) == resources(cluster_role["rules"]) | resources(roles[0]["rules"])
+
+
 def test_an_operator_of_namespaces_with_a_label_reads_namespaces(helm4: Helm) -> None:
     objects = helm4.objects("x", str(CHART), "--set", "watchNamespaceSelector=team in (a\\,b)")
     settings = Settings.from_environment(variables(objects))
@@ -256,6 +285,8 @@ CONTRADICTIONS = {
     '{"extraEnv": [{"name": "A"}, {"name": "A"}]}': "extraEnv has A twice: remove one of them",
     '{"extraEnv": [{"name": "A", "value": "", "valueFrom": {"fieldRef": {}}}]}': "both value and valueFrom for A",
     '{"metrics": {"podMonitor": {"endpoint": {"interval": "1s"}}}}': "metrics.podMonitor.endpoint has interval, which",
+    '{"metrics": {"authorization": false, "tls": {"secretName": "a"}}}': "are served over plain HTTP: set metrics.",
+    '{"metrics": {"tls": {"enabled": false, "certManager": {"enabled": true}}}}': "are served over plain HTTP: set",
     '{"dnsPolicy": "None"}': "needs a name server: set dnsConfig.nameservers",
     '{"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}': "remove the value, or set",
     '{"extraVolumes": [{"name": "tmp"}]}': "extraVolumes has tmp, which the chart sets",
@@ -353,10 +384,72 @@ def test_a_monitor_sends_the_token_of_a_service_account_that_may_only_read_the_m
     assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
 
+MONITORS = "metrics.podMonitor.enabled=true,metrics.serviceMonitor.enabled=true"
+
+
+def endpoints(objects: list[Object]) -> list[Object]:
+    """The endpoints of both monitors."""
+    (pods,) = of_kind(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    (services,) = of_kind(objects, "ServiceMonitor")["spec"]["endpoints"]
+    return [pods, services]
+
+
+@pytest.mark.parametrize(("values", "port"), [("", 8443), ("metrics.tls.enabled=false", 8080)], ids=["https", "http"])
+def test_monitors_scrape_a_port_that_pods_and_service_have(helm4: Helm, values: str, port: int) -> None:
+    objects = helm4.objects("x", str(CHART), "--set", ",".join(filter(None, (MONITORS, values))))
+    (container,) = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (service,) = (each for each in objects if each["kind"] == "Service" and "metrics" in each["metadata"]["name"])
+    settings = Settings.from_environment(variables(objects))
+    for endpoint in endpoints(objects):
+        name = endpoint["port"]
+        assert {"name": name, "containerPort": port} in container["ports"]
+        assert service["spec"]["ports"] == [{"name": name, "port": port, "targetPort": name}]
+        assert port == (settings.metrics_tls_port or settings.http_port)
+
+
+def test_monitors_do_not_verify_a_self_signed_certificate(helm4: Helm) -> None:
+    objects = helm4.objects("x", str(CHART), "--set", MONITORS)
+    for endpoint in endpoints(objects):
+        assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"insecureSkipVerify": True})
+    assert not Settings.from_environment(variables(objects)).metrics_tls_directory
+    for endpoint in endpoints(helm4.objects("x", str(CHART), "--set", f"{MONITORS},metrics.tls.enabled=false")):
+        assert endpoint.keys().isdisjoint(("scheme", "tlsConfig"))
+
+
+def test_monitors_verify_the_certificate_of_a_secret_that_the_pods_mount(helm4: Helm) -> None:
+    values = f"{MONITORS},metrics.tls.secretName=own,metrics.podMonitor.endpoint.tlsConfig.serverName=b"
+    objects = helm4.objects("x", str(CHART), "--namespace", "a", "--set", values)
+    of_pods, of_service = endpoints(objects)
+    authority = {"secret": {"name": "own", "key": "ca.crt"}}
+    assert of_service["tlsConfig"] == {"ca": authority, "serverName": "x-horovodjob-operator-metrics.a.svc"}
+    assert of_pods["tlsConfig"] == {"serverName": "b"}, "the endpoint's own value"
+    pod = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = (each["name"] for each in pod["volumes"] if each.get("secret") == {"secretName": "own"})
+    (path,) = (each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume)
+    assert Settings.from_environment(variables(objects)).metrics_tls_directory == path
+
+
+@pytest.mark.parametrize("issuer", ["", "internal"], ids=["self-signed", "own issuer"])
+def test_cert_manager_writes_the_secret_that_the_pods_mount(helm4: Helm, issuer: str) -> None:
+    values = {"certManager": {"enabled": True, "issuerRef": {"name": issuer} if issuer else {}}}
+    metrics = {"tls": values, "podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}
+    objects = helm4.objects("x", str(CHART), "--values=-", stdin=json.dumps({"metrics": metrics}))
+    certificate = of_kind(objects, "Certificate")["spec"]
+    issuers = [each["metadata"]["name"] for each in objects if each["kind"] == "Issuer"]
+    assert certificate["issuerRef"]["name"] == (issuer or issuers[0])
+    assert len(issuers) == (not issuer)
+    for endpoint in endpoints(objects):
+        assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == certificate["secretName"]
+        assert certificate["dnsNames"] == [endpoint["tlsConfig"]["serverName"]]
+    volumes = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert [each for each in volumes if each.get("secret") == {"secretName": certificate["secretName"]}]
+
+
 def test_without_authorization_monitors_send_no_token_and_the_pods_have_annotations_for_a_scrape(helm4: Helm) -> None:
     values = "metrics.podMonitor.enabled=true,metrics.authorization=false"
     objects = helm4.objects("x", str(CHART), "--set", values)
-    assert "authorization" not in of_kind(objects, "PodMonitor")["spec"]["podMetricsEndpoints"][0]
+    (endpoint,) = of_kind(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "http", "interval": "30s", "honorLabels": True}
     assert "Secret" not in {each["kind"] for each in objects}
     metadata = of_kind(objects, "Deployment")["spec"]["template"]["metadata"]
     assert metadata["annotations"] == {"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}

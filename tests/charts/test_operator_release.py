@@ -119,7 +119,8 @@ def test_the_notes_have_the_next_commands(helm: Helm, system: str) -> None:
 def test_the_server_accepts_what_helm_renders(values: tuple[str, ...], helm4: Helm, api: Api) -> None:
     namespace = make_namespace(api)
     monitors = ("serviceMonitor", "podMonitor", "prometheusRule")
-    options = [word for name in monitors for word in ("--set", f"metrics.{name}.enabled=false")]
+    absent = (*monitors, "tls.certManager")
+    options = [word for name in absent for word in ("--set", f"metrics.{name}.enabled=false")]
     dry_run(api, helm4, namespace, *values, *options, "--set", f"watchNamespaces={{{namespace}}}")
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from e2e import install, local_only, once
 from e2e.access import JOBS, Api, Kubectl
-from e2e.install import Operator, Target
-from e2e.invariants import kstatus_program
+from e2e.install import Operator, Target, kstatus_program
 from e2e.namespace import Namespace
 from e2e.once import Once
 from e2e.recorder import Recorder

@@ -22,7 +22,7 @@ from e2e.access import Api, ApiError, Kubectl, Object, wait_for
 from e2e.recorder import Recorder
 from localcluster.binaries.static_image import ARCHITECTURES, tar
 from localcluster.command_line import invoke
-from localcluster.settings import DEFAULT_NAME, Cluster
+from localcluster.settings import DEFAULT_NAME, Cluster, cache_directory
 from support.helm import Helm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +34,11 @@ RELEASE = "horovodjob-operator"
 OPERATOR = "app.kubernetes.io/name=horovodjob-operator"
 OPERATOR_PODS = f"/api/v1/namespaces/{SYSTEM}/pods"
 ROOT_IMAGE = "docker.io/horovodjob/e2e-root-user:1"
+
+
+def kstatus_program() -> str | None:
+    """The program that computes the kstatus result of an object: built with the local cluster, or on PATH."""
+    return shutil.which("kstatus", path=os.pathsep.join([str(cache_directory() / "bin"), os.environ.get("PATH", "")]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from e2e.access import DEADLINE_SECONDS, JOBS, MERGE_PATCH, Api, ApiError, Kubectl, Object, wait_for
-from e2e.invariants import FINISHED, violations
+from e2e.install import kstatus_program
 from e2e.recorder import Recorder
 from localcluster.settings import Cluster
+from support.gitops.health import disagreements
+from support.invariants import violations
+from support.phases import FINISHED
 
 PREFIX = "e2e-"
 # What Pod Security restricted requires of a container that is not created by the operator.
@@ -82,7 +85,9 @@ class Namespace:
 
     def check_invariants(self) -> None:
         """Raises AssertionError if the history of a job violates an invariant."""
-        found = violations(self.recorded_jobs.histories(self.name))
+        histories = self.recorded_jobs.histories(self.name)
+        found = violations(histories, kstatus_program())
+        found += disagreements(version for history in histories for version in history)
         assert not found, "\n".join(found)
 
     @property

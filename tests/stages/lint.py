@@ -16,7 +16,7 @@ def lint() -> None:
     for name, (program, *arguments) in _checks().items():
         print(f"== lint: {name}", flush=True)
         try:
-            call(VENV / "bin" / program, *arguments)
+            call(VENV / "bin" / program, *arguments, PYTHONPATH="tests")
         except StageError:
             failed.append(name)
     if failed:

@@ -1,39 +1,123 @@
-"""Invariants of each recorded status of a job, and of each transition."""
+"""Invariants of each recorded version of a job, and of each change. Pure except for kstatus."""
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 
 from support.api_client import Object, binary
+from support.phases import FINISHED, IN_PROGRESS, PHASES, STALLED, may_be_stored_after
 
-TRUE_IN_PHASE = {
-    "Queued": {"Queued", "Reconciling"},
-    "Starting": {"Reconciling"},
-    "Running": {"Running", "Ready", "Prepared"},
-    "Restarting": {"Reconciling"},
-    "Suspended": {"Suspended", "Ready"},
-    "Terminating": {"Reconciling"},
-    "Succeeded": {"Succeeded", "Ready"},
-    "Failed": {"Failed", "Stalled"},
-}
-EXECUTION_STATES = {"Queued": "queued", "Starting": "running", "Running": "running", "Restarting": "queued"}
-KSTATUS = {"Running": "Current", "Suspended": "Current", "Succeeded": "Current", "Failed": "Failed"}
-FINISHED = ("Succeeded", "Failed")
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+COUNTERS = ("attempt", "restarts", "preemptions")
+Check = Callable[[Object, Object], Iterator[str]]
 
 
-def violations(history: Sequence[Object]) -> Iterator[str]:
-    """Violations over all versions of a job, as sentences."""
-    history = tuple(history)  # the recorder may be adding to it
-    for stored, result in zip(history, kstatus(history), strict=True):
-        status = stored["status"]
-        phase = status.get("phase")
-        true = {c["type"] for c in status.get("conditions", ()) if c["status"] == "True"}
-        if result != expected_kstatus(stored):
-            yield f"kstatus returns {result} for {phase} with {true}"
-        if phase:
-            yield from _violations_of(status, true)
-    ends = [without_generation(one["status"]) for one in history if one["status"].get("phase") in FINISHED]
-    yield from (f"a finished job changed from {ends[0]} to {other}" for other in ends if other != ends[0])
+def violations(
+    histories: Sequence[Sequence[Object]], kstatus_program: str | None, *, without: Collection[Check] = ()
+) -> list[str]:
+    """Violations over all versions of jobs, as sentences; the oldest version of each job comes first."""
+    histories = [tuple(history) for history in histories]  # the recorder may be adding to them
+    checks = [check for check in CHECKS if check not in without]
+    found = [words for history in histories for words in _of_one_job(history, checks)]
+    if kstatus_program:
+        found += _kstatus_violations([version for history in histories for version in history], kstatus_program)
+    return found
+
+
+def _of_one_job(history: Sequence[Object], checks: Sequence[Check]) -> Iterator[str]:
+    for old, new in pairwise(history):
+        if "phase" in _status(new):
+            yield from (f"{_name(new)}: {words}" for check in checks for words in check(old, new))
+
+
+def a_phase_follows_only_the_phases_it_may(old: Object, new: Object) -> Iterator[str]:
+    before, after = _status(old).get("phase"), new["status"]["phase"]
+    is_in_queue = any(QUEUE_LABEL in one["metadata"].get("labels", {}) for one in (old, new))
+    if before != after and not may_be_stored_after(before, after, is_in_queue=is_in_queue):
+        yield f"phase {after!r} after {before!r}"
+
+
+def a_terminal_status_never_changes(old: Object, new: Object) -> Iterator[str]:
+    is_finished = _status(old).get("phase") in FINISHED
+    if is_finished and without_generation(old["status"]) != without_generation(new["status"]):
+        yield f"the terminal status {old['status']} became {new['status']}"
+
+
+def conditions_agree_with_the_phase(_: Object, new: Object) -> Iterator[str]:
+    status, phase = new["status"], new["status"]["phase"]
+    true = _true(new)
+    expected, optional = set(PHASES[phase].true), {"Prepared"} if phase == "Starting" else set()
+    if "elastic" in new["spec"]:
+        # An elastic job keeps running while workers are missing, and reports it.
+        optional, expected = optional | {"Prepared"}, expected - {"Prepared"}
+    if "Stalled" in true and phase not in FINISHED:
+        expected = expected - {"Reconciling"} | {"Stalled"}
+    if not expected <= true <= expected | optional:
+        yield f"in phase {phase} {sorted(true)} are True"
+    for one in status["conditions"]:
+        if not one["reason"]:
+            yield f"a condition without a reason: {one}"
+        if one["observedGeneration"] != status["observedGeneration"]:
+            yield f"a condition of another generation than the status's {status['observedGeneration']}: {one}"
+
+
+def the_execution_state_is_that_of_the_phase(_: Object, new: Object) -> Iterator[str]:
+    status, phase = new["status"], new["status"]["phase"]
+    if status["executionState"] != PHASES[phase].execution_state:
+        yield f"phase {phase} is {status['executionState']}"
+
+
+def counters_never_fall_and_attempts_are_counted_once(old: Object, new: Object) -> Iterator[str]:
+    before, after = ([_status(version).get(counter, 0) for counter in COUNTERS] for version in (old, new))
+    grown = [new_count - old_count for old_count, new_count in zip(before, after, strict=True)]
+    fell = min(grown) < 0
+    if "elastic" in new["spec"]:
+        grown[2] = 0  # An elastic job loses workers within an attempt.
+    if fell or max(grown) > 1 or sum(grown[1:]) > grown[0]:
+        yield f"{COUNTERS} went from {before} to {after}"
+
+
+def times_are_in_order(old: Object, new: Object) -> Iterator[str]:
+    status, before = new["status"], _status(old)
+    times = [status[key] for key in ("startTime", "runningTime", "completionTime") if key in status]
+    if times != sorted(times):
+        yield f"startTime, runningTime and completionTime are {times}"
+    if ("completionTime" in status) != (status["phase"] in FINISHED):
+        yield f"completionTime in phase {status['phase']}"
+    since = {one["type"]: one["lastTransitionTime"] for one in before.get("conditions", ())}
+    for one in status["conditions"]:
+        if one["lastTransitionTime"] < since.get(one["type"], ""):
+            yield f"lastTransitionTime went back from {since[one['type']]}: {one}"
+    if status["observedGeneration"] < before.get("observedGeneration", -1):
+        yield f"observedGeneration went back to {status['observedGeneration']}"
+
+
+def errors_are_kept(old: Object, new: Object) -> Iterator[str]:
+    reported, known = new["status"].get("errors", []), _status(old).get("errors", [])
+    moments = [error["time"] for error in reported]
+    if moments != sorted(moments):
+        yield f"the times of the errors are {moments}"
+    if known[-(len(reported) or 1) :] != [error for error in reported if error in known]:
+        yield f"an error is lost: {known} became {reported}"
+
+
+def no_write_leaves_a_job_as_it_was(old: Object, new: Object) -> Iterator[str]:
+    facts = [(version.get("status"), version["metadata"]["generation"]) for version in (old, new)]
+    if facts[0] == facts[1] and "deletionTimestamp" not in new["metadata"]:
+        yield f"version {new['metadata']['resourceVersion']} differs in nothing from the one before"
+
+
+CHECKS: tuple[Check, ...] = (
+    a_phase_follows_only_the_phases_it_may,
+    a_terminal_status_never_changes,
+    conditions_agree_with_the_phase,
+    the_execution_state_is_that_of_the_phase,
+    counters_never_fall_and_attempts_are_counted_once,
+    times_are_in_order,
+    errors_are_kept,
+    no_write_leaves_a_job_as_it_was,
+)
 
 
 def without_generation(status: Object) -> Object:
@@ -41,36 +125,41 @@ def without_generation(status: Object) -> Object:
     return {key: value for key, value in status.items() if key != "observedGeneration"}
 
 
-def _violations_of(status: Object, true: set[str]) -> Iterator[str]:
-    phase = status["phase"]
-    wanted = set(TRUE_IN_PHASE[phase])
-    if "Stalled" in true and phase not in FINISHED:
-        wanted = (wanted | {"Stalled"}) - {"Reconciling"}
-    if true - {"Prepared"} != wanted - {"Prepared"} or ("Prepared" in true and phase not in ("Starting", "Running")):
-        yield f"in phase {phase} {sorted(true)} are True"
-    if EXECUTION_STATES.get(phase, status["executionState"]) != status["executionState"]:
-        yield f"phase {phase} is {status['executionState']}"
-    if any(c["observedGeneration"] > status["observedGeneration"] for c in status["conditions"]):
-        yield "a condition has a generation that the status has not observed"
-    if ("completionTime" in status) != (phase in FINISHED):
-        yield f"completionTime in phase {phase}"
+def _status(version: Object) -> Object:
+    status: Object = version.get("status", {})
+    return status
 
 
-def expected_kstatus(stored: Object) -> str:
-    """The kstatus result that this version of the job must have."""
-    status = stored["status"]
-    true = {c["type"] for c in status.get("conditions", ()) if c["status"] == "True"}
-    if stored["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    if status["observedGeneration"] != stored["metadata"]["generation"]:
-        return "InProgress"
-    if "Stalled" in true:
-        return "Failed"
-    return KSTATUS.get(status.get("phase", ""), "InProgress")
+def _name(version: Object) -> str:
+    return f"{version['metadata']['namespace']}/{version['metadata']['name']}"
 
 
-def kstatus(objects: Sequence[Object]) -> list[str]:
+def _true(version: Object) -> set[str]:
+    """The conditions that are True."""
+    return {one["type"] for one in _status(version).get("conditions", ()) if one["status"] == "True"}
+
+
+def kstatus(objects: Sequence[Object], program: str = "") -> list[str]:
     """The result of kstatus, the library that Helm and Flux use, for each object."""
     text = "\n".join(json.dumps(one) for one in objects)
-    done = subprocess.run([binary("kstatus")], input=text, capture_output=True, text=True, check=True)
+    done = subprocess.run([program or binary("kstatus")], input=text, capture_output=True, text=True, check=True)
     return [line.partition("\t")[0] for line in done.stdout.splitlines()]
+
+
+def _expected_kstatus(version: Object) -> str:
+    """The kstatus result that this version of the job must have."""
+    status = _status(version)
+    if version["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    if status.get("observedGeneration") != version["metadata"]["generation"]:
+        return IN_PROGRESS[0]
+    if "Stalled" in _true(version):
+        return STALLED[0]
+    return PHASES[status["phase"]].health[0] if "phase" in status else IN_PROGRESS[0]
+
+
+def _kstatus_violations(versions: Sequence[Object], program: str) -> Iterator[str]:
+    """Versions with a kstatus result that does not match their phase, as sentences."""
+    for version, result in zip(versions, kstatus(versions, program), strict=True):
+        if result != _expected_kstatus(version):
+            yield f"{_name(version)} is {_status(version).get('phase')} with {_true(version)}; kstatus says {result}"

@@ -77,6 +77,8 @@ class Prometheus:
             "job_name": "horovodjob-operator",
             "honor_labels": endpoint["honorLabels"],
             "authorization": {"credentials_file": "token"},
+            "scheme": endpoint["scheme"],
+            "tls_config": {"insecure_skip_verify": endpoint["tlsConfig"]["insecureSkipVerify"]},
             "static_configs": [{"targets": [self._target], "labels": labels}],
         }
         seconds = {"scrape_interval": "1s", "evaluation_interval": "1s", "scrape_timeout": "1s"}

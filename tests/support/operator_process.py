@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -20,18 +21,23 @@ from support.api_client import WAIT_SECONDS, Object, wait_for
 FORBIDDEN_LEVELS = ("ERROR", "CRITICAL", "TEXT")
 PORT_ATTEMPTS = 5
 STARTED: list["Operator"] = []
+UNVERIFIED = ssl.create_default_context()
+UNVERIFIED.check_hostname, UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 
 
 class Operator:
     """`python -m horovodjob_operator` with the rights of its service account; packages in `source`
-    replace the installed ones, for example with those of another release."""
+    replace the installed ones, for example with those of another release.
+
+    With the setting `metrics_authorization`, its metrics are served over HTTPS, as the manifests have it.
+    """
 
     def __init__(self, kubeconfig: Path, log: Path, source: Path | None = None, **settings: str) -> None:
         self._kubeconfig, self._log, self._source, self._settings = kubeconfig, log, source, settings
         self._process: Any = None
         self._read = self._checked = 0
         self._ended_by_test = True
-        self.port = self.progress_port = 0
+        self.port = self.progress_port = self.tls_port = 0
         log.touch()
         STARTED.append(self)
 
@@ -58,7 +64,7 @@ class Operator:
         return self
 
     def _spawn(self) -> None:
-        self.port, self.progress_port = free_ports(2)
+        self.port, self.progress_port, self.tls_port = free_ports(3)
         self._ended_by_test = False
         own = {f"HOROVODJOB_OPERATOR_{name.upper()}": value for name, value in self._settings.items()}
         own |= {
@@ -67,6 +73,8 @@ class Operator:
             "HOROVODJOB_OPERATOR_PROGRESS_URL": f"http://127.0.0.1:{self.progress_port}/progress",
             "KUBECONFIG": str(self._kubeconfig),
         }
+        if "metrics_authorization" in self._settings:
+            own["HOROVODJOB_OPERATOR_METRICS_TLS_PORT"] = str(self.tls_port)
         if self._source:
             own["PYTHONPATH"] = str(self._source)
         self._process = self._popen(os.environ | own)
@@ -110,9 +118,11 @@ class Operator:
     def get(self, path: str, token: str = "", *, seconds: float = 60) -> tuple[int, str]:
         """Status code and text of the response; 0 without a response in this time."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
+        over_tls = path == "/metrics" and "metrics_authorization" in self._settings
+        address = f"https://127.0.0.1:{self.tls_port}" if over_tls else f"http://127.0.0.1:{self.port}"
+        request = urllib.request.Request(f"{address}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=seconds) as response:
+            with urllib.request.urlopen(request, timeout=seconds, context=UNVERIFIED) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the trainer: real ranks under mpirun, and archives with the layout of CIFAR-10."""
+"""Fixtures of the tests of the trainer: real ranks under mpirun, images, and archives with the layout of CIFAR-10."""
 
 import os
 import shutil
@@ -227,3 +227,33 @@ def cifar_rows() -> Callable[[int, int], tuple[np.ndarray[Any, Any], list[int]]]
 @pytest.fixture(scope="session")
 def python2() -> Callable[[object], bytes]:
     return python2_pickle
+
+
+@pytest.fixture(scope="session")
+def picture() -> Callable[..., bytes]:
+    """The content of an image file with a single brightness."""
+
+    def content(brightness: int = 0, *, height: int = 24, width: int = 24, kind: str = "png") -> bytes:
+        import tensorflow as tf  # for the tests that need it
+
+        pixels = np.full((height, width, 3), brightness, np.uint8)
+        encoded = tf.io.encode_jpeg(pixels, quality=95) if kind == "jpg" else tf.io.encode_png(pixels)
+        return bytes(encoded.numpy())
+
+    return content
+
+
+@pytest.fixture(scope="session")
+def folders(picture: Callable[..., bytes]) -> Callable[..., Path]:
+    """Writes images with different brightness into one folder per class."""
+
+    def write(root: Path, **counts: int) -> Path:
+        number = 0
+        for name, count in counts.items():
+            (root / name).mkdir(parents=True, exist_ok=True)
+            for index in range(count):
+                (root / name / f"{index:03}.png").write_bytes(picture(number))
+                number += 1
+        return root
+
+    return write

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NotServed, OperatorError, Refused, Unavailable
-from horovodjob_operator.kube.requests.api_errors import error_from_response
+from horovodjob_operator.kube.requests.api_client import error_from_response
 
 NAMED: dict[str, Any] = {"details": {"name": "train"}}
 TERMINATING: dict[str, Any] = {"details": {"causes": [{"reason": "NamespaceTerminating"}]}}

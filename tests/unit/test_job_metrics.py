@@ -8,9 +8,8 @@ import pytest
 
 from horovodjob.api.constants import ConditionType, Phase
 from horovodjob.api.job import HorovodJob, Metadata
-from horovodjob_operator.controller.jobs.finished_job import finished_job_from_raw
 from horovodjob_operator.controller.jobs.job_state import JobState
-from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.controller.jobs.job_store import JobStore, finished_job_from_raw
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.pods.pod import ContainerWaiting
 from horovodjob_operator.metrics import REGISTRY, JobCollector, NamespaceSeries

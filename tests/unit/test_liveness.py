@@ -60,5 +60,5 @@ async def test_each_watch_is_part_of_liveness(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(process, "MAX_WATCH_AGE_SECONDS", -1)
         operator.job_watch.reset()
         assert operator.unhealthy() == "the watch of the pods has been silent for 0 s"
-        operator.pod_watches[0].alive_at = math.inf
+        operator.pod_watches[0].received_at = math.inf
         assert operator.unhealthy() == "the watch of the HorovodJobs has been silent for 0 s"

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from horovodjob_operator.errors import Unavailable
 from horovodjob_operator.kube.requests.api_client import ApiClient
-from horovodjob_operator.kube.requests.retry_after import LONGEST_PAUSE_SECONDS, TRIES, RetryAfter
+from horovodjob_operator.kube.requests.retries import LONGEST_PAUSE_SECONDS, TRIES, RetryAfter
 
 LONG = (429, str(10 * LONGEST_PAUSE_SECONDS))
 

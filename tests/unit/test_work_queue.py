@@ -11,6 +11,7 @@ import pytest
 from horovodjob.api.constants import LABEL_ATTEMPT, LABEL_JOB, LABEL_REPLICA_INDEX, LABEL_ROLE, Phase
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.controller.watches.event_handlers import EventHandlers
@@ -18,7 +19,9 @@ from horovodjob_operator.controller.watches.namespace_selection import Namespace
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.job_defaults import JobDefaults
 from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.queue_api import QueueApi
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.metrics import REGISTRY
@@ -53,6 +56,14 @@ def pod_cache() -> PodCache:
     return pods
 
 
+def no_queues(client: ApiClient) -> Queueing:
+    return Queueing(WorkloadCache(), QueueApi(client))
+
+
+def event_handlers(store: JobStore, pods: PodCache, work_queue: WorkQueue) -> EventHandlers:
+    return EventHandlers(store, pods, work_queue, NamespaceSelection(JobDefaults()), WorkloadCache())
+
+
 def one_day_later() -> datetime:
     return FakeCluster(training_job()).now + timedelta(days=1)
 
@@ -62,7 +73,7 @@ async def work_queue(store: JobStore, pod_cache: PodCache) -> AsyncIterator[Work
     """Each job has been reconciled once."""
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer = Reader(nowhere), Writer(nowhere, "test")
-    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, "")
+    reconciler = Reconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "")
     work_queue = WorkQueue(store, pod_cache, reconciler)
     before = reconciliations()
     async with contextlib.aclosing(nowhere):
@@ -80,7 +91,7 @@ def reconciliations() -> float:
 
 @pytest.mark.parametrize("store", ["finished"], indirect=True)
 def test_timers_of_deleted_jobs_are_cancelled(store: JobStore, pod_cache: PodCache, work_queue: WorkQueue) -> None:
-    events = EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults()))
+    events = event_handlers(store, pod_cache, work_queue)
     assert work_queue.timers == JOBS
     events.job_deleted({"metadata": {"namespace": "team", "name": "job-0", "uid": "uid-0"}})
     assert work_queue.timers == JOBS - 1
@@ -93,7 +104,7 @@ def test_a_job_deleted_during_a_list_of_finished_jobs_stays_deleted(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
     events, long_ago = (
-        EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults())),
+        event_handlers(store, pod_cache, work_queue),
         "2020-01-01T00:00:00Z",
     )
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
@@ -114,7 +125,7 @@ async def test_only_unobserved_changes_of_finished_jobs_are_reconciled(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
     events, long_ago = (
-        EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults())),
+        event_handlers(store, pod_cache, work_queue),
         "2020-01-01T00:00:00Z",
     )
     metadata = {"namespace": "team", "name": "old", "uid": "old", "resourceVersion": "5", "creationTimestamp": long_ago}
@@ -136,7 +147,7 @@ class EndlessReconciler(Reconciler):
 async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobStore, pod_cache: PodCache) -> None:
     nowhere = ApiClient(kopf.ConnectionInfo(server="https://127.0.0.1:1"), limit=1)
     reader, writer, before = Reader(nowhere), Writer(nowhere, "test"), reconciliations()
-    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, "")
+    endless = EndlessReconciler(pod_cache, writer, reader, one_day_later, no_queues(nowhere), "")
     work_queue = WorkQueue(store, pod_cache, endless)
     async with contextlib.aclosing(nowhere):
         work_queue.enqueue(("team", "job-0"))
@@ -148,7 +159,7 @@ async def test_a_job_that_asks_for_itself_each_time_is_slowed_down(store: JobSto
 async def test_many_events_of_a_large_job_cause_few_reconciliations(
     store: JobStore, pod_cache: PodCache, work_queue: WorkQueue
 ) -> None:
-    events, pods = EventHandlers(store, pod_cache, work_queue, NamespaceSelection(JobDefaults())), 2000
+    events, pods = event_handlers(store, pod_cache, work_queue), 2000
     state = store.states["team", "job-0"]
     worker = state.job.spec.worker.model_copy(update={"replicas": pods})
     state.job = state.job.model_copy(update={"spec": state.job.spec.model_copy(update={"worker": worker})})

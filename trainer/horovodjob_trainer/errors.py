@@ -49,3 +49,8 @@ class Terminated(JobError):
     """SIGTERM ended the run at a step from which it can be resumed."""
 
     exit_code = 143
+
+
+def error_reason(error: BaseException) -> str:
+    """The cause in one line, without the path or URL."""
+    return " ".join(str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error).split())

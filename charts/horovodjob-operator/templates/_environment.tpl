@@ -31,6 +31,14 @@
 - name: HOROVODJOB_OPERATOR_METRICS_AUTHORIZATION
   value: "1"
 {{- end }}
+{{- if include "horovodjob-operator.hasTls" . }}
+- name: HOROVODJOB_OPERATOR_METRICS_TLS_PORT
+  value: "8443"
+{{- end }}
+{{- if include "horovodjob-operator.tlsSecret" . }}
+- name: HOROVODJOB_OPERATOR_METRICS_TLS_DIRECTORY
+  value: /etc/horovodjob/metrics-tls
+{{- end }}
 {{- with include "horovodjob-operator.jobDefaults" . }}
 - name: HOROVODJOB_OPERATOR_JOB_DEFAULTS
   value: {{ . | quote }}

@@ -1,6 +1,13 @@
 {{- /* The endpoint of a monitor; takes root and monitor. The label `namespace` of a job's series is the job's, not the operator's. */ -}}
 {{- define "horovodjob-operator.endpoint" -}}
-{{- $endpoint := dict "port" "http" "interval" .monitor.interval "honorLabels" true }}
+{{- $endpoint := dict "port" (include "horovodjob-operator.metricsPort" .root) "interval" .monitor.interval "honorLabels" true }}
+{{- if include "horovodjob-operator.hasTls" .root }}
+{{- $tls := dict "insecureSkipVerify" true }}
+{{- with include "horovodjob-operator.tlsSecret" .root }}
+{{- $tls = dict "ca" (dict "secret" (dict "name" . "key" "ca.crt")) "serverName" (include "horovodjob-operator.tlsName" $.root) }}
+{{- end }}
+{{- $_ := merge $endpoint (dict "scheme" "https" "tlsConfig" (default $tls .monitor.endpoint.tlsConfig)) }}
+{{- end }}
 {{- if include "horovodjob-operator.createsMetricsReader" .root }}
 {{- $credentials := dict "name" (printf "%s-metrics-reader" (include "horovodjob-operator.fullname" .root)) "key" "token" }}
 {{- $_ := set $endpoint "authorization" (dict "credentials" $credentials) }}

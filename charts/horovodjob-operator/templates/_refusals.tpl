@@ -55,8 +55,8 @@
 {{- $variables := list }}
 {{- range include "horovodjob-operator.environment" . | fromYamlArray }}{{ $variables = append $variables .name }}{{ end }}
 {{- include "horovodjob-operator.unique" (dict "path" "extraEnv" "key" "name" "items" .Values.extraEnv "own" $variables) }}
-{{- include "horovodjob-operator.unique" (dict "path" "extraVolumes" "key" "name" "items" .Values.extraVolumes "own" (list "tmp")) }}
-{{- include "horovodjob-operator.unique" (dict "path" "extraVolumeMounts" "key" "mountPath" "items" .Values.extraVolumeMounts "own" (list "/tmp")) }}
+{{- include "horovodjob-operator.unique" (dict "path" "extraVolumes" "key" "name" "items" .Values.extraVolumes "own" (list "tmp" "metrics-tls")) }}
+{{- include "horovodjob-operator.unique" (dict "path" "extraVolumeMounts" "key" "mountPath" "items" .Values.extraVolumeMounts "own" (list "/tmp" "/etc/horovodjob/metrics-tls")) }}
 {{- $containers := concat (default list .Values.extraContainers) (default list .Values.extraInitContainers) }}
 {{- include "horovodjob-operator.unique" (dict "path" "extraContainers and extraInitContainers" "key" "name" "items" $containers "own" (list "operator")) }}
 {{- end }}

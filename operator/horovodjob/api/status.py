@@ -9,6 +9,7 @@ from horovodjob.api.constants import ConditionType, ExecutionState, Phase
 
 MAX_ERRORS = 10
 MAX_METRICS = 32
+MAX_HISTORY = 24
 
 
 class Condition(Model):
@@ -54,6 +55,18 @@ class JobError(Model):
 Count = Annotated[int, Field(ge=0, le=10**15)]
 
 
+class TrainedEpoch(Model):
+    """An epoch that is complete, as rank 0 reported it: numbers with five significant digits."""
+
+    epoch: Count = Field(description="Number of the epoch, from 1.")
+    time: Time = Field(description="Time of its end.")
+    metrics: dict[str, float] = Field(
+        {}, max_length=MAX_METRICS, description="Metrics with the names that the training program uses."
+    )
+    learning_rate: float | None = Field(None, description="Learning rate of its last step.")
+    samples_per_second: float | None = Field(None, ge=0, description="Samples per second of all ranks together.")
+
+
 class Training(Model):
     """Progress of the training, as rank 0 reports it."""
 
@@ -69,6 +82,11 @@ class Training(Model):
         {},
         max_length=MAX_METRICS,
         description="Metrics such as loss and accuracy, with the names that the training program uses.",
+    )
+    history: tuple[TrainedEpoch, ...] = Field(
+        (),
+        max_length=MAX_HISTORY,
+        description="Complete epochs of all attempts, at most 24: of more, every second, fourth and so on.",
     )
 
 

@@ -12,8 +12,7 @@ from horovodjob_cli import options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command
 from horovodjob_cli.diagnosis import gpus, installation, namespace, network, pods, storage
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, current_time
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Outcome, current_time
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import manifests
 

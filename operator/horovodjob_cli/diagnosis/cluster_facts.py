@@ -1,16 +1,39 @@
-"""Input of the checks: the objects of the cluster that the user may read, and the job to check for."""
+"""What the checks read, the objects that the user may read and the job to check for, and what they return."""
 
 import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_cli.cluster import kube
 
 Object = dict[str, Any]
+
+
+class Outcome(StrEnum):
+    """Effect of a check result on a job."""
+
+    OK = "ok"
+    WARNING = "warning"
+    BLOCKS = "blocks"
+    NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One sentence about the cluster, and the command that fixes the problem that it names."""
+
+    check: str
+    outcome: Outcome
+    message: str
+    command: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        return {"check": self.check, "result": self.outcome.value, "message": self.message, "command": self.command}
 
 
 class Forbidden(Exception):

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from horovodjob.api.constants import AKS_POOL_LABEL, GPU_RESOURCE
 from horovodjob_cli.cluster import aks, node_pools
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, Object, join_names, matches
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome, join_names, matches
 from horovodjob_cli.errors import CliError
 
 ADD_POOL = (

@@ -8,8 +8,7 @@ from typing import Any
 
 from horovodjob.api.constants import GROUP, KIND, OPERATOR_APP_NAME, PLURAL, VERSION
 from horovodjob.api.managed_by import is_managed_by_operator
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Forbidden, Object, join_names
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Object, Outcome, join_names
 
 INSTALL = "kubectl apply --server-side -k manifests/base"
 OPERATOR_SELECTOR = f"app.kubernetes.io/name={OPERATOR_APP_NAME}"
@@ -156,10 +155,12 @@ def watch_error(facts: Facts, namespace: str) -> str | None:
     try:
         metrics = facts.text(f"{proxy}/metrics")
     except ApiException as error:
-        if error.status == HTTPStatus.UNAUTHORIZED:  # The API server does not forward the token of the user.
-            return liveness_error(facts, f"{proxy}/healthz", leader)
-        raise Forbidden(f"the API server cannot reach pod {leader}: {error.reason}") from None
-    for resource, text in WATCH_METRIC.findall(metrics or ""):
+        if error.status != HTTPStatus.UNAUTHORIZED:
+            raise Forbidden(f"the API server cannot reach pod {leader}: {error.reason}") from None
+        metrics = None
+    if metrics is None:  # They are on the port with TLS, or need the token of the user, which the API server drops.
+        return liveness_error(facts, f"{proxy}/healthz", leader)
+    for resource, text in WATCH_METRIC.findall(metrics):
         age = timedelta(seconds=float(text))
         # The watch of jobs has no events while no job changes.
         silent = missed_change(facts, facts.now - age) if resource == "horovodjobs" else age > BOOKMARKED_WATCH_AGE

@@ -5,8 +5,7 @@ from decimal import Decimal
 
 from horovodjob.api.constants import GPU_RESOURCE, PodSecurity
 from horovodjob.api.spec import HorovodJobSpec
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Object
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Object, Outcome
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 LEVELS = ("privileged", "baseline", "restricted")

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from horovodjob_cli.cluster import aks
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, join_names
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Outcome, join_names
 
 # DaemonSets of network plugins that enforce NetworkPolicies, and of plugins that do not by themselves.
 ENFORCING = (

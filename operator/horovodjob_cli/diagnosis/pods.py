@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from horovodjob.api.constants import LABEL_JOB
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Object
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Object, Outcome
 
 PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 SUSPECTS = ("Failed", "BackOff", "InspectFailed", "ErrImageNeverPull")

@@ -17,8 +17,7 @@ from horovodjob.azurefiles.credentials import (
 )
 from horovodjob.azurefiles.errors import FilesError, ShareNotFound, Unavailable
 from horovodjob_cli.cluster import aks
-from horovodjob_cli.diagnosis.check_result import CheckResult, Outcome
-from horovodjob_cli.diagnosis.cluster_facts import Facts, Object, join_names
+from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Object, Outcome, join_names
 from horovodjob_cli.diagnosis.gpus import worker_nodes
 
 BLOB_DRIVER = "blob.csi.azure.com"

@@ -1,4 +1,4 @@
-"""The only module that reads the clock; elsewhere the time is an argument."""
+"""The only module that reads the time of day; elsewhere it is an argument. Durations have the monotonic clock."""
 
 from datetime import UTC, datetime
 

@@ -7,7 +7,6 @@ from typing import Any
 from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.controller.jobs.job_log import log_effect, log_warning
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
@@ -36,7 +35,8 @@ from horovodjob_operator.errors import (
 )
 from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.requests.queue_api import QueueApi
-from horovodjob_operator.kube.requests.retry_delay import retry_delay_seconds
+from horovodjob_operator.kube.requests.retries import retry_delay_seconds
+from horovodjob_operator.logs import log_effect, log_warning
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5, 300
 # The positions of all jobs of a queue are one request.

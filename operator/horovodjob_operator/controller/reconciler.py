@@ -8,16 +8,15 @@ from horovodjob.api.constants import Phase
 from horovodjob_operator.controller.children.object_creation import ObjectCreation
 from horovodjob_operator.controller.children.plan_executor import PlanExecutor
 from horovodjob_operator.controller.children.pod_groups import PodGroups
-from horovodjob_operator.controller.events.autoscaler_events import AutoscalerEvents
-from horovodjob_operator.controller.events.event_poster import EventPoster
-from horovodjob_operator.controller.events.kubelet_events import KubeletEvents
-from horovodjob_operator.controller.jobs.finished_job import FinishedJob
+from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.jobs.job_store import FinishedJob
 from horovodjob_operator.controller.jobs.status_writer import StatusWriter
+from horovodjob_operator.controller.pod_events import PodEvents
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.plan import Plan, plan_for
+from horovodjob_operator.domain.plan import plan_for
 from horovodjob_operator.domain.queues.queue import admitted_job, is_dispatched
 from horovodjob_operator.domain.status import next_status
 from horovodjob_operator.errors import AdmissionConflict
@@ -39,14 +38,14 @@ class Reconciler:
         writer: Writer,
         reader: Reader,
         clock: Callable[[], datetime],
+        queueing: Queueing,
         progress_url: str,
         preflight: Preflight | None = None,
-        queueing: Queueing | None = None,
     ) -> None:
         self._pods, self._clock, self._queueing = pods, clock, queueing
         self.events = EventPoster(writer)
         self._status_writer = StatusWriter(writer, self.events)
-        self._kubelet_events, self._autoscaler_events = KubeletEvents(reader), AutoscalerEvents(reader)
+        self._pod_events = PodEvents(reader)
         pod_groups = PodGroups(writer, reader)
         creation = ObjectCreation(pods, writer, reader, pod_groups, progress_url)
         self._executor = PlanExecutor(pods, writer, creation, pod_groups, clock, preflight)
@@ -66,20 +65,18 @@ class Reconciler:
         if state.unreadable_status is not None:
             await self._status_writer.write_unreadable(state, now)
             return Requeue()
-        if self._queueing and not self._queueing.is_known(job):
+        if not self._queueing.is_known(job):
             return Requeue()
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
-        queue = self._queueing.queue(state) if self._queueing else None
+        queue = self._queueing.queue(state)
         observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts, queue=queue)
         if is_dispatched(job):
-            context = JobContext(job, observed, now)
-            return await self._queueing.execute(state, context) if self._queueing else Requeue()
+            return await self._queueing.execute(state, JobContext(job, observed, now))
         job = admitted_job(job, queue)
         withheld = state.job.spec.worker.replicas - job.spec.worker.replicas
         context = JobContext(job, observed, now, withheld)
         status, outcome = next_status(context)
-        if self._queueing:
-            await self._queueing.finish(context, status)
+        await self._queueing.finish(context, status)
         # Before the plan: its deletions remove the evidence for the status.
         due = Requeue(at=await self._status_writer.write(state, status, now))
         state.forget_deleted_pods(observed.deleted_pods)
@@ -91,25 +88,13 @@ class Reconciler:
             context = replace(context, job=job.model_copy(update={"status": status}))
         plan = plan_for(context, outcome)
         due |= Requeue(at=plan.requeue_at)
-        if self._queueing and queue:
-            return due | await self._act_with_queue(state, context, plan, self._queueing)
-        due |= await self._executor.execute(state, context, plan)
-        return due | await self._read_events(state, context)
-
-    async def _act_with_queue(self, state: JobState, context: JobContext, plan: Plan, queueing: Queueing) -> Requeue:
-        """Carries out the plan of a job with a queue, and what its Workload needs."""
-        due = Requeue()
         try:
-            if plan.creates_pods:
-                plan = replace(plan, admission=await queueing.admission(context))
+            if plan.creates_pods and queue:
+                plan = replace(plan, admission=await self._queueing.admission(context))
             due |= await self._executor.execute(state, context, plan)
         except AdmissionConflict as error:
-            return queueing.refuse_admission(state, error)
-        due |= await queueing.execute(state, context)
-        due |= await queueing.read_position(state, context)
-        return due | await self._read_events(state, context)
-
-    async def _read_events(self, state: JobState, context: JobContext) -> Requeue:
-        """Reads the events of others that explain why a job waits."""
-        due = await self._kubelet_events.read(state, context)
-        return due | await self._autoscaler_events.read(state, context)
+            return due | self._queueing.refuse_admission(state, error)
+        if queue:
+            due |= await self._queueing.execute(state, context)
+            due |= await self._queueing.read_position(state, context)
+        return due | await self._pod_events.read(state, context)

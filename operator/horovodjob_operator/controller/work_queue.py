@@ -6,21 +6,19 @@ import time
 from datetime import datetime
 
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.jobs.finished_job import finished_job
 from horovodjob_operator.controller.jobs.job_state import JobState
-from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.controller.jobs.job_store import JobStore, finished_job
 from horovodjob_operator.controller.reconciler import Reconciler
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain import names
 from horovodjob_operator.errors import Conflict, Gone, NameInUse, OperatorError
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
-from horovodjob_operator.kube.requests.retry_delay import retry_delay_seconds
+from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 
 FIRST_RETRY_SECONDS, RETRY_JITTER = 0.5, 0.3
-# Between two reconciliations of a job, whose pods change one by one. A reconciliation takes an eighth of the share of
-# the workers.
-PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.03, 2e-5
+# Between two reconciliations of a job, whose pods change one by one.
+PAUSE_SECONDS = 0.1
 # The longest pause if one reconciliation after the other asks for the next, and no event does.
 LONGEST_PAUSE_SECONDS = 1.0
 log = logging.getLogger("horovodjob.work_queue")
@@ -75,7 +73,7 @@ class WorkQueue:
 
     def enqueue(self, key: Key) -> None:
         """Enqueues a job now."""
-        if self._is_closed or self._store.uid(key) is None or not self._pods.has_listed(key[0]):
+        if self._is_closed or not self._store.find(key) or not self._pods.has_listed(key[0]):
             return
         self._queued.setdefault(key, time.perf_counter())
         if key in self._running:
@@ -86,7 +84,7 @@ class WorkQueue:
     def enqueue_at(self, key: Key, at: datetime) -> None:
         """Enqueues a job at a later time, unless an event enqueues it earlier."""
         self.forget(key)
-        if self._is_closed or self._store.uid(key) is None:
+        if self._is_closed or not self._store.find(key):
             return
         seconds = (at - now()).total_seconds()
         # A time that has passed is one that passed during the reconciliation.
@@ -98,7 +96,7 @@ class WorkQueue:
         failures = repeats = 0
         requeue: Requeue | None = Requeue()
         try:
-            while self._store.uid(key) and not self._is_closed:
+            while self._store.find(key) and not self._is_closed:
                 if queued_at := self._queued.pop(key, None):
                     WORKQUEUE_DURATION.observe(time.perf_counter() - queued_at)
                 requeue = await self._reconcile(key)
@@ -117,9 +115,7 @@ class WorkQueue:
             self.enqueue_at(key, requeue.at)
 
     def _pause(self, key: Key, repeats: int) -> float:
-        state = self._store.states.get(key)
-        workers = state.job.spec.worker.replicas if state else 0
-        return min((PAUSE_SECONDS + workers * PAUSE_SECONDS_PER_WORKER) * 2.0**repeats, LONGEST_PAUSE_SECONDS)
+        return min(PAUSE_SECONDS * 2.0**repeats, LONGEST_PAUSE_SECONDS)
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         """When the next reconciliation is due; None if this one has failed."""

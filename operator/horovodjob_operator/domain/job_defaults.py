@@ -1,5 +1,6 @@
 """Defaults of the administrator for all jobs. They apply to the pods, and are never stored in a spec. Pure."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
@@ -65,6 +66,15 @@ class JobDefaults(Model):
         names = {option_name(option) for option in own}
         defaults = (option for option in self.mount_options if option_name(option) not in names)
         return share.model_copy(update={"mount_options": (*defaults, *own)})
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDefaults:
+    """Default values for the jobs of a namespace."""
+
+    values: JobDefaults
+    error: str = ""
+    """Why the annotation of the namespace cannot be read: its jobs get no pods, because its defaults are unknown."""
 
 
 def parse_job_defaults(text: str) -> JobDefaults:

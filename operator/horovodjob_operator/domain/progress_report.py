@@ -3,21 +3,23 @@
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import ceil
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.status import MAX_METRICS, Training
+from horovodjob.api.status import MAX_HISTORY, MAX_METRICS, TrainedEpoch, Training
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.pods.pod import Pod
 
-MAX_REPORT_BYTES = 4096
+MAX_REPORT_BYTES = 65536
+SIGNIFICANT_DIGITS = 5
 # The API server rejects a status with certain earlier years, and all of them are mistakes.
 EARLIEST_YEAR = 2000
 MetricName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,62}$")]
@@ -37,32 +39,70 @@ class ReportResult(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
+def _as_stored(moment: datetime) -> datetime:
+    """In UTC and whole seconds, so that the stored value equals the reported one."""
+    if moment.tzinfo is None or moment.year < EARLIEST_YEAR:
+        raise ValueError("must be a time of this century with its zone, such as 2030-01-31T12:00:00Z")
+    try:
+        return moment.astimezone(UTC).replace(microsecond=0)
+    except OverflowError as error:
+        raise ValueError("is out of range") from error
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.{SIGNIFICANT_DIGITS}g}")
+
+
+ReportedTime = Annotated[datetime, AfterValidator(_as_stored)]
+Rounded = Annotated[float, AfterValidator(_rounded)]
+
+
+class ReportedEpoch(TrainedEpoch):
+    """A complete epoch in a report."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    time: ReportedTime
+    metrics: dict[MetricName, Rounded] = Field({}, max_length=MAX_METRICS)
+    learning_rate: Rounded | None = None
+    samples_per_second: Annotated[Rounded, Field(ge=0)] | None = None
+
+
 class ProgressReport(Training):
     """One report. It does not name the job, because its token does."""
 
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
     attempt: int = Field(ge=1)
+    eta: ReportedTime | None = None
     metrics: dict[MetricName, float] = Field({}, max_length=MAX_METRICS)
+    history: tuple[ReportedEpoch, ...] = Field((), max_length=MAX_HISTORY)
+    """The newest complete epochs of the attempt."""
 
-    @field_validator("eta")
-    @classmethod
-    def _as_stored(cls, eta: datetime | None) -> datetime | None:
-        """In UTC and whole seconds, so that the stored value equals the reported one."""
-        if eta is None:
-            return None
-        if eta.tzinfo is None or eta.year < EARLIEST_YEAR:
-            raise ValueError("must be a time of this century with its zone, such as 2030-01-31T12:00:00Z")
-        try:
-            return eta.astimezone(UTC).replace(microsecond=0)
-        except OverflowError as error:
-            raise ValueError("is out of range") from error
-
-    @property
-    def training(self) -> Training:
-        """The part that the status contains."""
+    def training(self, stored: Training | None) -> Training:
+        """The part that the status contains, with the epochs that were stored before those of the report."""
         fields = self.model_dump(exclude={"attempt", "percent"})
+        fields["history"] = merged_history(stored.history if stored else (), self.history)
         # 0.29 * 100 = 28.999999999999996 must be 29, but rounding up would show 100% before the end.
         return Training(**fields, percent=f"{int(self.progress * 100 + 1e-9)}%")
+
+
+def merged_history(stored: Sequence[TrainedEpoch], reported: Sequence[TrainedEpoch]) -> tuple[TrainedEpoch, ...]:
+    """The stored epochs before those that are reported, and these, thinned to the number that the status has.
+
+    An attempt that resumes repeats epochs, and one that starts at the first epoch repeats all: the newer ones count.
+    Which epochs remain depends on the first and the newest alone, so the same report does not change them again.
+    """
+    by_epoch = {epoch.epoch: epoch for epoch in reported}
+    if by_epoch:
+        earliest = min(by_epoch)
+        stored = [epoch for epoch in stored if epoch.epoch < earliest]
+    epochs = sorted((*stored, *by_epoch.values()), key=lambda epoch: epoch.epoch)
+    if not epochs:
+        return ()
+    first, newest, stride = epochs[0].epoch, epochs[-1].epoch, 1
+    while ceil((newest - first) / stride) >= MAX_HISTORY:
+        stride *= 2
+    kept = [epoch for epoch in epochs if epoch.epoch == newest or not (epoch.epoch - first) % stride]
+    return tuple(TrainedEpoch(**epoch.model_dump()) for epoch in kept)
 
 
 def parse_report(body: bytes) -> ProgressReport:

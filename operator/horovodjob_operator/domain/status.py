@@ -131,7 +131,6 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
     restarts = (failure,) if failure and phase is Phase.RESTARTING else ()
     is_requeued = failure is not None and phase is Phase.QUEUED
     is_ending = phase in (Phase.TERMINATING, Phase.FAILED)
-    is_resumed = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED and not is_ending
     is_suspended = phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED
     # Neither the time of a suspension nor that in a queue counts.
     is_paused = phase is Phase.SUSPENDED or outcome.is_waiting or outcome.is_eviction
@@ -160,7 +159,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         output_path_segment=names.output_path_segment(job),
         errors=newest_errors(job, outcome, now),
         queue=queue_status(context.observed.queue),
-        training=None if is_resumed else _training(old, context.observed.progress_report),
+        training=_training(old, context.observed.progress_report),
     )
 
 
@@ -201,7 +200,7 @@ def stalled_conditions(
 
 def _training(old: HorovodJobStatus, report: ProgressReport | None) -> Training | None:
     """The newest progress of the current attempt; until there is one, that of the previous attempt."""
-    return report.training if report and report.attempt == old.attempt else old.training
+    return report.training(old.training) if report and report.attempt == old.attempt else old.training
 
 
 def _is_prepared(context: JobContext, phase: Phase) -> bool:
@@ -224,14 +223,20 @@ def _conditions(job: HorovodJob, outcome: Outcome, *, is_prepared: bool, now: da
     def condition(type_: ConditionType) -> Condition:
         old = job.status.condition(type_)
         status = "True" if type_ in true else "False"
-        is_unchanged = old is not None and old.status == status
+        generation, reason = job.metadata.generation, outcome.reason
+        if type_ is ConditionType.QUEUED and is_admitted:
+            reason = Reason.ADMITTED
+        message = outcome.message[:MAX_MESSAGE_CHARACTERS] if type_ in true or type_ is ConditionType.READY else ""
+        news = (status, generation, reason, message)
+        if old and (old.status, old.observed_generation, old.reason, old.message) == news:
+            return old
         return Condition(
             type=type_,
             status=status,
-            observed_generation=job.metadata.generation,
-            last_transition_time=old.last_transition_time if old and is_unchanged else now,
-            reason=Reason.ADMITTED if type_ is ConditionType.QUEUED and is_admitted else outcome.reason,
-            message=outcome.message[:MAX_MESSAGE_CHARACTERS] if type_ in true or type_ is ConditionType.READY else "",
+            observed_generation=generation,
+            last_transition_time=old.last_transition_time if old and old.status == status else now,
+            reason=reason,
+            message=message,
         )
 
     return tuple(condition(type_) for type_ in ConditionType)

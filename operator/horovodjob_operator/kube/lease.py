@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -72,18 +72,22 @@ class Lease:
             try:
                 self._lease = await self._client.request("GET", f"{self._collection}/{self._name}")
             except Gone:
-                body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
-                self._lease = await self._client.request("POST", self._collection, {**body, "spec": self._spec()})
-                self._renewed_at = started
-                self._become_leader()
+                self._lease = {}
+            if self._lease and not self._is_free():
                 return
-            if not self._is_free():
-                return
-        body = {**self._lease, "spec": {**self._lease.get("spec", {}), **self._spec()}}
-        self._lease = await self._client.request("PUT", f"{self._collection}/{self._name}", body)
+        await self._write(self._spec())
         self._renewed_at = started
         if not self.is_held:
-            self._become_leader()
+            self.is_held = True
+            log.info("lease: %s is the leader", self._identity)
+            self._on_acquired()
+
+    async def _write(self, changes: Mapping[str, Any]) -> None:
+        """Creates the Lease, or changes the version of it that was read last."""
+        new = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
+        method, path = ("PUT", f"{self._collection}/{self._name}") if self._lease else ("POST", self._collection)
+        body = {**(self._lease or new), "spec": {**self._lease.get("spec", {}), **changes}}
+        self._lease = await self._client.request(method, path, body)
 
     @property
     def is_current(self) -> bool:
@@ -108,19 +112,13 @@ class Lease:
         acquired = {} if self.is_held else {"acquireTime": now}
         return {"holderIdentity": self._identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now, **acquired}
 
-    def _become_leader(self) -> None:
-        self.is_held = True
-        log.info("lease: %s is the leader", self._identity)
-        self._on_acquired()
-
     async def release(self) -> None:
         """Releases the Lease, so that another replica takes over at once."""
         if not self.is_held or not self._lease:
             return
         self.is_held = False
-        body = {**self._lease, "spec": {**self._lease.get("spec", {}), "holderIdentity": "", "leaseDurationSeconds": 1}}
         try:
-            await self._client.request("PUT", f"{self._collection}/{self._name}", body)
+            await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
         except ClusterError as error:
             log.warning("lease: could not be released: %s", error)
 

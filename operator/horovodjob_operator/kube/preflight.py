@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -53,17 +53,20 @@ class Preflight:
 
     async def problem(self, job: HorovodJob) -> Problem | None:
         """Why the job cannot start, as far as the shares show it."""
-        loop = asyncio.get_running_loop()
-        for check in _checks(job):
+        from horovodjob.azurefiles.errors import FilesError
+
+        loop, fields = asyncio.get_running_loop(), log_fields(job)
+        for reason, subject, check in _checks(job):
             try:
-                found = await asyncio.wait_for(loop.run_in_executor(self._threads, check), CHECK_SECONDS)
+                message = await asyncio.wait_for(loop.run_in_executor(self._threads, check), CHECK_SECONDS)
             except TimeoutError:
-                log.warning(
-                    "%s/%s Azure Files did not answer within %d s", *job.key, CHECK_SECONDS, extra=log_fields(job)
-                )
+                log.warning("%s/%s Azure Files did not answer within %d s", *job.key, CHECK_SECONDS, extra=fields)
                 return None
-            if found:
-                return found
+            except FilesError as error:  # The account cannot be read.
+                log.warning("%s/%s %s was not checked: %s", *job.key, subject, error, extra=fields)
+                continue
+            if message:
+                return reason, message
         return None
 
     def close(self) -> None:
@@ -71,40 +74,22 @@ class Preflight:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _checks(job: HorovodJob) -> list[Callable[[], Problem | None]]:
-    shares = [share for share in job.spec.azure_files or () if share.protocol == "smb"]
-    checks: list[Callable[[], Problem | None]] = [partial(_share_problem, job, share) for share in shares]
+def _checks(job: HorovodJob) -> Iterator[tuple[Reason, str, Callable[[], str]]]:
+    """Reason and subject of each check, and a function that returns the problem, or an empty string."""
+    from horovodjob.azurefiles.preflight import missing_script, missing_share
+
+    for share in (share for share in job.spec.azure_files or () if share.protocol == "smb"):
+        # The kubelet creates the directory on a writable share.
+        directory = share.directory or "" if share.read_only else ""
+        check = partial(_check, missing_share, share, directory)
+        yield Reason.STORAGE_UNAVAILABLE, f"share {share.share}", check
     script = script_on_share(job)
     if script and script[0].protocol == "smb":
-        checks.append(partial(_script_problem, job, *script))
-    return checks
+        yield Reason.SCRIPT_NOT_FOUND, script[1], partial(_check, missing_script, *script)
 
 
-def _share_problem(job: HorovodJob, share: AzureFileShare) -> Problem | None:
-    from horovodjob.azurefiles.preflight import missing_share
-
-    # The kubelet creates the directory on a writable share.
-    directory = share.directory or "" if share.read_only else ""
-    message = _check_result(job, f"share {share.share}", lambda: missing_share(_account(share), share.share, directory))
-    return (Reason.STORAGE_UNAVAILABLE, message) if message else None
-
-
-def _script_problem(job: HorovodJob, share: AzureFileShare, path: str) -> Problem | None:
-    from horovodjob.azurefiles.preflight import missing_script
-
-    message = _check_result(job, path, lambda: missing_script(_account(share), share.share, path))
-    return (Reason.SCRIPT_NOT_FOUND, message) if message else None
-
-
-def _check_result(job: HorovodJob, subject: str, check: Callable[[], str]) -> str:
-    """The message of a check; empty if the account cannot be read."""
-    from horovodjob.azurefiles.errors import FilesError
-
-    try:
-        return check()
-    except FilesError as error:
-        log.warning("%s/%s %s was not checked: %s", *job.key, subject, error, extra=log_fields(job))
-        return ""
+def _check(check: Callable[[Account, str, str], str], share: AzureFileShare, path: str) -> str:
+    return check(_account(share), share.share, path)
 
 
 def _account(share: AzureFileShare) -> Account:

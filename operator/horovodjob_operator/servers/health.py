@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from horovodjob_operator.loop_thread import LoopThread, run_on
 from horovodjob_operator.metrics import PATH
+from horovodjob_operator.servers.tls import TlsPort
 
 HEARTBEAT_SECONDS = 1
 # Much longer than the longest step of a healthy event loop. Meanwhile another thread renews the Lease, until the
@@ -25,7 +26,7 @@ Authorize = Callable[[str], Awaitable[tuple[HTTPStatus, str] | None]]
 class HealthServer:
     """The server. `unhealthy` and `unready` run in its thread, and return a sentence with the problem, if there is one.
 
-    Without `authorize`, all clients can read the metrics.
+    Without `authorize`, all clients can read the metrics. With `tls`, its port alone serves them.
     """
 
     def __init__(
@@ -36,9 +37,10 @@ class HealthServer:
         unready: Callable[[], str],
         registry: CollectorRegistry,
         authorize: Authorize | None,
+        tls: TlsPort | None = None,
         stuck_seconds: float = STUCK_SECONDS,
     ) -> None:
-        self._port, self._unhealthy, self._unready = port, unhealthy, unready
+        self._port, self._tls, self._unhealthy, self._unready = port, tls, unhealthy, unready
         self._registry, self._authorize, self._stuck_seconds = registry, authorize, stuck_seconds
         self._operator_loop = asyncio.get_running_loop()
         self._runner = web.AppRunner(self._application(), access_log=None)
@@ -60,6 +62,8 @@ class HealthServer:
     async def _open(self) -> None:
         await self._runner.setup()
         await web.TCPSite(self._runner, port=self._port).start()
+        if self._tls:
+            await web.TCPSite(self._runner, port=self._tls.number, ssl_context=self._tls.context).start()
 
     async def cleanup(self) -> None:
         """Ends the server and its thread."""
@@ -78,6 +82,8 @@ class HealthServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """The metrics, read in the event loop of the operator so that its caches do not change meanwhile."""
+        if self._tls and not request.secure:
+            return web.Response(text=f"{PATH} is served over HTTPS, on port {self._tls.number}\n", status=404)
         return await run_on(self._operator_loop, self._read_metrics(request.headers.get("Authorization", "")))
 
     async def _read_metrics(self, authorization: str) -> web.Response:

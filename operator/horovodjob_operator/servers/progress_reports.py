@@ -16,7 +16,6 @@ from aiohttp import web
 
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names, progress_report
-from horovodjob_operator.domain import progress_report as token_claim
 from horovodjob_operator.domain.progress_report import MAX_REPORT_BYTES, ProgressReport, ReportResult, TokenClaim
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.metrics import REPORTS
@@ -124,7 +123,7 @@ class ProgressReports:
         if not self._is_leader():
             return ReportResult.NOT_LEADER, "this replica of the operator is not the leader, try again"
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        claim = token_claim.token_claim(token) if scheme == "Bearer" else None
+        claim = progress_report.token_claim(token) if scheme == "Bearer" else None
         if claim is None:
             return ReportResult.UNAUTHENTICATED, f"a token for the audience {names.PROGRESS_AUDIENCE} is required"
         try:

@@ -19,7 +19,8 @@ from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.program import Hvj, Result, run
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.diagnosis import check_result, installation
+from horovodjob_cli.diagnosis import cluster_facts as check_result
+from horovodjob_cli.diagnosis import installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, wait_for
@@ -246,11 +247,12 @@ def test_a_silent_watch_is_detected_through_the_metrics_of_the_leader(
     assert finding["command"] == f"kubectl rollout restart deployment horovodjob-operator -n {cluster_setup.namespace}"
 
 
+@pytest.mark.parametrize("metrics", [401, 404], ids=["authorization", "tls"])
 @pytest.mark.parametrize(("liveness", "problem"), [(200, ""), (503, "its liveness check returns 503")])
 def test_an_operator_with_protected_metrics_is_judged_by_its_liveness_check(
-    doctor: Doctor, cluster_setup: ClusterSetup, liveness: int, problem: str
+    doctor: Doctor, cluster_setup: ClusterSetup, metrics: int, liveness: int, problem: str
 ) -> None:
-    cluster_setup.add_operator(statuses={"/metrics": 401, "/healthz": liveness})
+    cluster_setup.add_operator(statuses={"/metrics": metrics, "/healthz": liveness})
     result, message = rows(doctor(), "operator")[0]
     assert (result, problem in message) == ("blocks" if problem else "ok", True)
 

@@ -1,4 +1,4 @@
-"""The commands of docs/install.md, from a cluster without the operator to a trained model, and the removal."""
+"""The commands of docs/install.md and docs/quickstart.md: from no operator to a trained model, and the removal."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from support.tutorial import page
 # It removes the operator, its CustomResourceDefinition and with it all jobs.
 pytestmark = pytest.mark.serial
 
-PAGE = ROOT / "docs" / "install.md"
-INSTALLATION = ("1. Install the operator", "2. Check it", "3. Train a model")
+INSTALL, QUICKSTART = ROOT / "docs" / "install.md", ROOT / "docs" / "quickstart.md"
 NAMESPACE, CLAIM = "training", "digits-data"
 # A registry that the nodes of the tests cannot reach.
 REGISTRY = "example.azurecr.io"
-MODEL = "saved_models/keras_cifar10_trained_model.keras"
+MODEL = "saved_models/keras_digits_trained_model.keras"
 
 
 @pytest.fixture
@@ -83,22 +82,23 @@ def test_every_command_from_an_empty_cluster_to_a_model_works(
     kubectl: Kubectl,
     images: dict[str, str],
 ) -> None:
-    def follow(*sections: str) -> str:
-        scripts = [script for section in sections for script in page.blocks(PAGE, "sh", section)]
+    def follow(document: Path, *sections: str) -> str:
+        scripts = [script for section in sections for script in page.blocks(document, "sh", section)]
         assert len(scripts) >= len(sections)
         return "".join(page.run_script(script, ROOT, shell) for script in scripts)
 
     try:
-        follow("Uninstall")
+        follow(INSTALL, "Uninstall")
         assert kubectl("get", "crd", "--ignore-not-found", "horovodjobs.horovodjob.dev") == ""
-        printed = follow(*INSTALLATION)
+        follow(INSTALL, "1. Install the operator", "2. Check it")
+        printed = follow(QUICKSTART, "3. Train a model")
         assert "Succeeded" in printed.splitlines()[-1], "the last command shows the job"
         log = kubectl("logs", "digits-launcher", "-n", NAMESPACE)
         (accuracy,) = re.findall(r"^Test accuracy: ([0-9.]+)$", log, re.MULTILINE)
         assert float(accuracy) >= 0.95, "the trainer's defaults suffice"
         with zipfile.ZipFile(volume / MODEL) as model:
             assert "model.weights.h5" in model.namelist()
-        follow("Upgrade")
+        follow(INSTALL, "Upgrade")
         assert kubectl("get", "horovodjob", "digits", "-n", NAMESPACE, "-o", "jsonpath={.status.phase}") == "Succeeded"
     finally:
         kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")

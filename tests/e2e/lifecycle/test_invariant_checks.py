@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from e2e.access import Api, ApiError, Object
-from e2e.invariants import CHECKS
 from e2e.recorder import Recorder
+from support.invariants import CHECKS
+from support.phases import FINISHED, PHASES
 
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09Z"
 ERROR = {"reason": "WorkerLost", "time": NOON}
@@ -19,11 +20,14 @@ def _version(phase: str, *true: str, **status: Any) -> Object:
     """A version of a job; these conditions are True."""
     common = {"reason": "Any", "observedGeneration": 1, "lastTransitionTime": NOON}
     conditions = [{"type": one, "status": "True", **common} for one in true]
-    counters = {"attempt": 1, "restarts": 0, "preemptions": 0}
+    others: Object = {"attempt": 1, "restarts": 0, "preemptions": 0}
+    others |= {"executionState": PHASES[phase].execution_state}
+    if phase in FINISHED:
+        others["completionTime"] = LATER
     return {
         "metadata": {"namespace": "team", "name": "train", "generation": 1, "resourceVersion": "7"},
         "spec": {},
-        "status": {"phase": phase, "observedGeneration": 1, "conditions": conditions, **counters, **status},
+        "status": {"phase": phase, "observedGeneration": 1, "conditions": conditions, **others, **status},
     }
 
 
@@ -60,6 +64,9 @@ def test_a_valid_history_has_no_violations(old: Object, new: Object) -> None:
         (FAILED, _with(FAILED, exitCode=4), "a_terminal_status_never_changes"),
         (STARTING, _version("Running", "Running", "Prepared"), "conditions_agree_with_the_phase"),
         (_version("Queued", "Queued", "Reconciling"), _version("Starting"), "conditions_agree_with_the_phase"),
+        (_version("Suspended", "Suspended", "Ready"), RUNNING, "a_phase_follows_only_the_phases_it_may"),
+        (STARTING, _with(RUNNING, executionState="queued"), "the_execution_state_is_that_of_the_phase"),
+        (STARTING, _with(RUNNING, completionTime=LATER), "times_are_in_order"),
         (STARTING, _since(RUNNING, reason=""), "conditions_agree_with_the_phase"),
         (STARTING, _since(RUNNING, observedGeneration=0), "conditions_agree_with_the_phase"),
         (STARTING, _with(RUNNING, attempt=3), "counters_never_fall_and_attempts_are_counted_once"),

@@ -103,7 +103,7 @@ def test_a_training_reports_its_progress_and_writes_its_model_and_records(
     assert records[-1]["epoch"] == EPOCHS
     assert list((logs / "tensorboard").iterdir())
     for suffix in (".h5", ".keras"):
-        assert (directory / f"short/saved_models/keras_cifar10_trained_model{suffix}").exists()
+        assert (directory / f"short/saved_models/keras_digits_trained_model{suffix}").exists()
 
 
 def test_log_files_grow_while_the_job_runs_and_name_each_attempt(namespace: Namespace, directory: Path) -> None:

@@ -50,7 +50,9 @@ def monitored(
         watch_timeout_seconds="2",
     ).start()
     make_namespace(api, NAMESPACE)
-    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{operator.port}", reader_token).start()
+    prometheus = Prometheus(
+        tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{operator.tls_port}", reader_token
+    ).start()
     try:
         yield Monitored(operator, prometheus, jobs(api, operator), reader_token)
     finally:
@@ -87,7 +89,8 @@ def reader_token(api: Api) -> Iterator[str]:
     secret = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/{reference['name']}"
     data = wait_for("the token", lambda: api.get(secret).get("data"))
     yield base64.b64decode(data[reference["key"]]).decode()
-    deleted = api.kubectl("delete", "-f", str(reader))
+    # With the service account, Kubernetes deletes the Secret of its token, often before kubectl does.
+    deleted = api.kubectl("delete", "--ignore-not-found", "-f", str(reader))
     assert deleted.returncode == 0, deleted.stderr
 
 

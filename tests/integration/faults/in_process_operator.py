@@ -5,14 +5,15 @@ from datetime import datetime, timedelta
 
 from horovodjob.api.job import Metadata
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.jobs.job_parsing import new_job_state
-from horovodjob_operator.controller.jobs.job_state import JobState
+from horovodjob_operator.controller.jobs.job_state import JobState, new_job_state
 from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.reconciler import Reconciler
-from horovodjob_operator.controller.watches.namespace_selection import NamespaceDefaults
-from horovodjob_operator.domain.job_defaults import JobDefaults
+from horovodjob_operator.domain.job_defaults import JobDefaults, NamespaceDefaults
 from horovodjob_operator.kube.caches.pod_cache import PodCache
+from horovodjob_operator.kube.caches.workload_cache import WorkloadCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
+from horovodjob_operator.kube.requests.queue_api import QueueApi
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
 from support.job_driver import Job
@@ -34,4 +35,5 @@ def cached_state(job: Job, store: JobStore) -> JobState:
 
 def reconciler_of(client: ApiClient, clock: Callable[[], datetime], pods: PodCache | None = None) -> Reconciler:
     """A reconciler that writes with this client."""
-    return Reconciler(pods or PodCache(), Writer(client, "test"), Reader(client), clock, "")
+    queueing = Queueing(WorkloadCache(), QueueApi(client))
+    return Reconciler(pods or PodCache(), Writer(client, "test"), Reader(client), clock, queueing, "")

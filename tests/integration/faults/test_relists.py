@@ -12,7 +12,7 @@ from horovodjob_operator.domain.pods.pod_facts import OwnedPod, owned_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.kube.caches.pod_cache import PodCache
 from horovodjob_operator.kube.requests.api_client import ApiClient
-from horovodjob_operator.kube.watches.pod_watch import PodWatch
+from horovodjob_operator.kube.watches.object_watch import ObjectWatch, WatchHandlers
 from integration.faults.in_process_operator import cached_state, reconciler_of
 from support.api_client import Api
 from support.job_driver import NODE, Job, submit
@@ -40,7 +40,8 @@ async def test_a_pod_that_is_created_while_the_pods_are_listed_is_not_forgotten(
     def listed(uids: set[str], version: int, of: str) -> None:
         lost.extend(pods.delete_unlisted(uids, version, of))
 
-    watch = PodWatch(connection, updated=seen, deleted=gone, listed=listed, timeout_seconds=60, namespace=namespace)
+    handlers = WatchHandlers(seen, gone, listed)
+    watch = ObjectWatch(connection, job.pods_path, "pod", handlers, timeout_seconds=60, namespace=namespace)
     watching = asyncio.create_task(watch.run())
     await watch.has_listed.wait()
     watching.cancel()

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,7 +13,6 @@ from support.operator_process import Operator
 
 Submit = Callable[..., Job]
 Restart = Callable[..., None]
-PREVIOUS = {"Starting": "Queued", "Running": "Starting", "Succeeded": "Running"}
 
 
 def test_an_operator_killed_in_each_phase_continues_the_job(submit_job: Submit, operator: Operator) -> None:
@@ -102,9 +102,8 @@ def test_a_job_deleted_during_downtime_is_not_in_the_caches_after_the_restart(
 
 def test_twenty_jobs_at_once_succeed(submit_job: Submit) -> None:
     jobs = [submit_job(f"job-{number}", worker={"replicas": 1, "gpus": 0}) for number in range(20)]
-    for phase in ("Starting", "Running", "Succeeded"):
-        for job in jobs:
-            job.advance_to(phase, since=PREVIOUS[phase])
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        list(pool.map(lambda job: job.advance_to("Succeeded"), jobs))
     assert {job.status["restarts"] for job in jobs} == {0}
 
 

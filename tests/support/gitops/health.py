@@ -12,25 +12,13 @@ import yaml
 from celpy.adapter import json_to_cel
 from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped]
 
+from support.phases import IN_PROGRESS, PHASES, STALLED
+
 Object = dict[str, Any]
 GITOPS = Path(__file__).resolve().parents[3] / "manifests" / "gitops"
 HEALTH_SCRIPT = GITOPS / "argocd" / "health.lua"
 FLUX_JOBS = GITOPS / "flux" / "jobs.yaml"
 FLUX_RESULTS = GITOPS / "flux" / "results.yaml"
-
-# The health of a job in each tool: kstatus, Argo CD, Flux.
-IN_PROGRESS = ("InProgress", "Progressing", "InProgress")
-FAILED = ("Failed", "Degraded", "Failed")
-EXPECTED = {
-    "Queued": IN_PROGRESS,
-    "Starting": IN_PROGRESS,
-    "Running": ("Current", "Progressing", "InProgress"),
-    "Restarting": IN_PROGRESS,
-    "Suspended": ("Current", "Suspended", "InProgress"),
-    "Terminating": IN_PROGRESS,
-    "Succeeded": ("Current", "Healthy", "Current"),
-    "Failed": FAILED,
-}
 
 # The libraries of health scripts in Argo CD; methods of strings are not available either.
 ONLY_BASE_AND_TABLE = """
@@ -45,8 +33,8 @@ def expected_health(job: Object) -> tuple[str, str, str]:
     if status["observedGeneration"] != job["metadata"]["generation"]:
         return IN_PROGRESS
     if any(one["type"] == "Stalled" and one["status"] == "True" for one in status["conditions"]):
-        return FAILED
-    return EXPECTED[status["phase"]]
+        return STALLED
+    return PHASES[status["phase"]].health
 
 
 def argocd_health(job: Object, script: str = "") -> dict[str, str]:

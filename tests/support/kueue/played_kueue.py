@@ -316,6 +316,8 @@ class PlayedKueue:
             used = _sum(map(_usage, held))
             admission, reason, message = self._fit(workload, cluster, used)
             if admission:
+                if not self._is_current(cluster):
+                    return
                 if reserved := self._reserve(workload, admission):
                     held.append(reserved)
                 continue
@@ -331,6 +333,16 @@ class PlayedKueue:
             conditions.set("Admitted", "False", "NoReservation", "The workload has no reservation")
             if conditions.changed:
                 self._write(workload, {"conditions": conditions.entries})
+
+    def _is_current(self, cluster: Object) -> bool:
+        """Whether a ClusterQueue is as the API server has it.
+
+        The watches are independent of each other, so a job can be seen before a change of its queue that precedes it.
+        """
+        current = self._api.find(f"{API}/clusterqueues/{cluster['metadata']['name']}")
+        if current:
+            self._clusters.keep(current)
+        return current is not None and _version(current) == _version(cluster)
 
     def _may_be_scheduled(self, workload: Object) -> bool:
         return not (

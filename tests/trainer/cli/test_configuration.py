@@ -84,6 +84,12 @@ def test_checkpoints_are_written_every_ten_minutes_unless_steps_are_given() -> N
     assert configuration("--checkpoint-steps", "100", "--checkpoint-seconds", "60").checkpoint_seconds == 60
 
 
+@pytest.mark.parametrize(("dataset", "name"), [("cifar100", "cifar100"), ("digits", "digits"), ("json:loads", "loads")])
+def test_the_model_has_the_name_of_its_data_unless_it_is_set(dataset: str, name: str) -> None:
+    assert configuration("--dataset", dataset).model_name == f"keras_{name}_trained_model"
+    assert configuration("--dataset", dataset, "--model-name", "mine").model_name == "mine"
+
+
 def test_digits_are_flipped_only_on_request() -> None:
     run = configuration("--dataset", "digits")
     assert (run.augment, run.flip) == (True, False)

@@ -33,34 +33,6 @@ def problem() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def picture() -> Callable[..., bytes]:
-    """The content of an image file with a single brightness."""
-
-    def content(brightness: int = 0, *, height: int = 24, width: int = 24, kind: str = "png") -> bytes:
-        pixels = np.full((height, width, 3), brightness, np.uint8)
-        encoded = tf.io.encode_jpeg(pixels, quality=95) if kind == "jpg" else tf.io.encode_png(pixels)
-        return bytes(encoded.numpy())
-
-    return content
-
-
-@pytest.fixture(scope="session")
-def folders(picture: Callable[..., bytes]) -> Callable[..., Path]:
-    """Writes images with different brightness into one folder per class."""
-
-    def write(root: Path, **counts: int) -> Path:
-        number = 0
-        for name, count in counts.items():
-            (root / name).mkdir(parents=True, exist_ok=True)
-            for index in range(count):
-                (root / name / f"{index:03}.png").write_bytes(picture(number))
-                number += 1
-        return root
-
-    return write
-
-
-@pytest.fixture(scope="session")
 def records(picture: Callable[..., bytes]) -> Callable[..., Path]:
     """Writes a TFRecord file of images with these labels; the brightness of an image is its number."""
 
@@ -83,16 +55,24 @@ Batches = list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
 def train() -> Callable[..., Batches]:
     """The first batches of a source, as the model gets them."""
 
-    def batches(
-        source: data.Source, count: int = 3, augment: Any = None, *, in_step: bool = False, **settings: Any
+    def first(
+        source: data.Source,
+        batches: int = 3,
+        augment: Any = None,
+        *,
+        in_step: bool = False,
+        threads: int = 2,
+        crop: bool = False,
+        **settings: Any,
     ) -> Batches:
-        settings = {"batch": 4, "rank": 0, "size": 1, "seed": 1} | settings
-        prepare = batch_preparation(source, batch=settings["batch"], seed=settings["seed"], augment=augment)
-        elements = islice(training_batches(source, **settings, prepare=None if in_step else prepare), count)
+        steps = data.Steps(**({"batch": 4, "seed": 1} | settings))
+        prepare = batch_preparation(source, batch=steps.batch, seed=steps.seed, augment=augment)
+        in_pipeline = None if in_step else prepare
+        elements = islice(training_batches(source, steps, threads=threads, crop=crop, prepare=in_pipeline), batches)
         prepared = (prepare(*element) for element in elements) if in_step else elements
         return [(x.numpy(), y.numpy()) for x, y in prepared]
 
-    return batches
+    return first
 
 
 @pytest.fixture(scope="session")

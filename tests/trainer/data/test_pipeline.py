@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
-from horovodjob_trainer.run.augmentation import Augmentation
+from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.run.pipeline import evaluation_batches
 
 SHIFTED, FLIPPED, BOTH = Augmentation(shift=0.1), Augmentation(flip=True), Augmentation(shift=0.1, flip=True)

@@ -36,7 +36,7 @@ def test_many_files_are_read_at_once_and_keep_their_order(tmp_path: Path, folder
 
     source = Together(expected.files, expected.labels, expected.class_names, expected.size, expected.root)
     for (images, labels), (others, other_labels) in zip(
-        train(source, 2, batch=AT_ONCE, threads=1, steps=2), train(expected, 2, batch=AT_ONCE), strict=True
+        train(source, 2, batch=AT_ONCE, threads=1, count=2), train(expected, 2, batch=AT_ONCE), strict=True
     ):
         np.testing.assert_array_equal(images, others)
         np.testing.assert_array_equal(labels, other_labels)
@@ -46,7 +46,7 @@ def test_the_host_passes_images_as_bytes(tmp_path: Path, folders: Any) -> None:
     folders(tmp_path, cat=4, dog=4)
     for cache in ("none", "memory"):
         source = data.load_dataset(request(tmp_path, cache=cache)).train
-        assert training_batches(source, batch=2, rank=0, size=1, seed=1).element_spec[1].dtype == tf.uint8
+        assert training_batches(source, data.Steps(batch=2, seed=1)).element_spec[1].dtype == tf.uint8
 
 
 @pytest.fixture(scope="module")

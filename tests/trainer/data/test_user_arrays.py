@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer import data
-from horovodjob_trainer.data.reading import memory
+from horovodjob_trainer.data.caching import memory
 
 X, Y = np.random.default_rng(0).integers(0, 256, (60, 12, 12), dtype=np.uint8), np.arange(60) % 4
 

@@ -40,7 +40,7 @@ def test_two_ranks_train_as_one_rank_with_their_whole_batch(train_digits: Any, t
     for ranks, batch in ((2, 16), (1, 32)):
         ended = train_digits(ranks, OWN, *FLAGS, "--batch-size", batch)
         assert ended.code == 0, ended.stderr
-        weights.append(arrays(tmp_path / "out/saved_models/keras_cifar10_trained_model.h5"))
+        weights.append(arrays(tmp_path / "out/saved_models/keras_digits_trained_model.h5"))
     assert len(weights[0]) == 8
     for name, value in weights[0].items():
         np.testing.assert_allclose(value, weights[1][name], rtol=1e-2, atol=2e-4)

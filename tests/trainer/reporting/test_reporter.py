@@ -2,8 +2,6 @@
 
 import json
 import math
-import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -62,37 +60,6 @@ def test_a_second_attempt_appends_to_the_same_file(log_lines: list[str], tmp_pat
     assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
 
 
-def test_the_curves_continue_after_a_resume_and_begin_again_with_a_new_run(
-    log_lines: list[str], tmp_path: Path
-) -> None:
-    def curves() -> tuple[list[str], list[int]]:
-        picture = ET.parse(tmp_path / "curves.svg")
-        texts = [text for element in picture.iter() if (text := element.text) and text.isidentifier()]
-        return texts, [
-            len(re.findall("[ML]", path.attrib["d"])) for path in picture.iter() if path.tag.endswith("path")
-        ]
-
-    def report(*steps: tuple[int, int], plots: bool = True) -> None:
-        reporter = build_reporter(log_lines, tmp_path, plots=plots)
-        for epoch, step in steps:
-            position = TrainingPosition(epoch, 4, step, 10, 64 * step, 2560, 10 * epoch + step)
-            metrics = {"loss": 2.0 / epoch, "accuracy": 1.0, "val_loss": math.nan if epoch == 2 else 1.0 / epoch}
-            reporter.report(position, metrics, 1e-3)
-        reporter.close(done=False)
-
-    report((1, 10), (2, 10), plots=False)
-    assert not (tmp_path / "curves.svg").exists()
-    with (tmp_path / "progress.jsonl").open("a") as file:
-        file.write('{"time": "2026-11-2\n')
-    report((3, 4), (3, 10), (4, 5))
-    assert curves() == (["loss", "training", "validation", "accuracy"], [3, 2, 3])
-    report((3, 10), (4, 10))  # resumed after epoch 2
-    assert curves()[1] == [4, 3, 4]
-    report((1, 5), (1, 10), (2, 10))
-    assert curves()[1] == [2, 2]
-    assert {path.name for path in tmp_path.iterdir()} == {"progress.jsonl", "curves.svg"}
-
-
 def test_nan_becomes_null_in_the_file_and_is_not_in_the_status(
     log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
 ) -> None:
@@ -122,13 +89,12 @@ def test_files_that_cannot_be_written_are_logged_once_and_do_not_end_the_run(
     log_lines: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    reporter = build_reporter(log_lines, tmp_path / "file", tensorboard=tmp_path / "file" / "tensorboard", plots=True)
+    reporter = build_reporter(log_lines, tmp_path / "file", tensorboard=tmp_path / "file" / "tensorboard")
     for _ in range(3):
         reporter.report(training_position(640), {"loss": 1.0}, 1e-3)
     reporter.close(done=True)
     assert len([line for line in log_lines if "continues without" in line and "progress.jsonl" in line]) == 1
     assert len([line for line in log_lines if "continues without TensorBoard" in line]) == 1
-    assert len([line for line in log_lines if "without a new" in line and "curves.svg" in line]) == 1
 
 
 def test_a_full_disk_is_logged_once(log_lines: list[str], tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def log(horovodrun: Any, fresh_trainer: Callable[..., list[str]], tmp_path_facto
         if GLOO_ENDED not in output:
             break
     assert code == 0, output
-    assert (directory / "out/saved_models/keras_cifar10_trained_model.keras").exists()
+    assert (directory / "out/saved_models/keras_digits_trained_model.keras").exists()
     assert {path.name for path in (directory / "out").glob("checkpoint-*")} == {
         f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)
     }

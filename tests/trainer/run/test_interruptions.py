@@ -289,6 +289,6 @@ def test_a_run_resumes_on_three_ranks_and_then_on_one_as_if_nothing_had_changed(
 
     learning_rate, weights = uninterrupted(examples, [2] * steps[1] + [3] * (steps[2] - steps[1]))
     assert records[-1]["learningRate"] == pytest.approx(learning_rate, rel=1e-6)
-    with h5py.File(tmp_path / "saved_models" / "keras_cifar10_trained_model.h5") as file:
+    with h5py.File(tmp_path / "saved_models" / "keras_npz_trained_model.h5") as file:
         arrays = weight_arrays(file["model_weights"])
     assert np.allclose(np.vstack([arrays["kernel"], arrays["bias"]]), weights, atol=1e-5)

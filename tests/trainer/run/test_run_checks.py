@@ -165,8 +165,8 @@ def test_a_combination_of_settings_keeps_two_ranks_synchronized(digits: Any, tmp
     counts = {path.name: moving_count(path) for path in tmp_path.glob("checkpoint-*.h5")}
     assert {"checkpoint-0-10.h5", *(f"checkpoint-{epoch}.h5" for epoch in range(1, 5))} <= set(counts)
     assert counts == {name: read_description(tmp_path / name).state.step for name in counts}
-    assert moving_count(tmp_path / "saved_models/keras_cifar10_trained_model.h5") == counts["checkpoint-4.h5"]
-    assert moving_count(tmp_path / "saved_models/keras_cifar10_trained_model-best.h5") in counts.values()
+    assert moving_count(tmp_path / "saved_models/keras_digits_trained_model.h5") == counts["checkpoint-4.h5"]
+    assert moving_count(tmp_path / "saved_models/keras_digits_trained_model-best.h5") in counts.values()
 
 
 def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_early(
@@ -180,8 +180,8 @@ def test_smoothing_accumulation_and_clipping_keep_ranks_synchronized_and_stop_ea
     assert ended.code == 0, ended.stderr
     assert "Stopping early: val_accuracy has not improved since epoch 1" in ended.stdout
     assert re.findall(r"^Epoch ([0-9]+)/50 (\d+)/\2 ", ended.stdout, re.MULTILINE) == [("1", "23"), ("2", "22")]
-    assert steps_before_saving(tmp_path / "saved_models/keras_cifar10_trained_model.h5") == 45
-    assert steps_before_saving(tmp_path / "saved_models/keras_cifar10_trained_model-best.h5") == 23
+    assert steps_before_saving(tmp_path / "saved_models/keras_digits_trained_model.h5") == 45
+    assert steps_before_saving(tmp_path / "saved_models/keras_digits_trained_model-best.h5") == 23
 
 
 def test_a_compiled_model_keeps_its_schedule_and_trains_from_initial_weights_with_frozen_layers(
@@ -205,7 +205,7 @@ def test_a_compiled_model_keeps_its_schedule_and_trains_from_initial_weights_wit
     # After 23 and 45 steps of two ranks, the rate of the next step is twice that of the schedule.
     decayed = [2 * 0.01 * 0.5 ** (steps / 45) for steps in (23, 45)]
     assert [record["learningRate"] for record in records[-2:]] == pytest.approx(decayed, rel=1e-3)
-    model = keras.saving.load_model(tmp_path / "saved_models/keras_cifar10_trained_model.keras")
+    model = keras.saving.load_model(tmp_path / "saved_models/keras_digits_trained_model.keras")
     assert type(model.optimizer._learning_rate) is keras.optimizers.schedules.ExponentialDecay
     assert float(model.optimizer.learning_rate) == pytest.approx(decayed[-1] / 2, rel=1e-3)
     np.testing.assert_array_equal(model.layers[1].kernel, source.layers[1].kernel)

@@ -57,7 +57,7 @@ def test_the_models_are_saved_when_there_is_space_also_after_sigterm(
     (tmp_path / "refuses").unlink()
     code, output = job.ended()
     assert code == 0, output
-    assert (tmp_path / "out/saved_models/keras_cifar10_trained_model.keras").exists()
+    assert (tmp_path / "out/saved_models/keras_npz_trained_model.keras").exists()
     assert "because the volume is full" in output
     assert re.search(r"^Epoch 4/4 .* [0-9]+ samples/s$", output, re.MULTILINE)
     assert "images/s" not in output
@@ -75,4 +75,4 @@ def test_models_that_cannot_be_saved_for_too_long_end_the_attempt_and_the_next_o
     (tmp_path / "refuses").unlink()
     later = run(2, command(), environment)
     assert later.code == 0, later.stderr
-    assert (tmp_path / "out/saved_models/keras_cifar10_trained_model.keras").exists()
+    assert (tmp_path / "out/saved_models/keras_npz_trained_model.keras").exists()

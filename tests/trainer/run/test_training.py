@@ -45,7 +45,7 @@ def test_two_ranks_train_on_the_digits(digits_run: Any) -> None:
 
 def test_two_ranks_compute_the_metrics_of_one_process(digits_run: Any, run: Any, trainer: Any) -> None:
     ended, directory = digits_run
-    model = directory / "saved_models" / "keras_cifar10_trained_model.keras"
+    model = directory / "saved_models" / "keras_digits_trained_model.keras"
     alone = run(1, trainer("evaluate", "--model", model, "--dataset", "digits", "--json"))
     assert alone.code == 0, alone.stderr
     measured = json.loads(alone.stdout.splitlines()[-1])
@@ -71,7 +71,7 @@ def test_only_rank_0_prints_and_prints_complete_lines(digits_run: Any) -> None:
     assert [line.split()[1] for line in epochs] == [f"{epoch}/{EPOCHS}" for epoch in range(1, EPOCHS + 1)]
     for line, steps in zip(epochs, STEPS, strict=True):
         assert re.fullmatch(rf"Epoch ./{EPOCHS} {steps}/{steps} {metrics} [0-9]+ images/s", line)
-    assert f"Saved trained model at {directory}/saved_models/keras_cifar10_trained_model.h5" in lines
+    assert f"Saved trained model at {directory}/saved_models/keras_digits_trained_model.h5" in lines
     assert len(lines) == len(set(lines))
     assert "\r" not in ended.stdout
 
@@ -82,7 +82,7 @@ def test_libraries_print_nothing(digits_run: Any) -> None:
 
 def test_rank_0_writes_the_model_and_a_checkpoint_per_epoch(digits_run: Any) -> None:
     checkpoints = {f"checkpoint-{epoch}.h5" for epoch in range(1, EPOCHS + 1)}
-    names = ("keras_cifar10_trained_model", "keras_cifar10_trained_model-best")
+    names = ("keras_digits_trained_model", "keras_digits_trained_model-best")
     models = {f"saved_models/{name}.{suffix}" for name in names for suffix in ("h5", "keras")}
     events = {name for name in files(digits_run[1]) if name.startswith("tensorboard/events.out.tfevents.")}
     assert len(events) == 1

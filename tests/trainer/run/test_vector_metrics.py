@@ -20,7 +20,7 @@ def build(shape, classes):
 
 
 def test_two_ranks_train_with_a_metric_of_each_class(train_digits: Any, tmp_path: Path) -> None:
-    ended = train_digits(2, PER_CLASS, "--epochs", 2, "--monitor", "val_f1_score", "--log-seconds", 0.01, "--plots")
+    ended = train_digits(2, PER_CLASS, "--epochs", 2, "--monitor", "val_f1_score", "--log-seconds", 0.01)
     assert ended.code == 0, ended.stderr
     assert "The best epoch is 2 with val_f1_score " in ended.stdout
     assert "f1_score/0" not in ended.stdout

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-MODEL = "keras_cifar10_trained_model"
+MODEL = "keras_digits_trained_model"
 OWN = """
 import keras
 

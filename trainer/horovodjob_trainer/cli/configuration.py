@@ -18,6 +18,7 @@ from horovodjob_trainer.cli.settings import (
     VALIDATION_BATCH_SIZE,
     Setting,
     dataset_defaults,
+    model_name,
 )
 from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
@@ -88,7 +89,6 @@ class Configuration:
     log_seconds: float
     tensorboard: Path | None
     logs: Path
-    plots: bool
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
     """Names of the settings on the command line and in the environment, and of those that differ from the default."""
 
@@ -149,6 +149,7 @@ def configuration_file(configuration: Configuration, context: click.Context) -> 
 def _with_derived_defaults(values: dict[str, Any], environment: Mapping[str, str]) -> Configuration:
     defaults = dataset_defaults(values["dataset"])
     values.setdefault("epochs", defaults.epochs)
+    values.setdefault("model_name", model_name(values["dataset"]))
     values.setdefault("validation_batch_size", min(values["batch_size"], VALIDATION_BATCH_SIZE))
     values.setdefault("learning_rate", defaults.learning_rate)
     values["flip"] = values["augment"] and values.get("flip", defaults.flip)

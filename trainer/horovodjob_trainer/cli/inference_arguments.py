@@ -23,6 +23,8 @@ def parse_arguments(arguments: Sequence[str]) -> SimpleNamespace:
         return options
     if command == "predict" and options.dataset is None and options.data is None:
         raise UsageError("predict needs --data with images, or --dataset")
+    if command == "predict" and options.output is not None and options.output.suffix == ".csv":
+        raise UsageError(f"--output {options.output}: predictions are lines of JSON; use a name that ends in .jsonl")
     if command == "evaluate" and options.dataset is None:
         options.dataset = SETTINGS["dataset"].default
     if options.dataset is not None and (error := data.request_error(build_request(options, 1, threads=1))) is not None:
@@ -63,8 +65,8 @@ _DATA = [
                  "batch and rank"),
 ]  # fmt: skip
 _TEXTS = {
-    "predict": "Write the predictions of a trained model for images or for the test part of a data set. Without "
-    "--dataset, --data is an image, a directory of images, or an .npz file with the array x.",
+    "predict": "Write the predictions of a trained model for images or for the test part of a data set, as lines of "
+    "JSON. Without --dataset, --data is an image, a directory of images, or an .npz file with the array x.",
     "evaluate": "Print loss and metrics of a trained model over the test part of a data set.",
     "export": "Export a trained model for a model server.",
 }
@@ -72,8 +74,6 @@ _OPTIONS = {
     "predict": [
         *_DATA,
         click.Option(["--output"], type=parsing.path, metavar="FILE", help="output file (default: stdout)"),
-        click.Option(["--format"], type=parsing.choice("csv", "jsonl"), help="default: by the suffix of --output, else "
-                     "csv"),
     ],
     "evaluate": [*_DATA, click.Option(["--json"], is_flag=True, help="print one line of JSON")],
     "export": [

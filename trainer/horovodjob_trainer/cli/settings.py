@@ -68,6 +68,11 @@ def dataset_defaults(dataset: str) -> Defaults:
     return DIGITS if dataset == "digits" else TUTORIAL
 
 
+def model_name(dataset: str) -> str:
+    """Default name of the model for a data set, which for CIFAR-10 is that of the tutorial."""
+    return f"keras_{dataset.rpartition(':')[2]}_trained_model"
+
+
 GROUPS: dict[str, tuple[Setting, ...]] = {
     "data": (
         Setting("dataset", parsing.choice_or_function(*data.NAMES), "the training data: a data set, a format of "
@@ -109,8 +114,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("precision", parsing.choice("float32", "mixed_float16", "mixed_bfloat16"), "Keras' dtype policy",
                 "float32", "POLICY"),
         Setting("dir", parsing.path, "directory for the model and the checkpoints", ".", "DIR"),
-        Setting("model-name", parsing.word, "name of the trained model below saved_models",
-                "keras_cifar10_trained_model", "NAME"),
+        Setting("model-name", parsing.word, "name of the trained model below saved_models (default: "
+                f"{model_name('DATASET')}, in which DATASET is --dataset or the name of its function)",
+                metavar="NAME"),
     ),
     "training": (
         Setting("epochs", parsing.integer(1, COUNT), "number of passes of all ranks together over the training data "
@@ -196,8 +202,6 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "else --dir)", metavar="DIR"),
         Setting("tensorboard", parsing.path_or_none, "directory of the TensorBoard event files, or none (default: "
                 "tensorboard below --logs)", metavar="DIR"),
-        Setting("plots", parsing.boolean, "draw the curves of loss and metrics in curves.svg beside progress.jsonl, "
-                "after each epoch", "false"),
     ),
 }  # fmt: skip
 SETTINGS = {setting.key: setting for group in GROUPS.values() for setting in group}

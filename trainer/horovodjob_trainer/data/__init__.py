@@ -3,13 +3,13 @@
 The package imports TensorFlow only when a source is read.
 """
 
-from horovodjob_trainer.data.formats.cifar import ANY_SHA256
 from horovodjob_trainer.data.formats.digits import digits
-from horovodjob_trainer.data.formats.unlabelled import unlabelled_examples
-from horovodjob_trainer.data.loader import load_dataset
+from horovodjob_trainer.data.loader import load_dataset, unlabelled_examples
 from horovodjob_trainer.data.order.sampling import Rows, step_rows
+from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.request import CACHES, CROPS, NAMES, SHUFFLES, Request, request_error
+from horovodjob_trainer.data.request import ANY_SHA256, CACHES, CROPS, SHUFFLES, Request
+from horovodjob_trainer.data.request_check import NAMES, request_error
 from horovodjob_trainer.data.source import Dataset, Source
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Request",
     "Rows",
     "Source",
+    "Steps",
     "digits",
     "load_dataset",
     "request_error",

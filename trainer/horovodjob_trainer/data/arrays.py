@@ -9,6 +9,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.reading.example_reader import map_dataset
+from horovodjob_trainer.data.source import Decode
 from horovodjob_trainer.errors import DataError
 
 ALIGNMENT_BYTES = 64  # required by TensorFlow for memory that it uses without a copy
@@ -23,6 +26,7 @@ class Arrays:
     classes: int | None
     class_names: Sequence[str] | None = None
     origin: str = ""  # the fingerprint of the source of these arrays
+    readers = 0
 
     @property
     def samples(self) -> int:
@@ -40,7 +44,14 @@ class Arrays:
     def fingerprint(self) -> str:
         return self.origin or f"{self.samples}x{self.shape} {zlib.crc32(self.labels.tobytes()):08x}"
 
+    def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
+        return map_dataset(rows, lambda position, rows: (position, *self.tensors(rows)), threads)
+
+    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
+        return self.batches(steps.rows(self.samples), batch=steps.batch, threads=threads)
+
     def tensors(self, rows: Any) -> tuple[Any, Any]:
+        """Examples and labels of these rows (int64, one dimension), as graph tensors."""
         import tensorflow as tf
 
         examples, labels = self._tensors

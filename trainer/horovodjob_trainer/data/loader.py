@@ -1,23 +1,26 @@
-"""Loads the data set of a request."""
+"""Loads the data set of a request, or examples without labels."""
 
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from horovodjob_trainer.data.arrays import Arrays
+from horovodjob_trainer.data.caching import memory
+from horovodjob_trainer.data.caching.node_cache import cache_bytes, load_into_memory, share_memory
 from horovodjob_trainer.data.formats.cifar import LAYOUTS, cifar
 from horovodjob_trainer.data.formats.digits import digits
-from horovodjob_trainer.data.formats.image_folder import image_folder
-from horovodjob_trainer.data.formats.npz import npz
+from horovodjob_trainer.data.formats.image_folder import ImageFiles, image_folder
+from horovodjob_trainer.data.formats.npz import npz, unlabelled_arrays
 from horovodjob_trainer.data.formats.tfrecord import tfrecord
 from horovodjob_trainer.data.formats.user_arrays import load_from_function
+from horovodjob_trainer.data.indexes.image_index import SUFFIXES, list_tree
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.reading import memory
-from horovodjob_trainer.data.reading.damaged import DamagedExamples
-from horovodjob_trainer.data.reading.node_cache import cache_bytes, load_into_memory, share_memory
-from horovodjob_trainer.data.request import Request, request_error
-from horovodjob_trainer.data.source import Dataset
+from horovodjob_trainer.data.request import ON_DISK, Request
+from horovodjob_trainer.data.request_check import request_error
+from horovodjob_trainer.data.source import DamagedExamples, Dataset, Source
 from horovodjob_trainer.errors import DataError
 from horovodjob_trainer.launch import Launch
 
@@ -42,9 +45,27 @@ def load_dataset(request: Request, ranks: Ranks = ALONE) -> Dataset:
         )
     if request.dataset == "digits":
         return digits()
-    if request.path is not None and request.dataset in ("images", "tfrecord", "npz"):
+    if request.path is not None and request.dataset in ON_DISK:
         return _load_files(request, request.path, Launch.from_environment(os.environ), ranks)
     return load_from_function(request)
+
+
+def unlabelled_examples(path: Path, size: int) -> Source:
+    """An image, the images in a folder and its subfolders, or the array x in an .npz file. All labels are 0.
+
+    Raises DataError with one sentence.
+    """
+    if path.suffix == ".npz":
+        return unlabelled_arrays(path)
+    if path.is_dir():
+        files = [str(path / name) for name in list_tree(path).files]
+        if not files:
+            raise DataError(f"{path} contains no images ({', '.join(SUFFIXES)}); give another folder with --data")
+    elif path.exists():
+        files = [str(path)]
+    else:
+        raise DataError(f"{path} does not exist; give images with --data")
+    return ImageFiles(files, np.zeros(len(files), np.int64), (), size, str(path))
 
 
 def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> Dataset:

@@ -1,13 +1,18 @@
-"""The interface of data sets: examples with random access."""
+"""The interface of data sets: examples with random access, and the data set of a run."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.order.window import Window
-from horovodjob_trainer.data.reading.damaged import DamagedExamples
 
-Decode = Callable[[Any, Any], Any]  # the image (uint8) in an encoded example, which has this position
+# The image (uint8) in the content of an image file, for the example with this position in the sequence of the job.
+Decode = Callable[[Any, Any], Any]
 
 
 class Source(Protocol):
@@ -37,8 +42,21 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """An identity that is cheap to compute: equal for the same data on every rank and in every attempt."""
 
-    def tensors(self, rows: Any) -> tuple[Any, Any]:
-        """Examples and labels of these rows (int64, one dimension), as graph tensors."""
+    @property
+    def readers(self) -> int:
+        """Number of threads that only wait for files, in addition to those that compute."""
+
+    def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
+        """Elements (position, examples, labels) from elements (position, rows), each with at most `batch` rows.
+
+        Both are a tf.data.Dataset. `threads` examples are computed at the same time.
+        """
+
+    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
+        """Elements (position, examples, labels) for these steps.
+
+        `decode` replaces the decoding of a source of encoded images.
+        """
 
     def name(self, row: int) -> str:
         """The file of this example, or its number."""
@@ -47,18 +65,31 @@ class Source(Protocol):
         """One sentence with the file and the remedy if this example cannot be read, else None."""
 
 
-@runtime_checkable
-class EncodedSource(Protocol):
-    """A source that reads many rows faster than each for itself. Both methods use graph operations."""
+class DamagedExamples:
+    """The names of the damaged examples that this rank has read. Threads of input pipelines add to it."""
 
-    def contents(self, rows: Any) -> Any:
-        """The encoded examples of these rows (int64, any shape), read in the order of the files."""
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self._lock = threading.Lock()
 
-    def decode(self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None) -> tuple[Any, Any]:
-        """Examples and labels from the encoded examples of these rows (one dimension).
+    def __len__(self) -> int:
+        return len(self._names)
 
-        `decode` replaces the decoding of the source and requires the positions of the rows.
-        """
+    @property
+    def names(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._names)
+
+    def recorder(self, name: Callable[[int], str]) -> Callable[[npt.NDArray[np.int64]], Any]:
+        """A function that adds the examples of these rows, of which `name` returns the names."""
+
+        def record(rows: npt.NDArray[np.int64]) -> Any:
+            names = [name(int(row)) for row in rows]
+            with self._lock:
+                self._names.update(dict.fromkeys(names))
+            return np.int64(len(names))
+
+        return record
 
 
 @dataclass(frozen=True, slots=True)

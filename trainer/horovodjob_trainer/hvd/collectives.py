@@ -11,7 +11,6 @@ from horovodjob_trainer.hvd.bfloat16 import reduce_as_bfloat16
 from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.process_sets import UNSCOPED, ranks_per_node
 from horovodjob_trainer.hvd.usage import USAGE
-from horovodjob_trainer.hvd.xla import HAS_XLA_ALLREDUCE
 
 MAX_BROADCAST_BYTES = 64 << 20
 
@@ -81,9 +80,6 @@ def _reduce_group(
     if compression is Compression.bf16 or tensors[0].dtype == tf.bfloat16:
         return reduce_as_bfloat16(tensors, name, op, process_set, ranks_per_node(process_set), **scale)
     settings = {"op": op, "compression": compression, "process_set": process_set, **UNSCOPED, **scale}
-    if HAS_XLA_ALLREDUCE:  # XLA has no grouped operation
-        names = [name and f"{name}_{number}" for number in range(len(tensors))]
-        return [horovod.allreduce(each, name=own, **settings) for each, own in zip(tensors, names, strict=True)]
     return list(horovod.grouped_allreduce(list(tensors), name=name, **settings))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
 from horovodjob_trainer.hvd.buckets import bucket_bytes_from_environment, buckets_of_bytes, equal_buckets
@@ -16,7 +17,6 @@ from horovodjob_trainer.hvd.collectives import allgather_any_type, reduce_tensor
 from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.process_sets import UNSCOPED, is_elastic, process_set_size
 from horovodjob_trainer.hvd.usage import USAGE
-from horovodjob_trainer.hvd.xla import check_xla
 
 Gradients = list[Any]
 
@@ -71,7 +71,7 @@ class GradientReducer:
         USAGE.gradient_reductions += 1
         if self.sparse_as_dense:
             result = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in result]
-        check_xla(is_dense=not any(map(self._needs_other_operations, result)))
+        _check_compilation()
         shared_indices = []
         for index, (variable, gradient) in enumerate(zip(variables, result, strict=True)):
             if gradient is not None and variable_key(variable) in self.local:
@@ -100,11 +100,6 @@ class GradientReducer:
             **UNSCOPED,
         )
         return minimum > 0
-
-    def _needs_other_operations(self, gradient: Any) -> bool:
-        # Slices and bfloat16 are exchanged by other operations than an allreduce.
-        is_bfloat16 = self.compression is Compression.bf16 or getattr(gradient, "dtype", None) == tf.bfloat16
-        return is_bfloat16 or isinstance(gradient, tf.IndexedSlices)
 
     def _scale_local_gradient(self, gradient: Any) -> Any:
         # The shared gradients are those of the mean over the batches of all ranks; local gradients need the same scale.
@@ -166,6 +161,14 @@ def variable_key(variable: Any) -> int:
     """An identity of a variable, the same for a Keras variable and the TensorFlow variable in it."""
     native = variable.value if isinstance(variable, keras.Variable) else variable
     return id(native)
+
+
+def _check_compilation() -> None:
+    """Raise RuntimeError in a function that XLA compiles."""
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise RuntimeError(
+            "XLA cannot compile the gradient allreduce of Horovod: call model.compile(..., jit_compile=False)"
+        )
 
 
 def _digest(gradients: Gradients) -> str:

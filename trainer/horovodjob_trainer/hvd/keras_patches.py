@@ -50,7 +50,7 @@ def _patch_loss_scaling() -> None:
 
 
 def _patch_automatic_xla() -> None:
-    # On a GPU, "auto" means XLA, which compiles the allreduce only in some builds of Horovod and on request.
+    # On a GPU, "auto" means XLA, which cannot compile the allreduce.
     trainer = next(kind for kind in keras.Model.__mro__ if "_resolve_auto_jit_compile" in vars(kind))
     original_resolve = trainer._resolve_auto_jit_compile
 

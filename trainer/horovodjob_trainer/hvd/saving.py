@@ -29,5 +29,5 @@ def load_model(
         raise ValueError(f"{filepath} was saved without an optimizer: load it with Keras and compile it")
     if not is_distributed(model.optimizer):  # custom_objects can distribute it
         DistributedOptimizer(model.optimizer, compression=compression)
-    model.jit_compile = False  # the file may enable XLA, which most builds of Horovod do not support
+    model.jit_compile = False  # the file may enable XLA, which cannot compile the allreduce
     return model

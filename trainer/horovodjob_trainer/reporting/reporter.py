@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
-from horovodjob_trainer.reporting.learning_curves import LearningCurves
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 
+# The status of a job keeps so many epochs. The operator adds those that a report has to those that it knows.
+REPORTED_EPOCHS = 24
 LINE_METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
@@ -45,18 +47,16 @@ class Reporter:
         interval_seconds: float,
         progress_client: ProgressClient | None,
         log: Callable[[str], None],
-        plots: bool = False,
         unit: str = "images",
     ) -> None:
         self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
         self.progress_client, self.log, self.unit = progress_client, log, unit
-        records = directory / "progress.jsonl"
-        self.curves = LearningCurves(records, log) if plots else None
-        self.lines = JsonLinesFile(records, log)
+        self.lines = JsonLinesFile(directory / "progress.jsonl", log)
         self.events = TensorBoardFiles(tensorboard, log)
         self.rate = 0.0
         self.last_time, self.last_examples = time.monotonic(), -1
         self.last_record: dict[str, Any] | None = None
+        self.epochs: deque[dict[str, Any]] = deque(maxlen=REPORTED_EPOCHS)
 
     def begin(self, examples: int) -> None:
         """Start to measure the rate, which excludes compilation and validation."""
@@ -80,20 +80,21 @@ class Reporter:
         self.log(f"Epoch {position.epoch}/{position.epochs} {position.step}/{position.steps_per_epoch} {values} "
                  f"{self.rate:.0f} {self.unit}/s")  # fmt: skip
         self.lines.write(record)
-        if self.curves:
-            self.curves.write(record)
         self.events.write(
             position.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
         )
+        if position.step == position.steps_per_epoch:
+            self.epochs.append(_epoch(record))
         if self.progress_client:
-            self.progress_client.post(_status(record))
+            self.progress_client.post(_status(record) | {"history": list(self.epochs)})
         self.last_record = record
 
     def close(self, *, done: bool) -> None:
         """Send the last report and close the files; `done` means that the run is complete."""
         if self.progress_client:
             if done and self.last_record:
-                self.progress_client.post(_status(self.last_record | {"progress": 1.0, "eta": None}))
+                last = _status(self.last_record | {"progress": 1.0, "eta": None})
+                self.progress_client.post(last | {"history": list(self.epochs)})
             self.progress_client.close()
         self.lines.close()
         self.events.close()
@@ -121,9 +122,18 @@ class Reporter:
 def _status(record: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
     names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
+    return {name: record[name] for name in names} | {"metrics": _finite_means(record)}
+
+
+def _epoch(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A complete epoch for the history in the status of a job."""
+    rates = {name: record[name] for name in ("learningRate", "samplesPerSecond") if math.isfinite(record[name])}
+    return {"epoch": record["epoch"], "time": record["time"], "metrics": _finite_means(record)} | rates
+
+
+def _finite_means(record: Mapping[str, Any]) -> dict[str, float]:
     means = without_elements(record["metrics"])
-    metrics = {name: value for name, value in means.items() if math.isfinite(value)}
-    return {name: record[name] for name in names} | {"metrics": metrics}
+    return {name: value for name, value in means.items() if math.isfinite(value)}
 
 
 def _timestamp(moment: datetime) -> str:

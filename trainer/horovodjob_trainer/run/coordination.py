@@ -1,4 +1,4 @@
-"""Messages between the ranks, about once a second: termination, checkpoints and invalid losses."""
+"""Messages between the ranks about once a second: termination, checkpoints, invalid losses; comparisons of weights."""
 
 import hashlib
 import math
@@ -12,11 +12,16 @@ import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.data.reading.damaged import DamagedExamples
+from horovodjob_trainer.data.source import DamagedExamples
+from horovodjob_trainer.hvd.gradient_reducer import variable_key
+from horovodjob_trainer.hvd.model_optimizers import model_optimizers
+from horovodjob_trainer.hvd.optimizer import gradient_reduction
 from horovodjob_trainer.launch import hostname
 
 ROUND_SECONDS = 1.0
 MAX_STEPS_PER_ROUND = 1000
+# Processors of different types round differently. A step on gradients that are not averaged differs by much more.
+TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +85,6 @@ class Coordination:
         known = dict.fromkeys([*self.damaged_names, *(name for part in names for name in part)])
         self.damaged_names = tuple(known)
 
-    def different_ranks(self, variables: Sequence[Any]) -> list[int]:
-        """Ranks with other values than most ranks; without a majority, ranks with other values than rank 0."""
-        digest = hashlib.sha256()
-        for variable in variables:
-            digest.update(np.ascontiguousarray(variable.value).data)
-        digests = hvd.allgather_object(digest.hexdigest())
-        counts = Counter(digests)
-        majority = max(counts, key=lambda value: (counts[value], value == digests[0]))
-        return [rank for rank, value in enumerate(digests) if value != majority]
-
     def rank_names(self, ranks: Sequence[int]) -> str:
         """The ranks with their pods or hosts, for messages."""
         return ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)
@@ -100,6 +95,37 @@ def termination_is_requested(requested: bool, batch_seconds: float) -> tuple[boo
     message = tf.constant([[float(requested), batch_seconds]], tf.float64)
     messages = hvd.allgather(message, name="evaluation").numpy()
     return bool(messages[:, 0].any()), _steps_per_round(float(messages[0, 1]))
+
+
+def different_ranks(variables: Sequence[Any]) -> list[int]:
+    """Ranks with other values than most ranks; without a majority, ranks with other values than rank 0."""
+    digest = hashlib.sha256()
+    for variable in variables:
+        digest.update(np.ascontiguousarray(variable.value).data)
+    digests = hvd.allgather_object(digest.hexdigest())
+    counts = Counter(digests)
+    majority = max(counts, key=lambda value: (counts[value], value == digests[0]))
+    return [rank for rank, value in enumerate(digests) if value != majority]
+
+
+def diverged_ranks(model: Any) -> list[int]:
+    """The ranks whose trained weights differ from those of rank 0 by more than rounding. Every rank must call it.
+
+    The weights of local layers are not compared.
+    """
+    reductions = [gradient_reduction(optimizer) for optimizer in model_optimizers(model)]
+    local = {key for reduction in reductions if reduction is not None for key in reduction.reducer.local}
+    weights = [weight for weight in model.trainable_weights if variable_key(weight) not in local]
+    if not different_ranks(weights):
+        return []
+    differences = [_differs(np.array(weight.value)) for weight in weights]  # of all, as each needs all ranks
+    diverged = hvd.allgather_object(any(differences))
+    return [rank for rank, is_diverged in enumerate(diverged) if is_diverged]
+
+
+def _differs(value: Any) -> bool:
+    first = np.asarray(hvd.broadcast(value, root_rank=0, name="weight_comparison"))
+    return bool(np.max(np.abs(value - first), initial=0) > TOLERANCE * np.max(np.abs(first), initial=0))
 
 
 def _steps_per_round(step_seconds: float) -> int:

@@ -17,16 +17,14 @@ from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Term
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
-from horovodjob_trainer.run.coordination import Coordination
-from horovodjob_trainer.run.metrics.early_stopping import update_best_epoch
+from horovodjob_trainer.run.coordination import Coordination, different_ranks, diverged_ranks
+from horovodjob_trainer.run.metrics.best_epoch import update_best_epoch
 from horovodjob_trainer.run.metrics.evaluation import Evaluation
 from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
-from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
 from horovodjob_trainer.run.optimization.optimizers import LearningRates
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
 from horovodjob_trainer.run.setup import Setup
-from horovodjob_trainer.run.step import build_step_function
-from horovodjob_trainer.run.weight_comparison import diverged_ranks, synchronized_weights
+from horovodjob_trainer.run.step import average_moving_statistics, build_step_function, moving_statistics
 
 
 class Loop:
@@ -238,18 +236,18 @@ class Loop:
     def _check_sync(self) -> None:
         own = {id(variable) for variable in self.moving_statistics}
         shared = [weight for weight in self.model.weights if id(weight) not in own]
-        self._require_equal(self.coordination.different_ranks(shared))
+        self._require_equal(different_ranks(shared))
 
     def _compare_ranks(self) -> None:
         """Compare the ranks after the first update, whose gradients are the first that can lack an average."""
         self._is_compared = True
         if self.size > 1:
-            self._require_equal(diverged_ranks(self.coordination, synchronized_weights(self.model)))
+            self._require_equal(diverged_ranks(self.model))
 
-    def _require_equal(self, different_ranks: list[int]) -> None:
-        if different_ranks:
+    def _require_equal(self, different: list[int]) -> None:
+        if different:
             raise RanksDiffer(
-                f"after step {self.state.step} the weights of {self.coordination.rank_names(different_ranks)} differ "
+                f"after step {self.state.step} the weights of {self.coordination.rank_names(different)} differ "
                 "from those of the other ranks; a layer or an optimizer of the model changes them without averaging"
             )
 

@@ -1,14 +1,18 @@
 """The trained models at the end of a run, which are tried again until they are on the disk."""
 
 import time
+from dataclasses import replace
 
 from horovodjob_trainer.checkpoint import writer
+from horovodjob_trainer.checkpoint.layout import READ_ERRORS, read_description, restore_variables, training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
+from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.errors import OutputError, VolumeError
-from horovodjob_trainer.run.best_model import save_best_model
 from horovodjob_trainer.run.loop import Loop
-from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
+from horovodjob_trainer.run.optimization.weight_averages import averages_in_model, use_averages
 from horovodjob_trainer.run.setup import Setup
+
+BEST_SUFFIX = "-best"
 
 
 def save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
@@ -38,7 +42,25 @@ def save_models(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
 def _save_once(setup: Setup, loop: Loop, output: OutputDirectory) -> None:
     with averages_in_model(setup.model):
         output.save_models(setup.model, setup.log)
-    save_best_model(setup.model, loop.state, output, monitor=setup.configuration.monitor, log=setup.log)
+    _save_best_model(setup, loop.state, output)
+
+
+def _save_best_model(setup: Setup, state: RunState, output: OutputDirectory) -> None:
+    """Save the model of the best epoch with `-best` after its name. The model then has the weights of that epoch."""
+    if not state.best_epoch:
+        return
+    setup.log(f"The best epoch is {state.best_epoch} with {setup.configuration.monitor} {state.best:.4f}")
+    path = output.checkpoint_path(state.best_epoch)
+    try:
+        if read_description(path).run != output.run:
+            raise ValueError("it belongs to another run")
+        restore_variables(path, training_variables(setup.model))
+        use_averages(setup.model)
+    except READ_ERRORS as error:
+        problem = " ".join(str(error).split())[:200]
+        setup.log(f"Not saved as the best model, because {path} cannot be read: {problem}")
+        return
+    replace(output, model_name=output.model_name + BEST_SUFFIX).save_models(setup.model, setup.log)
 
 
 def _wait(setup: Setup, seconds: float) -> None:

@@ -1,21 +1,33 @@
-"""The parts of a run that do not depend on the number of ranks, and the input pipelines from them."""
+"""The parts of a run that do not depend on the number of ranks: settings, data, model and their input pipelines."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from horovodjob_trainer import hvd
+import keras
+import tensorflow as tf
+
+from horovodjob_trainer import hvd, models
 from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.data import load_dataset
+from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.run.augmentation import Augmentation
+from horovodjob_trainer.errors import JobError
+from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
+from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
+from horovodjob_trainer.run.metrics.best_epoch import check_monitor
+from horovodjob_trainer.run.optimization.compilation import compile_model
+from horovodjob_trainer.run.optimization.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.optimization.loss import label_encoding
-from horovodjob_trainer.run.optimization.optimizers import TrainedOptimizer
+from horovodjob_trainer.run.optimization.optimizers import TrainedOptimizer, trained_optimizers
 from horovodjob_trainer.run.pipeline import (
     batch_preparation,
     evaluation_batches,
     prepares_in_step,
     training_batches,
 )
+from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks
 from horovodjob_trainer.run.step import as_it_is
 from horovodjob_trainer.run.termination import Termination
 
@@ -40,16 +52,19 @@ class Setup:
         `streams` is the number of ranks at the beginning of the epoch.
         """
         configuration = self.configuration
-        return training_batches(
-            self.dataset.train,
+        steps = Steps(
             batch=configuration.batch_size,
+            seed=configuration.seed,
             rank=hvd.rank(),
             size=hvd.size(),
-            seed=configuration.seed,
             position=position,
-            threads=self.threads,
             window=self.dataset.window,
             streams=streams,
+        )
+        return training_batches(
+            self.dataset.train,
+            steps,
+            threads=self.threads,
             crop=configuration.crop == "random",
             prepare=None if prepares_in_step() else self._training_preparation(),
         )
@@ -82,3 +97,88 @@ class Setup:
     def test_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """The function that makes examples and labels for the model of an element of `test_batches`."""
         return batch_preparation(self.dataset.test, encode=label_encoding(self.model, self.dataset.train.classes))
+
+    def log_learning_rate(self) -> None:
+        """Log how the learning rate depends on the number of ranks."""
+        size, configuration = hvd.size(), self.configuration
+        for each in self.optimizers if size > 1 else ():
+            rate = "the schedule of the optimizer" if each.base_rate is None else f"{each.base_rate:g} of one rank"
+            factor = scaling_factor(each.scaling, size)
+            reason = f", the default for {each.name}" if configuration.learning_rate_scaling == "auto" else ""
+            self.log(f"Learning rate: {rate} times {factor:.4g} for {size} ranks ({each.scaling} scaling{reason})")
+
+
+def set_up(configuration: Configuration, launch: Launch, termination: Termination) -> Setup:
+    """The parts of the run that the configuration describes. Every rank of the job calls it once, after `hvd.init()`.
+
+    If a part is invalid, all ranks raise the same JobError.
+    """
+    threads = configuration.threads or threads_per_rank(launch, usable_cores())
+    configure_devices(threads, launch)
+    termination.grace_seconds = configuration.grace_seconds
+    ranks = counted(hvd.size(), "rank")
+    _log(f"Training {configuration.dataset} on {ranks} with {counted(threads, 'thread')} each")
+    loading = loading_ranks(launch, _log)
+    dataset = call_on_all_ranks(lambda: load_dataset(configuration.request(threads), loading), launch)
+    _check_fingerprints(dataset, launch)
+    _log(f"x_train shape: {(dataset.train.samples, *dataset.train.shape)}")
+    _log(f"{dataset.train.samples} train samples")
+    _log(f"{dataset.test.samples} test samples")
+    if dataset.remark:
+        _log(dataset.remark)
+    _log("Using real-time data augmentation." if configuration.augment else "Not using data augmentation.")
+    keras.utils.set_random_seed((configuration.seed + hvd.rank()) % 2**32)
+    if configuration.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    keras.config.set_dtype_policy(configuration.precision)
+    shape, classes = dataset.train.shape, dataset.train.classes
+    model = call_on_all_ranks(lambda: models.build_model(configuration.model, shape=shape, classes=classes), launch)
+    was_compiled = model.compiled
+    call_on_all_ranks(lambda: _prepare_model(model, configuration, shape, classes), launch)
+    setup = Setup(configuration, dataset, model, (), threads, termination, _log)
+    optimizers = trained_optimizers(
+        model,
+        configuration,
+        was_compiled=was_compiled,
+        batches=lambda: setup.training_batches(0, hvd.size()),
+        prepare=setup.step_preparation(),
+    )
+    setup = replace(setup, optimizers=optimizers)
+    if not launch.elastic:
+        setup.log_learning_rate()
+    return setup
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, for messages."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _prepare_model(model: Any, configuration: Configuration, shape: tuple[int, ...], classes: int | None) -> None:
+    if not model.built:  # a subclass of Model determines its shapes in the first call
+        model(tf.zeros((1, *shape)))
+    if configuration.init_from is not None and hvd.rank() == 0:  # the other ranks get the weights from rank 0
+        _log(load_initial_weights(model, configuration.init_from))
+    if configuration.freeze is not None:
+        _log(freeze_layers(model, configuration.freeze))
+    compile_model(model, configuration, classes)
+    check_monitor(model, configuration)
+
+
+def _check_fingerprints(dataset: Dataset, launch: Launch) -> None:
+    """Raise JobError if the ranks have different data, for example because a share lags on one node."""
+    if launch.elastic:
+        return
+    fingerprints = hvd.allgather_object((dataset.fingerprint, hostname()))
+    different = [(rank, *entry) for rank, entry in enumerate(fingerprints) if entry[0] != fingerprints[0][0]]
+    if different:
+        rank, fingerprint, host = different[0]
+        raise JobError(
+            f"rank {rank} on {host} has different data than rank 0 on {fingerprints[0][1]} ({fingerprint}; "
+            f"{fingerprints[0][0]}): every node needs the same files below --data"
+        )
+
+
+def _log(text: str) -> None:
+    if hvd.is_initialized() and hvd.rank() == 0:  # read each time: elastic Horovod assigns new ranks
+        print(text, flush=True)

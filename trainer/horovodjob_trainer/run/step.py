@@ -1,12 +1,12 @@
-"""A training step as a TensorFlow graph, with momentum correction."""
+"""A training step as a TensorFlow graph, with momentum correction, and the moving statistics that it changes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovodjob_trainer import hvd
 from horovodjob_trainer.hvd.learning_rate import optimizer_velocities
-from horovodjob_trainer.run.moving_statistics import average_moving_statistics
 
 
 def as_it_is(*batch: Any) -> Any:
@@ -39,3 +39,21 @@ def build_step_function(
         return logs
 
     return run_step
+
+
+def moving_statistics(model: Any) -> list[Any]:
+    """The variables that the forward pass changes: neither trained, nor of frozen layers, nor whole numbers."""
+    frozen = {id(variable) for layer in model._flatten_layers() if not layer.trainable for variable in layer.weights}
+    return [each for each in model.non_trainable_weights if "float" in each.dtype and id(each) not in frozen]
+
+
+def average_moving_statistics(variables: Sequence[Any]) -> None:
+    """Assign the averages over the ranks. Every rank must call it after the same step.
+
+    The statistics are linear in those of the batches. So apart from rounding, the result is that of an average in each
+    step, and an average between two others does not change the later one.
+    """
+    if variables and hvd.size() > 1:
+        averages = hvd.grouped_allreduce([each.value for each in variables], op=hvd.Average, name="moving_statistics")
+        for variable, average in zip(variables, averages, strict=True):
+            variable.assign(average)

@@ -10,7 +10,6 @@ from horovodjob.api.constants import LABEL_SPEC_HASH, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.children.pod_groups import PodGroups
 from horovodjob_operator.controller.children.ssh_keys import generate_ssh_keys
-from horovodjob_operator.controller.jobs.job_log import log_effect, log_warning
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
@@ -25,6 +24,7 @@ from horovodjob_operator.errors import AlreadyExists, Conflict, Gone, NameInUse,
 from horovodjob_operator.kube.caches.pod_cache import PodCache
 from horovodjob_operator.kube.requests.reader import Reader
 from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.logs import log_effect, log_warning
 
 # A job with thousands of pods must leave requests for other jobs.
 MAX_CONCURRENT_CREATIONS = 32

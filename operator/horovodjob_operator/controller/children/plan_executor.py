@@ -10,7 +10,6 @@ from horovodjob.api.constants import Gang, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.children.object_creation import ObjectCreation, RefusedObject, gather
 from horovodjob_operator.controller.children.pod_groups import PodGroups
-from horovodjob_operator.controller.jobs.job_log import log, log_effect
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
@@ -21,8 +20,9 @@ from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.errors import Conflict, Gone, InvalidJob
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
-from horovodjob_operator.kube.requests.retry_delay import retry_delay_seconds
+from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.logs import log, log_effect
 
 NEW_PODS_SECONDS = 1
 # So long a reconciliation creates further workers before the next one counts them in the status.

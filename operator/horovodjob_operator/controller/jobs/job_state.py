@@ -5,12 +5,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from horovodjob.api.job import HorovodJob
+from pydantic import ValidationError
+
+from horovodjob.api.constants import Reason
+from horovodjob.api.job import HorovodJob, Metadata
+from horovodjob.api.spec import HorovodJobSpec
+from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent
+from horovodjob_operator.domain.job_defaults import NamespaceDefaults
 from horovodjob_operator.domain.pods.observed import KubeletWarning, Observed, Refusal
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.progress_report import ProgressReport
 from horovodjob_operator.domain.queues.queue import Queue, QueueProblem
+
+LEFT_ALONE = "this version of the operator does not change the job"
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -45,6 +53,11 @@ class JobState:
     queue_position: int | None = None
     is_deleted: bool = False
 
+    @property
+    def uid(self) -> str:
+        """UID of the job."""
+        return self.job.metadata.uid
+
     def update(self, newer: "JobState") -> None:
         """Stores a newer version of the job. A changed spec replaces the refusal of the old one."""
         is_unreadable = (self.unreadable_status is not None, newer.unreadable_status is not None)
@@ -74,7 +87,7 @@ class JobState:
 
     def observed(self, pods: Iterable[Pod], *, has_scripts: bool = False, queue: Queue | None = None) -> Observed:
         """The facts for decisions, given the pods with the label of the job."""
-        pods, uid = tuple(pods), self.job.metadata.uid
+        pods, uid = tuple(pods), self.uid
         return Observed(
             pods=tuple(pod for pod in pods if pod.owner_uid == uid),
             stale_owner_pods=tuple(pod for pod in pods if pod.owner_uid and pod.owner_uid != uid),
@@ -87,3 +100,38 @@ class JobState:
             queue=queue,
             has_scripts=has_scripts,
         )
+
+
+def new_job_state(raw: Mapping[str, Any], metadata: Metadata, defaults: NamespaceDefaults) -> JobState:
+    """The state of a job as the API server stores it, with the defaults of its namespace.
+
+    A spec or a status that this release cannot parse, such as after a rollback, becomes a refusal.
+    """
+    version = int(metadata.resource_version)
+    try:
+        status = HorovodJobStatus.model_validate(raw.get("status") or {})
+    except ValidationError as error:
+        refusal = _unreadable(Reason.UNKNOWN_STATUS, "status", error)
+        job = HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""))
+        return JobState(job, version, refusal, unreadable_status=raw["status"])
+    try:
+        stored = HorovodJobSpec.model_validate(raw.get("spec"))
+    except ValidationError as error:
+        refusal = _unreadable(Reason.INVALID_SPEC, "spec", error)
+        return JobState(HorovodJob(metadata=metadata, spec=HorovodJobSpec(image=""), status=status), version, refusal)
+    spec = defaults.values.apply_to(stored)
+    job = HorovodJob(metadata=metadata, spec=spec, status=status, stored_spec=stored)
+    return JobState(job, version, defaults_error=defaults.error)
+
+
+def apply_defaults(state: JobState, defaults: NamespaceDefaults) -> None:
+    """Replaces the defaults of a job. They can be the remedy of its refusal."""
+    if stored := state.job.stored_spec:
+        state.job = state.job.model_copy(update={"spec": defaults.values.apply_to(stored)})
+        state.refusal, state.refusal_count, state.defaults_error = None, 0, defaults.error
+
+
+def _unreadable(reason: Reason, part: str, error: ValidationError) -> Refusal:
+    first = error.errors()[0]
+    field = ".".join(str(step) for step in (part, *first["loc"]))
+    return Refusal(reason, f"{field}: {first['msg']}; {LEFT_ALONE}", retry_at=None, is_unreadable=True)

@@ -1,15 +1,60 @@
-"""The jobs that the process knows, by namespace and name."""
+"""The jobs that the process knows, by namespace and name; of finished ones it knows little, because there are many."""
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
-from horovodjob.api.constants import Phase
-from horovodjob.api.job import HorovodJob
-from horovodjob_operator.controller.jobs.finished_job import FinishedJob
+from horovodjob.api.constants import ConditionType, Phase
+from horovodjob.api.job import HorovodJob, Metadata
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.job_errors import JobFailure, job_failure
 from horovodjob_operator.domain.queues.queue import uses_queue
 from horovodjob_operator.kube.caches.pod_cache import DeletedUids, Key
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """A job with a completion time, and with a status that is about the current spec."""
+
+    uid: str
+    version: int
+    phase: Phase
+    delete_at: datetime | None
+    """When runPolicy.ttlSecondsAfterFinished has passed."""
+    failure: JobFailure | None = None
+
+
+def finished_job_from_raw(raw: Mapping[str, Any], metadata: Metadata) -> FinishedJob | None:
+    """A stored job; None if it is not finished. Does not parse the whole job, because there are many."""
+    status = raw.get("status") or {}
+    try:
+        completed_at, phase = datetime.fromisoformat(status["completionTime"]), Phase(status["phase"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    if status.get("observedGeneration") != metadata.generation:
+        return None
+    seconds = ((raw.get("spec") or {}).get("runPolicy") or {}).get("ttlSecondsAfterFinished")
+    delete_at = None if seconds is None else completed_at + timedelta(seconds=seconds)
+    failure = JobFailure(_failure_reason(status), completed_at) if phase is Phase.FAILED else None
+    return FinishedJob(metadata.uid, int(metadata.resource_version), phase, delete_at, failure)
+
+
+def _failure_reason(status: Mapping[str, Any]) -> str:
+    """The reason of the condition Failed, of which there are few different ones."""
+    reasons = (one.get("reason") for one in status.get("conditions") or () if one.get("type") == ConditionType.FAILED)
+    return sys.intern(str(next(reasons, "")))
+
+
+def finished_job(job: HorovodJob, version: int) -> FinishedJob | None:
+    """A job in memory; None if it is not finished."""
+    status, seconds = job.status, job.spec.run_policy.ttl_seconds_after_finished
+    if status.phase is None or status.completion_time is None:
+        return None
+    delete_at = None if seconds is None else status.completion_time + timedelta(seconds=seconds)
+    return FinishedJob(job.metadata.uid, version, status.phase, delete_at, job_failure(status))
 
 
 class JobStore:
@@ -19,6 +64,8 @@ class JobStore:
         self.states: dict[Key, JobState] = {state.job.key: state for state in states}
         self.finished: dict[Key, FinishedJob] = {}
         self.deleted_uids = DeletedUids()
+        self.queue_used = asyncio.Event()
+        """Set when a job with a queue is stored."""
         self._unfinished: dict[str, tuple[set[str], int]] = {}
         """UIDs and version of the last list of unfinished jobs of a namespace, until its finished ones are listed."""
 
@@ -45,17 +92,19 @@ class JobStore:
             self.forget(key)
         return keys
 
-    def uid(self, key: Key) -> str | None:
-        """UID of the job with this key; None if there is none."""
-        if state := self.states.get(key):
-            return state.job.metadata.uid
-        finished = self.finished.get(key)
-        return finished.uid if finished else None
+    def find(self, key: Key) -> JobState | FinishedJob | None:
+        """What is known of the job with this key."""
+        return self.states.get(key) or self.finished.get(key)
+
+    def states_in(self, namespace: str) -> list[JobState]:
+        """The jobs of a namespace with a state; those of all if it is empty."""
+        return [state for key, state in self.states.items() if namespace in ("", key[0])]
 
     def delete(self, key: Key, uid: str) -> bool:
         """Drops a deleted job, and returns whether it was known."""
         self.deleted_uids.add(uid)
-        if self.uid(key) != uid:
+        known = self.find(key)
+        if known is None or known.uid != uid:
             return False
         self.forget(key)
         return True
@@ -70,13 +119,14 @@ class JobStore:
         A job with a later version than the list was created, or finished, after it.
         """
         unfinished, unfinished_version = self._unfinished.pop(namespace, (set[str](), 0))
-        known = [(key, state.job.metadata.uid, state.version, unfinished_version) for key, state in self.states.items()]
-        known += [(key, job.uid, job.version, version) for key, job in self.finished.items()]
+        known: list[tuple[Key, JobState | FinishedJob, int]] = []
+        known += [(key, state, unfinished_version) for key, state in self.states.items()]
+        known += [(key, job, version) for key, job in self.finished.items()]
         listed = uids | unfinished
         deleted = [
             key
-            for key, uid, known_version, listed_version in known
-            if namespace in ("", key[0]) and known_version <= listed_version and uid not in listed
+            for key, job, listed_version in known
+            if namespace in ("", key[0]) and job.version <= listed_version and job.uid not in listed
         ]
         for key in deleted:
             self.forget(key)
@@ -86,9 +136,13 @@ class JobStore:
         """The jobs with a state."""
         return (state.job for state in tuple(self.states.values()))
 
-    def has_queued_jobs(self) -> bool:
-        """Whether an unfinished job has a queue, or had one."""
-        return any(uses_queue(job) for job in self.jobs())
+    async def until_queue_used(self) -> bool:
+        """Returns as soon as an unfinished job has a queue, or had one, and whether that took time."""
+        has_waited = False
+        while not any(uses_queue(job) for job in self.jobs()):
+            self.queue_used.clear()
+            has_waited = await self.queue_used.wait()
+        return has_waited
 
     def finished_phases(self) -> Iterator[tuple[str, Phase]]:
         """Namespace and phase of each finished job."""

@@ -5,12 +5,12 @@ from weakref import WeakSet
 
 from horovodjob.api.constants import ConditionType
 from horovodjob.api.status import HorovodJobStatus
-from horovodjob_operator.controller.events.event_poster import EventPoster
-from horovodjob_operator.controller.jobs.job_log import log_effect
+from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.events import events_between
 from horovodjob_operator.domain.status import Urgency, stalled_conditions, urgency
 from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.logs import log_effect
 from horovodjob_operator.metrics import count_transition
 
 # A phase of the start that lasts for less than this is not written: a job that starts quickly has two status writes.

@@ -1,16 +1,12 @@
 """Handlers of the events of jobs and pods: they update the state and the caches, and enqueue the jobs concerned."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import kopf
-
-from horovodjob.api.constants import GROUP, PLURAL, VERSION
 from horovodjob.api.job import Metadata
 from horovodjob.api.managed_by import is_dispatched, is_managed_by_operator
-from horovodjob_operator.controller.jobs.finished_job import finished_job_from_raw
-from horovodjob_operator.controller.jobs.job_parsing import apply_defaults, new_job_state
-from horovodjob_operator.controller.jobs.job_store import JobStore
+from horovodjob_operator.controller.jobs.job_state import JobState, apply_defaults, new_job_state
+from horovodjob_operator.controller.jobs.job_store import JobStore, finished_job_from_raw
 from horovodjob_operator.controller.watches.namespace_selection import NamespaceSelection
 from horovodjob_operator.controller.work_queue import WorkQueue
 from horovodjob_operator.domain.pods.pod_facts import OwnedPod
@@ -30,60 +26,47 @@ class EventHandlers:
         pods: PodCache,
         work_queue: WorkQueue,
         namespaces: NamespaceSelection,
-        workloads: WorkloadCache | None = None,
-        request_workloads: Callable[[], None] = lambda: None,
+        workloads: WorkloadCache,
     ) -> None:
         self._store, self._pods, self._work_queue, self._namespaces = store, pods, work_queue, namespaces
-        self._workloads, self._request_workloads = workloads or WorkloadCache(), request_workloads
+        self._workloads = workloads
 
     def job_updated(self, raw: Mapping[str, Any]) -> None:
         """A job exists, or has changed."""
         metadata = Metadata.model_validate(raw["metadata"])
-        if metadata.namespace not in self._namespaces:
+        key, uid = (metadata.namespace, metadata.name), metadata.uid
+        known = self._store.find(key)
+        is_outdated = known and known.uid == uid and int(metadata.resource_version) <= known.version
+        # A list can have been read before a deletion.
+        if key[0] not in self._namespaces or is_outdated or uid in self._store.deleted_uids:
             return
-        key, version = (metadata.namespace, metadata.name), int(metadata.resource_version)
-        state, finished = self._store.states.get(key), self._store.finished.get(key)
-        is_known = state is not None and state.job.metadata.uid == metadata.uid
-        if state and is_known and version <= state.version:
-            return
-        if finished and finished.uid == metadata.uid and version <= finished.version:
-            return
-        if metadata.uid in self._store.deleted_uids:
-            return  # The list was read before the deletion.
-        spec = raw.get("spec") or {}
+        state = known if isinstance(known, JobState) and known.uid == uid else None
+        spec, finished = raw.get("spec") or {}, finished_job_from_raw(raw, metadata)
         if not is_managed_by_operator(spec):
-            self._job_of_others_updated(raw, metadata, is_dispatched=is_dispatched(spec))
+            # The operator changes nothing, and the field is immutable. A job that MultiKueue dispatches to another
+            # cluster needs its Workload here, and nothing else.
+            if is_dispatched(spec) and finished is None:
+                self._keep(raw, metadata, state)
+            elif self._store.delete(key, uid):
+                self._work_queue.forget(key)
             return
-        NAMESPACE_SERIES.add(metadata.namespace)
-        job = None if is_known else finished_job_from_raw(raw, metadata)
-        if job and not self._pods.has_running_pods(key, job.uid):
-            self._work_queue.forget(key)
-            self._store.keep_finished(key, job)
-            if job.delete_at:
-                self._work_queue.enqueue_at(key, job.delete_at)
+        NAMESPACE_SERIES.add(key[0])
+        if finished is None or state or self._pods.has_running_pods(key, uid):
+            self._keep(raw, metadata, state)
             return
-        self._keep(raw, metadata)
+        self._work_queue.forget(key)
+        self._store.keep_finished(key, finished)
+        if finished.delete_at:
+            self._work_queue.enqueue_at(key, finished.delete_at)
 
-    def _job_of_others_updated(self, raw: Mapping[str, Any], metadata: Metadata, *, is_dispatched: bool) -> None:
-        """A job exists that another controller manages, and the operator changes nothing; the field is immutable.
-
-        A job that MultiKueue dispatches to another cluster needs its Workload here, and nothing else.
-        """
-        key = metadata.namespace, metadata.name
-        if is_dispatched and finished_job_from_raw(raw, metadata) is None:
-            self._keep(raw, metadata)
-        elif self._store.delete(key, metadata.uid):
-            self._work_queue.forget(key)
-
-    def _keep(self, raw: Mapping[str, Any], metadata: Metadata) -> None:
+    def _keep(self, raw: Mapping[str, Any], metadata: Metadata, state: JobState | None) -> None:
         newer = new_job_state(raw, metadata, self._namespaces.defaults(metadata.namespace))
-        state = self._store.states.get(newer.job.key)
-        if state and state.job.metadata.uid == metadata.uid:
+        if state:
             state.update(newer)
         else:
             self._store.keep(newer)
         if uses_queue(newer.job):
-            self._request_workloads()
+            self._store.queue_used.set()
         self._work_queue.enqueue(newer.job.key)
 
     def job_deleted(self, raw: Mapping[str, Any]) -> None:
@@ -105,10 +88,9 @@ class EventHandlers:
     def defaults_changed(self, namespace: str) -> None:
         """The jobs of a namespace have other defaults, for the pods that are created from now on."""
         defaults = self._namespaces.defaults(namespace)
-        for key, state in tuple(self._store.states.items()):
-            if key[0] == namespace:
-                apply_defaults(state, defaults)
-                self._work_queue.enqueue(key)
+        for state in self._store.states_in(namespace):
+            apply_defaults(state, defaults)
+            self._work_queue.enqueue(state.job.key)
 
     def pod_updated(self, raw: Mapping[str, Any]) -> None:
         """A pod exists, or has changed."""
@@ -126,9 +108,8 @@ class EventHandlers:
         for owned in self._pods.delete_unlisted(uids, version, namespace):
             self._owned_pod_deleted(owned)
         if is_first:
-            for key in tuple(self._store.states):
-                if namespace in ("", key[0]):
-                    self._work_queue.enqueue(key)
+            for state in self._store.states_in(namespace):
+                self._work_queue.enqueue(state.job.key)
 
     def workload_updated(self, raw: Mapping[str, Any]) -> None:
         """A Workload exists, or has changed."""
@@ -137,7 +118,7 @@ class EventHandlers:
 
     def workload_deleted(self, raw: Mapping[str, Any]) -> None:
         """A Workload is deleted."""
-        if owned := self._workloads.delete(raw):
+        if owned := self._workloads.forget(raw["metadata"]["uid"]):
             self._enqueue(owned.key)
 
     def workloads_listed(self, uids: set[str], version: int, namespace: str) -> None:
@@ -154,9 +135,9 @@ class EventHandlers:
         for owned in gone:
             self._enqueue(owned.key)
         if is_news:
-            for key, state in tuple(self._store.states.items()):
-                if namespace in ("", key[0]) and uses_queue(state.job):
-                    self._work_queue.enqueue(key)
+            for state in self._store.states_in(namespace):
+                if uses_queue(state.job):
+                    self._work_queue.enqueue(state.job.key)
 
     def _owned_pod_deleted(self, owned: OwnedPod) -> None:
         if state := self._store.states.get(owned.key):
@@ -166,15 +147,3 @@ class EventHandlers:
     def _enqueue(self, key: Key) -> None:
         if key in self._store.states:
             self._work_queue.enqueue(key)
-
-
-def register(registry: kopf.OperatorRegistry, events: EventHandlers) -> None:
-    """Registers the only handler of kopf: events of HorovodJobs."""
-
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def job_event(event: Mapping[str, Any], **_: Any) -> None:  # Kopf would write a result into the status.
-        raw = event["object"]
-        if event["type"] == "DELETED":
-            events.job_deleted(raw)
-        else:
-            events.job_updated(raw)

@@ -1,13 +1,15 @@
-"""Settings of kopf, which only lists and watches HorovodJobs."""
+"""Settings and handler of kopf, which only lists and watches HorovodJobs."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kopf
 
+from horovodjob.api.constants import GROUP, PLURAL, VERSION
+from horovodjob_operator.controller.watches.event_handlers import EventHandlers
 from horovodjob_operator.kube.requests.api_client import LIST_CHUNK
-from horovodjob_operator.kube.watches.watch_timing import silence_seconds
+from horovodjob_operator.kube.watches.object_watch import silence_seconds
 
 # Between a watch that the API server refuses because it no longer has the version, and the list of all jobs.
 RELIST_SECONDS = 1.0
@@ -54,3 +56,15 @@ def kopf_settings(timeout_seconds: int) -> kopf.OperatorSettings:
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])
     settings.persistence.diffbase_storage = NoDiffBase()
     return settings
+
+
+def register(registry: kopf.OperatorRegistry, events: EventHandlers) -> None:
+    """Registers the only handler of kopf: events of HorovodJobs."""
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+    async def job_event(event: Mapping[str, Any], **_: Any) -> None:  # Kopf would write a result into the status.
+        raw = event["object"]
+        if event["type"] == "DELETED":
+            events.job_deleted(raw)
+        else:
+            events.job_updated(raw)

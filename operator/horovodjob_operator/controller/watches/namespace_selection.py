@@ -6,18 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovodjob.api.constants import ANNOTATION_JOB_DEFAULTS
-from horovodjob_operator.domain.job_defaults import JobDefaults, parse_job_defaults
+from horovodjob_operator.domain.job_defaults import JobDefaults, NamespaceDefaults, parse_job_defaults
 
 log = logging.getLogger("horovodjob.namespaces")
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceDefaults:
-    """Default values for the jobs of a namespace."""
-
-    values: JobDefaults
-    error: str = ""
-    """Why the annotation of the namespace cannot be read: its jobs get no pods, because its defaults are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.unresponsive_node import overdue_at, overdue_pod_message, silent_node_message
 from horovodjob_operator.domain.pods.pod import Pod
 
+TERMINATED_MESSAGE = "the job was ended: runPolicy.terminate is true"
+
 
 def deadline_exceeded(context: JobContext) -> Outcome | None:
     """The active time of all attempts exceeds the deadline; a suspended job is not active."""
@@ -49,9 +51,6 @@ def spec_changed(context: JobContext) -> Outcome | None:
 def has_other_spec(pod: Pod, spec_hash: str) -> bool:
     """Whether a pod is known to have been created from another spec."""
     return "" not in (pod.spec_hash, spec_hash) and pod.spec_hash != spec_hash
-
-
-TERMINATED_MESSAGE = "the job was ended: runPolicy.terminate is true"
 
 
 def terminating(context: JobContext) -> Outcome | None:

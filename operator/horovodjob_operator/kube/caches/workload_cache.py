@@ -40,10 +40,6 @@ class WorkloadCache:
         self._owned[owned.job_uid] = owned
         return owned
 
-    def delete(self, raw: Mapping[str, Any]) -> OwnedWorkload | None:
-        """Removes a deleted Workload, and returns it if it was known."""
-        return self.forget(raw["metadata"]["uid"])
-
     def forget(self, uid: str) -> OwnedWorkload | None:
         """Removes the Workload with this UID, and returns it if it was known."""
         self._deleted_uids.add(uid)

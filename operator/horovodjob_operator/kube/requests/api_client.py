@@ -1,23 +1,22 @@
 """The client of the API server: one connector, plain dicts, the errors of `errors.py`."""
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
 import kopf
+import pydantic_core
 from aiohttp import ClientMiddlewareType, ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from horovodjob.api.constants import OPERATOR_APP_NAME
-from horovodjob_operator.errors import Unavailable
-from horovodjob_operator.kube.requests.api_errors import error_from_response
+from horovodjob_operator.errors import AlreadyExists, ClusterError, Conflict, Gone, NotServed, Refused, Unavailable
 from horovodjob_operator.kube.requests.authentication import Authentication
 from horovodjob_operator.kube.requests.request_metrics import count_request
-from horovodjob_operator.kube.requests.retry_after import RetryAfter
+from horovodjob_operator.kube.requests.retries import RetryAfter
 
 # Only the metadata of objects in responses to writes are used.
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -110,7 +109,7 @@ class ApiClient:
         Raises Refused, AlreadyExists, Conflict, Gone, NotServed or Unavailable, also without a current Lease.
         """
         headers = {"Accept": accept, "Content-Type": content_type}
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        data = None if body is None else pydantic_core.to_json(body)
         try:
             async with (
                 self._creations if is_creation else self._others,
@@ -121,6 +120,33 @@ class ApiClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"{method} {path}: {error or type(error).__name__}") from error
         if status < 400:
-            answer: dict[str, Any] = json.loads(content)
+            answer: dict[str, Any] = pydantic_core.from_json(content, cache_strings="keys")
             return answer
         raise error_from_response(status, content, retry_after, method=method, path=path)
+
+
+def error_from_response(
+    status: int, content: bytes, retry_after: str | None, *, method: str, path: str
+) -> ClusterError:
+    """The error for a response with an HTTP status of 400 or above; its body is usually a Status object."""
+    try:
+        answer = pydantic_core.from_json(content)
+    except ValueError:
+        answer = {}
+    message = answer.get("message") or content[:300].decode(errors="replace") or f"HTTP {status}"
+    if status == 409 and answer.get("reason") == "AlreadyExists":
+        return AlreadyExists(message)
+    # The conflict of a creation is one of its ResourceQuota, which another request has updated at the same time.
+    if status == 409 and method != "POST":
+        return Conflict(message)
+    if status == 404:
+        # The Status names the missing object or namespace, but has no name if the kind is unknown.
+        return Gone(message) if (answer.get("details") or {}).get("name") else NotServed(message)
+    if status in (400, 403, 405, 413, 415, 422):
+        causes = (answer.get("details") or {}).get("causes") or ()
+        if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+            return Gone(message)
+        return Refused(message, over_quota=status == 403 and "exceeded quota" in message)
+    return Unavailable(
+        f"{method} {path}: {status} {message}" + (f", retry after {retry_after} s" if retry_after else "")
+    )

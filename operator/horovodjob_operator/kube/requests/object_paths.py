@@ -1,4 +1,4 @@
-"""Paths of objects in the API."""
+"""Paths of objects in the API: of one with this name, or of all of a namespace or of the cluster."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,37 +12,37 @@ PLURALS = {
     "Service": "services",
     "NetworkPolicy": "networkpolicies",
     "PodGroup": "podgroups",
-    "Workload": "workloads",
 }
 NAMESPACES_PATH = "/api/v1/namespaces"
 
 
-def jobs_path(namespace: str = "") -> str:
-    """Path of the HorovodJobs of a namespace, or of all namespaces."""
-    return f"/apis/{API_VERSION}/{f'namespaces/{namespace}/' if namespace else ''}{PLURAL}"
+def jobs_path(namespace: str = "", name: str = "") -> str:
+    """Path of HorovodJobs."""
+    return _path(API_VERSION, PLURAL, namespace, name)
 
 
-def pods_path(namespace: str = "") -> str:
-    """Path of the pods of a namespace, or of all namespaces."""
-    return f"/api/v1/{f'namespaces/{namespace}/' if namespace else ''}pods"
+def pods_path(namespace: str = "", name: str = "") -> str:
+    """Path of pods."""
+    return _path("v1", "pods", namespace, name)
 
 
 def workloads_path(namespace: str = "", name: str = "") -> str:
-    """Path of the Workloads of Kueue in a namespace or in all, or of one of them.
-
-    Kubernetes has a kind with the same name in another group.
-    """
-    place = f"namespaces/{namespace}/" if namespace else ""
-    return f"/apis/{workload.API_VERSION}/{place}workloads{f'/{name}' if name else ''}"
+    """Path of Workloads of Kueue; Kubernetes has a kind with the same name in another group."""
+    return _path(workload.API_VERSION, "workloads", namespace, name)
 
 
 def collection_path(api_version: str, kind: str, namespace: str) -> str:
-    """Path of the objects of a kind in a namespace."""
-    root = "/apis" if "/" in api_version else "/api"
-    return f"{root}/{api_version}/namespaces/{namespace}/{PLURALS[kind]}"
+    """Path of the objects of a kind."""
+    return _path(api_version, PLURALS[kind], namespace)
 
 
 def object_path(body: Mapping[str, Any]) -> str:
     """Path of an object, given its manifest."""
     metadata = body["metadata"]
-    return f"{collection_path(body['apiVersion'], body['kind'], metadata['namespace'])}/{metadata['name']}"
+    return _path(body["apiVersion"], PLURALS[body["kind"]], metadata["namespace"], metadata["name"])
+
+
+def _path(api_version: str, plural: str, namespace: str = "", name: str = "") -> str:
+    root = "/apis" if "/" in api_version else "/api"
+    place = f"namespaces/{namespace}/" if namespace else ""
+    return f"{root}/{api_version}/{place}{plural}{f'/{name}' if name else ''}"

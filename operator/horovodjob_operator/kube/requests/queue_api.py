@@ -7,9 +7,8 @@ from horovodjob.api.constants import OPERATOR_APP_NAME
 from horovodjob_operator.domain.queues.workload import API_VERSION, KIND, Workload
 from horovodjob_operator.kube.requests.api_client import METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.requests.object_paths import workloads_path
-from horovodjob_operator.kube.requests.status_patch import merge_patch
+from horovodjob_operator.kube.requests.writer import MERGE_PATCH, delete_options, merge_patch
 
-MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 Object = dict[str, Any]
@@ -51,8 +50,8 @@ class QueueApi:
 
     async def delete(self, namespace: str, workload: Workload) -> None:
         """Deletes this Workload. Raises Gone, Conflict if another one has its name."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": workload.uid}}
-        await self._client.request("DELETE", workloads_path(namespace, workload.name), options, accept=METADATA_ONLY)
+        path = workloads_path(namespace, workload.name)
+        await self._client.request("DELETE", path, delete_options(workload.uid), accept=METADATA_ONLY)
 
     async def flavor(self, name: str) -> Object:
         """The spec of a ResourceFlavor. Raises Gone, Refused."""

@@ -19,7 +19,6 @@ from horovodjob_operator.domain import names
 from horovodjob_operator.domain.events import Event
 from horovodjob_operator.kube.requests.api_client import METADATA_LIST, METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.requests.object_paths import collection_path, jobs_path, object_path, pods_path
-from horovodjob_operator.kube.requests.status_patch import status_patch
 
 MERGE_PATCH = "application/merge-patch+json"
 DRY_RUN = {"dryRun": "All"}
@@ -38,18 +37,14 @@ class Writer:
 
         Raises Conflict if the job has changed or was recreated in the meantime, Gone if it is deleted.
         """
-        namespace, name = job.key
-        path, patch = f"{jobs_path(namespace)}/{name}/status", status_patch(job, status)
-        answer = await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+        answer = await self._patch(f"{jobs_path(*job.key)}/status", status_patch(job, status))
         return int(answer["metadata"]["resourceVersion"])
 
     async def write_conditions(self, job: HorovodJob, conditions: Iterable[Mapping[str, Any]]) -> None:
         """Replaces the conditions of this version of the job, and nothing else of its status. Raises Conflict, Gone."""
-        namespace, name = job.key
         metadata = {"resourceVersion": job.metadata.resource_version}
         patch = {"metadata": metadata, "status": {"conditions": [*conditions]}}
-        path = f"{jobs_path(namespace)}/{name}/status"
-        await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+        await self._patch(f"{jobs_path(*job.key)}/status", patch)
 
     async def create(self, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         """Creates an object of a job, and returns its metadata. Raises AlreadyExists, Refused, NotServed."""
@@ -62,28 +57,22 @@ class Writer:
     async def publish_hosts(self, job: HorovodJob, hosts: str) -> None:
         """Sets the hosts of the launcher. Raises Gone."""
         patch = {"metadata": {"annotations": {ANNOTATION_HOSTS: hosts}}}
-        await self._patch_pod(job.metadata.namespace, names.launcher_name(job), patch)
+        await self._patch(pods_path(job.metadata.namespace, names.launcher_name(job)), patch)
 
     async def stop_pod(self, namespace: str, name: str) -> None:
         """Stops the containers of a pod and keeps the pod with its log. Raises Gone.
 
         The API has no other way: a deleted pod has no log.
         """
-        await self._patch_pod(namespace, name, {"spec": {"activeDeadlineSeconds": 1}})
-
-    async def _patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        path = f"{pods_path(namespace)}/{name}"
-        await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
+        await self._patch(pods_path(namespace, name), {"spec": {"activeDeadlineSeconds": 1}})
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the pod with this UID. Raises Gone if it is deleted, Conflict if another pod has its name."""
-        await self._client.request(
-            "DELETE", f"{pods_path(namespace)}/{name}", _delete_options(uid), accept=METADATA_ONLY
-        )
+        await self._delete(pods_path(namespace, name), uid)
 
     async def delete(self, body: Mapping[str, Any], uid: str) -> None:
         """Deletes the object with this kind, name and UID. Raises Gone, Conflict, Refused."""
-        await self._client.request("DELETE", object_path(body), _delete_options(uid), accept=METADATA_ONLY)
+        await self._delete(object_path(body), uid)
 
     async def delete_pods(
         self, job: HorovodJob, role: Role | None = None, keep: Iterable[int] = (), *, unscheduled: bool = False
@@ -104,8 +93,7 @@ class Writer:
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the HorovodJob with this UID; Kubernetes deletes what it owns. Raises Gone, Conflict."""
-        options = {**_delete_options(uid), "propagationPolicy": "Background"}
-        await self._client.request("DELETE", f"{jobs_path(namespace)}/{name}", options, accept=METADATA_ONLY)
+        await self._delete(jobs_path(namespace, name), uid, propagationPolicy="Background")
 
     async def post_event(self, job: HorovodJob, event: Event, at: datetime) -> None:
         """Creates an event of the job. Raises AlreadyExists if it was created before, Refused."""
@@ -133,6 +121,42 @@ class Writer:
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         await self._client.request("POST", path, body, accept=METADATA_ONLY)
 
+    async def _patch(self, path: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH, accept=METADATA_ONLY)
 
-def _delete_options(uid: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    async def _delete(self, path: str, uid: str, **options: str) -> None:
+        await self._client.request("DELETE", path, delete_options(uid, **options), accept=METADATA_ONLY)
+
+
+def delete_options(uid: str, **options: str) -> dict[str, Any]:
+    """The body of a request that deletes an object only if it has this UID."""
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+
+
+def status_patch(job: HorovodJob, status: HorovodJobStatus) -> dict[str, Any]:
+    """The merge patch that sets the status, valid for this version of the job only."""
+    # Before the first write, defaults of the status exist in memory and not in storage, so all of it is sent.
+    stored = status_dict(job.status) if job.status.phase else {}
+    return {
+        # The resource version and not the UID, which the API server does not compare when it updates a status.
+        "metadata": {"resourceVersion": job.metadata.resource_version},
+        "status": merge_patch(stored, status_dict(status)),
+    }
+
+
+def status_dict(status: HorovodJobStatus) -> dict[str, Any]:
+    """The status as the API server stores it."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7386) from `old` to `new`."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            if nested := merge_patch(before, value):
+                patch[key] = nested
+        elif key not in old or before != value:
+            patch[key] = value
+    return patch

@@ -9,7 +9,7 @@ from horovodjob.api.constants import FINISHED_FIELD
 from horovodjob_operator.errors import ClusterError
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.kube.requests.object_paths import jobs_path
-from horovodjob_operator.kube.watches.watch_timing import watch_retry_seconds
+from horovodjob_operator.kube.watches.object_watch import watch_retry_seconds
 
 log = logging.getLogger("horovodjob.watch")
 

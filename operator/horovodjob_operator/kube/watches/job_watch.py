@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, StreamRead
 from horovodjob.api.constants import API_VERSION, FINISHED_FIELD, PLURAL
 from horovodjob_operator.errors import ClusterError, NotServed
 from horovodjob_operator.kube.requests.api_client import ApiClient
-from horovodjob_operator.kube.requests.request_metrics import verb_and_resource
+from horovodjob_operator.kube.requests.request_metrics import verb_resource_namespace
 
 FORBIDDEN_RETRY_SECONDS = 10
 CRD_RETRY_SECONDS = 1
@@ -53,10 +52,10 @@ class UnfinishedJobList:
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request, and reads the response if it is a chunk of a list of jobs."""
-        if verb_and_resource(request) != ("list", PLURAL):
+        verb, resource, namespace = verb_resource_namespace(request)
+        if (verb, resource) != ("list", PLURAL):
             return await handler(request)
         response = await self._list(request, handler)
-        namespace = namespace_of(request)
         if response.status in (403, 404):
             self._unlisted_namespaces.discard(namespace)
         if response.status != 200:
@@ -98,10 +97,9 @@ class ForbiddenRetry:
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request, and logs the failure once for each namespace."""
         response = await handler(request)
-        verb, resource = verb_and_resource(request)
+        verb, resource, namespace = verb_resource_namespace(request)
         if resource != PLURAL or verb not in ("list", "watch"):
             return response
-        namespace = namespace_of(request)
         while response.status in (403, 404):
             if namespace not in self._reported_namespaces:
                 text = (await response.read()).decode()
@@ -152,10 +150,9 @@ class JobWatch:
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         """Sends the request, and observes the response if it is a list or a watch."""
         response = await handler(request)
-        verb, resource = verb_and_resource(request)
+        verb, resource, namespace = verb_resource_namespace(request)
         if resource != PLURAL or verb not in ("list", "watch") or response.status >= 500:
             return response
-        namespace = namespace_of(request)
 
         def is_alive() -> None:
             self._alive_at[namespace] = time.monotonic()
@@ -196,9 +193,3 @@ def _is_error(line: bytes) -> bool:
         return False
     log.info("job watch: %s; listing again", json.loads(line)["object"].get("message") or "the watch failed")
     return True
-
-
-def namespace_of(request: ClientRequest) -> str:
-    """The namespace in the path of a request; empty for a request about all namespaces."""
-    found = re.search(r"/namespaces/([^/]+)/", request.url.path)
-    return found[1] if found else ""

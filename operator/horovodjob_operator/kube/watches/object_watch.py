@@ -1,53 +1,68 @@
 """The watch of objects of one kind: a list in chunks, then a watch; a list again if the watch missed events."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import pydantic_core
 
 from horovodjob.api.constants import LABEL_JOB
 from horovodjob_operator.errors import ClusterError, Gone, NotServed, Refused
 from horovodjob_operator.kube.requests.api_client import ApiClient
-from horovodjob_operator.kube.watches.watch_timing import silence_seconds, watch_retry_seconds
+from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 
+# The API server sends a bookmark every minute and ends a watch at its timeout. A watch that is silent for longer has
+# lost its connection without an error.
+BOOKMARK_SECONDS, TIMEOUT_TOLERANCE_SECONDS = 70, 5
 log = logging.getLogger("horovodjob.watch")
 
 
-class ObjectWatch:
-    """Calls `updated` for each object that exists or changes, `deleted` for each deletion, `listed` after a full list.
+@dataclass(frozen=True, slots=True)
+class WatchHandlers:
+    """What a watch calls: `updated` for each object that exists or changes, `deleted` for each deletion.
 
-    It watches the objects of one kind with some labels, by default those of jobs, in one namespace or in all.
+    It calls `listed` after a complete list, with the UIDs of the objects, the version of the list and the namespace.
     """
+
+    updated: Callable[[Mapping[str, Any]], None]
+    deleted: Callable[[Mapping[str, Any]], None]
+    listed: Callable[[set[str], int, str], None]
+
+
+class ObjectWatch:
+    """Watches the objects at one path with some labels, by default those of jobs, in one namespace or in all."""
 
     def __init__(
         self,
         client: ApiClient,
         path: str,
         subject: str,
+        handlers: WatchHandlers,
         *,
-        updated: Callable[[Mapping[str, Any]], None],
-        deleted: Callable[[Mapping[str, Any]], None],
-        listed: Callable[[set[str], int, str], None],
         timeout_seconds: int,
         namespace: str = "",
         label_selector: str = LABEL_JOB,
     ) -> None:
-        self._client, self._updated, self._deleted, self._listed = client, updated, deleted, listed
-        self._timeout_seconds = timeout_seconds
-        self.namespace = namespace
+        self._client, self._handlers, self._timeout_seconds = client, handlers, timeout_seconds
         self._path, self._subject, self._label_selector = path, subject, label_selector
-        self.alive_at = time.monotonic()
+        self.namespace = namespace
+        self.received_at = time.monotonic()
         self.has_listed = asyncio.Event()
         """Set when the API server has returned a complete list, or has refused it."""
+
+    @property
+    def alive_at(self) -> float:
+        """When the watch last received data, by the monotonic clock."""
+        return self.received_at
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
         failures, outdated, reported = 0, 0, ""
-        self.alive_at = time.monotonic()
+        self.received_at = time.monotonic()
         while True:
             await self._wait_until_needed()
             try:
@@ -56,28 +71,22 @@ class ObjectWatch:
                 while True:
                     version = await self._follow(version)
                     outdated = 0
-            except (NotServed, Refused) as error:
-                failures += 1
-                delay = watch_retry_seconds(failures)
-                self.alive_at = time.monotonic()
-                self._refused(error)
-                self.has_listed.set()
-                # A namespace without rights for the operator is reported once, and not at each try.
-                level = logging.DEBUG if str(error) == reported else logging.WARNING
-                log.log(level, "%s watch: %s; listing again in %.1f s", self._subject, error, delay)
-                reported = str(error)
-            except Gone as error:
-                # An overloaded API server may refuse each watch at once; lists would add to its load.
-                outdated += 1
-                delay = watch_retry_seconds(outdated)
-                log.info("%s watch: %s; listing again in %.1f s", self._subject, error, delay)
             except (ClusterError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                failures += 1
-                delay = watch_retry_seconds(failures)
-                failure = str(error) or type(error).__name__
-                level = logging.DEBUG if failure == reported else logging.WARNING
-                log.log(level, "%s watch: %s; listing again in %.1f s", self._subject, failure, delay)
-                reported = failure
+                text, level = str(error) or type(error).__name__, logging.INFO
+                if isinstance(error, NotServed | Refused):
+                    self.received_at = time.monotonic()
+                    self._refused(error)
+                    self.has_listed.set()
+                if isinstance(error, Gone) and not isinstance(error, NotServed):
+                    # An overloaded API server may refuse each watch at once; lists would add to its load.
+                    outdated += 1
+                    delay = watch_retry_seconds(outdated)
+                else:
+                    failures += 1
+                    delay = watch_retry_seconds(failures)
+                    # A namespace without rights for the operator is reported once, and not at each try.
+                    level, reported = logging.DEBUG if text == reported else logging.WARNING, text
+                log.log(level, "%s watch: %s; listing again in %.1f s", self._subject, text, delay)
             await asyncio.sleep(delay)
 
     async def _wait_until_needed(self) -> None:
@@ -90,11 +99,11 @@ class ObjectWatch:
         """Lists all objects, and returns the version of the list."""
         uids, version = set[str](), ""
         async for page in self._client.pages(self._path, {"labelSelector": self._label_selector}):
-            self.alive_at, version = time.monotonic(), str(page["metadata"]["resourceVersion"])
+            self.received_at, version = time.monotonic(), str(page["metadata"]["resourceVersion"])
             for item in page["items"]:
                 uids.add(item["metadata"]["uid"])
-                self._updated(item)
-        self._listed(uids, int(version), self.namespace)
+                self._handlers.updated(item)
+        self._handlers.listed(uids, int(version), self.namespace)
         self.has_listed.set()
         return version
 
@@ -114,15 +123,25 @@ class ObjectWatch:
             if response.status == 410:
                 raise Gone("the API server no longer has this version")
             response.raise_for_status()
-            self.alive_at = time.monotonic()
+            self.received_at = time.monotonic()
             while line := await response.content.readline():
-                self.alive_at = time.monotonic()
-                event = json.loads(line)
+                self.received_at = time.monotonic()
+                event = pydantic_core.from_json(line, cache_strings="keys")
                 if event["type"] == "ERROR":
                     raise Gone(event["object"].get("message") or "the watch failed")
                 version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] == "DELETED":
-                    self._deleted(event["object"])
+                    self._handlers.deleted(event["object"])
                 elif event["type"] != "BOOKMARK":
-                    self._updated(event["object"])
+                    self._handlers.updated(event["object"])
         return version
+
+
+def silence_seconds(timeout_seconds: int) -> int:
+    """How long a watch with this timeout can be silent."""
+    return min(BOOKMARK_SECONDS, timeout_seconds + TIMEOUT_TOLERANCE_SECONDS)
+
+
+def watch_retry_seconds(failures: int) -> float:
+    """Seconds until a list or watch is tried again after a number of failures in a row."""
+    return retry_delay_seconds(failures, first=0.2, jitter=0.5)

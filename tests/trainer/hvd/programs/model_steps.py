@@ -279,8 +279,7 @@ def frozen_layer_and_mixed_types() -> dict[str, Any]:
 
 def statistics_of_two_types() -> dict[str, Any]:
     """Moving statistics of float32 and bfloat16, and what is not averaged, of a model of the trainer."""
-    from horovodjob_trainer.run.moving_statistics import average_moving_statistics, moving_statistics
-    from horovodjob_trainer.run.step import build_step_function
+    from horovodjob_trainer.run.step import average_moving_statistics, build_step_function, moving_statistics
 
     model = keras.Sequential([keras.Input((6,)), layers.BatchNormalization(), layers.Dense(4), Seen()])
     model.add(layers.BatchNormalization(dtype="bfloat16"))

@@ -6,38 +6,13 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from horovodjob.api.constants import ConditionType, Phase, Role
+from horovodjob.api.constants import ConditionType, Role
+from support.phases import PHASES, may_follow
 from unit.domain.any_course.user_rules import UserRules
 from unit.domain.fake_cluster import FakeCluster, training_job
 
-# The operator skips phases that pass while it is down, so an edge can span several of them.
-LATER = {Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUCCEEDED}
-EDGES = {
-    None: {Phase.QUEUED, Phase.SUSPENDED, Phase.TERMINATING},
-    Phase.QUEUED: {*LATER, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED},
-    Phase.STARTING: {
-        Phase.QUEUED,
-        Phase.RUNNING,
-        Phase.RESTARTING,
-        Phase.SUSPENDED,
-        Phase.TERMINATING,
-        Phase.SUCCEEDED,
-        Phase.FAILED,
-    },
-    Phase.RUNNING: {Phase.RESTARTING, Phase.SUSPENDED, Phase.TERMINATING, Phase.SUCCEEDED, Phase.FAILED},
-    Phase.RESTARTING: {*LATER, Phase.QUEUED, Phase.SUSPENDED, Phase.TERMINATING, Phase.FAILED},
-    Phase.SUSPENDED: {Phase.QUEUED, Phase.TERMINATING},
-    Phase.TERMINATING: {Phase.FAILED, Phase.SUCCEEDED},
-    Phase.SUCCEEDED: set(),
-    Phase.FAILED: set(),
-}
-TRUE_CONDITION = {
-    Phase.QUEUED: ConditionType.QUEUED,
-    Phase.RUNNING: ConditionType.RUNNING,
-    Phase.SUSPENDED: ConditionType.SUSPENDED,
-    Phase.SUCCEEDED: ConditionType.SUCCEEDED,
-    Phase.FAILED: ConditionType.FAILED,
-}
+# A condition that is True in its phase alone.
+OWN_CONDITIONS = [type_ for type_ in ConditionType if type_.value in PHASES]
 
 
 class JobStateMachine(UserRules):
@@ -149,7 +124,7 @@ class JobStateMachine(UserRules):
         for status in self.cluster.statuses:
             old = previous.phase if previous else None
             assert status.phase is not None
-            assert status.phase is old or status.phase in EDGES[old], f"{old} -> {status.phase}"
+            assert status.phase is old or may_follow(old, status.phase), f"{old} -> {status.phase}"
             if previous:
                 assert status.attempt >= previous.attempt
                 assert status.restarts >= previous.restarts
@@ -167,8 +142,8 @@ class JobStateMachine(UserRules):
 
     def _conditions_agree(self, status: Any) -> None:
         true = {condition.type for condition in status.conditions if condition.status == "True"}
-        for phase, type_ in TRUE_CONDITION.items():
-            assert (type_ in true) == (status.phase is phase), f"{type_} in {status.phase}"
+        for type_ in OWN_CONDITIONS:
+            assert (type_ in true) == (status.phase == type_.value), f"{type_} in {status.phase}"
         assert ConditionType.READY not in true or ConditionType.RECONCILING not in true
         assert (status.completion_time is not None) == status.is_finished
 

@@ -3,9 +3,10 @@
 import base64
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from horovodjob.api.constants import Phase, Role
 from horovodjob.api.status import HorovodJobStatus, Training
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.progress_report import (
-    MAX_REPORT_BYTES,
     ProgressReport,
     TokenClaim,
     is_confirmed,
@@ -28,7 +28,7 @@ from horovodjob_operator.domain.progress_report import (
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.status import Urgency, next_status, urgency
-from horovodjob_operator.kube.requests.status_patch import status_dict
+from horovodjob_operator.kube.requests.writer import status_dict
 from unit.domain.fake_cluster import FakeCluster, training_job
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -43,8 +43,13 @@ reports = st.fixed_dictionaries(
         "stepsPerEpoch": st.integers(0, 10**15),
         "samplesPerSecond": st.floats(0, allow_infinity=False),
         "eta": times.map(lambda at: at.isoformat()),
-        "metrics": st.dictionaries(
-            st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", fullmatch=True), finite, max_size=32
+        "metrics": st.dictionaries(metric_names, finite, max_size=32),
+        "history": st.lists(
+            st.fixed_dictionaries(
+                {"epoch": st.integers(0, 10**15), "time": times.map(lambda at: at.isoformat())},
+                optional={"learningRate": finite, "metrics": st.dictionaries(metric_names, finite, max_size=32)},
+            ),
+            max_size=24,
         ),
         "unknown": st.text(),
     },
@@ -59,11 +64,11 @@ things = st.recursive(
 def test_the_stored_report_equals_the_written_one(body: dict[str, Any]) -> None:
     """Otherwise every reconciliation would see a changed status, and write it again."""
     report = parse_report(json.dumps(body).encode())
-    status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training)
+    status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training(None))
     assert HorovodJobStatus.model_validate(json.loads(json.dumps(status_dict(status)))) == status
 
 
-@given(st.binary(max_size=MAX_REPORT_BYTES) | things.map(lambda thing: json.dumps(thing).encode()))
+@given(st.binary(max_size=4096) | things.map(lambda thing: json.dumps(thing).encode()))
 def test_any_posted_body_is_a_report_or_a_client_error(body: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert isinstance(parse_report(body), ProgressReport)
@@ -73,7 +78,7 @@ def test_any_posted_body_is_a_report_or_a_client_error(body: bytes) -> None:
     ("progress", "percent"), [(0, "0%"), (0.29, "29%"), (0.999, "99%"), (0.9999999, "99%"), (1, "100%")]
 )
 def test_a_job_is_at_100_percent_when_it_is_done_and_not_before(progress: float, percent: str) -> None:
-    assert ProgressReport(attempt=1, progress=float(progress)).training.percent == percent
+    assert ProgressReport(attempt=1, progress=float(progress)).training(None).percent == percent
 
 
 @pytest.fixture
@@ -103,6 +108,60 @@ def test_only_the_current_attempt_changes_the_progress(running: FakeCluster) -> 
     second = training_after_report(running, 2, 0.1)
     assert second is not None
     assert second.percent == "10%"
+
+
+def trained(attempt: int, epochs: Iterable[int], stored: Training | None = None) -> Training:
+    """The status after a report with these epochs of an attempt."""
+    ended = datetime(2026, 1, 1, tzinfo=UTC)
+    entries = [
+        {"epoch": epoch, "time": (ended + timedelta(minutes=epoch)).isoformat(), "metrics": {"loss": attempt + 1 / 3}}
+        for epoch in epochs
+    ]
+    body = {"attempt": attempt, "progress": 0.5, "history": entries}
+    return parse_report(json.dumps(body).encode()).training(stored)
+
+
+@given(st.integers(1, 3), st.lists(st.integers(1, 20), min_size=1, max_size=30))
+def test_the_history_is_thinned_evenly_and_has_the_first_and_the_newest_epoch(first: int, steps: list[int]) -> None:
+    """Reports come after some epochs each, and have the newest 24 of their attempt."""
+    training, newest = None, first - 1
+    for step in steps:
+        newest += step
+        training = trained(1, range(max(first, newest - 23), newest + 1), training)
+        assert trained(1, range(max(first, newest - 23), newest + 1), training) == training, (
+            "the same report changes it"
+        )
+    assert training is not None
+    epochs = [entry.epoch for entry in training.history]
+    assert (epochs[0], epochs[-1]) == (first, newest)
+    assert len(epochs) <= 24
+    distances = {later - earlier for earlier, later in pairwise(epochs[:-1])}
+    assert len(distances) <= 1, "equal distances"
+    assert newest - first + 1 <= 24 or len(epochs) > 12, "no more is left out than must be"
+
+
+def losses(training: Training) -> dict[int, float]:
+    return {entry.epoch: entry.metrics["loss"] for entry in training.history}
+
+
+def test_the_history_continues_over_attempts_with_five_significant_digits() -> None:
+    first = trained(1, range(1, 6))
+    assert losses(trained(2, [4, 5], first)) == {1: 1.3333, 2: 1.3333, 3: 1.3333, 4: 2.3333, 5: 2.3333}, "resumed"
+    assert losses(trained(2, [4], first)) == {1: 1.3333, 2: 1.3333, 3: 1.3333, 4: 2.3333}, "5 is not reached yet"
+    assert losses(trained(2, [1], first)) == {1: 2.3333}, "the training started again"
+    assert losses(trained(2, [], first)) == losses(first), "no epoch is complete yet"
+
+
+def test_a_suspended_job_keeps_its_history(running: FakeCluster) -> None:
+    training_after_report(running, 1, 0.5)
+    before = running.status.training
+    running.edit_run_policy(suspend=True)
+    running.reconcile()
+    running.remove_terminating_pods()
+    running.reconcile()
+    running.edit_run_policy(suspend=False)
+    running.start()
+    assert running.status.training == before
 
 
 @pytest.mark.parametrize("phase", list(Phase))

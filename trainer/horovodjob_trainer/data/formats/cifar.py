@@ -13,11 +13,11 @@ import numpy as np
 
 from horovodjob_trainer.data.arrays import Arrays, allocate_aligned
 from horovodjob_trainer.data.formats import plain_pickle
-from horovodjob_trainer.data.formats.download import download_file, error_reason
+from horovodjob_trainer.data.formats.download import download_file
+from horovodjob_trainer.data.request import ANY_SHA256
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.errors import DataError, error_reason
 
-ANY_SHA256 = "any"
 SIDE, CHANNELS = 32, 3
 
 

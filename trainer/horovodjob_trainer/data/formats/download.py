@@ -11,7 +11,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.errors import DataError, error_reason
 
 TIMEOUT_SECONDS = 60
 
@@ -36,11 +36,6 @@ def download_file(url: str, sha256: str, directory: Path) -> Path:
             f"cannot download {url} to {target}: {error_reason(error)}; copy the archive there or use --archive"
         ) from error
     return target
-
-
-def error_reason(error: BaseException) -> str:
-    """The cause in one line, without the path or URL."""
-    return " ".join(str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error).split())
 
 
 @contextmanager

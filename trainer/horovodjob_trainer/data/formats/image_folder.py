@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import eager_tensor
-from horovodjob_trainer.data.formats.download import error_reason
 from horovodjob_trainer.data.indexes.image_index import SUFFIXES, is_image, list_folders
-from horovodjob_trainer.data.order.train_test_split import split_rows
+from horovodjob_trainer.data.order.sampling import split_rows
+from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.reading.damaged import DamagedExamples
-from horovodjob_trainer.data.reading.example_reader import decode_image, read_intact_rows, read_rows
-from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.data.reading.image_decoding import central_square, decode_image
+from horovodjob_trainer.data.reading.read_ahead import READERS, read_ahead
+from horovodjob_trainer.data.source import DamagedExamples, Dataset, Decode
+from horovodjob_trainer.errors import DataError, error_reason
 from horovodjob_trainer.launch import hostname
 
 # A changed list of files is different data, with which an unfinished run resumes only on request.
@@ -36,7 +36,7 @@ class ImageFiles:
     size: int
     root: str
     damaged: DamagedExamples | None = None  # replaces images that cannot be read, instead of an error
-    images = True
+    images, readers = True, READERS
 
     @property
     def samples(self) -> int:
@@ -56,24 +56,19 @@ class ImageFiles:
         names = "\n".join(file.removeprefix(prefix) for file in self.files)
         return f"{self.samples}x{self.shape} {zlib.crc32(names.encode('utf-8', 'surrogateescape')):08x}"
 
-    def tensors(self, rows: Any) -> tuple[Any, Any]:
-        def example(row: Any) -> tuple[Any, Any]:
-            content, label = self.content(row)
-            return self.decode(content), label
+    def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
+        return read_ahead(rows, self, central_square(self.size), batch=batch, threads=threads)
 
-        if self.damaged is not None:
-            record = self.damaged.recorder(self.name)
-            return read_intact_rows(rows, example, shape=self.shape, record=record)
-        return read_rows(rows, example, shape=self.shape)
+    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
+        decode = decode or central_square(self.size)
+        return read_ahead(steps.rows(self.samples), self, decode, batch=steps.batch, threads=threads)
 
     def content(self, row: Any) -> tuple[Any, Any]:
+        """Content of the file of this example, and its label, as graph tensors."""
         import tensorflow as tf
 
         files, labels = self._tensors
         return tf.io.read_file(tf.gather(files, row)), tf.gather(labels, row)
-
-    def decode(self, content: Any) -> Any:
-        return decode_image(content, self.size)
 
     def name(self, row: int) -> str:
         return self.files[row]

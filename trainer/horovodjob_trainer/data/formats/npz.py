@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy
-from horovodjob_trainer.data.formats.download import error_reason
+from horovodjob_trainer.data.caching import memory
 from horovodjob_trainer.data.formats.user_arrays import build_arrays, build_dataset, split_arrays
 from horovodjob_trainer.data.order.sampling import Rows
-from horovodjob_trainer.data.reading import memory
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset
-from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.errors import DataError, error_reason
 
 LOCAL_HEADER_BYTES = 30
 _npy: Any = np.lib.format

@@ -4,17 +4,18 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from horovodjob_trainer.data.arrays import eager_tensor
 from horovodjob_trainer.data.order.sampling import Rows
-from horovodjob_trainer.data.reading.damaged import DamagedExamples
-from horovodjob_trainer.data.reading.example_reader import decode_image, read_intact_rows, read_rows
+from horovodjob_trainer.data.order.steps import Steps
+from horovodjob_trainer.data.reading.example_reader import map_dataset, read_intact_rows, read_rows
+from horovodjob_trainer.data.reading.image_decoding import central_square, decode_image
 from horovodjob_trainer.data.reading.record_features import BUFFER_BYTES, parse_features
-from horovodjob_trainer.data.source import Decode
+from horovodjob_trainer.data.source import DamagedExamples, Decode
 
 NAMES_FILE = "labels.txt"
 GAP_BYTES = 1 << 18  # to read this costs about as much as a second request to a file server
@@ -38,7 +39,7 @@ class Records:
     classes: int
     class_names: Sequence[str] | None = None
     damaged: DamagedExamples | None = None  # replaces records that cannot be read, instead of an error
-    images = True
+    images, readers = True, 0
 
     @property
     def samples(self) -> int:
@@ -53,29 +54,17 @@ class Records:
         names = " ".join(os.path.basename(file) for file in self.files).encode("utf-8", "surrogateescape")
         return f"{self.samples}x{self.shape} {zlib.crc32(self.offsets.tobytes(), zlib.crc32(names)):08x}"
 
-    def tensors(self, rows: Any) -> tuple[Any, Any]:
-        return self.decode(rows, self.contents(rows))
+    def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
+        return self._read(rows, threads, central_square(self.size))
 
-    def contents(self, rows: Any) -> Any:
-        """The encoded examples, in few long reads where rows are neighbours. Empty for one that cannot be read."""
-        import tensorflow as tf
-
-        types = [tf.int64] * 5
-        *parts, places = tf.numpy_function(self._reads, [rows], types, stateful=False)
-        files, offsets, counts, sizes = (tf.ensure_shape(part, (None,)) for part in parts)
-        reads = tf.data.Dataset.from_tensor_slices((tf.gather(self._names, files), offsets, counts, sizes))
-        records = reads.map(_read_records, num_parallel_calls=PARALLEL_READS).unbatch()
-        every = records.batch(tf.maximum(tf.reduce_sum(counts), 1)).get_single_element()
-        return tf.reshape(tf.gather(every, places), tf.shape(rows))
-
-    def decode(self, rows: Any, contents: Any, positions: Any = None, decode: Decode | None = None) -> tuple[Any, Any]:
-        has_decode = positions is not None and decode is not None
-        read = partial(self._example, decode=decode) if has_decode else self._example
-        values = (contents, positions) if has_decode else (contents,)
-        if self.damaged is not None:
-            record = self.damaged.recorder(self.name)
-            return read_intact_rows(rows, read, *values, shape=self.shape, record=record)
-        return read_rows(rows, read, *values, shape=self.shape)
+    def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
+        decode = decode or central_square(self.size)
+        if steps.window is None:
+            return self._read(steps.rows(self.samples), threads, decode)
+        blocks = map_dataset(
+            steps.blocks(self.samples), lambda positions, rows: (positions, rows, self._contents(rows)), None
+        )
+        return self._read(blocks.prefetch(1).unbatch(), threads, decode)
 
     def name(self, row: int) -> str:
         return f"{self.files[self.file_indexes[row]]} record {self.numbers[row]}"
@@ -101,16 +90,39 @@ class Records:
             return f"{self.name(row)} contains no complete JPEG, PNG, BMP or GIF image; write the file again"
         return None
 
-    def _example(self, row: Any, record: Any, position: Any = None, decode: Decode | None = None) -> tuple[Any, Any]:
+    def _read(self, rows: Any, threads: int, decode: Decode) -> Any:
+        """Elements (position, images, labels) from elements (position, rows) or (position, rows, encoded examples)."""
         import tensorflow as tf
 
-        # A read ends at the first damaged record. It may belong to a different row, so the others are read again.
-        record = tf.cond(tf.equal(record, b""), lambda: self._record(row), lambda: record)
-        content, label = parse_features(record, self.keys)
-        assertion = tf.debugging.Assert((label >= 0) & (label < self.classes), [label])
-        with tf.control_dependencies([assertion] if assertion is not None else []):
-            image = decode_image(content, self.size) if decode is None else decode(content, position)
-            return image, tf.identity(label)
+        def example(row: Any, record: Any, position: Any) -> tuple[Any, Any]:
+            # A read ends at the first damaged record. It may belong to a different row, so the others are read again.
+            record = tf.cond(tf.equal(record, b""), lambda: self._record(row), lambda: record)
+            content, label = parse_features(record, self.keys)
+            assertion = tf.debugging.Assert((label >= 0) & (label < self.classes), [label])
+            with tf.control_dependencies([assertion] if assertion is not None else []):
+                return decode(content, position), tf.identity(label)
+
+        def read(position: Any, rows: Any, contents: Any = None) -> tuple[Any, Any, Any]:
+            contents = self._contents(rows) if contents is None else contents
+            positions = position + tf.range(tf.size(rows, tf.int64))
+            if self.damaged is None:
+                return position, *read_rows(rows, example, contents, positions, shape=self.shape)
+            record = self.damaged.recorder(self.name)
+            return position, *read_intact_rows(rows, example, contents, positions, shape=self.shape, record=record)
+
+        return map_dataset(rows, read, threads)
+
+    def _contents(self, rows: Any) -> Any:
+        """The encoded examples, in few long reads where rows are neighbours. Empty for one that cannot be read."""
+        import tensorflow as tf
+
+        types = [tf.int64] * 5
+        *parts, places = tf.numpy_function(self._reads, [rows], types, stateful=False)
+        files, offsets, counts, sizes = (tf.ensure_shape(part, (None,)) for part in parts)
+        reads = tf.data.Dataset.from_tensor_slices((tf.gather(self._names, files), offsets, counts, sizes))
+        records = reads.map(_read_records, num_parallel_calls=PARALLEL_READS).unbatch()
+        every = records.batch(tf.maximum(tf.reduce_sum(counts), 1)).get_single_element()
+        return tf.reshape(tf.gather(every, places), tf.shape(rows))
 
     def _record(self, row: Any) -> Any:
         import tensorflow as tf

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy, class_count, convert_labels
-from horovodjob_trainer.data.order.train_test_split import split_rows
+from horovodjob_trainer.data.order.sampling import split_rows
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset
 from horovodjob_trainer.errors import DataError

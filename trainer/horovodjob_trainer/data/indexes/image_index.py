@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from horovodjob_trainer.data.formats.download import error_reason
 from horovodjob_trainer.data.indexes.index_file import (
     index_paths,
     modification_time,
@@ -20,7 +19,7 @@ from horovodjob_trainer.data.indexes.index_file import (
     unpack_strings,
     write_index,
 )
-from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.errors import DataError, error_reason
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 PARALLEL_REQUESTS = 16  # to a file server, which answers each after a round trip

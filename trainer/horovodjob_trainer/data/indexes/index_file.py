@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.atomic_file import atomic_write
-from horovodjob_trainer.data.formats.download import error_reason
+from horovodjob_trainer.errors import error_reason
 
 FORMAT = 1  # a file of another format is ignored
 RECENT_NANOSECONDS = 2_000_000_000

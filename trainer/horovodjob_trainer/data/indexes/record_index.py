@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horovodjob_trainer.data.formats.download import error_reason
 from horovodjob_trainer.data.indexes.index_file import (
     index_paths,
     modification_time,
@@ -23,7 +22,7 @@ from horovodjob_trainer.data.indexes.index_file import (
 )
 from horovodjob_trainer.data.ranks import Ranks
 from horovodjob_trainer.data.reading.record_features import feature_keys, lengths_and_largest_labels
-from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.errors import DataError, error_reason
 from horovodjob_trainer.launch import hostname
 
 HEADER_BYTES, FOOTER_BYTES = 12, 4  # length with its checksum; checksum of the content

@@ -1,6 +1,5 @@
-"""Damaged examples, which a training with --skip-damaged replaces by others of their batches."""
+"""The replacement of damaged examples by others of their batches, for --skip-damaged."""
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,33 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 READ_FAILURE = "no example can be read from row"
-
-
-class DamagedExamples:
-    """The names of the damaged examples that this rank has read. Threads of input pipelines add to it."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, None] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        with self._lock:
-            return tuple(self._names)
-
-    def recorder(self, name: Callable[[int], str]) -> Callable[[npt.NDArray[np.int64]], Any]:
-        """A function that adds the examples of these rows, of which `name` returns the names."""
-
-        def record(rows: npt.NDArray[np.int64]) -> Any:
-            names = [name(int(row)) for row in rows]
-            with self._lock:
-                self._names.update(dict.fromkeys(names))
-            return np.int64(len(names))
-
-        return record
 
 
 def or_blank(function: Callable[..., Any], blank: Sequence[Any], *arguments: Any) -> tuple[Any, ...]:

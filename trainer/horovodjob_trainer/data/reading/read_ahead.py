@@ -1,20 +1,18 @@
 """Reads files ahead of their decoding, so that the latency of a share delays no step."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-from horovodjob_trainer.data.reading.damaged import READ_FAILURE, DamagedExamples, or_blank, replace_damaged
+from horovodjob_trainer.data.reading.damaged import READ_FAILURE, or_blank, replace_damaged
 from horovodjob_trainer.data.reading.example_reader import map_dataset
-from horovodjob_trainer.data.source import Decode, Source
+from horovodjob_trainer.data.source import DamagedExamples, Decode
 
 # A reader waits for the share and does not compute, so their number follows the latency and not the cores: 32 readers
 # read 3,200 files a second at 10 ms for each. Memory is bounded by so many encoded images.
 READERS = 32
 
 
-@runtime_checkable
 class FileSource(Protocol):
-    """A source with one file for each example. Its methods use graph operations."""
+    """Images in files of their own. Its methods use graph operations."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -30,54 +28,20 @@ class FileSource(Protocol):
     def content(self, row: Any) -> tuple[Any, Any]:
         """Content of the file of this example, and its label."""
 
-    def decode(self, content: Any) -> Any:
-        """The image (uint8) in the content of a file."""
-
-
-def example_batches(
-    rows: Any,
-    source: Source,
-    *,
-    batch: int,
-    threads: int,
-    read: Callable[..., Any] | None = None,
-    decode: Decode | None = None,
-) -> Any:
-    """Elements (first, examples, labels) of a source from elements (first, rows, ...), each with at most `batch` rows.
-
-    `read` makes them of a source without files for each example; by default, of its rows only.
-    `decode` replaces the decoding of files.
-    """
-    if isinstance(source, FileSource):
-        return read_ahead(rows, source, batch=batch, threads=threads, decode=decode)
-    return map_dataset(rows, read or (lambda first, rows: (first, *source.tensors(rows))), threads)
-
-
-def with_private_threads(data: Any, source: Source, threads: int) -> Any:
-    """The dataset with a separate thread pool, so that it never delays the operations of a step."""
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = threads + (READERS if isinstance(source, FileSource) else 0)
-    options.threading.max_intra_op_parallelism = 1
-    options.autotune.enabled = False
-    options.deterministic = True
-    return data.with_options(options)
-
 
 def read_ahead(
     rows: Any,
     source: FileSource,
+    decode: Decode,
     *,
+    batch: int,
     threads: int,
     readers: int = READERS,
-    batch: int,
-    decode: Decode | None = None,
 ) -> Any:
     """Elements (first, images, labels) from elements (first, rows), each with at most `batch` rows, in their order.
 
-    `readers` files are read at the same time, and `threads` images are decoded at the same time, by
-    `decode(content, first + index)` or by the source. If a read fails, the error contains the row.
+    `readers` files are read at the same time, and `threads` images are decoded at the same time. If a read fails, the
+    error contains the row.
     """
     import tensorflow as tf
 
@@ -95,10 +59,8 @@ def read_ahead(
         return index, before, row, position, content, label
 
     def decode_content(index: Any, before: Any, row: Any, position: Any, content: Any, label: Any) -> Any:
-        def image() -> Any:
-            return decode(content, position) if decode else source.decode(content)
-
-        pixels = tf.cond(row < 0, lambda: tf.zeros(source.shape, tf.uint8), image)
+        blank = tf.zeros(source.shape, tf.uint8)
+        pixels = tf.cond(row < 0, lambda: blank, lambda: decode(content, position))
         return index, before, position, tf.ensure_shape(pixels, source.shape), label
 
     def check(indexes: Any, before: Any, positions: Any, images: Any, labels: Any) -> Any:
@@ -117,7 +79,7 @@ def read_ahead(
         blank = tf.zeros(source.shape, tf.uint8)
 
         def image(content: Any, position: Any) -> Any:
-            return (decode(content, position) if decode else source.decode(content),)
+            return (decode(content, position),)
 
         pixels, is_image = tf.cond(
             (row < 0) | ~is_intact, lambda: (blank, row < 0), lambda: or_blank(image, (blank,), content, position)

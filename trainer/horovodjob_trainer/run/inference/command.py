@@ -200,7 +200,4 @@ def _write(options: SimpleNamespace, source: data.Source, parts: Sequence[Any], 
     for rank, part in enumerate(parts):
         if part is not None:
             outputs[rank :: len(parts)] = part
-    file_format = options.format or (
-        "jsonl" if options.output and options.output.suffix in (".jsonl", ".json") else "csv"
-    )
-    write_lines(prediction_lines(source, outputs, file_format, of_classes=of_classes), options.output)
+    write_lines(prediction_lines(source, outputs, of_classes=of_classes), options.output)

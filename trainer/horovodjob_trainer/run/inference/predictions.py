@@ -1,7 +1,5 @@
-"""Predictions as text, one line for each example."""
+"""Predictions as lines of JSON, one for each example."""
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,19 +14,12 @@ from horovodjob_trainer.data.source import Source
 from horovodjob_trainer.errors import OutputError
 
 
-def prediction_lines(source: Source, outputs: npt.NDArray[Any], file_format: str, *, of_classes: bool) -> Iterator[str]:
-    """A line for each example: its file or number and the most likely class, or the outputs of the model.
+def prediction_lines(source: Source, outputs: npt.NDArray[Any], *, of_classes: bool) -> Iterator[str]:
+    """A line of JSON for each example: its file or number and the most likely class, or the outputs of the model.
 
     `outputs` has one row for each example. With `of_classes`, a row contains probabilities or logits.
     """
-    rows = _class_rows(source, outputs) if of_classes else _value_rows(source, outputs)
-    for number, row in enumerate(rows):
-        if file_format == "jsonl":
-            yield json.dumps(row)
-        else:
-            if not number:
-                yield ",".join(row)
-            yield _csv_line(json.dumps(value) if isinstance(value, list) else value for value in row.values())
+    return map(json.dumps, _class_rows(source, outputs) if of_classes else _value_rows(source, outputs))
 
 
 def write_lines(lines: Iterable[str], path: Path | None) -> None:
@@ -71,9 +62,3 @@ def _probabilities(outputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return outputs
     powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-
-def _csv_line(values: Iterable[Any]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()

@@ -1,6 +1,5 @@
 """`predict` and `evaluate`: the results of Keras on any number of ranks, or an error in one sentence."""
 
-import csv
 import json
 import subprocess
 from collections.abc import Callable, Sequence
@@ -88,11 +87,12 @@ def keras_outputs(workspace: Path) -> tuple[Any, Any, Any]:
     import keras
 
     from horovodjob_trainer import data
+    from horovodjob_trainer.run.pipeline import evaluation_batches
 
     request = data.Request(dataset="images", path=workspace / "pets", image_size=24, validation_share=0.5, seed=4)
     test = data.load_dataset(request).test
     model = keras.models.load_model(workspace / "model.keras", compile=False)
-    examples, labels = test.tensors(np.arange(test.samples))
+    ((_, examples, labels),) = evaluation_batches(test, batch=test.samples)
     return np.asarray(model(np.asarray(examples) / np.float32(255))), np.asarray(labels), test
 
 
@@ -111,18 +111,17 @@ def test_two_ranks_compute_the_metrics_of_keras(workspace: Path, run: Any, train
 def test_predictions_contain_file_class_and_probability(workspace: Path, ended: Any) -> None:
     outputs, _, test = keras_outputs(workspace)
     pets, loose, numbers = ended(
-        ["predict", "--model", "model.keras", *PETS, "--output", "out.csv", "--batch-size", "5"],
-        ["predict", "--model", "model.h5", "--data", "loose", "--format", "jsonl"],
+        ["predict", "--model", "model.keras", *PETS, "--output", "out.jsonl", "--batch-size", "5"],
+        ["predict", "--model", "model.h5", "--data", "loose"],
         ["predict", "--model", "line.keras", "--data", "new.npz"],
     )
     assert (pets.code, pets.lines) == (0, []), pets.errors
-    with (workspace / "out.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = [json.loads(line) for line in (workspace / "out.jsonl").read_text().splitlines()]
     assert [row["class"] for row in rows] == [("ant", "bee", "cat")[label] for label in outputs.argmax(axis=1)]
     assert [row["file"] for row in rows] == [str(Path(test.name(row)).relative_to(workspace)) for row in range(12)]
-    np.testing.assert_allclose([float(row["probability"]) for row in rows], outputs.max(axis=1), atol=2e-6)
+    np.testing.assert_allclose([row["probability"] for row in rows], outputs.max(axis=1), atol=2e-6)
     assert [json.loads(line)["file"] for line in loose.lines] == ["loose/b, c.png", "loose/more/a.png"], loose.errors
-    assert numbers.lines == ["file,output", "0,3.0", "1,7.5"], numbers.errors
+    assert numbers.lines == ['{"file": "0", "output": 3.0}', '{"file": "1", "output": 7.5}'], numbers.errors
 
 
 PLAIN_TENSORFLOW = """
@@ -178,7 +177,8 @@ INVALID = {
     "evaluate --model model.keras --dataset images --data many": (1, "the model has 3 classes"),
     "predict --model model.keras --data empty": (1, "empty does not exist"),
     "predict --model model.keras --data model.h5": (1, "model.h5 cannot be read: it is not a complete JPEG"),
-    "predict --model line.keras --data new.npz --output no/x.csv": (1, "no/x.csv cannot be written"),
+    "predict --model line.keras --data new.npz --output no/x": (1, "no/x cannot be written"),
+    "predict --model line.keras --data new.npz --output x.csv": (2, "x.csv: predictions are lines of JSON"),
 }
 
 

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.controller.clock import now
-from horovodjob_operator.controller.jobs.job_log import log_warning
 from horovodjob_operator.domain.events import Event
 from horovodjob_operator.errors import AlreadyExists, Gone, Unavailable
 from horovodjob_operator.kube.requests.writer import Writer
+from horovodjob_operator.logs import log_warning
 
 # The API server deletes events after an hour, and a late one misleads.
 EVENT_SECONDS = 600

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import ALIGNMENT_BYTES, Arrays
 from horovodjob_trainer.data.ranks import Ranks
-from horovodjob_trainer.data.reading.example_reader import data_error
-from horovodjob_trainer.data.reading.read_ahead import example_batches, with_private_threads
+from horovodjob_trainer.data.reading.example_reader import data_error, with_private_threads
 from horovodjob_trainer.data.source import Source
 
 BATCH = 64
@@ -90,9 +89,9 @@ def _fill(source: Source, arrays: Arrays, memory: SharedMemory, threads: int) ->
 
     start, end = (source.samples * number // memory.count for number in (memory.index, memory.index + 1))
     rows = tf.data.Dataset.range(start, end).batch(BATCH).map(lambda rows: (tf.constant(0, tf.int64), rows))
-    batches = example_batches(rows, source, batch=BATCH, threads=threads).prefetch(2)
+    batches = source.batches(rows, batch=BATCH, threads=threads).prefetch(2)
     try:
-        for _, images, labels in with_private_threads(batches, source, threads):
+        for _, images, labels in with_private_threads(batches, threads + source.readers):
             end = start + len(labels)
             arrays.examples[start:end], arrays.labels[start:end] = images, labels
             start = end

@@ -1,10 +1,15 @@
-"""The log: JSON lines on standard error."""
+"""The log of the operator, as JSON; about a job, one line for each effect on the cluster."""
 
 import logging
 import sys
 import time
 
 from pythonjsonlogger.json import JsonFormatter
+
+from horovodjob.api.job import HorovodJob
+from horovodjob_operator.domain import names
+
+log = logging.getLogger("horovodjob.reconcile")
 
 
 class UtcJsonFormatter(JsonFormatter):
@@ -25,3 +30,13 @@ def log_json(level: str) -> None:
     for name in ("kopf._cogs.clients", "kopf._core.reactor.observation"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("horovodjob").setLevel(level)
+
+
+def log_effect(job: HorovodJob, message: str) -> None:
+    """Logs an effect on the cluster."""
+    log.info("%s/%s %s", *job.key, message, extra=names.log_fields(job))
+
+
+def log_warning(job: HorovodJob, message: str) -> None:
+    """Logs a failure that does not end the reconciliation."""
+    log.warning("%s/%s %s", *job.key, message, extra=names.log_fields(job))

@@ -1,8 +1,9 @@
-"""Retry-After: how long an overloaded API server requires its clients to wait."""
+"""When requests are sent again: delays that grow, and pauses that the API server requires (Retry-After)."""
 
 import asyncio
 import logging
 import math
+import random
 import time
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -11,6 +12,11 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 LONGEST_PAUSE_SECONDS = 30
 TRIES = 5
 log = logging.getLogger("horovodjob.api_client")
+
+
+def retry_delay_seconds(retries: int, *, first: float, longest: float = 30.0, jitter: float = 0.0) -> float:
+    """Seconds until the next retry: twice as long after each retry, reduced at random by at most the share `jitter`."""
+    return min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(1 - jitter, 1)
 
 
 class RetryAfter:

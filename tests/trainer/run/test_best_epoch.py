@@ -46,13 +46,13 @@ def compiled() -> Callable[..., Any]:
 
 
 def mode(model: Any, monitor: str, *flags: str) -> str:
-    from horovodjob_trainer.run.metrics.monitor import monitor_mode
+    from horovodjob_trainer.run.metrics.best_epoch import monitor_mode
 
     return monitor_mode(model, load_configuration([f"--monitor={monitor}", *flags], environment={}))
 
 
 def best_epoch(model: Any, monitor: str, values: list[float], *flags: str) -> int:
-    from horovodjob_trainer.run.metrics.early_stopping import update_best_epoch
+    from horovodjob_trainer.run.metrics.best_epoch import update_best_epoch
 
     configuration = load_configuration([f"--monitor={monitor}", *flags], environment={})
     state = RunState(epochs=9, epoch_examples=1, first_size=1)
@@ -81,7 +81,7 @@ def test_the_loss_is_minimized_and_an_accuracy_is_maximized(compiled: Any) -> No
 
 
 def test_a_metric_of_a_user_needs_a_mode_before_the_first_step(compiled: Any) -> None:
-    from horovodjob_trainer.run.metrics.monitor import check_monitor
+    from horovodjob_trainer.run.metrics.best_epoch import check_monitor
 
     model = compiled(share_of_hits)
     with pytest.raises(ModelError, match=r"--monitor val_share_of_hits: .*; set --monitor-mode max or min"):
@@ -98,7 +98,7 @@ def test_a_value_of_a_custom_step_needs_a_mode_after_the_first_epoch(compiled: A
 
 
 def test_a_resumed_run_with_another_metric_does_not_compare_its_values_with_those_of_the_first(compiled: Any) -> None:
-    from horovodjob_trainer.run.metrics.early_stopping import update_best_epoch
+    from horovodjob_trainer.run.metrics.best_epoch import update_best_epoch
 
     state, model = RunState(epochs=9, epoch_examples=1, first_size=1, position=1), compiled("accuracy")
     metrics = {"val_loss": 0.1, "val_accuracy": 0.05}

@@ -1,1 +1,0 @@
-"""Events of Kubernetes: those that the operator posts, and those of others that it reads."""

@@ -1,0 +1,1 @@
+"""Examples in the memory of a node."""

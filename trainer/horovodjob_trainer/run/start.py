@@ -1,0 +1,61 @@
+"""The output directory and the state from which a run starts: its last checkpoint, or the beginning."""
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.checkpoint.layout import training_variables
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.run_selection import RunSettings
+from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.cli.configuration import Configuration
+from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.run.ranks import call_on_all_ranks
+from horovodjob_trainer.run.setup import Setup, counted
+
+# With other values, the variables or the order of the examples in a checkpoint would not be those of the run.
+FIXED = ("dataset", "model", "init_from", "freeze", "precision", "accumulate", "optimizer", "seed")
+# The position in the data is a number of examples, and a changed rate or loss applies from the next step.
+CHANGEABLE = (
+    "batch_size", "momentum", "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs",
+    "warmup_from", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "augment", "flip", "crop",
+)  # fmt: skip
+
+
+def initial_state(setup: Setup, launch: Launch) -> tuple[OutputDirectory | None, RunState]:
+    """The output directory on rank 0, and the state from which all ranks start."""
+    configuration, log = setup.configuration, setup.log
+    settings = _run_settings(configuration, setup.dataset.fingerprint)
+
+    def opened() -> tuple[OutputDirectory | None, RunState | None]:
+        if hvd.rank() != 0:
+            return None, None
+        directory, name, resume = configuration.dir, configuration.model_name, configuration.resume
+        output = open_output_directory(directory, name, settings, launch=launch, resume=resume, log=log)
+        return output, output.restore(training_variables(setup.model), log)
+
+    output, checkpoint = call_on_all_ranks(opened, launch)
+    state = _starting_state(setup, checkpoint, launch)
+    # With elastic Horovod, other ranks may be long past this point; a new rank gets the state when it joins them.
+    return output, state if launch.elastic else hvd.broadcast_object(state, root_rank=0)
+
+
+def _starting_state(setup: Setup, checkpoint: RunState | None, launch: Launch) -> RunState:
+    """The state of the checkpoint or of a new run."""
+    configuration, size = setup.configuration, hvd.size()
+    if checkpoint is None:
+        if launch.attempt > 1:
+            setup.log(f"Attempt {launch.attempt}: no checkpoint of this run yet, starting from the beginning")
+        return RunState(epochs=configuration.epochs, epoch_examples=setup.dataset.train.samples, first_size=size)
+    checkpoint.epochs = configuration.epochs
+    if checkpoint.epoch_examples != setup.dataset.train.samples:
+        checkpoint.use_data(setup.dataset.train.samples)
+    step = checkpoint.step_in_epoch(configuration.batch_size * size)
+    steps = f" and {counted(step, 'step')}" if step else ""
+    setup.log(f"Attempt {launch.attempt}: resuming after epoch {checkpoint.epoch}{steps}")
+    return checkpoint
+
+
+def _run_settings(configuration: Configuration, fingerprint: str) -> RunSettings:
+    """The settings that define what a run trains, with the data of this fingerprint."""
+    values = {name: getattr(configuration, name) for name in (*FIXED, *CHANGEABLE)}
+    values["init_from"] = configuration.init_from and str(configuration.init_from)
+    values["data"] = fingerprint
+    return RunSettings(values, frozenset({*CHANGEABLE, "data"}))
