@@ -103,10 +103,9 @@ def errors_are_kept(old: Object, new: Object) -> Iterator[str]:
 
 
 def no_write_leaves_a_job_as_it_was(old: Object, new: Object) -> Iterator[str]:
-    facts = [
-        (version.get("status"), [version["metadata"].get(field) for field in ("generation", "labels", "annotations")])
-        for version in (old, new)
-    ]
+    # A user can change labels and annotations too, which have no generation.
+    fields = ("generation", "labels", "annotations")
+    facts = [(one.get("status"), *(one["metadata"].get(field) for field in fields)) for one in (old, new)]
     if facts[0] == facts[1] and "deletionTimestamp" not in new["metadata"]:
         yield f"version {new['metadata']['resourceVersion']} differs in nothing from the one before"
 
