@@ -1,6 +1,6 @@
 """Draws docs/images/dashboard-*.svg: the dashboards' queries, answered by a real Prometheus. Grafana is not involved.
 
-    PYTHONPATH=tests .venv/bin/python benchmarks/dashboard_pictures.py [--epochs 150] [--seconds 600]
+    PYTHONPATH=tests:. .venv/bin/python benchmarks/dashboard_pictures.py [--epochs 150] [--seconds 600]
 
 An API server, the operator and Prometheus run on this machine. The script acts as scheduler and kubelet; the trainings
 of handwritten digits are real processes of the trainer, and post their progress to the operator as rank 0 of a job.

@@ -25,18 +25,22 @@ from support.helm import HELM3, HELM4, Helm
 OPERATOR = pytest.StashKey[Operator]()
 NOT_RUN = pytest.StashKey[dict[str, str]]()
 FOLDER = Path(__file__).parent
-# Files with long trainings and waits go first: the last file to begin should be a short one.
+# The files that take longest, in the order in which they start: the last file to start should be a short one.
 SLOW_FILES = (
     "test_migration",
     "test_node_loss",
-    "test_training",
-    "test_mpi",
     "test_elastic",
-    "test_elastic_training",
-    "test_tutorial_script",
-    "test_disruptions",
-    "test_network_loss",
+    "test_training",
     "test_azure_files",
+    "test_network_loss",
+    "test_scheduling",
+    "test_bad_input",
+    "test_program",
+    "test_disruptions",
+    "test_preparation",
+    "test_elastic_training",
+    "test_mpi",
+    "test_tutorial_script",
 )
 # The UID of the trainer image's user, who must be able to write to a directory of this machine.
 IMAGE_USER = 1000
@@ -59,7 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[NOT_RUN].update(not_run)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in not_run])
         items[:] = [item for item in items if item.nodeid not in not_run]
-    items.sort(key=lambda item: (item.path.stem == "test_invariants", item.path.stem not in SLOW_FILES))
+    order = {name: index for index, name in enumerate(SLOW_FILES)}
+    items.sort(key=lambda item: (item.path.stem == "test_invariants", order.get(item.path.stem, len(order))))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -219,6 +224,13 @@ def module_namespace(new_namespace: Callable[..., Namespace], request: pytest.Fi
     made = new_namespace(request.module.__name__.rpartition("test_")[2].replace("_", "-"))
     yield made
     made.remove()
+
+
+@pytest.fixture(scope="module")
+def gpus_alone(prepared: Once) -> Iterator[None]:
+    """The right to add GPUs to the cluster: jobs of another file would be scheduled to them as well."""
+    with prepared.alone("gpus"):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
-"""Preparations that run once for all workers of a parallel run."""
+"""What the workers of a parallel run share: preparations that run once, and locks."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ class Once:
                 text = json.dumps(make())
                 result.write_text(text)
             return json.loads(result.read_text())
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Holds the lock of this name, which one worker can hold at a time."""
+        if not self.folder:
+            yield
+            return
+        with (self.folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 def once(config: pytest.Config, temporary: pytest.TempPathFactory) -> Once:

@@ -18,16 +18,19 @@ from gitops.engine import (
     edit_chart,
     kept_file,
     namespace,
+    own_address,
 )
 from gitops.git_repository import Repository
-from localcluster.control_plane.standalone import LOOPBACK, free_ports
 from support.api_client import ROOT, Api, Object, binary, wait_for
 from support.gitops.health import GITOPS
 from support.helm import HELM3
+from support.job_driver import timestamp
 
 SYSTEM = "argocd"
 APPLICATIONS = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications"
 DEPLOYMENT = "/apis/apps/v1/namespaces/horovodjob-system/deployments/horovodjob-operator"
+REDIS_PORT, REPOSITORY_PORT = 20379, 20081
+BUDGET = "/apis/policy/v1/namespaces/horovodjob-system/poddisruptionbudgets/horovodjob-operator"
 HEALTH = {"Healthy": HEALTHY, "Progressing": PROGRESSING, "Degraded": FAILED}
 # Argo CD runs `kustomize build`, of which kubectl has a copy.
 KUSTOMIZE = """#!/bin/sh
@@ -119,8 +122,8 @@ class ArgoCD(Engine):
         (programs / "helm").symlink_to(binary(HELM3))
         (programs / "kustomize").write_text(KUSTOMIZE % binary("kubectl"))
         (programs / "kustomize").chmod(0o755)
-        redis, repositories, *metrics = free_ports(4)
-        common = ("--redis", f"{LOOPBACK}:{redis}", "--loglevel=info")
+        address = own_address()
+        common = ("--redis", f"{address}:{REDIS_PORT}", "--loglevel=info")
         variables = {
             "ARGOCD_FAKE_IN_CLUSTER": "true",
             "ARGOCD_GPG_ENABLED": "false",
@@ -131,12 +134,14 @@ class ArgoCD(Engine):
             "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
         }
         run, program = self.control_plane.run, binary("argocd")
-        run("redis", program, "redis", f"{LOOPBACK}:{redis}")
-        server = ["--address", LOOPBACK, "--port", str(repositories), "--disable-tls"]
-        server += ["--metrics-address", LOOPBACK, "--metrics-port", str(metrics[0])]
+        run("redis", program, "redis", f"{address}:{REDIS_PORT}")
+        server = ["--address", address, "--port", str(REPOSITORY_PORT), "--disable-tls", "--metrics-port=0"]
         run("argocd-repo-server", program, "argocd-repo-server", *common, *server, **variables)
-        controller = ["--repo-server", f"{LOOPBACK}:{repositories}", "--repo-server-plaintext"]
-        controller += ["--metrics-port", str(metrics[1]), "--namespace", SYSTEM]
+        for port in (REDIS_PORT, REPOSITORY_PORT):
+            self.control_plane.wait_listening(address, port)
+        # The metrics of both, which nobody reads, are on a port that the kernel chooses.
+        controller = ["--repo-server", f"{address}:{REPOSITORY_PORT}", "--repo-server-plaintext"]
+        controller += ["--metrics-port=0", "--namespace", SYSTEM]
         controller += ["--kubeconfig", str(self.control_plane.kubeconfig)]
         run(
             "argocd-application-controller", program, "argocd-application-controller", *common, *controller, **variables
@@ -161,13 +166,20 @@ class ArgoCD(Engine):
         self.apply(*(self._applied(application, repository) for application in yaml.safe_load_all(built)))
 
     def release_operator(self) -> None:
-        """Acts as the controller of Deployments."""
+        """Acts as the controllers of Deployments and of PodDisruptionBudgets."""
         deployment = wait_for("the operator's Deployment", lambda: self.api.find(DEPLOYMENT))
         generation, replicas = deployment["metadata"]["generation"], deployment["spec"]["replicas"]
         available = {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas)
         status = {"observedGeneration": generation, "conditions": [available], **counts}
         self.api.patch(f"{DEPLOYMENT}/status", {"status": status})
+        budget = wait_for("the operator's PodDisruptionBudget", lambda: self.api.find(BUDGET))
+        sufficient = {"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods", "message": ""}
+        sufficient["lastTransitionTime"] = timestamp()
+        counts = {"disruptionsAllowed": 1, "currentHealthy": replicas, "desiredHealthy": 1, "expectedPods": replicas}
+        status = {"observedGeneration": budget["metadata"]["generation"], "conditions": [sufficient], **counts}
+        self.api.patch(f"{BUDGET}/status", {"status": status})
+        ArgoDelivery(self.api, self._repository, "horovodjob-operator").wait_health(HEALTHY)
 
     def remove_definition(self, directory: Path) -> None:
         """The chart of the operator no longer installs the definition."""

@@ -62,6 +62,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         started: Engine = request.param(control_plane, api, tmp_path_factory.mktemp(request.param.name))
         started.start()
         yield started
+        control_plane.assert_running()
         for watch in watches:
             watch.end()
         assert [sentence for watch in watches for sentence in watch.errors() if "not alive" not in sentence] == []
@@ -85,9 +86,9 @@ def deliver(cluster: Cluster, tmp_path: Path) -> Callable[..., Delivery]:
     """Has the engine apply the jobs of a team, in a namespace of their own."""
 
     def begin(change: Callable[[Repository], object] = lambda repository: None, **settings: Any) -> Delivery:
-        name = f"team-{next(NUMBERS)}"
+        name = f"team-{next(NUMBERS):03}"  # as long as the name of the documentation, so that columns remain
         repository = team_repository(tmp_path / name, name)
         change(repository)
-        return cluster.engine.deliver(repository, name, **settings)
+        return cluster.engine.deliver(repository, f"{name}-jobs", **settings)
 
     return begin

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -33,9 +35,28 @@ class EngineControlPlane(OperatorControlPlane):
         settings = {"KUBECONFIG": str(self.kubeconfig), "HOME": str(work), "TMPDIR": str(work), **variables}
         self._run(name, ["env", *(f"{key}={value}" for key, value in settings.items()), *command])
 
-    def log(self, name: str) -> str:
-        """The output of a process."""
-        return (self.directory / "log" / f"{name}.log").read_text()
+    def wait_listening(self, address: str, port: int) -> None:
+        """Waits until a process accepts connections."""
+
+        def connects() -> bool:
+            self.assert_running()
+            with socket.socket() as client:
+                return client.connect_ex((address, port)) == 0
+
+        wait_for(f"a process to listen on {address}:{port}", connects)
+
+    def assert_running(self) -> None:
+        """Raises ClusterError with the last lines of the log of a process that has ended."""
+        self._explain()
+
+
+def own_address() -> str:
+    """An address of the loopback interface on which no other process of the tests listens or connects.
+
+    A free port of 127.0.0.1 can be in use when a process that takes seconds to start listens on it.
+    """
+    pid = os.getpid()
+    return f"127.{64 + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}"
 
 
 class Delivery(ABC):
@@ -46,6 +67,11 @@ class Delivery(ABC):
 
     def __init__(self, api: Api, repository: Repository, name: str) -> None:
         self.api, self.repository, self.name = api, repository, name
+
+    @property
+    def namespace(self) -> str:
+        """That of the jobs, after which the Application or the Kustomization is named."""
+        return self.name.removesuffix("-jobs")
 
     @abstractmethod
     def publish(self) -> None:

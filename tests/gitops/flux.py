@@ -201,9 +201,10 @@ class Flux(Engine):
         self._add_source(repository, name)
         return self._add_kustomization(FLUX_JOBS, repository, name, name, **changes)
 
-    def wait_for_results(self, repository: Repository, source: str) -> FluxDelivery:
+    def wait_for_results(self, others: Delivery) -> FluxDelivery:
         """Adds the Kustomization that waits for the job `cifar`, beside that of the other jobs."""
-        return self._add_kustomization(FLUX_RESULTS, repository, f"{source}-cifar", source, targetNamespace=source)
+        name, namespace = f"{others.namespace}-cifar", others.namespace
+        return self._add_kustomization(FLUX_RESULTS, others.repository, name, others.name, targetNamespace=namespace)
 
     def _add_kustomization(
         self, file: Path, repository: Repository, name: str, source: str, **changes: Any

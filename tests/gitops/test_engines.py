@@ -9,6 +9,7 @@ import pytest
 
 from gitops.argocd import ArgoCD
 from gitops.conftest import Cluster
+from gitops.documented_output import assert_documented_output
 from gitops.engine import DEFINITION, FAILED, HEALTHY, NEW_DESCRIPTION, PROGRESSING, Delivery, Engine, jobs
 from gitops.flux import Flux
 from gitops.git_repository import Repository
@@ -34,13 +35,13 @@ def job_of(delivery: Delivery, name: str) -> Job:
 
 
 def named(delivery: Delivery) -> list[tuple[str, Job]]:
-    return [(name, job) for name, job in jobs(delivery.api, delivery.name).items()]
+    return [(name, job) for name, job in jobs(delivery.api, delivery.namespace).items()]
 
 
 def running(delivery: Delivery) -> dict[str, Job]:
     """Both jobs of a team, as soon as they run."""
-    wait_for("both jobs", lambda: jobs(delivery.api, delivery.name).keys() == JOBS)
-    return {name: job.advance_to("Running") for name, job in jobs(delivery.api, delivery.name).items()}
+    wait_for("both jobs", lambda: jobs(delivery.api, delivery.namespace).keys() == JOBS)
+    return {name: job.advance_to("Running") for name, job in jobs(delivery.api, delivery.namespace).items()}
 
 
 def test_the_documented_repository_runs_its_jobs_in_an_empty_cluster(cluster: Cluster) -> None:
@@ -49,9 +50,10 @@ def test_the_documented_repository_runs_its_jobs_in_an_empty_cluster(cluster: Cl
         job.advance_to("Succeeded")
     cluster.training.wait_applied()
     cluster.training.wait_health(HEALTHY)
+    assert_documented_output(cluster.engine, "From an empty cluster to jobs that have ended")
 
 
-def test_a_changed_manifest_replaces_the_job_that_allows_it_and_no_other(deliver: Deliver) -> None:
+def test_a_changed_manifest_replaces_the_job_that_allows_it_and_no_other(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
     delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
@@ -59,12 +61,14 @@ def test_a_changed_manifest_replaces_the_job_that_allows_it_and_no_other(deliver
     after = job_of(delivery, "cifar")
     assert after.uid != before["cifar"].uid
     assert after.get()["spec"]["worker"]["replicas"] == 3
+    after.wait("Queued")
     assert job_of(delivery, "digits").uid == before["digits"].uid
+    assert_documented_output(cluster.engine, "A commit changes a job that is replaced", training=delivery)
     delivery.deploy("nothing changes")
     assert job_of(delivery, "cifar").uid == after.uid
 
 
-def test_changed_parameters_create_another_job_and_prune_the_old_one(deliver: Deliver) -> None:
+def test_changed_parameters_create_another_job_and_prune_the_old_one(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
     delivery.repository.edit("jobs/digits/run.env", "workers=2", "workers=3")
@@ -72,22 +76,26 @@ def test_changed_parameters_create_another_job_and_prune_the_old_one(deliver: De
     wait_for("the end of the old job", lambda: not delivery.api.find(before["digits"].path))
     after = job_of(delivery, "digits")
     assert after.get()["spec"]["worker"]["replicas"] == 3
+    after.wait("Queued")
     wait_for("the end of its pods", lambda: not before["digits"].pods())
     assert job_of(delivery, "cifar").uid == before["cifar"].uid
+    assert_documented_output(cluster.engine, "A commit changes the parameters in the name of a job", training=delivery)
 
 
-def test_a_refused_change_is_reported_and_a_revert_mends_it(deliver: Deliver) -> None:
+def test_a_refused_change_is_reported_and_a_revert_mends_it(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
     delivery.repository.edit("jobs/digits/job.yaml", "cpu: 500m", "cpu: 900m")
     delivery.push()
     delivery.wait_message(FROZEN)
+    assert_documented_output(cluster.engine, "A commit changes a frozen field", training=delivery)
     delivery.repository.git("revert", "--no-edit", "HEAD")
     delivery.deploy("reverted")
+    assert_documented_output(cluster.engine, "That commit is reverted", training=delivery)
     assert {name: job.uid for name, job in named(delivery)} == {name: job.uid for name, job in before.items()}
 
 
-def test_a_removed_job_is_deleted_with_its_pods(deliver: Deliver) -> None:
+def test_a_removed_job_is_deleted_with_its_pods(cluster: Cluster, deliver: Deliver) -> None:
     delivery = deliver()
     before = running(delivery)
     delivery.repository.edit("jobs/kustomization.yaml", ", cifar]", "]")
@@ -95,9 +103,10 @@ def test_a_removed_job_is_deleted_with_its_pods(deliver: Deliver) -> None:
     wait_for("the end of the job", lambda: not delivery.api.find(before["cifar"].path))
     wait_for("the end of its pods", lambda: not before["cifar"].pods())
     assert before["digits"].phase == "Running"
+    assert_documented_output(cluster.engine, "A job is removed from Git", training=delivery)
 
 
-def test_jobs_that_wait_in_a_queue_hold_up_no_other_team(deliver: Deliver) -> None:
+def test_jobs_that_wait_in_a_queue_hold_up_no_other_team(cluster: Cluster, deliver: Deliver) -> None:
     waiting = [deliver() for _ in range(5)]  # one more than Flux has workers
     for delivery in waiting:
         job_of(delivery, "digits").wait_for_pods()
@@ -105,6 +114,8 @@ def test_jobs_that_wait_in_a_queue_hold_up_no_other_team(deliver: Deliver) -> No
     running(other)
     other.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
     other.deploy()
+    job_of(other, "cifar").wait("Queued")
+    assert_documented_output(cluster.engine, "Jobs wait in a queue for hours", training=waiting[0], robotics=other)
     assert {job.phase for delivery in waiting for _, job in named(delivery)} == {"Queued"}
 
 
@@ -119,6 +130,8 @@ def test_running_jobs_are_undisturbed_by_an_upgrade_of_definition_and_operator(
     cluster.operator.start()
     for job, pods in before.values():
         assert (job.phase, job.uids()) == ("Running", pods)
+    assert_documented_output(cluster.engine, "Operator and definition are upgraded", training=delivery)
+    for job, _ in before.values():
         job.end("launcher", 0)
         job.wait("Succeeded")
     delivery.wait_applied()
@@ -139,6 +152,7 @@ def test_a_failed_job_is_degraded_in_argo_cd_and_does_not_concern_flux(cluster: 
     delivery = deliver(never_repeat)
     fail(delivery, "cifar")
     delivery.wait_health(FAILED if isinstance(cluster.engine, ArgoCD) else HEALTHY)
+    assert_documented_output(cluster.engine, "A job fails", training=delivery)
     delivery.repository.edit("jobs/cifar/job.yaml", "replicas: 4", "replicas: 3")
     delivery.deploy("the next attempt of the user")
     wait_for("another job", lambda: job_of(delivery, "cifar").get()["spec"]["worker"]["replicas"] == 3)
@@ -155,7 +169,7 @@ def test_a_kustomization_that_waits_for_results_fails_with_its_job(cluster: Clus
     delivery = deliver(move)
     delivery.wait_applied()
     assert isinstance(cluster.engine, Flux)
-    results = cluster.engine.wait_for_results(delivery.repository, delivery.name)
+    results = cluster.engine.wait_for_results(delivery)
     job_of(delivery, "cifar").advance_to("Running")
     results.wait_health(PROGRESSING)
     delivery.wait_health(HEALTHY)
@@ -211,7 +225,7 @@ def test_a_job_in_a_later_wave_keeps_argo_cd_from_applying_other_commits(deliver
     delivery.push()
     before.end("launcher", 0)
     before.wait("Succeeded")
-    wait_for("the second wave", lambda: "cifar" in jobs(delivery.api, delivery.name))
+    wait_for("the second wave", lambda: "cifar" in jobs(delivery.api, delivery.namespace))
     delivery.wait_applied()
 
 
@@ -222,4 +236,5 @@ def test_jobs_survive_when_git_no_longer_has_their_definition(
     cluster.engine.remove_definition(tmp_path / "definition")
     assert "deletionTimestamp" not in cluster.api.get(DEFINITION)["metadata"]
     assert cluster.api.find(POLICY), "the admission policy of the definition"
+    assert_documented_output(cluster.engine, "Git no longer has the definition of the resource")
     assert before["digits"].phase == "Running"

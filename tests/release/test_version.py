@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from horovodjob_release.version import mentions, project_version, set_version
 from support.api_client import ROOT
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+# These files contain the word in an explanation.
+PLACEHOLDERS_EXPLAINED = (".", ":!docs/releases.md", ":!CHANGELOG.md", ":!Makefile", ":!release", ":!tests")
 
 
 def test_every_copy_of_the_version_equals_that_of_pyproject() -> None:
@@ -35,6 +38,14 @@ def test_every_copy_of_the_version_equals_that_of_pyproject() -> None:
         "manifests/gitops/flux/job/release.yaml",
         "manifests/gitops/example/jobs/digits/run.env",
     }
+
+
+def test_the_page_on_releases_lists_the_files_with_a_placeholder_for_the_project() -> None:
+    command = ("git", "grep", "--files-with-matches", "--word-regexp", "OWNER", "--", *PLACEHOLDERS_EXPLAINED)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    table = (ROOT / "docs" / "releases.md").read_text().partition("| file | placeholders |\n")[2].partition("\n\n")[0]
+    listed = {name for row in table.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    assert set(done.stdout.split()) == listed
 
 
 def test_no_file_names_an_image_of_the_project_in_another_version() -> None:

@@ -23,7 +23,7 @@ NEEDS_NODES = ("tests/local_cluster",)
 NEEDS_OPERATOR = ("tests/e2e",)
 # Tests that mostly wait run in parallel, each file on one worker.
 APISERVER_WORKERS = "2"
-E2E_WORKERS = "3"
+E2E_WORKERS = "4"
 TRAINER_WORKERS = "2"
 
 

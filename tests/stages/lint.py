@@ -1,4 +1,4 @@
-"""Style, types, words, sizes of files, architecture contracts and shell scripts."""
+"""Style, types, words, sizes of files, pages, architecture contracts and shell scripts."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def _checks() -> dict[str, list[str]]:
         "ruff format": ["ruff", "format", "--check", "."],
         "mypy": ["mypy", *CODE],
         "words and sizes": ["python", "tests/stages/prose.py"],
+        "pages": ["python", "tests/stages/pages.py"],
         "import contracts": ["lint-imports"],
         "shellcheck": ["shellcheck", "-x", *scripts],
     }

@@ -1,49 +1,58 @@
 """Progress reports of the trainer for scripts that call `model.fit`."""
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from horovodjob_trainer import hvd
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 
 
+def _log(text: str) -> None:
+    print(text, flush=True)
+
+
 class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the progress of `fit` on rank 0: on stdout, in progress.jsonl and in the status of the HorovodJob.
 
     `batch_size` is that of one rank; without it, the rate is in batches per second. `directory` is that of
-    progress.jsonl (default: that of the log files of the job).
+    progress.jsonl (default: that of the log files of the job). `log` receives the lines for stdout.
     """
 
+    _supports_tf_logs = True  # Keras 2 would convert the metrics of each step, also of those without a report.
+
     def __init__(
-        self, batch_size: int | None = None, directory: str | os.PathLike[str] | None = None, seconds: float = 5.0
+        self,
+        batch_size: int | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        seconds: float = 5.0,
+        log: Callable[[str], None] = _log,
     ) -> None:
         super().__init__()
-        self.batch_size, self.seconds = batch_size, seconds
-        self.directory = Path(directory or os.environ.get("AZ_BATCHAI_STDOUTERR_DIR") or ".")
+        self.batch_size, self.seconds, self.log = batch_size, seconds, log
+        self.directory: Path | None = Path(directory or os.environ.get("AZ_BATCHAI_STDOUTERR_DIR") or ".")
         self.reporter: Reporter | None = None
         self.epoch = self.step = self.global_step = 0
         self.ranks = 1
 
     def on_train_begin(self, logs: Any = None) -> None:
-        if hvd.is_initialized() and hvd.rank() != 0:
+        rank, self.ranks = self._rank_and_size()
+        if rank != 0:
             return
-        if hvd.is_initialized():
-            self.ranks = hvd.size()
         self.reporter = Reporter(
             directory=self.directory,
             tensorboard=None,
             attempt=Launch.from_environment(os.environ).attempt,
             ranks=self.ranks,
             interval_seconds=self.seconds,
-            progress_client=ProgressClient.from_environment(os.environ, _log),
-            log=_log,
+            progress_client=ProgressClient.from_environment(os.environ, self.log),
+            log=self.log,
             unit="samples" if self.batch_size else "batches",
         )
 
@@ -78,7 +87,18 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
             total_examples=epochs * steps * self._job_batch(),
             global_step=self.global_step,
         )
-        self.reporter.report(position, metrics, float(self.model.optimizer.learning_rate))
+        self.reporter.report(position, metrics, self._learning_rate())
+
+    def _rank_and_size(self) -> tuple[int, int]:
+        from horovodjob_trainer import hvd  # It needs Keras 3, which a script of 2018 does not have.
+
+        return (hvd.rank(), hvd.size()) if hvd.is_initialized() else (0, 1)
+
+    def _learning_rate(self) -> float:
+        try:
+            return float(self.model.optimizer.learning_rate)
+        except TypeError:  # Keras 2 has a schedule here.
+            return math.nan
 
     def _examples(self) -> int:
         return (self.epoch * self._steps() + self.step) * self._job_batch()
@@ -89,7 +109,3 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def _job_batch(self) -> int:
         """Number of examples of all ranks in a step, or of batches if the batch size is unknown."""
         return (self.batch_size or 1) * self.ranks
-
-
-def _log(text: str) -> None:
-    print(text, flush=True)

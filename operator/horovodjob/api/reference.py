@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,10 @@ def _frozen_fields() -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def reference() -> str:
     """The page, in Markdown."""
     status = (
@@ -183,13 +188,20 @@ def reference() -> str:
         (f"`{name}`", f"`{path}`", "wide" if wide else "always", words)
         for name, _, path, wide, words in PRINTER_COLUMNS
     )
-    rules = "".join(f"- {_cell(rule)}\n" for rule in _rule_messages())
+    rules = "".join(f"{_wrapped(f'- {_cell(rule)}', indent='  ')}\n" for rule in _rule_messages())
+    frozen = _wrapped(
+        f"Most fields are frozen unless the job is suspended: {_frozen_fields()} can change only while "
+        "`runPolicy.suspend` is true, or in the update that changes it. With `elastic`, `worker.replicas` can change "
+        "at any time. `runPolicy.terminate` can change while the job runs, `managedBy` never. When the job has ended, "
+        "only `runPolicy.ttlSecondsAfterFinished` can change: the job never runs again, so another run needs a job "
+        "with another name. Unknown fields of `worker.template` and `launcher.template` are copied to the pods."
+    )
     return f"""\
 <!-- Generated from the models by `python -m horovodjob.api.reference docs/api.md`: change those, not this page. -->
 # {KIND}
 
-`apiVersion: {API_VERSION}`, `kind: {KIND}`, namespaced; `kubectl get hvj`. Subresources `status` and `scale`
-(`kubectl scale hvj NAME --replicas=4` while the job is suspended, or at any time where it is elastic).
+`apiVersion: {API_VERSION}`, `kind: {KIND}`, namespaced; `kubectl get hvj`. Subresources `status` and
+`scale` (`kubectl scale hvj NAME --replicas=4` while the job is suspended, or at any time where it is elastic).
 `kubectl explain hvj.spec` shows the same descriptions.
 
 ## spec
@@ -200,11 +212,7 @@ def reference() -> str:
 The API server rejects a job that violates one of these rules:
 
 {rules}
-Most fields are frozen unless the job is suspended: {_frozen_fields()} can change only while `runPolicy.suspend` is
-true, or in the update that changes it. With `elastic`, `worker.replicas` can change at any time.
-`runPolicy.terminate` can change while the job runs, `managedBy` never. When the job has ended, only
-`runPolicy.ttlSecondsAfterFinished` can change: the job never runs again, so another run needs a job with another name.
-Unknown fields of `worker.template` and `launcher.template` are copied to the pods.
+{frozen}
 
 ## status
 

@@ -158,7 +158,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         workers_ready=f"{sum(count.ready for count in replicas)}/{job.spec.worker.replicas}",
         output_path_segment=names.output_path_segment(job),
         errors=newest_errors(job, outcome, now),
-        queue=queue_status(context.queue),
+        queue=queue_status(context.observed.queue),
         training=_training(old, context.observed.progress_report),
     )
 

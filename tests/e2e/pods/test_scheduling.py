@@ -33,7 +33,7 @@ NCCL = {
 
 
 @pytest.fixture
-def gpus(target: Target) -> Iterator[Callable[[int], None]]:
+def gpus(target: Target, gpus_alone: None) -> Iterator[Callable[[int], None]]:
     """Sets the number of GPUs of the node; none before and after the tests."""
 
     def count(number: int) -> None:

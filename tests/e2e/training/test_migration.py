@@ -34,6 +34,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outputs(
     local: Cluster,
     operator: Operator,
+    gpus_alone: None,
     kubectl: Kubectl,
     images: dict[str, str],
     directory: Path,

@@ -175,9 +175,13 @@ def test_a_member_of_a_team_runs_a_job_in_the_namespace_of_the_team_and_in_no_ot
     for change in ("delete resourcequota team", "annotate namespace team-a a=b", "delete rolebinding team"):
         assert "forbidden" in kubectl("-n", team, *change.split()), change
     uid = api.get(f"{JOBS.format(team)}/train")["metadata"]["uid"]
-    pods = Job(api, team, "train", uid).advance_to("Succeeded").pods()
-    tolerations = pods["launcher"]["spec"]["tolerations"]
-    assert {"key": "team", "operator": "Equal", "value": "team-a"} in tolerations
+    launcher = Job(api, team, "train", uid).advance_to("Succeeded").pods()["launcher"]["spec"]
+    assert {"key": "team", "operator": "Equal", "value": "team-a"} in launcher["tolerations"], "the annotation"
+    assert launcher["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "4Gi"}, "the LimitRange"
+    quota = f"/api/v1/namespaces/{team}/resourcequotas/team"
+    wait_for("the quota", lambda: api.get(quota)["status"]["used"].get("count/horovodjobs.horovodjob.dev") == "1")
+    privileged = kubectl("-n", team, "run", "root", "--image=root:1", "--privileged", "--dry-run=server")
+    assert 'violates PodSecurity "restricted' in privileged
 
 
 def test_a_queue_is_added_to_the_namespace_of_a_team(api: Api, tmp_path: Path) -> None:

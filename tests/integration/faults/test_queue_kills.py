@@ -18,7 +18,8 @@ from support.kueue.queues import LABEL, PRIORITY_LABEL, Queue, QueuedJob, QuotaR
 from support.operator_process import Operator
 
 QUEUES: dict[str, Queue] = {}
-"""By namespace: several runs share one, one after the other."""
+CHECKED_QUEUES: dict[str, Queue] = {}
+"""By namespace: several runs share one, one after the other. Those with an admission check have it from the start."""
 PREBUILT_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
@@ -32,6 +33,8 @@ def lanes(
 ) -> Iterator[Lanes]:
     def prepare(namespace: str) -> None:
         QUEUES[namespace] = Queue(api, namespace, 2)
+        CHECKED_QUEUES[namespace] = checked = Queue(api, namespace, 2, name="checked")
+        checked.change(admissionChecksStrategy={"admissionChecks": [{"name": namespace}]})
 
     directory = tmp_path_factory.mktemp("queue-kills")
     with parallel_lanes(api, operator_access, operator_process, directory, prepare) as started:
@@ -227,11 +230,6 @@ def prebuilt(job: QueuedJob, _queue: Queue) -> None:
     run_again(job)
 
 
-def add_check(queue: Queue) -> None:
-    """The queue has an admission check."""
-    queue.change(admissionChecksStrategy={"admissionChecks": [{"name": queue.namespace}]})
-
-
 def create_prebuilt(queue: Queue) -> None:
     """Creates a Workload as MultiKueue does."""
     model = queue.submit("model", labels={LABEL: "missing"})
@@ -251,19 +249,22 @@ class Course:
     labels: Object = field(default_factory=dict)
     spec: Object = field(default_factory=dict)
     prepare: Callable[[Queue], None] = lambda _: None
+    has_check: bool = False
 
     def submit(self, _api: Api, namespace: str, name: str) -> Job:
         """Creates a job of the namespace's queue."""
-        queue = QUEUES[namespace]
-        queue.change(admissionChecksStrategy=None)
-        queue.add("gpus")
+        queue = self._queue(namespace)
+        queue.add(queue.name)
         self.prepare(queue)
         return queue.submit(name, labels=self.labels, **self.spec)
 
     def run(self, job: Job) -> None:
         """Carries the job to its end."""
         assert isinstance(job, QueuedJob)
-        self.scenario(job, QUEUES[job.namespace])
+        self.scenario(job, self._queue(job.namespace))
+
+    def _queue(self, namespace: str) -> Queue:
+        return (CHECKED_QUEUES if self.has_check else QUEUES)[namespace]
 
 
 ELASTIC: Object = {"workers": 5, "elastic": {"minReplicas": 1, "maxReplicas": 5}}
@@ -273,8 +274,8 @@ COURSES = [
     Course(node_failed),
     Course(deactivated),
     Course(out_of_time),
-    Course(checked, prepare=add_check),
-    Course(contradicted, prepare=add_check),
+    Course(checked, has_check=True),
+    Course(contradicted, has_check=True),
     Course(partially_admitted, spec=ELASTIC),
     Course(failed_once),
     Course(failed, spec={"runPolicy": {"backoffLimit": 0}}),
@@ -314,8 +315,11 @@ class Kills:
         self._usual = {*first.writes[:start], *first.writes[end:], running, Write("PATCH workloads PodsReady Started")}
 
     def at(self, run: Run) -> list[Write]:
-        """The writes of the run to be killed at. An event that was not posted is lost with the process."""
-        writes = [write for write in run.writes if " events " not in write.text]
+        """The writes of the run to be killed at.
+
+        An event that was not posted is lost with the process, and counts alone are not written in each run.
+        """
+        writes = [write for write in run.writes if write.text != COUNTS and " events " not in write.text]
         if run is self._first:
             # Before it runs, the other writes are those of a job without a queue, where each of them has its kills.
             start = writes.index(Write("PATCH horovodjobs Running"))
@@ -324,6 +328,7 @@ class Kills:
 
 
 # Writes that create quota, pods or a phase, or end them. What the launcher needs is created as for each job.
+COUNTS = "PATCH horovodjobs"
 DECIDING = (*(f"{method} workloads" for method in ("POST", "PATCH", "DELETE")), "PATCH horovodjobs", "DELETE pods")
 
 

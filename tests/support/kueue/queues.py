@@ -19,17 +19,20 @@ REQUESTS: dict[str, Object] = {
 
 
 class Queue:
-    """A LocalQueue `gpus` with a ClusterQueue and flavors of its own, and room for jobs of so many workers."""
+    """A LocalQueue with a ClusterQueue and flavors of its own, and room for jobs of so many workers."""
 
-    def __init__(self, api: Api, namespace: str, *workers: int, flavors: tuple[str, ...] = ("spot",)) -> None:
-        self.api, self.namespace = api, namespace
+    def __init__(
+        self, api: Api, namespace: str, *workers: int, flavors: tuple[str, ...] = ("spot",), name: str = "gpus"
+    ) -> None:
+        self.api, self.namespace, self.name = api, namespace, name
+        self.cluster_queue = namespace if name == "gpus" else f"{namespace}-{name}"
         for flavor in flavors:
             spec = {"nodeLabels": {"flavor": flavor}, "tolerations": [{"key": flavor, "operator": "Exists"}]}
             self.put("resourceflavors", "ResourceFlavor", f"{namespace}-{flavor}", spec)
         self._flavors = [f"{namespace}-{flavor}" for flavor in flavors]
         self._spec: Object = {"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"}}
         self.resize(*workers)
-        self.add("gpus")
+        self.add(name)
 
     def resize(self, *workers: int) -> None:
         """Gives the first flavor room for jobs of these sizes; the others have none."""
@@ -44,12 +47,12 @@ class Queue:
     def change(self, **spec: Any) -> None:
         """Changes the ClusterQueue; None removes a field."""
         self._spec = {key: value for key, value in (self._spec | spec).items() if value is not None}
-        self.put("clusterqueues", "ClusterQueue", self.namespace, self._spec)
+        self.put("clusterqueues", "ClusterQueue", self.cluster_queue, self._spec)
 
     def add(self, name: str, **spec: Any) -> None:
         """Creates or changes a LocalQueue of the ClusterQueue."""
         where = f"namespaces/{self.namespace}/localqueues"
-        self.put(where, "LocalQueue", name, {"clusterQueue": self.namespace} | spec)
+        self.put(where, "LocalQueue", name, {"clusterQueue": self.cluster_queue} | spec)
 
     def use_topology(self) -> None:
         """Kueue chooses the nodes; there is one with room for the job."""
@@ -85,7 +88,7 @@ class Queue:
         """A job in this queue, with the requests for which it has room."""
         for role, fields in REQUESTS.items():
             body["spec"][role] = fields | body["spec"].get(role, {})
-        body["metadata"]["labels"] = {LABEL: "gpus"}
+        body["metadata"]["labels"] = {LABEL: self.name}
         return body
 
     def submit(

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+
+from trainer.reporting.operator_server import OperatorServer
 
 PUBLISHED_SHA256 = "f2196416e48ce7e022db65223e964f2982e42079ca3ac57e0289b4087a9feac0"
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
@@ -33,12 +35,25 @@ def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
+def operator() -> Iterator[OperatorServer]:
+    server = OperatorServer()
+    yield server
+    server.server.shutdown()
+
+
+@pytest.fixture(scope="module")
 def train(run: Callable[..., Any], archive: Path, tutorial: Path, programs: Path) -> Callable[..., Trained]:
     """Two ranks, two epochs of two steps; each rank prints a digest of its final weights."""
 
-    def trained(compat: Callable[..., list[str]], directory: Path, output: str, *options: str) -> Trained:
+    def trained(
+        compat: Callable[..., list[str]], directory: Path, output: str, *options: str, **others: str
+    ) -> Trained:
         observed = compat(*options, programs / "observe.py", tutorial, "--dir", output)
-        variables = {"TRAINER_ARCHIVE": str(archive), "TRAINER_ARCHIVE_SHA256": "any", "TRAINER_MAX_EPOCHS": "2"}
+        variables = {
+            "TRAINER_ARCHIVE": str(archive),
+            "TRAINER_ARCHIVE_SHA256": "any",
+            "TRAINER_MAX_EPOCHS": "2",
+        } | others
         ended = run(2, ["sh", "-c", f"cd {directory} && exec {' '.join(observed)}"], variables)
         assert ended.code == 0, ended.stderr
         weights = dict(re.findall(r"^OBSERVED (\d) (\w+)$", ended.stdout, re.MULTILINE))
@@ -49,10 +64,16 @@ def train(run: Callable[..., Any], archive: Path, tutorial: Path, programs: Path
 
 @pytest.fixture(scope="module")
 def patched(
-    train: Callable[..., Trained], fresh_compat: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
+    train: Callable[..., Trained],
+    fresh_compat: Callable[..., list[str]],
+    operator: OperatorServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Trained:
     directory = tmp_path_factory.mktemp("patched")
-    return train(fresh_compat, directory, str(directory))
+    token = tmp_path_factory.mktemp("token") / "token"
+    token.write_text("secret-token")
+    progress = {"HOROVODJOB_PROGRESS_URL": operator.url, "HOROVODJOB_PROGRESS_TOKEN_FILE": str(token)}
+    return train(fresh_compat, directory, str(directory), **progress)
 
 
 def test_the_script_is_the_one_that_was_published(tutorial: Path) -> None:
@@ -67,6 +88,16 @@ def test_all_ranks_end_with_the_same_weights_and_optimizer(patched: Trained) -> 
 def test_the_files_are_the_checkpoints_and_the_model(patched: Trained) -> None:
     found = {str(path.relative_to(patched.directory)) for path in patched.directory.rglob("*") if path.is_file()}
     assert found == {"checkpoint-1.h5", "checkpoint-2.h5", MODEL}
+
+
+def test_the_status_of_the_job_has_the_progress_and_the_history(patched: Trained, operator: OperatorServer) -> None:
+    last = operator.reports[-1][1]
+    assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 2, 2, 2, 2)
+    assert [epoch["epoch"] for epoch in last["history"]] == [1, 2]
+    assert [set(epoch["metrics"]) for epoch in last["history"]] == [
+        {"loss", "accuracy", "val_loss", "val_accuracy"}
+    ] * 2
+    assert all(epoch["learningRate"] > 0 for epoch in last["history"])
 
 
 def test_each_patch_is_logged_in_one_line(patched: Trained) -> None:

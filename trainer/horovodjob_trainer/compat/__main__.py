@@ -54,6 +54,8 @@ def _install(options: Options, launch: Launch) -> None:
     datasets.install(options.data)
     if options.max_epochs is not None:
         patches.limit_epochs(options.max_epochs)
+    if launch.rank == 0:
+        patches.report_progress(launch)
     if not options.as_is:
         patches.pass_unused_callbacks(log_on_rank_0)
         patches.save_on_rank_0(launch, _log)

@@ -14,6 +14,7 @@ from horovodjob_trainer.atomic_file import atomic_write
 from horovodjob_trainer.compat import keras2
 from horovodjob_trainer.compat.unused_callbacks import find_unused_callbacks
 from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.reporting.progress_client import ProgressClient
 
 Log = Callable[[str], None]
 
@@ -25,6 +26,34 @@ def limit_epochs(maximum: int) -> None:
         arguments["epochs"] = min(arguments.get("epochs", 1), maximum)
 
     _before_fit(limit)
+
+
+def report_progress(launch: Launch) -> None:
+    """Report the progress of every training to the operator, if there is one. The script's output stays as it is."""
+    if not ProgressClient.is_configured(os.environ):
+        return
+    from keras.callbacks import CallbackList
+
+    from horovodjob_trainer.callbacks import ProgressCallback
+
+    class Progress(ProgressCallback):
+        def __init__(self) -> None:
+            super().__init__(log=lambda _: None)
+            logs = os.environ.get("AZ_BATCHAI_STDOUTERR_DIR")
+            self.directory = Path(logs) if logs else None
+
+        def _rank_and_size(self) -> tuple[int, int]:
+            return launch.rank, launch.size
+
+    def add_callback(arguments: dict[str, Any]) -> None:
+        callbacks = arguments.get("callbacks") or []
+        if isinstance(callbacks, CallbackList):
+            callbacks.append(Progress())
+        else:
+            callbacks = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+            arguments["callbacks"] = [*callbacks, Progress()]
+
+    _before_fit(add_callback)
 
 
 def pass_unused_callbacks(log: Log) -> None:

@@ -10,10 +10,12 @@ import tensorflow as tf
 
 
 class JsonLinesFile:
-    """A file with one JSON object per line. A new attempt appends to the file of the previous one."""
+    """A file with one JSON object per line; none if the path is None. A new attempt appends to that of the previous."""
 
-    def __init__(self, path: Path, log: Callable[[str], None]) -> None:
+    def __init__(self, path: Path | None, log: Callable[[str], None]) -> None:
         self.path, self.log, self.file = path, log, None
+        if path is None:
+            return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.file = path.open("a", encoding="utf-8", buffering=1)

@@ -31,6 +31,11 @@ class ProgressClient:
         url, token_file = environment.get(URL_VARIABLE), environment.get(TOKEN_VARIABLE)
         return cls(url, Path(token_file), log) if url and token_file else None
 
+    @staticmethod
+    def is_configured(environment: Mapping[str, str]) -> bool:
+        """Whether the operator has set the URL and the token."""
+        return bool(environment.get(URL_VARIABLE) and environment.get(TOKEN_VARIABLE))
+
     def post(self, report: Mapping[str, Any]) -> None:
         """Queue the report. It replaces a report that is still in the queue."""
         with self.changed:

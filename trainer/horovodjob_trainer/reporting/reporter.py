@@ -40,7 +40,7 @@ class Reporter:
     def __init__(
         self,
         *,
-        directory: Path,
+        directory: Path | None,
         tensorboard: Path | None,
         attempt: int,
         ranks: int,
@@ -51,7 +51,7 @@ class Reporter:
     ) -> None:
         self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
         self.progress_client, self.log, self.unit = progress_client, log, unit
-        self.lines = JsonLinesFile(directory / "progress.jsonl", log)
+        self.lines = JsonLinesFile(directory / "progress.jsonl" if directory else None, log)
         self.events = TensorBoardFiles(tensorboard, log)
         self.rate = 0.0
         self.last_time, self.last_examples = time.monotonic(), -1
@@ -84,6 +84,8 @@ class Reporter:
             position.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
         )
         if position.step == position.steps_per_epoch:
+            if self.epochs and self.epochs[-1]["epoch"] == position.epoch:
+                self.epochs.pop()  # A report was due at the last step of the epoch, before its validation.
             self.epochs.append(_epoch(record))
         if self.progress_client:
             self.progress_client.post(_status(record) | {"history": list(self.epochs)})

@@ -80,12 +80,15 @@ def admitted_job(job: HorovodJob, queue: Queue | None) -> HorovodJob:
 
 
 def queue_status(queue: Queue | None) -> QueueStatus | None:
-    """What `status.queue` reports; None without a queue."""
-    if queue is None or not queue.name:
+    """What `status.queue` reports; None without a queue.
+
+    A job that has left its queue reports it until its Workload is deleted: a new process would not look for it.
+    """
+    workload = queue.workload if queue else None
+    if queue is None or not (queue.name or workload):
         return None
-    workload = queue.workload
     if workload is None or not workload.has_reservation:
-        return QueueStatus(name=queue.name, position=queue.position)
+        return QueueStatus(name=queue.name or (workload.queue_name if workload else ""), position=queue.position)
     return QueueStatus(
         name=workload.queue_name or queue.name, cluster_queue=workload.cluster_queue, flavors=workload.flavors
     )

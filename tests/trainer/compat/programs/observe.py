@@ -6,6 +6,10 @@ import sys
 
 import horovod.keras as hvd
 
+from horovodjob_trainer.reporting import progress_client
+
+# Reports are lost on a machine that is too slow for the real times.
+progress_client.TIMEOUT_SECONDS = progress_client.CLOSE_TIMEOUT_SECONDS = 120
 sys.argv = sys.argv[1:]
 model = runpy.run_path(sys.argv[0], run_name="__main__")["model"]
 digest = hashlib.sha256(b"".join(value.tobytes() for value in model.get_weights() + model.optimizer.get_weights()))
