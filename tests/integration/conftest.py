@@ -23,7 +23,7 @@ from support.control_plane.operator_control_plane import (
     operator_kubeconfig,
 )
 from support.control_plane.watch_threads import EventRecorder, Kubelet, Recorder, Watch
-from support.invariants import errors_are_kept, violations
+from support.invariants import OF_THE_OPERATOR_ALONE, violations
 from support.job_driver import Job, restricted_pod, submit
 from support.kueue import definitions as kueue_definitions
 from support.kueue import played_kueue
@@ -130,8 +130,7 @@ def namespace(api: Api, recorder: Recorder) -> Iterator[str]:
     yield name
     recorder.catch_up(name)
     histories = [one for one in recorder.versions.values() if one and one[0]["metadata"]["namespace"] == name]
-    # Tests backdate errors, so that the next attempt starts at once.
-    assert violations(histories, binary("kstatus"), without=[errors_are_kept]) == []
+    assert violations(histories, binary("kstatus"), without=OF_THE_OPERATOR_ALONE) == []
     api.delete(f"/api/v1/namespaces/{name}")
 
 

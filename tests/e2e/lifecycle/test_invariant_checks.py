@@ -66,7 +66,7 @@ def test_a_valid_history_has_no_violations(old: Object, new: Object) -> None:
         (_version("Queued", "Queued", "Reconciling"), _version("Starting"), "conditions_agree_with_the_phase"),
         (_version("Suspended", "Suspended", "Ready"), RUNNING, "a_phase_follows_only_the_phases_it_may"),
         (STARTING, _with(RUNNING, executionState="queued"), "the_execution_state_is_that_of_the_phase"),
-        (STARTING, _with(RUNNING, completionTime=LATER), "times_are_in_order"),
+        (STARTING, _with(RUNNING, completionTime=LATER), "a_job_has_a_completion_time_when_it_has_ended"),
         (STARTING, _since(RUNNING, reason=""), "conditions_agree_with_the_phase"),
         (STARTING, _since(RUNNING, observedGeneration=0), "conditions_agree_with_the_phase"),
         (STARTING, _with(RUNNING, attempt=3), "counters_never_fall_and_attempts_are_counted_once"),
