@@ -153,7 +153,28 @@ def test_an_annotation_of_the_namespace_sets_the_defaults_of_its_jobs(
 
 
 @pytest.fixture
-def team(api: Api) -> Iterator[str]:
+def counted_jobs(api: Api, namespace: str) -> None:
+    """Waits until the quota controller counts jobs.
+
+    It looks for new resources every 30 seconds. A quota with a resource that it does not know has no status, and the
+    controller reads such a quota again only when it changes, or after minutes.
+    """
+    quota, limits = f"/api/v1/namespaces/{namespace}/resourcequotas", itertools.count(1)
+
+    def hard() -> Object:
+        return {"hard": {"count/horovodjobs.horovodjob.dev": str(next(limits))}}
+
+    api.create(quota, {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "probe"}, "spec": hard()})
+
+    def is_counted() -> bool:
+        return "used" in (api.patch(f"{quota}/probe", {"spec": hard()}).get("status") or {})
+
+    wait_for("the quota controller to count jobs", is_counted)
+    api.delete(f"{quota}/probe")
+
+
+@pytest.fixture
+def team(api: Api, counted_jobs: None) -> Iterator[str]:
     """The namespace of manifests/team."""
     done = api.kubectl("apply", "-k", str(TEAM))
     assert done.returncode == 0, done.stderr
