@@ -155,7 +155,7 @@ ALL = (
     stage("engines", needs="helm", after="binaries"),
     stage("images", needs="trainer-environment small-images"),
     stage("apiserver", needs="environment control-plane", shows_output=True),
-    stage("cli", needs="environment control-plane", after="apiserver", niceness=5, shows_output=True),
+    stage("cli", needs="environment control-plane", after="localcluster", niceness=5, shows_output=True),
     stage("charts", needs="environment helm", after="apiserver cli", niceness=5, shows_output=True),
     stage("gitops", needs="environment engines", after="apiserver cli", niceness=5, shows_output=True),
     stage("trainer", needs="trainer-environment", niceness=10, shows_output=True),
