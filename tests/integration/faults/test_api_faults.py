@@ -14,7 +14,7 @@ from support.faults.fault_proxy import NO_FAULT, Fault, FaultProxy, Request
 from support.faults.random_faults import WATCH_FAULTS, RandomFaults
 from support.operator_process import Operator
 
-JOBS, FAULT_RATE, WATCH_SECONDS = 20, 0.2, 2
+JOBS, FAULT_RATE, WATCH_SECONDS = 20, 0.2, 5
 # The API server is asked to end each watch after so many seconds: one that is half-open is noticed 5 s later.
 WATCH_TIMEOUT_SECONDS = "10"
 PLAYED = ("succeeds", "fails-once", "loses-worker", "suspended-and-resumed")
