@@ -131,6 +131,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
     restarts = (failure,) if failure and phase is Phase.RESTARTING else ()
     is_requeued = failure is not None and phase is Phase.QUEUED
     is_ending = phase in (Phase.TERMINATING, Phase.FAILED)
+    is_resumed = old.phase is Phase.SUSPENDED and phase is not Phase.SUSPENDED and not is_ending
     is_suspended = phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED
     # Neither the time of a suspension nor that in a queue counts.
     is_paused = phase is Phase.SUSPENDED or outcome.is_waiting or outcome.is_eviction
@@ -159,7 +160,7 @@ def _status(context: JobContext, outcome: Outcome, now: datetime) -> HorovodJobS
         output_path_segment=names.output_path_segment(job),
         errors=newest_errors(job, outcome, now),
         queue=queue_status(context.observed.queue),
-        training=_training(old, context.observed.progress_report),
+        training=_resumed_training(old) if is_resumed else _training(old, context.observed.progress_report),
     )
 
 
@@ -201,6 +202,12 @@ def stalled_conditions(
 def _training(old: HorovodJobStatus, report: ProgressReport | None) -> Training | None:
     """The newest progress of the current attempt; until there is one, that of the previous attempt."""
     return report.training(old.training) if report and report.attempt == old.attempt else old.training
+
+
+def _resumed_training(old: HorovodJobStatus) -> Training | None:
+    """The history alone: a resumed job has no progress before it reports again."""
+    history = old.training.history if old.training else ()
+    return Training(progress=0, percent="0%", history=history) if history else None
 
 
 def _is_prepared(context: JobContext, phase: Phase) -> bool:

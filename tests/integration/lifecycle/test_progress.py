@@ -35,7 +35,7 @@ WRITTEN_WITHIN = timedelta(seconds=15)
 # The server ends a connection that is idle for five seconds.
 BLOCKED_SECONDS = 15
 DISCOVERY, BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "system:service-account-issuer-discovery"
-SHOWN = {key: value for key, value in REPORT.items() if key != "attempt"} | {"percent": "13%"}
+SHOWN = {key: value for key, value in REPORT.items() if key != "attempt"} | {"percent": "13%", "history": []}
 
 
 def training(job: Job) -> Object:
@@ -115,7 +115,7 @@ MALFORMED = (
     b'{"attempt": 1, "progress": 0.5, "metrics": {"two\\nlines": 1}}',
     json.dumps(REPORT | {"metrics": {f"m{number}": 1.0 for number in range(33)}}).encode(),
 )
-LARGE = (b" " * 5000, [b" " * 1500] * 3)
+LARGE = (b" " * 70_000, [b" " * 25_000] * 3)
 
 
 def test_a_report_that_is_not_from_rank_0_of_the_job_is_rejected_and_counted(

@@ -45,6 +45,12 @@ def remove_volcano(api: Api) -> None:
         wait_for("the CRD to be deleted", lambda: api.find(definition) is None)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def remove_volcano_at_the_end(check_cluster_objects: None, api: Api) -> Iterator[None]:
+    yield
+    remove_volcano(api)
+
+
 @pytest.fixture(params=PATHS)
 def gang(request: pytest.FixtureRequest, api: Api) -> str:
     """The kind of gang; the PodGroup of Volcano is served."""
