@@ -1,5 +1,6 @@
 """Prometheus as a process with the rules of this project, and its queries."""
 
+import base64
 import json
 import os
 import re
@@ -14,10 +15,12 @@ import yaml
 
 from localcluster.control_plane.standalone import free_ports
 from localcluster.settings import cache_directory
-from support.api_client import ROOT, wait_for
+from support.api_client import ROOT, Api, wait_for
+from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE
 
 COMPONENT = ROOT / "manifests" / "components" / "monitoring"
 RULES = COMPONENT / "alerts.yaml"
+READER = COMPONENT / "metrics-reader.yaml"
 DASHBOARDS = tuple(sorted((COMPONENT / "dashboards").glob("*.json")))
 # Values of Grafana's variables; a dashboard in use has a time range of hours, a test one of seconds.
 VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$namespace": ".*", "$name": ".*"}
@@ -60,6 +63,23 @@ def dashboard_queries() -> dict[str, str]:
     return queries
 
 
+def create_reader(api: Api) -> str:
+    """Creates the account that may read the metrics, and returns the token that the PodMonitor sends."""
+    applied = api.kubectl("apply", "-f", str(READER))
+    assert applied.returncode == 0, applied.stderr
+    reference = _endpoint()["authorization"]["credentials"]
+    secret = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/{reference['name']}"
+    data = wait_for("the token", lambda: api.get(secret).get("data"))
+    return base64.b64decode(data[reference["key"]]).decode()
+
+
+def _endpoint() -> dict[str, Any]:
+    """The endpoint in the PodMonitor."""
+    monitor = yaml.safe_load((COMPONENT / "pod-monitor.yaml").read_text())
+    endpoint: dict[str, Any] = monitor["spec"]["podMetricsEndpoints"][0]
+    return endpoint
+
+
 class Prometheus:
     """A Prometheus that scrapes one target each second, as the PodMonitor of this project has it scrape pods."""
 
@@ -71,7 +91,7 @@ class Prometheus:
     def start(self) -> "Prometheus":
         (self._folder / "token").write_text(self._token)
         (self._folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
-        endpoint = yaml.safe_load((COMPONENT / "pod-monitor.yaml").read_text())["spec"]["podMetricsEndpoints"][0]
+        endpoint = _endpoint()
         labels = {"namespace": "horovodjob-system", "pod": "horovodjob-operator-0"}
         scrape = {
             "job_name": "horovodjob-operator",

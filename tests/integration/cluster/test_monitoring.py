@@ -1,18 +1,24 @@
 """A real Prometheus scrapes the operator: metrics, rules, dashboards, and the right to read the metrics."""
 
-import base64
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support.api_client import Api, wait_for
 from support.control_plane.operator_control_plane import OPERATOR_NAMESPACE, make_namespace
 from support.job_driver import Job, submit
-from support.monitoring import COMPONENT, DOCUMENTED_LABELS, METRIC, Prometheus, dashboard_queries, rule_expressions
+from support.monitoring import (
+    DOCUMENTED_LABELS,
+    METRIC,
+    READER,
+    Prometheus,
+    create_reader,
+    dashboard_queries,
+    rule_expressions,
+)
 from support.operator_process import Operator
 from support.progress_client import post, token_of
 
@@ -80,17 +86,9 @@ def jobs(api: Api, operator: Operator) -> dict[str, Job]:
 
 @pytest.fixture(scope="module")
 def reader_token(api: Api) -> Iterator[str]:
-    """The token that the PodMonitor of the component `monitoring` sends."""
-    reader = COMPONENT / "metrics-reader.yaml"
-    applied = api.kubectl("apply", "-f", str(reader))
-    assert applied.returncode == 0, applied.stderr
-    monitor = yaml.safe_load((COMPONENT / "pod-monitor.yaml").read_text())
-    reference = monitor["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
-    secret = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets/{reference['name']}"
-    data = wait_for("the token", lambda: api.get(secret).get("data"))
-    yield base64.b64decode(data[reference["key"]]).decode()
+    yield create_reader(api)
     # With the service account, Kubernetes deletes the Secret of its token, often before kubectl does.
-    deleted = api.kubectl("delete", "--ignore-not-found", "-f", str(reader))
+    deleted = api.kubectl("delete", "--ignore-not-found", "-f", str(READER))
     assert deleted.returncode == 0, deleted.stderr
 
 
