@@ -132,7 +132,7 @@ def test_model_checkpoints_and_log_files_are_on_the_share(storage_jobs: StorageJ
     found = {
         str(path.relative_to(storage_jobs.account.directory)) for path in storage_jobs.account.directory.rglob("*")
     }
-    assert "cifar/saved_models/keras_cifar10_trained_model.h5" in found
+    assert "cifar/saved_models/keras_digits_trained_model.h5" in found
     logs = f"cifar/{status['outputPathSegment']}/stdouterr"
     names = {f"{logs}/{name}" for name in ("stdout.txt", "stderr.txt", "execution-trains-worker-1.log")}
     assert names <= found
