@@ -17,8 +17,9 @@ from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 
 FIRST_RETRY_SECONDS, RETRY_JITTER = 0.5, 0.3
-# Between two reconciliations of a job, whose pods change one by one.
-PAUSE_SECONDS = 0.1
+# Between two reconciliations of a job, whose pods change one by one. A reconciliation takes an eighth of the share of
+# the workers.
+PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.03, 2e-5
 # The longest pause if one reconciliation after the other asks for the next, and no event does.
 LONGEST_PAUSE_SECONDS = 1.0
 log = logging.getLogger("horovodjob.work_queue")
@@ -115,7 +116,9 @@ class WorkQueue:
             self.enqueue_at(key, requeue.at)
 
     def _pause(self, key: Key, repeats: int) -> float:
-        return min(PAUSE_SECONDS * 2.0**repeats, LONGEST_PAUSE_SECONDS)
+        state = self._store.states.get(key)
+        workers = state.job.spec.worker.replicas if state else 0
+        return min((PAUSE_SECONDS + workers * PAUSE_SECONDS_PER_WORKER) * 2.0**repeats, LONGEST_PAUSE_SECONDS)
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         """When the next reconciliation is due; None if this one has failed."""
