@@ -79,10 +79,10 @@ class ProgressReport(Training):
 
     def training(self, stored: Training | None) -> Training:
         """The part that the status contains, with the epochs that were stored before those of the report."""
-        fields = self.model_dump(exclude={"attempt", "percent"})
-        fields["history"] = merged_history(stored.history if stored else (), self.history)
+        fields = self.model_dump(exclude={"attempt", "percent", "history"})
+        history = merged_history(stored.history if stored else (), self.history)
         # 0.29 * 100 = 28.999999999999996 must be 29, but rounding up would show 100% before the end.
-        return Training(**fields, percent=f"{int(self.progress * 100 + 1e-9)}%")
+        return Training(**fields, percent=f"{int(self.progress * 100 + 1e-9)}%", history=history)
 
 
 def merged_history(stored: Sequence[TrainedEpoch], reported: Sequence[TrainedEpoch]) -> tuple[TrainedEpoch, ...]:

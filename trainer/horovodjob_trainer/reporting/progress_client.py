@@ -28,8 +28,9 @@ class ProgressClient:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], log: Callable[[str], None]) -> "ProgressClient | None":
         """A client if the operator has set the URL and the token, else None."""
-        url, token_file = environment.get(URL_VARIABLE), environment.get(TOKEN_VARIABLE)
-        return cls(url, Path(token_file), log) if url and token_file else None
+        if not cls.is_configured(environment):
+            return None
+        return cls(environment[URL_VARIABLE], Path(environment[TOKEN_VARIABLE]), log)
 
     @staticmethod
     def is_configured(environment: Mapping[str, str]) -> bool:

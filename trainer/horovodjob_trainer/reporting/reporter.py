@@ -87,19 +87,21 @@ class Reporter:
             if self.epochs and self.epochs[-1]["epoch"] == position.epoch:
                 self.epochs.pop()  # A report was due at the last step of the epoch, before its validation.
             self.epochs.append(_epoch(record))
-        if self.progress_client:
-            self.progress_client.post(_status(record) | {"history": list(self.epochs)})
+        self._post(record)
         self.last_record = record
 
     def close(self, *, done: bool) -> None:
         """Send the last report and close the files; `done` means that the run is complete."""
+        if done and self.last_record:
+            self._post(self.last_record | {"progress": 1.0, "eta": None})
         if self.progress_client:
-            if done and self.last_record:
-                last = _status(self.last_record | {"progress": 1.0, "eta": None})
-                self.progress_client.post(last | {"history": list(self.epochs)})
             self.progress_client.close()
         self.lines.close()
         self.events.close()
+
+    def _post(self, record: Mapping[str, Any]) -> None:
+        if self.progress_client:
+            self.progress_client.post(_status(record) | {"history": list(self.epochs)})
 
     def _record(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> dict[str, Any]:
         now = datetime.now(UTC)
