@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -113,3 +114,44 @@ async def test_an_invalid_label_is_reported_once_and_tried_again_with_a_delay(
     assert all(due.at and due.at > waiting.now for due in dues)
     assert state.queue_problem is not None
     assert "it must be a number of seconds above 0" in state.queue_problem.message
+
+
+class PrebuiltWorkload:
+    """A Workload of MultiKueue, which `meanwhile` changes or deletes once between a read and a write of it."""
+
+    def __init__(self, meanwhile: str) -> None:
+        self._meanwhile = meanwhile
+        self.metadata: dict[str, Any] = {"name": "prebuilt", "namespace": "team", "uid": "w", "resourceVersion": "1"}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        meanwhile = self._meanwhile
+        if request.method == "PATCH":
+            self._meanwhile = ""
+            if meanwhile == "deleted":
+                details = {"message": "not found", "details": {"name": "prebuilt"}}
+                return web.json_response(details, status=404)
+            changes = (await request.json())["metadata"]
+            if changes.pop("resourceVersion") != self.metadata["resourceVersion"]:
+                return web.json_response({"message": "the object has been modified", "reason": "Conflict"}, status=409)
+            self.metadata |= changes | {"resourceVersion": "3"}
+            return web.json_response({"metadata": self.metadata})
+        read = dict(self.metadata)
+        if meanwhile == "changed":
+            self.metadata["resourceVersion"] = "2"
+        return web.json_response({"metadata": read})
+
+
+@pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
+async def test_a_prebuilt_workload_that_changes_while_it_is_adopted_is_adopted_at_once_again(meanwhile: str) -> None:
+    cluster, prebuilt = QueuedCluster(queued_job()), PrebuiltWorkload(meanwhile)
+    cluster.label(prebuilt_workload_name="prebuilt")
+    state = JobState(cluster.job, 1)
+    async with client_of(prebuilt.answer) as client:
+        workloads = WorkloadCache()
+        queueing = Queueing(workloads, QueueApi(client))
+        first = await queueing.execute(state, cluster.context)
+        assert (first.is_soon, workloads.of_job(cluster.job.metadata.uid)) == (True, None)
+        await queueing.execute(state, cluster.context)
+    adopted = workloads.of_job(cluster.job.metadata.uid)
+    assert adopted is not None
+    assert adopted.name == "prebuilt"

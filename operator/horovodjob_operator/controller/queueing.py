@@ -157,7 +157,12 @@ class Queueing:
         """Whether anything was written. Raises ClusterError."""
         namespace = job.metadata.namespace
         if plan.create:
-            return await self._create(job)
+            try:
+                return await self._create(job)
+            except NotServed:
+                raise
+            except (Gone, Conflict):
+                return True  # No watch reports changes of a Workload that does not belong to the job yet.
         if workload is None:
             return False
         try:

@@ -20,6 +20,7 @@ from support.operator_process import Operator
 QUEUES: dict[str, Queue] = {}
 CHECKED_QUEUES: dict[str, Queue] = {}
 """By namespace: several runs share one, one after the other. Those with an admission check have it from the start."""
+PREBUILT_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +224,23 @@ def left_and_entered(job: QueuedJob, _queue: Queue) -> None:
     run_again(job)
 
 
+def prebuilt(job: QueuedJob, _queue: Queue) -> None:
+    run(job)
+    set_condition(job, "Evicted", "Preempted")
+    run_again(job)
+
+
+def create_prebuilt(queue: Queue) -> None:
+    """Creates a Workload as MultiKueue does."""
+    model = queue.submit("model", labels={LABEL: "missing"})
+    spec = wait_for("the Workload of the model", lambda: model.workload)["spec"] | {"queueName": "gpus"}
+    model.delete()
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "prebuilt"}, "spec": spec}
+    path = f"{API}/namespaces/{queue.namespace}/workloads"
+    wait_for("the one of the job before to be deleted", lambda: queue.api.find(f"{path}/prebuilt") is None)
+    queue.api.create(path, body)
+
+
 @dataclass(frozen=True, slots=True)
 class Course:
     """What happens to a job, and what is different about it."""
@@ -230,12 +248,14 @@ class Course:
     scenario: Callable[[QueuedJob, Queue], None]
     labels: Object = field(default_factory=dict)
     spec: Object = field(default_factory=dict)
+    prepare: Callable[[Queue], None] = lambda _: None
     has_check: bool = False
 
     def submit(self, _api: Api, namespace: str, name: str) -> Job:
         """Creates a job of the namespace's queue."""
         queue = self._queue(namespace)
         queue.add(queue.name)
+        self.prepare(queue)
         return queue.submit(name, labels=self.labels, **self.spec)
 
     def run(self, job: Job) -> None:
@@ -264,6 +284,7 @@ COURSES = [
     Course(changed_while_queued, {LABEL: "missing"}),
     Course(changed_while_running),
     Course(left_and_entered),
+    Course(prebuilt, {PREBUILT_LABEL: "prebuilt"}, prepare=create_prebuilt),
 ]
 
 
