@@ -66,7 +66,7 @@ class _Bar(_Display):
 
     def __init__(self, bars: Any) -> None:
         self._bars = bars
-        self._task = bars.add_task("", total=None)
+        self._task = bars.add_task("", total=1)
 
     def line(self, text: bytes) -> None:
         if not sys.stdout.isatty():
@@ -84,8 +84,7 @@ class _Bar(_Display):
     def progress(self, job: Object) -> None:
         status, now = job.get("status", {}), time.time()
         text = training_text(status, now=now) or progress_text(job, now=now)
-        progress = (status.get("training") or {}).get("progress")
-        self._bars.update(self._task, description=text, completed=progress or 0, total=None if progress is None else 1)
+        self._bars.update(self._task, description=text, completed=(status.get("training") or {}).get("progress", 0))
 
 
 @contextlib.contextmanager
@@ -101,5 +100,7 @@ def _display(quiet: bool) -> Iterator[_Display]:
         BarColumn(BAR_WIDTH),
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
     )
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bars:
+    with Progress(
+        *columns, console=Console(stderr=True, highlight=False), transient=True, refresh_per_second=4
+    ) as bars:
         yield _Bar(bars)
