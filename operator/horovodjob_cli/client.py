@@ -135,6 +135,8 @@ class Client:
         image: str | None = None,
         requirements: str | None = None,
         env: Mapping[str, str] | None = None,
+        share: str | None = None,
+        account: Options = FROM_ENVIRONMENT,
         mounts: Mapping[str, str] | None = None,
         queue: str | None = None,
         experiment: str | None = None,
@@ -147,8 +149,9 @@ class Client:
     ) -> Job:
         """Create a job that runs the script, with its directory (`workdir`, by default the current one), and return it.
 
-        `mounts` has paths in the containers by claim. `source` is a job to run again with these changes, in which case
-        `script` and `args` are the new arguments. Raises UsageError.
+        With `share`, the directory is sent to this share of Azure Files, which the job mounts, and otherwise as a
+        ConfigMap. `mounts` has paths in the containers by claim. `source` is a job to run again with these changes, in
+        which case `script` and `args` are the new arguments. Raises UsageError.
         """
         request = RunRequest(
             script=script,
@@ -160,6 +163,8 @@ class Client:
             image=image,
             requirements=requirements,
             env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
+            share=share,
+            account=account,
             mounts=mounts or {},
             queue=queue,
             experiment=experiment,

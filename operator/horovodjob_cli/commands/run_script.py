@@ -6,22 +6,28 @@ from typing import Annotated
 
 import typer
 
+from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.commands.attach import advice, advice_on_interrupt
 from horovodjob_cli.errors import UsageError
+from horovodjob_cli.files.file_transfers import download_to
+from horovodjob_cli.files.job_files import open_directory
+from horovodjob_cli.files.shares import with_account
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.options import Cluster, Experiment, Quiet, Variables, Workspace
 from horovodjob_cli.runs import execution
-from horovodjob_cli.runs.job_manifest import submission
+from horovodjob_cli.runs.job_manifest import OUTPUT, submission
 from horovodjob_cli.runs.request import RunRequest, claim_paths, elastic_range
 
 app = group("Run a script as a job.")
 
 
 @command(app, "run", context_settings={"allow_interspersed_args": False})
+@with_account
 def run(
+    account: Options,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="SCRIPT [ARGUMENTS]...", help="Script of the directory, and its arguments."),
@@ -47,6 +53,13 @@ def run(
         typer.Option(metavar="FILE", help="File of the directory with packages that pip installs before the script."),
     ] = None,
     env: Variables = None,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Share of Azure Files for the directory, logs and outputs. Default: a ConfigMap with the directory.",
+        ),
+    ] = None,
     mount: Annotated[
         list[str] | None,
         typer.Option(metavar="CLAIM=/PATH", help="PersistentVolumeClaim to mount at this path; repeatable."),
@@ -63,6 +76,12 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Create nothing: print the YAML of the job and its code.")
     ] = False,
+    download: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Download what the script wrote to $AZ_BATCHAI_OUTPUT_output, if it succeeds."
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's name and do not wait.")] = False,
     remove: Annotated[bool, typer.Option("--rm", help="Delete the job when it has ended.")] = False,
     workspace: Workspace = None,
@@ -75,6 +94,8 @@ def run(
     """
     if remove and detach:
         raise UsageError("--rm deletes the job when hvj has seen its end, so it cannot be combined with --detach")
+    if download and (detach or (not share and not source)):
+        raise UsageError("--download needs --share, whose job has an output directory, and no --detach")
     request = RunRequest(
         script=words[0] if words else None,
         args=tuple(words[1:]) if words else (),
@@ -85,6 +106,8 @@ def run(
         image=image,
         requirements=requirements,
         env=tuple(env or ()),
+        share=share,
+        account=account,
         mounts=claim_paths(mount),
         queue=queue,
         experiment=experiment,
@@ -97,7 +120,7 @@ def run(
     if dry_run:
         sys.stdout.write(execution.yaml_text(submission(request, namespace)))
         return
-    job = execution.create(request, namespace)
+    job = execution.create(request, namespace, quiet=quiet)
     if detach:
         sys.stdout.write(f"{batchai_records.display_name(job)}\n")
         if not quiet:
@@ -107,6 +130,10 @@ def run(
         if not quiet:
             sys.stderr.write(f"created job {batchai_records.display_name(job)} in workspace {namespace}\n")
         ended = show_output(job, quiet=quiet)
+    code = batchai_records.exit_code(ended)
+    if download and code == 0:
+        with open_directory(ended, OUTPUT, ".", account) as place:
+            download_to(download, place.store, place.path, name=OUTPUT, quiet=quiet)
     if remove:
         kube.delete_job(ended)
-    raise typer.Exit(batchai_records.exit_code(ended))
+    raise typer.Exit(code)

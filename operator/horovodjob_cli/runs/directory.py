@@ -78,8 +78,10 @@ def _walk(directory: Path, prefix: str, ignored: list[_Ignored], parents: tuple[
         decisions = [each.decision(f"{path}/" if is_directory else path) for each in ignored]
         if next((each for each in reversed(decisions) if each is not None), False):
             continue
-        if not path.isprintable():  # nor are the bytes of a name that is not UTF-8
-            raise UsageError(f"the name of {path!r} in {directory} is not printable UTF-8 text; rename it")
+        if not path.isprintable() or path != path.rstrip():  # bytes that are not UTF-8 are not printable either
+            raise UsageError(
+                f"the name of {path!r} in {directory} is not printable UTF-8 text without a space at its end"
+            )
         if is_directory:
             if (target := entry.resolve()) in parents:
                 raise UsageError(f"{entry} is a link to a directory above it; name it in .hvjignore")

@@ -14,13 +14,14 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import batchai_records, manifests
 from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.runs import archive
+from horovodjob_cli.runs import archive, share_code
 from horovodjob_cli.runs.directory import CodeFile, code_files
 from horovodjob_cli.runs.request import RunRequest
 
 Object = dict[str, Any]
 CODE, CODE_DIRECTORY = "code", "/job/code"
 ARCHIVE, ARCHIVE_DIRECTORY = "code-archive", "/job/archive"
+OUTPUT = "output"  # $AZ_BATCHAI_OUTPUT_output
 PACKAGES, PACKAGES_DIRECTORY = "packages", "/job/packages"
 INTERPRETERS = {".py": "python3", ".sh": "sh"}
 
@@ -69,9 +70,6 @@ def _new(request: RunRequest, namespace: str) -> Submission:
             f"{script} is neither a .py nor a .sh file; start other programs from a script of the directory"
         )
     job = _metadata(request.name or f"{PurePosixPath(script).stem}-{secrets.token_hex(3)}", namespace)
-    packed = archive.archive(directory, files)
-    code = archive.config_map(job["metadata"]["name"], namespace, packed)
-    commands = [f"tar -xzf {ARCHIVE_DIRECTORY}/{archive.KEY} -C {CODE_DIRECTORY}"]
     spec: Object = job["spec"]
     spec |= {
         "image": "",  # the operator's default
@@ -82,7 +80,10 @@ def _new(request: RunRequest, namespace: str) -> Submission:
     if request.args:
         spec["script"]["args"] = [literal(each) for each in request.args]
     _add_volume(spec, CODE, CODE_DIRECTORY, emptyDir={})
-    _add_volume(spec, ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": code["metadata"]["name"]})
+    code, command = (
+        _code_on_share(request, spec, files) if request.share else _code_in_config_map(job, directory, files)
+    )
+    commands = [command]
     if request.requirements is not None:
         listed = _file_of(directory, files, request.requirements, "--requirements")
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
@@ -92,12 +93,35 @@ def _new(request: RunRequest, namespace: str) -> Submission:
             f"{PACKAGES_DIRECTORY} -r {shell_text(shlex.quote(f'{CODE_DIRECTORY}/{listed}'))}"
         )
     spec["preparation"] = {"command": " &&\n".join(commands)}
-    return Submission(job, config_maps=(code,))
+    return Submission(job, config_maps=code)
+
+
+def _code_in_config_map(job: Object, directory: Path, files: list[CodeFile]) -> tuple[tuple[Object, ...], str]:
+    """The ConfigMap, which the job mounts, and the command that unpacks it."""
+    metadata = job["metadata"]
+    code = archive.config_map(metadata["name"], metadata["namespace"], archive.archive(directory, files))
+    _add_volume(job["spec"], ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": code["metadata"]["name"]})
+    return (code,), f"tar -xzf {ARCHIVE_DIRECTORY}/{archive.KEY} -C {CODE_DIRECTORY}"
+
+
+def _code_on_share(request: RunRequest, spec: Object, files: list[CodeFile]) -> tuple[tuple[Object, ...], str]:
+    """No object, and the command that copies the files from the share. The share also gets logs and outputs."""
+    entry = share_code.mount(str(request.share), share_code.account_of(request.account))
+    root = f"$(AZ_BATCHAI_JOB_MOUNT_ROOT)/{entry['name']}"
+    spec["azureFiles"] = [entry]
+    spec["logs"] = {"pathPrefix": root}
+    spec["outputs"] = [{"id": OUTPUT, "pathPrefix": root, "pathSuffix": OUTPUT}]
+    listed, _ = share_code.tree(files)
+    return (), share_code.unpack_command(entry, listed, CODE_DIRECTORY)
 
 
 def _repeated(request: RunRequest, namespace: str) -> Submission:
     """A job with the spec of another one, and a copy of its code."""
-    for option, value in (("--workdir", request.workdir), ("--requirements", request.requirements)):
+    for option, value in (
+        ("--workdir", request.workdir),
+        ("--requirements", request.requirements),
+        ("--share", request.share),
+    ):
         if value is not None:
             raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
     old = kube.job(str(request.source), namespace)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.errors import UsageError
 
 
@@ -21,6 +22,8 @@ class RunRequest:
     image: str | None = None
     requirements: str | None = None
     env: tuple[str, ...] = ()  # NAME=VALUE
+    share: str | None = None
+    account: Options = field(default_factory=Options)
     mounts: Mapping[str, str] = field(default_factory=dict)  # claim -> path in the containers
     queue: str | None = None
     experiment: str | None = None

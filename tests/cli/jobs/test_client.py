@@ -48,6 +48,8 @@ def test_the_notebook_runs_a_job_and_reads_its_history(
     cluster.report(job.name, training={"progress": 1, "percent": "100%", "history": EPOCHS})
     cluster.succeed(job.name)
     for cell in others:
+        if "delete" in cell:
+            cluster.api.delete(f"{cluster.pods}/{job.name}-launcher")
         exec(cell, names)  # noqa: S102
     lines = capsys.readouterr().out.splitlines()
     name = f"{job.name} {cluster.namespace}"
