@@ -2,6 +2,8 @@
 
 import base64
 import io
+import os
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,12 @@ from cli.cluster_state import TIME, ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
 from support.api_client import BASE, Api, Object, wait_for
+from support.azure_fakes.files.accounts import Account
+from support.azure_fakes.files.server import FilesService
 
 TRAINING = {"epoch": 3, "epochs": 30, "progress": 0.1, "percent": "10%", "metrics": {"loss": 1.125}, "eta": TIME}
 # What a cluster's controller aggregates to the ClusterRole `edit`, and the rules of the operator's chart for it.
+ACCOUNT = "mystorageaccount"
 EDIT = ("system:aggregate-to-edit", "system:aggregate-to-view", "horovodjob-edit")
 
 
@@ -55,6 +60,15 @@ def member(api: Api, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("KUBECONFIG", str(path))
     yield
     api.delete(f"{roles}/{created['metadata']['name']}")
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FilesService]:
+    """The account with the share `myshare`, which the environment names."""
+    (tmp_path / "account" / "myshare").mkdir(parents=True)
+    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as running:
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", running.connection_string(ACCOUNT))
+        yield running
 
 
 def started(cluster: ClusterState, name: str) -> Object:
@@ -183,6 +197,67 @@ def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Pat
     assert made["metadata"]["ownerReferences"][0]["name"] == "train"
 
 
+def unpacked(job: Object, share: Path, directory: Path) -> dict[str, str]:
+    """The files of the directory that the job's preparation makes, by path."""
+    directory.mkdir()
+    command = job["spec"]["preparation"]["command"].replace("/mnt/batchai/mounts/myshare", str(share))
+    subprocess.run(["sh", "-euc", command.replace("/job/code", str(directory))], check=True)
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_text() for path in found}
+
+
+def sent(service: FilesService) -> int:
+    """How many files the share has received since the last call."""
+    written = {each.path for each in service.requests if "comp=range" in each.query and each.method == "PUT"}
+    service.requests.clear()
+    return len(written)
+
+
+def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
+    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService, tmp_path: Path
+) -> None:
+    (project / "run.sh").write_text("sh")
+    (project / "run.sh").chmod(0o755)
+    (project / "two words.txt").write_text("layers = 3")  # as the package's module
+    share = service.accounts[ACCOUNT].directory / "myshare"
+    options = ("run", "--detach", "--quiet", "--share", "myshare")
+    assert hvj(*options, "--name", "first", "train.py").code == 0
+    assert sent(service) == 4 + 1  # contents, and their list
+    (project / "train.py").write_text("changed")
+    assert hvj(*options, "--name", "second", "train.py").code == 0
+    assert sent(service) == 1 + 1
+    assert hvj(*options, "--name", "third", "train.py").code == 0
+    assert sent(service) == 0
+    jobs = [cluster.api.get(f"{cluster.jobs}/{name}") for name in ("first", "second")]
+    first, second = (unpacked(job, share, tmp_path / job["metadata"]["name"]) for job in jobs)
+    assert first == {
+        ".gitignore": "*.bin\n",
+        "package/model.py": "layers = 3",
+        "run.sh": "sh",
+        "train.py": "import package.model",
+        "two words.txt": "layers = 3",
+    }
+    assert second == first | {"train.py": "changed"}
+    assert os.access(tmp_path / "first" / "run.sh", os.X_OK)
+    assert jobs[0]["spec"]["azureFiles"] == [{"account": ACCOUNT, "name": "myshare", "share": "myshare"}]
+
+
+def test_the_outputs_of_a_successful_run_are_downloaded(
+    project: Path, cluster: ClusterState, kubelet: Kubelet, service: FilesService, tmp_path: Path
+) -> None:
+    output = service.accounts[ACCOUNT].directory / "myshare" / "segment" / "output"
+    options = ("--share", "myshare", "--download", str(tmp_path / "results"), "--name", "train")
+    with hvj_process("run", *options, "train.py") as process:
+        started(cluster, "train")
+        output.mkdir(parents=True)
+        (output / "model.h5").write_bytes(b"the model")
+        cluster.run(outputPathSegment="segment")
+        end(cluster, kubelet, "train")
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+    assert (tmp_path / "results" / "model.h5").read_bytes() == b"the model"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -196,6 +271,7 @@ def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Pat
         (("--elastic", "2:8", "--nodes", "9", "train.py"), "--nodes 9 is not within --elastic 2:8"),
         (("--mount", "claim", "train.py"), "--mount 'claim' must be CLAIM=/PATH"),
         (("--mount", "claim=/job/code", "train.py"), "two volumes have the path /job/code: code and claim-claim"),
+        (("--download", "results", "train.py"), "--download needs --share"),
         (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
     ],
 )
