@@ -19,6 +19,7 @@ from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.options import Cluster, Experiment, Quiet, Variables, Workspace
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
+from horovodjob_cli.runs.local import run_here
 from horovodjob_cli.runs.request import RunRequest, claim_paths, elastic_range
 
 app = group("Run a script as a job.")
@@ -73,6 +74,9 @@ def run(
     source: Annotated[
         str | None, typer.Option("--from", metavar="JOB", help="Run this job again, with other arguments or options.")
     ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Run the script with mpirun on this machine, without a cluster.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Create nothing: print the YAML of the job and its code.")
     ] = False,
@@ -94,7 +98,7 @@ def run(
     """
     if remove and detach:
         raise UsageError("--rm deletes the job when hvj has seen its end, so it cannot be combined with --detach")
-    if download and (detach or (not share and not source)):
+    if download and not local and (detach or (not share and not source)):
         raise UsageError("--download needs --share, whose job has an output directory, and no --detach")
     request = RunRequest(
         script=words[0] if words else None,
@@ -116,6 +120,8 @@ def run(
         elastic=elastic_range(elastic),
         source=source,
     )
+    if local:
+        raise typer.Exit(run_here(request, download))
     namespace = kube.namespace(workspace)
     if dry_run:
         sys.stdout.write(execution.yaml_text(submission(request, namespace)))

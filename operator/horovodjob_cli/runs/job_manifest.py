@@ -59,21 +59,14 @@ def submission(request: RunRequest, namespace: str) -> Submission:
 
 
 def _new(request: RunRequest, namespace: str) -> Submission:
-    if request.script is None:
-        raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with --from")
     directory = request.workdir or Path()
     files = code_files(directory)
-    script = _file_of(directory, files, request.script, "the script")
-    suffix = PurePosixPath(script).suffix
-    if suffix not in INTERPRETERS:
-        raise UsageError(
-            f"{script} is neither a .py nor a .sh file; start other programs from a script of the directory"
-        )
+    script, interpreter = script_of(request, directory, files)
     job = _metadata(request.name or f"{PurePosixPath(script).stem}-{secrets.token_hex(3)}", namespace)
     spec: Object = job["spec"]
     spec |= {
         "image": "",  # the operator's default
-        "script": {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": INTERPRETERS[suffix]},
+        "script": {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": interpreter},
         "worker": {"template": _in_directory(Role.WORKER)},
         "launcher": {"template": _in_directory(Role.LAUNCHER)},
     }
@@ -168,6 +161,19 @@ def _metadata(name: str, namespace: str) -> Object:
     if name != resource:
         metadata["annotations"] = {ANNOTATION_NAME: name}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
+
+
+def script_of(request: RunRequest, directory: Path, files: list[CodeFile]) -> tuple[str, str]:
+    """The path of the script below the directory, and its interpreter. Raises UsageError."""
+    if request.script is None:
+        raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with --from")
+    script = _file_of(directory, files, request.script, "the script")
+    interpreter = INTERPRETERS.get(PurePosixPath(script).suffix)
+    if interpreter is None:
+        raise UsageError(
+            f"{script} is neither a .py nor a .sh file; start other programs from a script of the directory"
+        )
+    return script, interpreter
 
 
 def _file_of(directory: Path, files: list[CodeFile], given: str, what: str) -> str:

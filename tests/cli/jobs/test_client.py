@@ -16,7 +16,7 @@ from horovodjob import Client, ClientError, NotFound, UsageError
 from support.api_client import ROOT
 
 NOTEBOOK, PAGE = ROOT / "docs" / "python.ipynb", ROOT / "docs" / "python.md"
-EPOCHS = [{"epoch": number, "time": TIME, "metrics": {"loss": 1 / number}, "learningRate": 0.1} for number in (1, 2)]
+EPOCHS = [{"epoch": number, "time": TIME, "metrics": {"loss": 1.5 / number}, "learningRate": 0.1} for number in (1, 2)]
 
 
 def code_cells() -> list[str]:
@@ -53,8 +53,8 @@ def test_the_notebook_runs_a_job_and_reads_its_history(
         exec(cell, names)  # noqa: S102
     lines = capsys.readouterr().out.splitlines()
     name = f"{job.name} {cluster.namespace}"
-    assert lines == [name, "Epoch 1/2", "Epoch 2/2", "Succeeded 100%", "Succeeded 0", "[(1, 1.0), (2, 0.5)]"]
-    assert names["rows"][1] == {"job": job.name, "epoch": 2, "time": TIME, "learningRate": 0.1, "loss": 0.5}
+    assert lines == [name, "Epoch 1/2", "Epoch 2/2", "Succeeded 100%", "Succeeded 0", "[(1, 1.5), (2, 0.75)]"]
+    assert names["rows"][1] == {"job": job.name, "epoch": 2, "time": TIME, "learningRate": 0.1, "loss": 0.75}
     assert names["client"].list() == []
 
 

@@ -47,7 +47,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("lost", "a link to a file that does not exist"), ("two\nlines", "rename")]
+    ("name", "words"), [("lost", "a link to a file that does not exist"), ("two\nlines", "not printable UTF-8 text")]
 )
 def test_a_file_that_cannot_be_sent_is_named(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / name).symlink_to(tmp_path / "missing") if name == "lost" else (tmp_path / name).write_text("")
