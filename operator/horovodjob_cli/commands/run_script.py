@@ -98,6 +98,8 @@ def run(
     """
     if remove and detach:
         raise UsageError("--rm deletes the job when hvj has seen its end, so it cannot be combined with --detach")
+    if local and (dry_run or detach):
+        raise UsageError("--local creates no job, so it cannot be combined with --dry-run and --detach")
     if download and not local and (detach or (not share and not source)):
         raise UsageError("--download needs --share, whose job has an output directory, and no --detach")
     request = RunRequest(

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 from horovodjob_cli.errors import UsageError
+from horovodjob_cli.jobs import manifests
+from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.runs.directory import code_files
 from horovodjob_cli.runs.job_manifest import OUTPUT, script_of
 from horovodjob_cli.runs.request import RunRequest
@@ -32,6 +34,8 @@ def run_here(request: RunRequest, output: Path | None) -> int:
     directory = request.workdir or Path()
     files = code_files(directory)
     script, interpreter = script_of(request, directory, files)
+    spec = manifests.with_variables(Submission({"spec": {}}), request.env).job["spec"]
+    variables = {each["name"]: each["value"] for each in spec.get("env", ())}
     processes = (request.nodes or (request.elastic or (1, 1))[1]) * max(1 if request.gpus is None else request.gpus, 1)
     words = ["mpirun", "-n", str(processes), interpreter, script, *request.args]
     if shutil.which("mpirun") is None:
@@ -47,7 +51,7 @@ def run_here(request: RunRequest, output: Path | None) -> int:
             target = code / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file.source, target)
-        environment = os.environ | OPEN_MPI | dict(each.split("=", 1) for each in request.env if "=" in each)
+        environment = os.environ | OPEN_MPI | variables
         if request.requirements is not None:
             install = ["python3", "-m", "pip", "install", "--quiet", "--target", str(packages)]
             if ended := _run([*install, "-r", request.requirements], code, environment):

@@ -272,6 +272,10 @@ def test_the_outputs_of_a_successful_run_are_downloaded(
         (("--mount", "claim", "train.py"), "--mount 'claim' must be CLAIM=/PATH"),
         (("--mount", "claim=/job/code", "train.py"), "two volumes have the path /job/code: code and claim-claim"),
         (("--download", "results", "train.py"), "--download needs --share"),
+        (("--local", "--dry-run", "train.py"), "--local creates no job"),
+        (("--local", "--env", "SEED", "train.py"), "--env 'SEED' must be NAME=VALUE"),
+        (("--local", "--from", "train"), "--local runs a directory and --from a job of the cluster"),
+        (("--from", "train", "--workdir", "."), "--workdir has no effect with --from"),
         (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
     ],
 )
