@@ -127,7 +127,7 @@ class Client:
     def run(
         self,
         script: str | None = None,
-        *args: str,
+        *args: object,
         workdir: str | PathLike[str] | None = None,
         name: str | None = None,
         nodes: int | None = None,
@@ -155,7 +155,7 @@ class Client:
         """
         request = RunRequest(
             script=script,
-            args=args,
+            args=tuple(map(str, args)),
             workdir=None if workdir is None else Path(workdir),
             name=name,
             nodes=nodes,
