@@ -1,10 +1,9 @@
 """`hvj run` and `hvj attach`: a script of a directory as a job, its output and its exit code."""
 
 import base64
-import io
 import os
 import subprocess
-import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
 
 TRAINING = {"epoch": 3, "epochs": 30, "progress": 0.1, "percent": "10%", "metrics": {"loss": 1.125}, "eta": TIME}
+ACCOUNT, MOUNT = "mystorageaccount", "/mnt/batchai/mounts/myshare"
 # What a cluster's controller aggregates to the ClusterRole `edit`, and the rules of the operator's chart for it.
-ACCOUNT = "mystorageaccount"
 EDIT = ("system:aggregate-to-edit", "system:aggregate-to-view", "horovodjob-edit")
 
 
@@ -86,12 +85,16 @@ def end(cluster: ClusterState, kubelet: Kubelet, name: str, exit_code: int = 0) 
 
 
 def code_of(cluster: ClusterState, job: Object) -> dict[str, str]:
-    """The files of the job's code by path."""
+    """The files that the job's preparation unpacks, by path."""
     (volume,) = (each for each in job["spec"]["volumes"] if "configMap" in each)
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{volume['configMap']['name']}"
-    packed = base64.b64decode(cluster.api.get(path)["binaryData"]["code.tar.gz"])
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        return {member.name: tar.extractfile(member).read().decode() for member in tar}  # type: ignore[union-attr]
+    with tempfile.TemporaryDirectory() as directory:
+        archive, code = Path(directory, "archive"), Path(directory, "code")
+        archive.mkdir()
+        for key, data in cluster.api.get(path)["binaryData"].items():
+            (archive / key).write_bytes(base64.b64decode(data))
+        command = job["spec"]["preparation"]["command"].partition(" &&\n")[0]
+        return unpacked(command.replace("/job/archive", str(archive)), code)
 
 
 def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code(
@@ -197,10 +200,9 @@ def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Pat
     assert made["metadata"]["ownerReferences"][0]["name"] == "train"
 
 
-def unpacked(job: Object, share: Path, directory: Path) -> dict[str, str]:
-    """The files of the directory that the job's preparation makes, by path."""
+def unpacked(command: str, directory: Path) -> dict[str, str]:
+    """The files that a preparation makes in this directory instead of /job/code, by path."""
     directory.mkdir()
-    command = job["spec"]["preparation"]["command"].replace("/mnt/batchai/mounts/myshare", str(share))
     subprocess.run(["sh", "-euc", command.replace("/job/code", str(directory))], check=True)
     found = (path for path in directory.rglob("*") if path.is_file())
     return {path.relative_to(directory).as_posix(): path.read_text() for path in found}
@@ -229,7 +231,8 @@ def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
     assert hvj(*options, "--name", "third", "train.py").code == 0
     assert sent(service) == 0
     jobs = [cluster.api.get(f"{cluster.jobs}/{name}") for name in ("first", "second")]
-    first, second = (unpacked(job, share, tmp_path / job["metadata"]["name"]) for job in jobs)
+    commands = [job["spec"]["preparation"]["command"].replace(MOUNT, str(share)) for job in jobs]
+    first, second = (unpacked(commands[0], tmp_path / "first"), unpacked(commands[1], tmp_path / "second"))
     assert first == {
         ".gitignore": "*.bin\n",
         "package/model.py": "layers = 3",
