@@ -104,6 +104,20 @@ def choice_or_function(*names: str) -> click.ParamType[str]:
     return _ChoiceOrFunction((*names, FUNCTION_METAVAR))
 
 
+def function(text: str) -> str:
+    """The import string of a function."""
+    if not FUNCTION.fullmatch(text):
+        raise ValueError(f"'{text}' does not have the form {FUNCTION_METAVAR}")
+    return text
+
+
+def data_function(dataset: str | None, data: Path | None) -> str | None:
+    """The import string if --data names a function and no --dataset is given."""
+    if dataset is None and data is not None and FUNCTION.fullmatch(str(data)) and not data.exists():
+        return str(data)
+    return None
+
+
 def url(text: str) -> str:
     if not re.fullmatch(r"https?://[^/\s]+/\S*", text):
         raise ValueError(f"'{text}' is not the http or https URL of a file")
