@@ -90,6 +90,20 @@ def test_the_model_has_the_name_of_its_data_unless_it_is_set(dataset: str, name:
     assert configuration("--dataset", dataset, "--model-name", "mine").model_name == "mine"
 
 
+def test_a_function_in_data_is_the_data_set_unless_one_is_given(
+    settings_file: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = configuration("--data", "json:loads")
+    assert (run.dataset, run.data, run.model_name) == ("json:loads", None, "keras_loads_trained_model")
+    assert configuration(environment={"TRAINER_DATA": "json:loads"}).dataset == "json:loads"
+    run = configuration("--dataset", "json:loads", "--data", "a/b")
+    assert (run.dataset, run.data) == ("json:loads", Path("a/b"))
+    assert "there is no module no_module" in error("--data", "no_module:data")
+    with pytest.raises(SystemExit):
+        configuration("--data", "json:loads", "--print-config")
+    assert configuration("--config", settings_file(capsys.readouterr().out)).dataset == "json:loads"
+
+
 def test_digits_are_flipped_only_on_request() -> None:
     run = configuration("--dataset", "digits")
     assert (run.augment, run.flip) == (True, False)
