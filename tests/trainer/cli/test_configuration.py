@@ -122,6 +122,12 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
     ("arguments", "named"),
     [
         (["--epochs", "0"], "--epochs: '0'"),
+        (["--profile-steps", "110:100"], "--profile-steps: '110:100' is not a range of steps such as 100:110"),
+        (["--profile-steps", "0:5"], "--profile-steps: '0:5' is not a range"),
+        (["--profile-steps", "7"], "--profile-steps: '7' is not a range"),
+        (["--profile-steps", "1:1001"], "'1:1001' has 1001 steps; a profile can have 1000"),
+        (["--profile-steps", "5:9", "--max-steps", "4"], "--profile-steps begins at step 5, and --max-steps"),
+        (["--profile-steps", "5:9", "--tensorboard", "none"], "--profile-steps writes to --tensorboard"),
         (["--epochs", "1e3"], "--epochs: '1e3'"),
         (["--epochs", "9" * 5000], "--epochs"),
         (["--batch-size", "-1"], "--batch-size: '-1'"),

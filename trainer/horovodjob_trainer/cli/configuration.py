@@ -89,6 +89,7 @@ class Configuration:
     skip_damaged: int
     threads: int | None
     log_seconds: float
+    profile_steps: tuple[int, int] | None
     tensorboard: Path | None
     logs: Path
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
@@ -208,9 +209,20 @@ def _check_consistency(configuration: Configuration, context: click.Context) -> 
         raise UsageError(f"--warmup-epochs {warmup:g} is more than the {epochs} epochs of this run")
     if error := request_error(configuration.request(threads=1)) or models.model_error(configuration.model):
         raise UsageError(error)
+    if configuration.profile_steps is not None:
+        _check_profile(configuration, configuration.profile_steps[0])
     if configuration.task is not None:
         import_function(configuration.task)
         _check_applies("label-smoothing", False, "the loss of the trainer, not of --task", configuration, context)
+
+
+def _check_profile(configuration: Configuration, first: int) -> None:
+    if configuration.tensorboard is None:
+        raise UsageError("--profile-steps writes to --tensorboard, which is none; set a directory")
+    if configuration.max_steps is not None and first > configuration.max_steps:
+        raise UsageError(
+            f"--profile-steps begins at step {first}, and --max-steps ends the run after step {configuration.max_steps}"
+        )
 
 
 def _check_applies(

@@ -203,6 +203,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "epoch", "5", "S"),
         Setting("logs", parsing.path, "directory of progress.jsonl (default: that of the log files of the job, "
                 "else --dir)", metavar="DIR"),
+        Setting("profile-steps", parsing.step_range, "write a profile of these steps of rank 0 to --tensorboard, such "
+                "as 100:110", metavar="FIRST:LAST"),
         Setting("tensorboard", parsing.path_or_none, "directory of the TensorBoard event files, or none (default: "
                 "tensorboard below --logs)", metavar="DIR"),
     ),
