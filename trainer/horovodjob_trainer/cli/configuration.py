@@ -89,6 +89,8 @@ class Configuration:
     skip_damaged: int
     threads: int | None
     log_seconds: float
+    mlflow: str | None
+    wandb: str | None
     profile_steps: tuple[int, int] | None
     tensorboard: Path | None
     logs: Path

@@ -130,6 +130,14 @@ def step_range(text: str) -> tuple[int, int]:
     return first, last
 
 
+def target(text: str) -> str:
+    """The name of an experiment or project, neither an address nor a key."""
+    if not re.fullmatch(r"[\w/][\w ./@-]{0,127}", text) or "//" in text:
+        raise ValueError(f"'{text}' is not the name of an experiment or project; addresses and keys belong into "
+                         "environment variables")  # fmt: skip
+    return text
+
+
 def url(text: str) -> str:
     if not re.fullmatch(r"https?://[^/\s]+/\S*", text):
         raise ValueError(f"'{text}' is not the http or https URL of a file")

@@ -203,6 +203,10 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "epoch", "5", "S"),
         Setting("logs", parsing.path, "directory of progress.jsonl (default: that of the log files of the job, "
                 "else --dir)", metavar="DIR"),
+        Setting("mlflow", parsing.target, "also report to this experiment of MLflow; its server and credentials are in "
+                "variables such as MLFLOW_TRACKING_URI", metavar="EXPERIMENT"),
+        Setting("wandb", parsing.target, "also report to this project of Weights & Biases; its key is in WANDB_API_KEY",
+                metavar="PROJECT"),
         Setting("profile-steps", parsing.step_range, "write a profile of these steps of rank 0 to --tensorboard, such "
                 "as 100:110", metavar="FIRST:LAST"),
         Setting("tensorboard", parsing.path_or_none, "directory of the TensorBoard event files, or none (default: "
