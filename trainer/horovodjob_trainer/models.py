@@ -31,7 +31,8 @@ def build_model(name: str, *, shape: tuple[int, ...], classes: int | None, dropo
         raise ModelError(error)
     if is_import_string(name):
         return _build_user_model(name, shape=shape, classes=classes, dropout=dropout)
-    if len(shape) != 3 or min(shape[:2]) < MINIMUM_SIDE:
+    is_image = isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(side, int) for side in shape)
+    if not is_image or min(shape[:2]) < MINIMUM_SIDE:
         raise ModelError(
             f"--model {name} needs images of at least {MINIMUM_SIDE} x {MINIMUM_SIDE} pixels, and the data has "
             f"the shape {shape}; use --model package.module:function"

@@ -90,6 +90,20 @@ def test_the_model_has_the_name_of_its_data_unless_it_is_set(dataset: str, name:
     assert configuration("--dataset", dataset, "--model-name", "mine").model_name == "mine"
 
 
+def test_a_function_in_data_is_the_data_set_unless_one_is_given(
+    settings_file: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = configuration("--data", "json:loads")
+    assert (run.dataset, run.data, run.model_name) == ("json:loads", None, "keras_loads_trained_model")
+    assert configuration(environment={"TRAINER_DATA": "json:loads"}).dataset == "json:loads"
+    run = configuration("--dataset", "json:loads", "--data", "a/b")
+    assert (run.dataset, run.data) == ("json:loads", Path("a/b"))
+    assert "there is no module no_module" in error("--data", "no_module:data")
+    with pytest.raises(SystemExit):
+        configuration("--data", "json:loads", "--print-config")
+    assert configuration("--config", settings_file(capsys.readouterr().out)).dataset == "json:loads"
+
+
 def test_digits_are_flipped_only_on_request() -> None:
     run = configuration("--dataset", "digits")
     assert (run.augment, run.flip) == (True, False)
@@ -108,6 +122,12 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
     ("arguments", "named"),
     [
         (["--epochs", "0"], "--epochs: '0'"),
+        (["--profile-steps", "110:100"], "--profile-steps: '110:100' is not a range of steps such as 100:110"),
+        (["--profile-steps", "0:5"], "--profile-steps: '0:5' is not a range"),
+        (["--profile-steps", "7"], "--profile-steps: '7' is not a range"),
+        (["--profile-steps", "1:1001"], "'1:1001' has 1001 steps; a profile can have 1000"),
+        (["--profile-steps", "5:9", "--max-steps", "4"], "--profile-steps begins at step 5, and --max-steps"),
+        (["--profile-steps", "5:9", "--tensorboard", "none"], "--profile-steps writes to --tensorboard"),
         (["--epochs", "1e3"], "--epochs: '1e3'"),
         (["--epochs", "9" * 5000], "--epochs"),
         (["--batch-size", "-1"], "--batch-size: '-1'"),

@@ -142,7 +142,7 @@ def test_a_function_of_the_user_returns_arrays_or_a_data_set(
     assert found.train.classes == 2
     assert data.load_dataset(data.Request(dataset="own_data:same")).name == "digits"
     for name, what in {
-        "own_data:number": "returned neither",
+        "own_data:number": "own_data:number returned builtins.int; return a tf.data.Dataset",
         "own_data:none": "has no 'none'",
         "own_data:text": "has 'text', which is not callable",
         "no_data:x": f"there is no module no_data in {tmp_path}",

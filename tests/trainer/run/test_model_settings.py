@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer.cli.configuration import load_configuration
-from horovodjob_trainer.errors import ModelError
+from horovodjob_trainer.errors import ModelError, UsageError
 
 SPARSE = "sparse_categorical_crossentropy"
 
@@ -159,3 +159,80 @@ def test_layers_to_freeze_that_do_not_exist_or_are_all_layers_are_rejected(netwo
         freeze_layers(network(), ("third",))
     with pytest.raises(ModelError, match=r"--freeze \* leaves no layer to train"):
         freeze_layers(network(), ("*",))
+
+
+TASKS = """
+import keras
+import tensorflow as tf
+
+def good(classes):
+    return "categorical_crossentropy", [keras.metrics.CategoricalAccuracy(name=f"of_{classes}")]
+
+def without_metrics():
+    return "mean_squared_error"
+
+def number():
+    return 3, []
+
+def one_metric():
+    return "mean_squared_error", "accuracy"
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_tasks.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_task_has_the_loss_and_the_metrics_of_a_function(network: Any) -> None:
+    model = compile_model(network(), "--task=own_tasks:good", "--optimizer=adam")
+    assert model.loss == "categorical_crossentropy"
+    assert "of_3" in model.evaluate(np.zeros((2, 6)), np.eye(3)[:2], verbose=0, return_dict=True)
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_task_that_keras_cannot_use_is_rejected(network: Any) -> None:
+    for name, problem in {
+        "without_metrics": "own_tasks:without_metrics returned builtins.str; return a tuple of a loss and a list",
+        "number": "own_tasks:number returned 3 as the loss; return the name of a loss",
+        "one_metric": "own_tasks:one_metric returned 'accuracy' as the metrics; return a list",
+    }.items():
+        with pytest.raises(ModelError, match=problem):
+            compile_model(network(), f"--task=own_tasks:{name}")
+    for flags, sentence in {
+        ("--task", "own_tasks:no"): "has no 'no'",
+        ("--task", "no_tasks:good"): "there is no module no_tasks",
+        ("--task", "good"): "--task: 'good' does not have the form package.module:function",
+        (
+            "--task",
+            "own_tasks:good",
+            "--label-smoothing",
+            "0.1",
+        ): "--label-smoothing belongs to the loss of the trainer",
+    }.items():
+        with pytest.raises(UsageError, match=sentence):
+            load_configuration(flags, environment={})
+    compiled = network()
+    compiled.compile("adam", "mean_squared_error")
+    with pytest.raises(ModelError, match=r"compiled model.*--task would have no effect"):
+        compile_model(compiled, "--task=own_tasks:good")
+
+
+def test_labels_that_do_not_fit_the_loss_are_rejected_before_the_first_step(keras: Any, network: Any) -> None:
+    import tensorflow as tf
+
+    from horovodjob_trainer.run.optimization.task import check_default_loss, check_fit
+
+    model = network()
+    model.compile("adam", "mean_squared_error")
+    examples, position = tf.TensorSpec((None, 6)), tf.TensorSpec((), tf.int64)
+    check_fit(model, (position, examples, tf.TensorSpec((None, 3))), lambda _, *batch: batch)
+    with pytest.raises(ModelError) as raised:
+        check_fit(model, (position, examples, tf.TensorSpec((None, 7))), lambda _, *batch: batch)
+    assert "do not fit batches of examples (None, 6) and labels (None, 7)" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    check_default_loss((examples, tf.TensorSpec((3,))))
+    with pytest.raises(ModelError, match="the labels are int64, so the loss is not known: set --task"):
+        check_default_loss((examples, tf.TensorSpec((), tf.int64)))

@@ -22,6 +22,7 @@ from horovodjob_trainer.cli.settings import (
 )
 from horovodjob_trainer.data import Request, request_error
 from horovodjob_trainer.errors import UsageError
+from horovodjob_trainer.import_string import import_function
 
 CHECKPOINT_SECONDS = 600.0
 
@@ -68,6 +69,7 @@ class Configuration:
     lr_factor: float
     clip_norm: float | None
     label_smoothing: float
+    task: str | None
     compression: str
     xla: bool
     early_stopping: int | None
@@ -87,6 +89,9 @@ class Configuration:
     skip_damaged: int
     threads: int | None
     log_seconds: float
+    mlflow: str | None
+    wandb: str | None
+    profile_steps: tuple[int, int] | None
     tensorboard: Path | None
     logs: Path
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
@@ -122,6 +127,7 @@ def load_configuration(arguments: Sequence[str], *, environment: Mapping[str, st
     environment = os.environ if environment is None else environment
     context = parse(TRAINING, arguments, environment)
     check_variables(environment)
+    _use_data_function(context)
     given = {name for name in context.params if context.get_parameter_source(name) is not click.ParameterSource.DEFAULT}
     values = {name: value for name, value in context.params.items() if value is not None or name in given}
     configuration = _with_derived_defaults(values, environment)
@@ -144,6 +150,16 @@ def configuration_file(configuration: Configuration, context: click.Context) -> 
         plain = value if isinstance(value, bool | int | float) else parsing.command_line_text(value)
         lines.append(f"{yaml.safe_dump({name: plain}, width=4096).strip()}  # {setting_source(context, setting)}")
     return "\n".join(lines)
+
+
+def _use_data_function(context: click.Context) -> None:
+    """Make the function in --data the data set."""
+    is_given = context.get_parameter_source("dataset") is not click.ParameterSource.DEFAULT
+    function = parsing.data_function(context.params["dataset"] if is_given else None, context.params["data"])
+    source = context.get_parameter_source("data")
+    if function is not None and source is not None:
+        context.params |= {"dataset": function, "data": None}
+        context.set_parameter_source("dataset", source)
 
 
 def _with_derived_defaults(values: dict[str, Any], environment: Mapping[str, str]) -> Configuration:
@@ -195,6 +211,20 @@ def _check_consistency(configuration: Configuration, context: click.Context) -> 
         raise UsageError(f"--warmup-epochs {warmup:g} is more than the {epochs} epochs of this run")
     if error := request_error(configuration.request(threads=1)) or models.model_error(configuration.model):
         raise UsageError(error)
+    if configuration.profile_steps is not None:
+        _check_profile(configuration, configuration.profile_steps[0])
+    if configuration.task is not None:
+        import_function(configuration.task)
+        _check_applies("label-smoothing", False, "the loss of the trainer, not of --task", configuration, context)
+
+
+def _check_profile(configuration: Configuration, first: int) -> None:
+    if configuration.tensorboard is None:
+        raise UsageError("--profile-steps writes to --tensorboard, which is none; set a directory")
+    if configuration.max_steps is not None and first > configuration.max_steps:
+        raise UsageError(
+            f"--profile-steps begins at step {first}, and --max-steps ends the run after step {configuration.max_steps}"
+        )
 
 
 def _check_applies(

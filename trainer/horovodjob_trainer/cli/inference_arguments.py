@@ -21,6 +21,8 @@ def parse_arguments(arguments: Sequence[str]) -> SimpleNamespace:
     options = SimpleNamespace(command=command, **parse(_COMMANDS[command], flags, {}).params)
     if command == "export":
         return options
+    if (function := parsing.data_function(options.dataset, options.data)) is not None:
+        options.dataset, options.data = function, None
     if command == "predict" and options.dataset is None and options.data is None:
         raise UsageError("predict needs --data with images, or --dataset")
     if command == "predict" and options.output is not None and options.output.suffix == ".csv":
@@ -75,7 +77,7 @@ _OPTIONS = {
         *_DATA,
         click.Option(["--output"], type=parsing.path, metavar="FILE", help="output file (default: stdout)"),
     ],
-    "evaluate": [*_DATA, click.Option(["--json"], is_flag=True, help="print one line of JSON")],
+    "evaluate": [*_DATA, _data_option("task"), click.Option(["--json"], is_flag=True, help="print one line of JSON")],
     "export": [
         _data_option("threads"),
         click.Option(["--output"], type=parsing.path, required=True, metavar="PATH", help="a new directory for "

@@ -10,6 +10,7 @@ import click
 
 from horovodjob_trainer.data import ANY_SHA256
 
+MOST_PROFILED_STEPS = 1000
 FUNCTION_METAVAR = "package.module:function"
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -104,6 +105,39 @@ def choice_or_function(*names: str) -> click.ParamType[str]:
     return _ChoiceOrFunction((*names, FUNCTION_METAVAR))
 
 
+def function(text: str) -> str:
+    """The import string of a function."""
+    if not FUNCTION.fullmatch(text):
+        raise ValueError(f"'{text}' does not have the form {FUNCTION_METAVAR}")
+    return text
+
+
+def data_function(dataset: str | None, data: Path | None) -> str | None:
+    """The import string if --data names a function and no --dataset is given."""
+    if dataset is None and data is not None and FUNCTION.fullmatch(str(data)) and not data.exists():
+        return str(data)
+    return None
+
+
+def step_range(text: str) -> tuple[int, int]:
+    """The first and the last of some steps, at most MOST_PROFILED_STEPS, because a profile is kept in memory."""
+    match = re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", text)
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= first <= last:
+        raise ValueError(f"'{text}' is not a range of steps such as 100:110, the first and the last, counted from 1")
+    if last - first >= MOST_PROFILED_STEPS:
+        raise ValueError(f"'{text}' has {last - first + 1} steps; a profile can have {MOST_PROFILED_STEPS}")
+    return first, last
+
+
+def target(text: str) -> str:
+    """The name of an experiment or project, neither an address nor a key."""
+    if not re.fullmatch(r"[\w/][\w ./@-]{0,127}", text) or "//" in text:
+        raise ValueError(f"'{text}' is not the name of an experiment or project; addresses and keys belong into "
+                         "environment variables")  # fmt: skip
+    return text
+
+
 def url(text: str) -> str:
     if not re.fullmatch(r"https?://[^/\s]+/\S*", text):
         raise ValueError(f"'{text}' is not the http or https URL of a file")
@@ -120,6 +154,8 @@ def command_line_text(value: Any) -> str:
     """A value of a YAML file in the form that the command line has."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
+        return ":".join(map(str, value))
     if isinstance(value, list | tuple):
         return ",".join(command_line_text(item) for item in value)
     if isinstance(value, float):

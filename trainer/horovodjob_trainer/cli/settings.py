@@ -77,7 +77,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "data": (
         Setting("dataset", parsing.choice_or_function(*data.NAMES), "the training data: a data set, a format of "
                 "files below --data, or your own function as package.module:function", "cifar10", "NAME"),
-        Setting("data", parsing.path, "directory or file for --dataset images, tfrecord and npz", metavar="PATH"),
+        Setting("data", parsing.path, "directory or file for --dataset images, tfrecord and npz; without --dataset, "
+                "your own function as package.module:function", metavar="PATH"),
         Setting("archive", parsing.path, "read cifar10 or cifar100 from this copy of the official archive and "
                 "download nothing", metavar="FILE"),
         Setting("archive-url", parsing.url, "download the archive from this URL instead of the official one, once per "
@@ -156,6 +157,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("compression", parsing.choice("none", "fp16", "bf16"), "data type of the gradients in the "
                 "allreduce", "none", "NAME"),
         Setting("xla", parsing.boolean, "let XLA compile the operations between the gradient allreduces", "false"),
+        Setting("task", parsing.function, "your own function that returns loss and metrics (default: those for classes "
+                "or for a regression, or those of a compiled model)", metavar=parsing.FUNCTION_METAVAR),
         Setting("early-stopping", parsing.integer(1, COUNT), "stop after this number of epochs without an "
                 "improvement of --monitor",
                 metavar="N"),
@@ -200,6 +203,12 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "epoch", "5", "S"),
         Setting("logs", parsing.path, "directory of progress.jsonl (default: that of the log files of the job, "
                 "else --dir)", metavar="DIR"),
+        Setting("mlflow", parsing.target, "also report to this experiment of MLflow; its server and credentials are in "
+                "variables such as MLFLOW_TRACKING_URI", metavar="EXPERIMENT"),
+        Setting("wandb", parsing.target, "also report to this project of Weights & Biases; its key is in WANDB_API_KEY",
+                metavar="PROJECT"),
+        Setting("profile-steps", parsing.step_range, "write a profile of these steps of rank 0 to --tensorboard, such "
+                "as 100:110", metavar="FIRST:LAST"),
         Setting("tensorboard", parsing.path_or_none, "directory of the TensorBoard event files, or none (default: "
                 "tensorboard below --logs)", metavar="DIR"),
     ),

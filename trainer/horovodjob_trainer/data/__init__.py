@@ -3,6 +3,7 @@
 The package imports TensorFlow only when a source is read.
 """
 
+from horovodjob_trainer.data.elements import Elements
 from horovodjob_trainer.data.formats.digits import digits
 from horovodjob_trainer.data.loader import load_dataset, unlabelled_examples
 from horovodjob_trainer.data.order.sampling import Rows, step_rows
@@ -19,6 +20,7 @@ __all__ = [
     "NAMES",
     "SHUFFLES",
     "Dataset",
+    "Elements",
     "Ranks",
     "Request",
     "Rows",

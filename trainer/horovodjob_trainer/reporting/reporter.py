@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.reporting.trackers import Tracker
 
 # The status of a job keeps so many epochs. The operator adds those that a report has to those that it knows.
 REPORTED_EPOCHS = 24
@@ -48,7 +49,9 @@ class Reporter:
         progress_client: ProgressClient | None,
         log: Callable[[str], None],
         unit: str = "images",
+        trackers: Sequence[Tracker] = (),
     ) -> None:
+        self.trackers = trackers
         self.attempt, self.ranks, self.interval_seconds = attempt, ranks, interval_seconds
         self.progress_client, self.log, self.unit = progress_client, log, unit
         self.lines = JsonLinesFile(directory / "progress.jsonl" if directory else None, log)
@@ -83,6 +86,9 @@ class Reporter:
         self.events.write(
             position.global_step, {**metrics, "learning_rate": learning_rate, "images_per_second": self.rate}
         )
+        rates = {"learning_rate": learning_rate, "samples_per_second": self.rate}
+        for tracker in self.trackers:
+            tracker.write(position.global_step, without_elements(metrics) | rates)
         if position.step == position.steps_per_epoch:
             if self.epochs and self.epochs[-1]["epoch"] == position.epoch:
                 self.epochs.pop()  # A report was due at the last step of the epoch, before its validation.
@@ -98,6 +104,8 @@ class Reporter:
             self.progress_client.close()
         self.lines.close()
         self.events.close()
+        for tracker in self.trackers:
+            tracker.close(done=done)
 
     def _post(self, record: Mapping[str, Any]) -> None:
         if self.progress_client:

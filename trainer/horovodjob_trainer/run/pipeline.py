@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from horovodjob_trainer.data.elements import Elements
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation, augment_images
 from horovodjob_trainer.data.reading.example_reader import map_dataset, with_private_threads
@@ -22,7 +23,7 @@ def training_batches(
     *,
     threads: int = 2,
     crop: bool = False,
-    prepare: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
+    prepare: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Any:
     """Elements (position, examples, labels) for these steps as a tf.data.Dataset.
 
@@ -65,12 +66,15 @@ def batch_preparation(
     seed: int = 0,
     augment: Augmentation | None = None,
     encode: Callable[..., Any] | None = None,
-) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+) -> Callable[..., tuple[Any, ...]]:
     """The function that makes (examples, labels) for the model of an element, with operations that every device has.
 
     Examples become float32 and images have values from 0 to 1. The change of an image by `augment` depends only on the
-    seed and its position, and requires the static size of the batch. `encode` encodes the labels.
+    seed and its position, and requires the static size of the batch. `encode` encodes the labels. Elements of a user's
+    tf.data.Dataset remain as they are.
     """
+    if isinstance(source, Elements):
+        return lambda position, *element: source.with_batch_size(element, batch)
 
     def prepare(position: Any, examples: Any, labels: Any) -> tuple[Any, Any]:
         examples = tf.cast(tf.ensure_shape(examples, (batch, *source.shape)), tf.float32)

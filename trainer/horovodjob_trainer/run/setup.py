@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from horovodjob_trainer import hvd, models
 from horovodjob_trainer.cli.configuration import Configuration
-from horovodjob_trainer.data import load_dataset
+from horovodjob_trainer.data import Elements, load_dataset
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation
-from horovodjob_trainer.data.source import Dataset
+from horovodjob_trainer.data.source import Dataset, Source
 from horovodjob_trainer.errors import JobError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
@@ -21,6 +21,7 @@ from horovodjob_trainer.run.optimization.compilation import compile_model
 from horovodjob_trainer.run.optimization.learning_rate_schedule import scaling_factor
 from horovodjob_trainer.run.optimization.loss import label_encoding
 from horovodjob_trainer.run.optimization.optimizers import TrainedOptimizer, trained_optimizers
+from horovodjob_trainer.run.optimization.task import check_default_loss, check_fit
 from horovodjob_trainer.run.pipeline import (
     batch_preparation,
     evaluation_batches,
@@ -83,7 +84,7 @@ class Setup:
         """The function with which the step makes examples and labels for the model of an element of its batches."""
         return self._training_preparation() if prepares_in_step() else as_it_is
 
-    def _training_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    def _training_preparation(self) -> Callable[..., tuple[Any, ...]]:
         configuration = self.configuration
         shift = SHIFT if configuration.augment and configuration.crop == "center" else 0.0
         return batch_preparation(
@@ -94,7 +95,7 @@ class Setup:
             encode=label_encoding(self.model, self.dataset.train.classes),
         )
 
-    def test_preparation(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    def test_preparation(self) -> Callable[..., tuple[Any, ...]]:
         """The function that makes examples and labels for the model of an element of `test_batches`."""
         return batch_preparation(self.dataset.test, encode=label_encoding(self.model, self.dataset.train.classes))
 
@@ -121,12 +122,14 @@ def set_up(configuration: Configuration, launch: Launch, termination: Terminatio
     loading = loading_ranks(launch, _log)
     dataset = call_on_all_ranks(lambda: load_dataset(configuration.request(threads), loading), launch)
     _check_fingerprints(dataset, launch)
-    _log(f"x_train shape: {(dataset.train.samples, *dataset.train.shape)}")
+    shape = dataset.train.shape
+    _log(f"x_train shape: {(dataset.train.samples, *shape) if isinstance(shape, tuple) else shape}")
     _log(f"{dataset.train.samples} train samples")
     _log(f"{dataset.test.samples} test samples")
     if dataset.remark:
         _log(dataset.remark)
-    _log("Using real-time data augmentation." if configuration.augment else "Not using data augmentation.")
+    augments = configuration.augment and dataset.train.images
+    _log("Using real-time data augmentation." if augments else "Not using data augmentation.")
     keras.utils.set_random_seed((configuration.seed + hvd.rank()) % 2**32)
     if configuration.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -134,8 +137,9 @@ def set_up(configuration: Configuration, launch: Launch, termination: Terminatio
     shape, classes = dataset.train.shape, dataset.train.classes
     model = call_on_all_ranks(lambda: models.build_model(configuration.model, shape=shape, classes=classes), launch)
     was_compiled = model.compiled
-    call_on_all_ranks(lambda: _prepare_model(model, configuration, shape, classes), launch)
+    call_on_all_ranks(lambda: _prepare_model(model, configuration, dataset.train), launch)
     setup = Setup(configuration, dataset, model, (), threads, termination, _log)
+    call_on_all_ranks(lambda: _check_task(setup, was_compiled=was_compiled), launch)
     optimizers = trained_optimizers(
         model,
         configuration,
@@ -154,15 +158,31 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _prepare_model(model: Any, configuration: Configuration, shape: tuple[int, ...], classes: int | None) -> None:
+def _prepare_model(model: Any, configuration: Configuration, source: Source) -> None:
     if not model.built:  # a subclass of Model determines its shapes in the first call
-        model(tf.zeros((1, *shape)))
+        model(_zeros(source))
     if configuration.init_from is not None and hvd.rank() == 0:  # the other ranks get the weights from rank 0
         _log(load_initial_weights(model, configuration.init_from))
     if configuration.freeze is not None:
         _log(freeze_layers(model, configuration.freeze))
-    compile_model(model, configuration, classes)
+    compile_model(model, configuration, source.classes)
     check_monitor(model, configuration)
+
+
+def _zeros(source: Source) -> Any:
+    """A batch of one example."""
+    if isinstance(source, Elements):
+        return tf.nest.map_structure(lambda part: tf.zeros((1, *part.shape), part.dtype), source.spec[0])
+    return tf.zeros((1, *source.shape))
+
+
+def _check_task(setup: Setup, *, was_compiled: bool) -> None:
+    """Raise ModelError if the data of the user or the task of the user do not fit the model."""
+    source, task = setup.dataset.train, setup.configuration.task
+    if isinstance(source, Elements) and not was_compiled and task is None:
+        check_default_loss(source.spec)
+    if isinstance(source, Elements) or task is not None:
+        check_fit(setup.model, setup.test_batches().element_spec, setup.test_preparation())
 
 
 def _check_fingerprints(dataset: Dataset, launch: Launch) -> None:
@@ -175,7 +195,8 @@ def _check_fingerprints(dataset: Dataset, launch: Launch) -> None:
         rank, fingerprint, host = different[0]
         raise JobError(
             f"rank {rank} on {host} has different data than rank 0 on {fingerprints[0][1]} ({fingerprint}; "
-            f"{fingerprints[0][0]}): every node needs the same files below --data"
+            f"{fingerprints[0][0]}): every node needs the same files below --data, and a function must return the "
+            "same examples on every rank"
         )
 
 

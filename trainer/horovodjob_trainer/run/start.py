@@ -15,7 +15,7 @@ FIXED = ("dataset", "model", "init_from", "freeze", "precision", "accumulate", "
 # The position in the data is a number of examples, and a changed rate or loss applies from the next step.
 CHANGEABLE = (
     "batch_size", "momentum", "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs",
-    "warmup_from", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "augment", "flip", "crop",
+    "warmup_from", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "task", "augment", "flip", "crop",
 )  # fmt: skip
 
 

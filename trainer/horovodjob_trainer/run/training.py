@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 from horovodjob_trainer import hvd
@@ -15,6 +16,7 @@ from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
+from horovodjob_trainer.reporting.trackers import Tracker, default_name, plain_settings
 from horovodjob_trainer.run.loop import Loop
 from horovodjob_trainer.run.ranks import call_on_all_ranks, wait_for_all_ranks
 from horovodjob_trainer.run.saved_models import save_models
@@ -41,7 +43,7 @@ def _train(setup: Setup, launch: Launch, output: OutputDirectory | None, state: 
         hvd.elastic.run(lambda shared: _train_elastic(setup, launch, shared))(holder)
     else:
         hvd.broadcast_variables(training_variables(setup.model), root_rank=0)
-        reporter = _reporter(setup, launch)
+        reporter = _reporter(setup, launch, output)
         _train_to_end(setup, Loop(setup, state, output=output, reporter=reporter), output, launch)
 
 
@@ -51,7 +53,7 @@ def _train_elastic(setup: Setup, launch: Launch, shared: Any) -> None:
     output = OutputDirectory(directory, shared.run, model_name, shared.token) if hvd.rank() == 0 else None
     setup.log(f"Training with {counted(hvd.size(), 'rank')} after step {shared.state.step}")
     setup.log_learning_rate()
-    reporter = _reporter(setup, launch)
+    reporter = _reporter(setup, launch, output)
     loop = Loop(setup, shared.state, output=output, reporter=reporter, commit=shared.commit)
     with _heartbeat(output):  # rank 0 may be another process than at the start
         _train_to_end(setup, loop, output, launch)
@@ -91,8 +93,8 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
         output.finish()
 
 
-def _reporter(setup: Setup, launch: Launch) -> Reporter | None:
-    if hvd.rank() != 0:
+def _reporter(setup: Setup, launch: Launch, output: OutputDirectory | None) -> Reporter | None:
+    if output is None:  # only rank 0 has one
         return None
     configuration = setup.configuration
     return Reporter(
@@ -104,4 +106,16 @@ def _reporter(setup: Setup, launch: Launch) -> Reporter | None:
         progress_client=ProgressClient.from_environment(os.environ, setup.log),
         log=setup.log,
         unit="images" if setup.dataset.train.images else "samples",
+        trackers=_trackers(configuration, output.run),
     )
+
+
+def _trackers(configuration: Configuration, run: str) -> list[Tracker]:
+    """The trackers of the settings. All attempts of the run with this identity are one run in each of them."""
+    targets = {"mlflow": configuration.mlflow, "wandb": configuration.wandb}
+    values = {each.name: getattr(configuration, each.name) for each in fields(configuration)}
+    return [
+        Tracker(kind, target, run=run, name=default_name(), settings=plain_settings(values))
+        for kind, target in targets.items()
+        if target is not None
+    ]

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horovodjob_trainer.data.arrays import Arrays, aligned_copy, class_count, convert_labels
+from horovodjob_trainer.data.formats.user_datasets import build_from_datasets, is_tf_dataset
 from horovodjob_trainer.data.order.sampling import split_rows
 from horovodjob_trainer.data.request import Request
 from horovodjob_trainer.data.source import Dataset
@@ -55,7 +56,7 @@ def split_arrays(arrays: Arrays, *, request: Request, where: str, name: str) -> 
 
 
 def load_from_function(request: Request) -> Dataset:
-    """The data set from a function of the user that returns a Dataset or ((x_train, y_train), (x_test, y_test)).
+    """The data set from a function of the user: arrays, a Dataset, or one or two tf.data.Datasets.
 
     It is called with those of path, image_size, seed, data_directory and threads that it declares.
     """
@@ -70,11 +71,16 @@ def load_from_function(request: Request) -> Dataset:
     )
     if isinstance(result, Dataset):
         return result
+    if is_tf_dataset(result):
+        return build_from_datasets(result, None, request)
+    if isinstance(result, tuple) and len(result) == 2 and all(map(is_tf_dataset, result)):
+        return build_from_datasets(*result, request)
     try:
         (x_train, y_train), (x_test, y_test) = result
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{where} returned neither ((x_train, y_train), (x_test, y_test)) nor a data.Dataset"
+            f"{where} returned {type(result).__module__}.{type(result).__qualname__}; return a tf.data.Dataset, two of "
+            "them for training and test, ((x_train, y_train), (x_test, y_test)) or a data.Dataset"
         ) from error
     train = _build_part(x_train, y_train, where=where, part="train")
     return build_dataset(train, _build_part(x_test, y_test, where=where, part="test"), where=where, name=where)

@@ -15,6 +15,7 @@ from typing import Any
 from horovodjob_trainer import data
 from horovodjob_trainer.cli.inference_arguments import build_request, parse_arguments
 from horovodjob_trainer.errors import DataError, ModelError, TrainerError, UsageError
+from horovodjob_trainer.import_string import is_import_string
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
 from horovodjob_trainer.run.inference.predictions import prediction_lines, write_lines
 
@@ -50,11 +51,12 @@ def _run(options: SimpleNamespace, launch: Launch) -> int:
     if options.command == "export":
         call_on_all_ranks(lambda: _export(options) if hvd.rank() == 0 else None, launch)
         return 0
-    model = call_on_all_ranks(lambda: _load_model(options.model), launch)
+    task = options.task if options.command == "evaluate" else None
+    model = call_on_all_ranks(lambda: _load_model(options.model, with_loss=task is None), launch)
     loading = loading_ranks(launch, lambda _: None)  # stdout may be for the predictions
     test = call_on_all_ranks(lambda: _source(options, model, threads, loading), launch)
     if options.command == "evaluate":
-        metrics = call_on_all_ranks(lambda: _evaluate(model, test, options.batch_size, threads), launch)
+        metrics = call_on_all_ranks(lambda: _evaluate(model, test, options, threads), launch)
         if hvd.rank() == 0:
             _print_metrics(metrics, test.samples, as_json=options.json)
     else:
@@ -98,7 +100,8 @@ def _load_model(path: Path, *, with_loss: bool = True) -> Any:
 def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Ranks) -> data.Source:
     """The examples; images have the size that the model requires."""
     shape = model.input_shape if model.built and isinstance(model.input_shape, tuple) else ()
-    if not shape or any(isinstance(each, tuple) for each in shape):
+    is_function = options.dataset is not None and is_import_string(options.dataset)
+    if not is_function and (not shape or any(isinstance(each, tuple) for each in shape)):
         raise ModelError(f"{options.model} must have a single input with a fixed shape")
     shape = shape[1:]
     size = shape[0] if len(shape) == 3 and shape[0] else options.image_size
@@ -106,6 +109,8 @@ def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Rank
         source = data.unlabelled_examples(options.data, size)
     else:
         source = data.load_dataset(build_request(options, size, threads=threads), ranks).test
+    if isinstance(source, data.Elements):
+        return source
     if len(shape) != len(source.shape) or any(a not in (None, b) for a, b in zip(shape, source.shape, strict=True)):
         raise DataError(
             f"the model requires examples of shape {shape}, and {options.data or options.dataset} has examples of "
@@ -114,7 +119,7 @@ def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Rank
     return source
 
 
-def _evaluate(model: Any, test: data.Source, batch: int, threads: int) -> dict[str, float]:
+def _evaluate(model: Any, test: data.Source, options: SimpleNamespace, threads: int) -> dict[str, float]:
     """Loss and metrics over the examples of all ranks, in which each example has the same weight."""
     from horovodjob_trainer import hvd
     from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
@@ -122,19 +127,24 @@ def _evaluate(model: Any, test: data.Source, batch: int, threads: int) -> dict[s
     outputs = model.output_shape[-1]
     if test.classes is not None and outputs not in (1, None) and test.classes > outputs:
         raise DataError(f"the model has {outputs} classes, and the data has {test.classes}; use other data")
-    _compile(model, test.classes)
+    _compile(model, test.classes, options.task)
     values = _apply_to_batches(
-        model, test, lambda batches: model.evaluate(batches, verbose=0, return_dict=True), batch, threads
+        model, test, lambda batches: model.evaluate(batches, verbose=0, return_dict=True), options.batch_size, threads
     )
     return metrics_over_ranks(model, values or {}, len(range(hvd.rank(), test.samples, hvd.size())))
 
 
-def _compile(model: Any, classes: int | None) -> None:
-    """Compile the model with a loss for integer labels unless its own loss accepts them."""
+def _compile(model: Any, classes: int | None, task: str | None) -> None:
+    """Compile the model with the loss of the task or, unless its own loss accepts them, one for integer labels."""
     import keras
 
     from horovodjob_trainer.run.optimization.loss import CATEGORICAL, loss_and_metrics, loss_name, sparse_metrics
+    from horovodjob_trainer.run.optimization.task import task_loss_and_metrics
 
+    if task is not None:
+        loss, metrics = task_loss_and_metrics(task, classes)
+        model.compile(loss=loss, metrics=metrics)
+        return
     has_logits = False
     if model.compiled:
         if classes is None or loss_name(model) != CATEGORICAL:

@@ -12,6 +12,7 @@ from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.hvd.model_optimizers import model_optimizers
 from horovodjob_trainer.run.optimization.learning_rate import own_schedule
 from horovodjob_trainer.run.optimization.loss import CATEGORICAL, loss_and_metrics, loss_name
+from horovodjob_trainer.run.optimization.task import task_loss_and_metrics
 
 OPTIMIZERS = {
     "rmsprop": (keras.optimizers.RMSprop, {}),
@@ -24,6 +25,7 @@ OPTIMIZERS = {
 # A compiled model brings these itself. The second group applies to a model that brings a rate without a schedule.
 OF_COMPILED_MODEL = (
     "optimizer", "momentum", "weight-decay", "learning-rate", "clip-norm", "accumulate", "label-smoothing",
+    "task",
 )  # fmt: skip
 OF_SCHEDULE = ("schedule", "decay", "lr-steps", "lr-factor", "warmup-from")
 
@@ -66,6 +68,8 @@ def compile_model(model: Any, configuration: Configuration, classes: int | None)
         optimizer.exclude_from_weight_decay([v for v in model.trainable_variables if len(v.shape) <= 1])
         optimizer = hvd.DistributedOptimizer(optimizer, compression=compression)
         loss, metrics = loss_and_metrics(classes, configuration.label_smoothing)
+        if configuration.task is not None:
+            loss, metrics = task_loss_and_metrics(configuration.task, classes)
         model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
     if hasattr(model, "_compile_config"):
         model._compile_config = CompileConfig(model._compile_config.config)

@@ -1,0 +1,1 @@
+"""Worked examples of tasks of one's own: data, model, loss and metrics in one module each."""
