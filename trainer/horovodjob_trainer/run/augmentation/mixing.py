@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from horovodjob_trainer.run.augmentation.position_seeds import PositionSeeds
 
-PURPOSE = 2
+CHOICE, CHANGE = 1, 2  # purposes of random numbers
 Mix = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
@@ -24,16 +24,15 @@ def batch_mixing(*, mixup: float | None, cutmix: float | None, seed: int) -> Mix
     layers += [keras.layers.CutMix((cutmix, cutmix), seed=0, dtype="float32")] if cutmix else []
 
     def mix(position: Any, images: Any, labels: Any) -> tuple[Any, Any]:
-        seeds = PositionSeeds(seed, position, PURPOSE)
-
         def mixed_by(layer: Any) -> tuple[Any, Any]:
+            seeds = PositionSeeds(seed, position, CHANGE)
             change = layer.get_random_transformation(images, training=True, seed=seeds)
             mixed = layer.transform_images(images, change), layer.transform_labels(labels, change)
             return tf.ensure_shape(mixed[0], images.shape), tf.ensure_shape(mixed[1], labels.shape)
 
         if len(layers) == 1:
             return mixed_by(layers[0])
-        uses_first = keras.random.uniform((), seed=seeds) < 0.5
+        uses_first = keras.random.uniform((), seed=PositionSeeds(seed, position, CHOICE)) < 0.5
         mixed: tuple[Any, Any] = tf.cond(uses_first, lambda: mixed_by(layers[0]), lambda: mixed_by(layers[1]))
         return mixed
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 class PositionSeeds(keras.random.SeedGenerator):  # type: ignore[misc]
     """A seed generator without a state, so that a resumed run draws the numbers of an uninterrupted run.
 
-    `position` is an integer tensor. `purpose` makes the numbers of two uses at the same position independent.
+    `position` is an integer tensor. The numbers of different purposes at the same position are independent. An object
+    is for one branch of a graph, because it counts the operations when they are traced.
     """
 
     def __init__(self, seed: int, position: Any, purpose: int) -> None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovodjob_trainer.run.augmentation.position_seeds import PositionSeeds
 
 OPERATIONS_PER_IMAGE = 2
-PURPOSE = 1
+PURPOSES = range(10, 10 + 2 * OPERATIONS_PER_IMAGE)
 
 
 class RandomAugment(keras.layers.RandAugment):  # type: ignore[misc]
@@ -33,14 +33,15 @@ class RandomAugment(keras.layers.RandAugment):  # type: ignore[misc]
 
     def _augmented_image(self, element: tuple[Any, Any]) -> Any:
         image, position = element
-        images, seeds = tf.cast(image[tf.newaxis], tf.float32), PositionSeeds(self.run_seed, position, PURPOSE)
-        for _ in range(self.num_ops):
+        images = tf.cast(image[tf.newaxis], tf.float32)
+        for choice, change in zip(PURPOSES[::2], PURPOSES[1::2], strict=True):
+            seeds = PositionSeeds(self.run_seed, position, choice)
             operation = keras.random.randint((), 0, len(self._AUGMENT_LAYERS), seed=seeds)
-            branches = [partial(self._changed, getattr(self, name), images, seeds) for name in self._AUGMENT_LAYERS]
+            branches = [partial(self._changed, name, images, position, change) for name in self._AUGMENT_LAYERS]
             images = tf.switch_case(operation, branches)
         return tf.cast(tf.clip_by_value(tf.round(images[0]), 0, 255), tf.uint8)
 
-    @staticmethod
-    def _changed(layer: Any, images: Any, seeds: PositionSeeds) -> Any:
+    def _changed(self, name: str, images: Any, position: Any, purpose: int) -> Any:
+        layer, seeds = getattr(self, name), PositionSeeds(self.run_seed, position, purpose)
         change = layer.get_random_transformation(images, training=True, seed=seeds)
         return tf.ensure_shape(layer.transform_images(images, change, training=True), images.shape)
