@@ -3,8 +3,7 @@
     nice .venv/bin/python benchmarks/recipe.py [--seeds N] [--epochs N] [--images N]
 
 Each training is a process of one rank with one thread. The trainings of a seed have the same initial weights and the
-same order of the examples, and all variants have the optimizer, the batch size and the number of epochs in common. The order of
-the seeds is outermost, so that the load of the machine affects all variants alike.
+same order of the examples. All variants have the optimizer, the batch size and the number of epochs in common.
 """
 
 import argparse
@@ -21,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-COMMON = ("--dataset", "npz", "--no-flip", "--optimizer", "momentum", "--learning-rate", "0.02", "--weight-decay", "1e-3",
-          "--threads", "1", "--tensorboard", "none", "--deterministic")  # fmt: skip
+COMMON = ("--dataset", "npz", "--no-flip", "--optimizer", "momentum", "--learning-rate", "0.02", "--weight-decay",
+          "1e-3", "--threads", "1", "--tensorboard", "none", "--deterministic")  # fmt: skip
 CLASSIC = ("--schedule", "step", "--lr-factor", "0.1")  # the rate falls after 1/3, 2/3 and 8/9 of the epochs
 SCHEDULE = ("--schedule", "cosine", "--warmup-epochs", "1", "--label-smoothing", "0.1", "--ema", "0.99",
             "--normalize", "0.5:0.5")  # fmt: skip
@@ -50,8 +49,8 @@ def train(data: Path, flags: Sequence[str], seed: int, epochs: int) -> tuple[flo
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as directory:
         done = subprocess.run(
-            [sys.executable, "-m", "horovodjob_trainer", "--data", str(data), *COMMON, *flags, "--seed", str(seed), "--epochs", str(epochs),
-             "--dir", directory],
+            [sys.executable, "-m", "horovodjob_trainer", "--data", str(data), *COMMON, *flags, "--seed", str(seed),
+             "--epochs", str(epochs), "--dir", directory],
             env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}, capture_output=True, text=True, check=False,
         )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
