@@ -25,7 +25,7 @@ COMMON = ("--dataset", "npz", "--no-flip", "--optimizer", "momentum", "--learnin
 CLASSIC = ("--schedule", "step", "--lr-factor", "0.1")  # the rate falls after 1/3, 2/3 and 8/9 of the epochs
 SCHEDULE = ("--schedule", "cosine", "--warmup-epochs", "1", "--label-smoothing", "0.1", "--ema", "0.99",
             "--normalize", "0.5:0.5")  # fmt: skip
-AUGMENTATION = ("--rand-augment", "0.1", "--mixup", "0.2", "--cutmix", "1.0")
+AUGMENTATION = ("--rand-augment", "0.3", "--mixup", "0.2", "--cutmix", "1.0")
 VARIANTS = {
     "without": CLASSIC,
     "with, except for RandAugment, mixup and CutMix": SCHEDULE,

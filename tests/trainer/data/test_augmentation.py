@@ -53,6 +53,29 @@ def test_each_image_gets_random_operations_of_its_own(train: Train, noisy: Array
     assert len({image.tobytes() for image in images}) > 18  # of 24; two can get the same operations
 
 
+def test_a_higher_strength_changes_the_images_more(noisy: Arrays) -> None:
+    """Each operation for itself: of two random ones, only some depend on the strength."""
+    import tensorflow as tf
+
+    from horovodjob_trainer.run.augmentation.position_seeds import PositionSeeds
+    from horovodjob_trainer.run.augmentation.random_augment import RandomAugment
+
+    images = tf.cast(noisy.examples, tf.float32)
+    weak, strong = (RandomAugment(strength, noisy.shape, 1).operations for strength in (0.1, 0.9))
+    apart = {}
+    for one, other in zip(weak, strong, strict=True):
+        changes = [
+            each.transform_images(
+                images, each.get_random_transformation(images, seed=PositionSeeds(1, tf.constant(0, tf.int64), 0))
+            )
+            for each in (one, other)
+        ]
+        apart[one.name] = [float(np.abs(changed - images).mean()) for changed in changes]
+    with_strength = {name: each for name, each in apart.items() if each[0] != each[1]}
+    assert len(with_strength) == len(weak) - 2  # the contrast and the histogram have none
+    assert {name: each for name, each in with_strength.items() if not each[0] < each[1] / 2} == {}
+
+
 def test_an_image_of_mixup_is_the_mean_of_two_with_the_shares_of_its_labels(train: Train, plain: Arrays) -> None:
     shares = []
     for images, labels in train(plain, 10, batch=6, mixup=1.0):
