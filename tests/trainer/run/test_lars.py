@@ -1,5 +1,6 @@
 """The optimizer LARS: the formula of its paper, and what else an optimizer of the trainer can do."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,17 @@ def test_weights_and_gradients_of_zero_do_not_become_nan(keras: Any) -> None:
     np.testing.assert_allclose(ones, 1 - LEARNING_RATE * TRUST, rtol=1e-6)
 
 
-@pytest.mark.parametrize("suffix", ["keras", "h5"])
-def test_a_saved_model_contains_lars_with_its_settings(keras: Any, tmp_path: Path, suffix: str) -> None:
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    model.compile(lars(trust_coefficient=0.02), "mean_squared_error")
-    model.train_on_batch(np.ones((4, 3)), np.ones((4, 2)))
-    model.save(tmp_path / f"model.{suffix}")
-    loaded = keras.models.load_model(tmp_path / f"model.{suffix}").optimizer
-    assert (type(loaded).__name__, loaded.trust_coefficient, loaded.weight_decay) == ("LARS", 0.02, DECAY)
-    if suffix == "keras":  # Keras restores no slots of any optimizer from this .h5 file
-        np.testing.assert_array_equal(loaded.momentums[0], model.optimizer.momentums[0])
+def test_a_saved_model_contains_lars_with_its_settings_and_can_be_evaluated(
+    keras: Any, run: Any, trainer: Any, tmp_path: Path
+) -> None:
+    layers = [keras.layers.Flatten(), keras.layers.Dense(10, "softmax")]
+    model = keras.Sequential([keras.Input((32, 32, 3)), *layers])
+    model.compile(lars(trust_coefficient=0.02), "sparse_categorical_crossentropy")
+    model.train_on_batch(np.ones((4, 32, 32, 3)), np.ones(4))
+    for name in ("model.keras", "model.h5"):
+        model.save(tmp_path / name)
+        loaded = keras.models.load_model(tmp_path / name).optimizer
+        assert (type(loaded).__name__, loaded.trust_coefficient, loaded.weight_decay) == ("LARS", 0.02, DECAY)
+    measured = run(1, trainer("evaluate", "--model", tmp_path / "model.keras", "--dataset", "digits", "--json"))
+    assert measured.code == 0, measured.stderr
+    assert json.loads(measured.stdout.splitlines()[-1])["samples"] == 360
