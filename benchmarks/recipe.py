@@ -64,8 +64,10 @@ def main() -> None:
     """Train and print."""
     parser = argparse.ArgumentParser(description="Test accuracy without and with the recipe of today.")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default: 5)")
-    parser.add_argument("--epochs", type=int, default=12, help="epochs of each training (default: 12)")
-    parser.add_argument("--images", type=int, default=1437, help="number of training images (default: 1437, all)")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of each training (default: 40)")
+    parser.add_argument(
+        "--images", type=int, default=200, help="number of training images, at most 1437 (default: 200)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         data = Path(directory) / "digits.npz"
