@@ -32,6 +32,24 @@ def test_more_ranks_than_gpus_are_an_error_with_both_numbers_and_the_remedy() ->
         check_gpus(8, 4, "job-worker-0")
 
 
+@pytest.mark.parametrize(
+    ("gpus_of_each_rank", "model", "policy"),
+    [
+        ([[]], "resnet50", "float32"),  # a CPU
+        ([[(7, 0)], [(9, 0)]], "resnet50", "mixed_float16"),
+        ([[(8, 0)], [(6, 1)]], "resnet50", "float32"),
+        ([[(8, 0)], []], "resnet50", "float32"),
+        ([[(9, 0)]], "own:network", "float32"),
+    ],
+)
+def test_mixed_precision_is_the_default_of_the_networks_if_every_gpu_has_tensor_cores(
+    gpus_of_each_rank: Any, model: str, policy: str
+) -> None:
+    from horovodjob_trainer.run.precision import default_policy
+
+    assert default_policy(gpus_of_each_rank, model) == policy
+
+
 def test_a_run_with_more_ranks_than_gpus_ends_at_the_start_on_all_ranks(
     run: Any, preloaded_python: list[str], tmp_path: Path
 ) -> None:

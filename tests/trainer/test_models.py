@@ -48,6 +48,25 @@ def test_a_network_outputs_a_probability_for_each_class(
     assert weights in (None, model.count_params())
 
 
+@pytest.mark.parametrize(("name", "side"), [("tutorial", 10), ("resnet18", 12), ("resnet50", 32)])
+def test_a_network_normalizes_the_channels_of_an_image_first(name: str, side: int) -> None:
+    import keras
+
+    model = models.build_model(name, shape=(side, side, 3), classes=3, normalize="0.5,0.4,0.3:0.25,0.2,0.5")
+    first, second = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)][:2]
+    assert second.input is first.output
+    batch = np.random.default_rng(0).random((2, side, side, 3)).astype(np.float32)
+    expected = (batch - np.array([0.5, 0.4, 0.3])) / np.array([0.25, 0.2, 0.5])
+    np.testing.assert_allclose(keras.Model(model.inputs[0], first.output)(batch), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_means_and_deviations_are_for_all_channels_or_for_each() -> None:
+    assert models.channel_statistics("imagenet") == ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    models.build_model("tutorial", shape=(10, 10, 3), classes=3, normalize="0.5:0.25")
+    with pytest.raises(ModelError, match="--normalize imagenet has values for 3 channels, and the images have 1; use"):
+        models.build_model("tutorial", shape=(10, 10, 1), classes=3, normalize="imagenet")
+
+
 def test_without_dropout_training_and_prediction_agree() -> None:
     batch = np.ones((2, 32, 32, 3), np.float32)
     fixed = models.build_model("tutorial", shape=(32, 32, 3), classes=10, dropout=False)

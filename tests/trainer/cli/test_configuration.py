@@ -15,6 +15,8 @@ from horovodjob_trainer.errors import UsageError
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
 
 SHA256 = "0" * 64
+EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
+TRAININGS = ("digits", "fine-tuning", "imagenet-resnet50-modern", "imagenet-resnet50")
 
 
 def configuration(*arguments: str, environment: Mapping[str, str] | None = None) -> Configuration:
@@ -139,12 +141,23 @@ def test_logs_are_written_beside_those_of_the_job() -> None:
         (["--lr-steps", "30,20", "--schedule", "step"], "--lr-steps: '30,20'"),
         (["--lr-steps", "3"], "--lr-steps belongs to --schedule step"),
         (["--decay", "1e-4", "--schedule", "cosine"], "--decay belongs to --schedule decay"),
-        (["--momentum", "0.9", "--optimizer", "adam"], "--momentum belongs to --optimizer sgd, momentum and rmsprop"),
+        (["--momentum", "0.9", "--optimizer", "adam"], "--momentum belongs to --optimizer sgd, momentum, rmsprop"),
         (["--momentum", "1"], "--momentum: '1'"),
         (["--freeze", "a,,b"], "--freeze: 'a,,b'"),
         (["--learning-rate-scaling", "cubic"], "'cubic' is none of auto, linear, sqrt, none"),
         (["--label-smoothing", "1"], "--label-smoothing: '1'"),
-        (["--precision", "float16"], "--precision: 'float16' is none of float32, mixed_float16"),
+        (["--precision", "float16"], "--precision: 'float16' is none of auto, float32, mixed_float16"),
+        (["--ema", "1"], "--ema: '1'"),
+        (["--mixup", "0"], "--mixup: '0'"),
+        (["--mixup", "0.2", "--no-augment"], "--mixup belongs to --augment"),
+        (["--cutmix", "1", "--batch-size", "1"], "--cutmix belongs to --batch-size 2 or more"),
+        (["--rand-augment", "2"], "--rand-augment: '2'"),
+        (["--optimizer", "lars", "--clip-norm", "1"], "--clip-norm has no effect with --optimizer lars"),
+        (["--validation-crop", "0.9"], "--validation-crop belongs to --dataset images or tfrecord, not to cifar10"),
+        (["--normalize", "0.5"], "--normalize: '0.5' is neither imagenet nor"),
+        (["--normalize", "0.5:0"], "--normalize: '0.5:0' is neither imagenet nor"),
+        (["--normalize", "0,1:nan,1"], "--normalize: '0,1:nan,1' is neither imagenet nor"),
+        (["--normalize", "imagenet", "--model", "json:loads"], "--normalize belongs to --model tutorial, resnet18"),
         (["--seed", "2147483648"], "--seed: '2147483648'"),
         (["--threads", "0"], "--threads: '0'"),
         (["--log-seconds", "0"], "--log-seconds: '0'"),
@@ -197,6 +210,12 @@ def test_an_invalid_file_of_settings_is_rejected_with_its_path_and_setting(
     assert named in sentence
     assert path in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("example", TRAININGS)
+def test_the_settings_of_an_example_are_valid(example: str) -> None:
+    command = yaml.safe_load((EXAMPLES / f"{example}.yaml").read_text())["spec"]["command"]
+    configuration(*command[command.index("horovodjob_trainer") + 1 :])
 
 
 def test_an_unknown_variable_is_rejected_with_a_suggestion() -> None:

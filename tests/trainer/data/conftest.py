@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from horovodjob_trainer import data
 from horovodjob_trainer.errors import DataError
+from horovodjob_trainer.run.augmentation.mixing import batch_mixing
 from horovodjob_trainer.run.pipeline import batch_preparation, evaluation_batches, training_batches
 
 
@@ -63,12 +64,20 @@ def train() -> Callable[..., Batches]:
         in_step: bool = False,
         threads: int = 2,
         crop: bool = False,
+        rand_augment: float | None = None,
+        mixup: float | None = None,
+        cutmix: float | None = None,
         **settings: Any,
     ) -> Batches:
         steps = data.Steps(**({"batch": 4, "seed": 1} | settings))
-        prepare = batch_preparation(source, batch=steps.batch, seed=steps.seed, augment=augment)
+        mix = batch_mixing(mixup=mixup, cutmix=cutmix, seed=steps.seed)
+        encode = (lambda x, y: (x, tf.one_hot(y, source.classes))) if mix else None
+        prepare = batch_preparation(source, batch=steps.batch, seed=steps.seed, augment=augment, encode=encode, mix=mix)
         in_pipeline = None if in_step else prepare
-        elements = islice(training_batches(source, steps, threads=threads, crop=crop, prepare=in_pipeline), batches)
+        every = training_batches(
+            source, steps, threads=threads, crop=crop, rand_augment=rand_augment, prepare=in_pipeline
+        )
+        elements = islice(every, batches)
         prepared = (prepare(*element) for element in elements) if in_step else elements
         return [(x.numpy(), y.numpy()) for x, y in prepared]
 

@@ -92,6 +92,32 @@ def test_an_image_is_scaled_and_cropped_to_its_central_square(tmp_path: Path, fo
     np.testing.assert_allclose(images[0, 5, :, 0] * 255, np.arange(10) * 20 + 5, atol=4)
 
 
+@pytest.mark.parametrize(("dataset", "cache"), [("images", "memory"), ("tfrecord", "none")])
+def test_the_validation_crop_applies_to_test_images_only(
+    tmp_path: Path, whole: Any, train: Any, dataset: str, cache: str
+) -> None:
+    import tensorflow as tf
+
+    pixels = np.zeros((40, 60, 3), np.uint8)
+    pixels[:, 10:50] = (np.arange(40) * 6)[None, :, None]  # of the whole square
+    content = tf.io.encode_png(pixels).numpy()
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            (tmp_path / part / name).mkdir(parents=True)
+            (tmp_path / part / name / "0.png").write_bytes(content)
+        with tf.io.TFRecordWriter(str(tmp_path / f"{part}.tfrecord")) as file:
+            image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+            label = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
+            features = tf.train.Features(feature={"image": image, "label": label})
+            file.write(tf.train.Example(features=features).SerializeToString())
+    found = data.load_dataset(request(tmp_path, dataset=dataset, cache=cache, image_size=20, validation_crop=0.5))
+    np.testing.assert_allclose(whole(found.test)[0][0, 9, :, 0] * 255, np.arange(10, 30) * 6, atol=0.5)
+    images = train(found.train, 1, batch=1)[0][0]
+    np.testing.assert_allclose(images[0, 9, :, 0] * 255, np.arange(20) * 12 + 3, atol=2)
+    predicted = data.unlabelled_examples(tmp_path / "test" / "cat", 20, 0.5)
+    np.testing.assert_allclose(whole(predicted)[0][0, 9, :, 0] * 255, np.arange(10, 30) * 6, atol=0.5)
+
+
 @pytest.mark.parametrize("kind", ["cut", "empty", "text"])
 def test_an_image_that_cannot_be_read_is_named_at_the_start_or_in_its_step(
     tmp_path: Path, folders: Any, train: Any, problem: Any, kind: str

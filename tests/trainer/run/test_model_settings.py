@@ -44,7 +44,7 @@ def compile_model(model: Any, *flags: object, classes: int | None = 3) -> Any:
 @pytest.mark.parametrize(
     "flag",
     ["--optimizer=rmsprop", "--momentum=0.5", "--weight-decay=0.1", "--learning-rate=0.1", "--clip-norm=1",
-     "--accumulate=2", "--label-smoothing=0.1"],
+     "--accumulate=2", "--label-smoothing=0.1", "--ema=0.9"],
 )  # fmt: skip
 def test_a_setting_that_contradicts_a_compiled_model_is_rejected_by_name(network: Any, flag: str) -> None:
     model = network()
@@ -73,6 +73,19 @@ def test_label_smoothing_is_rejected_for_a_sparse_loss_and_for_a_regression(netw
         compile_model(network(), "--label-smoothing", 0.1, classes=None)
 
 
+@pytest.mark.parametrize("flag", ["--mixup", "--cutmix"])
+def test_mixed_labels_are_rejected_for_a_sparse_loss_and_for_a_regression(network: Any, flag: str) -> None:
+    model = network()
+    model.compile("adam", SPARSE)
+    with pytest.raises(ModelError, match=f"{flag} mixes labels, which the loss {SPARSE} of .* does not accept"):
+        compile_model(model, flag, 0.2)
+    with pytest.raises(ModelError, match=f"{flag} needs classes"):
+        compile_model(network(), flag, 0.2, classes=None)
+    model.compile("adam", "categorical_crossentropy")
+    assert compile_model(model, flag, 0.2).loss == "categorical_crossentropy"
+    assert compile_model(network(), flag, 0.2).loss.name == "categorical_crossentropy"
+
+
 def test_a_learning_rate_that_cannot_be_set_is_rejected_and_a_schedule_excludes_another(
     keras: Any, network: Any
 ) -> None:
@@ -89,7 +102,14 @@ def test_a_learning_rate_that_cannot_be_set_is_rejected_and_a_schedule_excludes_
 
 @pytest.mark.parametrize(
     ("optimizer", "rule"),
-    [("sgd", "linear"), ("momentum", "linear"), ("rmsprop", "sqrt"), ("adam", "sqrt"), ("lamb", "sqrt")],
+    [
+        ("sgd", "linear"),
+        ("momentum", "linear"),
+        ("rmsprop", "sqrt"),
+        ("adam", "sqrt"),
+        ("lamb", "sqrt"),
+        ("lars", "linear"),
+    ],
 )
 def test_only_sgd_is_scaled_linearly_by_default(network: Any, optimizer: str, rule: str) -> None:
     from horovodjob_trainer.run.optimization.learning_rate import scaling_rule
@@ -108,6 +128,16 @@ def test_momentum_and_weight_decay_reach_the_optimizer_and_biases_do_not_decay(n
     model.optimizer.apply([np.zeros(weight.shape, np.float32) for weight in model.weights])
     for weight in model.weights:
         np.testing.assert_allclose(weight, 1 - 0.1 * 0.5 if weight.name == "kernel" else 1)
+
+
+def test_averages_of_the_weights_keep_their_share_in_each_step(network: Any) -> None:
+    model = compile_model(network(), "--optimizer", "sgd", "--learning-rate", 1, "--ema", 0.75)
+    for weight in model.weights:
+        weight.assign(np.zeros(weight.shape))
+    for _ in range(2):  # the weights are -1 and -2, and the first of them is the first average
+        model.optimizer.apply([np.ones(weight.shape, np.float32) for weight in model.weights])
+    for average in model.optimizer._model_variables_moving_average:
+        np.testing.assert_allclose(average, 0.75 * -1 + 0.25 * -2)
 
 
 @pytest.mark.parametrize("name", ["a.keras", "a.h5", "a.weights.h5"])

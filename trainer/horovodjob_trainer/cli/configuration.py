@@ -45,9 +45,14 @@ class Configuration:
     shuffle: str
     shuffle_window: int | None
     crop: str
+    validation_crop: float
+    rand_augment: float | None
+    mixup: float | None
+    cutmix: float | None
     model: str
     init_from: Path | None
     freeze: tuple[str, ...] | None
+    normalize: str | None
     precision: str
     dir: Path
     model_name: str
@@ -70,6 +75,7 @@ class Configuration:
     clip_norm: float | None
     label_smoothing: float
     task: str | None
+    ema: float | None
     compression: str
     xla: bool
     early_stopping: int | None
@@ -115,6 +121,7 @@ class Configuration:
             shuffle_window=self.shuffle_window,
             output_directory=self.dir,
             crop=self.crop,
+            validation_crop=self.validation_crop,
             skip_damaged=self.skip_damaged,
         )
 
@@ -202,10 +209,19 @@ def _check_consistency(configuration: Configuration, context: click.Context) -> 
     _check_applies("lr-steps", schedule == "step", "--schedule step", configuration, context)
     _check_applies("lr-factor", schedule == "step", "--schedule step", configuration, context)
     _check_applies("decay", schedule == "decay", "--schedule decay", configuration, context)
-    _check_applies("crop", configuration.augment, "--augment", configuration, context)
+    for name in ("crop", "rand-augment", "mixup", "cutmix"):
+        _check_applies(name, configuration.augment, "--augment", configuration, context)
+    for name in ("mixup", "cutmix"):
+        _check_applies(name, configuration.batch_size > 1, "--batch-size 2 or more", configuration, context)
+    if configuration.optimizer == "lars" and configuration.clip_norm is not None:
+        raise UsageError("--clip-norm has no effect with --optimizer lars, which divides each gradient by its norm; "
+                         "remove it")  # fmt: skip
+    is_own = configuration.model in models.MODELS
+    _check_applies("normalize", is_own, f"--model {', '.join(models.MODELS)}; use a keras.layers.Normalization in a "
+                   "model of your own", configuration, context)  # fmt: skip
     _check_applies("warmup-from", configuration.warmup_epochs > 0, "--warmup-epochs", configuration, context)
     has_momentum = configuration.optimizer in MOMENTUM_OPTIMIZERS
-    _check_applies("momentum", has_momentum, "--optimizer sgd, momentum and rmsprop", configuration, context)
+    _check_applies("momentum", has_momentum, "--optimizer sgd, momentum, rmsprop and lars", configuration, context)
     warmup, epochs = configuration.warmup_epochs, configuration.epochs
     if warmup > epochs:
         raise UsageError(f"--warmup-epochs {warmup:g} is more than the {epochs} epochs of this run")
@@ -215,7 +231,8 @@ def _check_consistency(configuration: Configuration, context: click.Context) -> 
         _check_profile(configuration, configuration.profile_steps[0])
     if configuration.task is not None:
         import_function(configuration.task)
-        _check_applies("label-smoothing", False, "the loss of the trainer, not of --task", configuration, context)
+        for name in ("label-smoothing", "mixup", "cutmix"):
+            _check_applies(name, False, "the loss of the trainer, not of --task", configuration, context)
 
 
 def _check_profile(configuration: Configuration, first: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from horovodjob_trainer.data import ANY_SHA256
+from horovodjob_trainer.models import channel_statistics
 
 MOST_PROFILED_STEPS = 1000
 FUNCTION_METAVAR = "package.module:function"
@@ -86,6 +87,12 @@ def increasing_numbers(text: str) -> tuple[float, ...]:
     if not numbers or not is_increasing or not math.isfinite(numbers[-1]):
         raise ValueError(f"'{text}' is not a list of increasing numbers such as 30,60,80")
     return numbers
+
+
+def normalization(text: str) -> str:
+    """The text of `channel_statistics`."""
+    channel_statistics(text)
+    return text
 
 
 def patterns(text: str) -> tuple[str, ...]:

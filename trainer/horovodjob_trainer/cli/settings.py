@@ -15,7 +15,7 @@ PREFIX = "TRAINER_"
 ALL_BUT_LAST = "all-but-last"
 COUNT = 1_000_000_000
 SCALINGS = ("auto", "linear", "sqrt", "none")
-MOMENTUM_OPTIMIZERS = ("sgd", "momentum", "rmsprop")
+MOMENTUM_OPTIMIZERS = ("sgd", "momentum", "rmsprop", "lars")
 VALIDATION_BATCH_SIZE = 250
 
 
@@ -104,6 +104,15 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "256 MB of records contain, 512 to 16384)", metavar="N"),
         Setting("crop", parsing.choice(*data.CROPS), "part of a training image of --dataset images and tfrecord: its "
                 "central square, or a random resized crop in each epoch instead of a shift", "center", "PART"),
+        Setting("validation-crop", parsing.number(0, 1, exclusive=True), "side of the central square of a test image "
+                "of --dataset images and tfrecord, as a share of the shorter side of the image", "1", "X"),
+        Setting("rand-augment", parsing.number(0, 1, exclusive=True), "change each training image with two random "
+                "operations of this strength", metavar="X"),
+        Setting("mixup", parsing.number(0, 1, exclusive=True), "mix the training images of a batch, and their labels: "
+                "the parameter of the beta distribution of the shares", metavar="X"),
+        Setting("cutmix", parsing.number(0, 1, exclusive=True), "replace a rectangle of each training image by that of "
+                "another one of its batch, and mix their labels: the parameter of the beta distribution of its area; "
+                "with --mixup, half of the batches get either", metavar="X"),
     ),
     "model": (
         Setting("model", parsing.choice_or_function(*models.MODELS), "the network: that of the tutorial, a ResNet, "
@@ -112,8 +121,12 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "layer can have another shape", metavar="FILE"),
         Setting("freeze", parsing.patterns, f"layers that are not trained: names, with wildcards, or {ALL_BUT_LAST}",
                 metavar="NAME,NAME"),
-        Setting("precision", parsing.choice("float32", "mixed_float16", "mixed_bfloat16"), "Keras' dtype policy",
-                "float32", "POLICY"),
+        Setting("normalize", parsing.normalization, "values that a first layer of the network subtracts from the "
+                "channels of an image and by which it divides them: imagenet, or MEAN,...:DEVIATION,... for values "
+                "from 0 to 1", metavar="VALUES"),
+        Setting("precision", parsing.choice("auto", "float32", "mixed_float16", "mixed_bfloat16"), "Keras' dtype "
+                "policy; auto is mixed_float16 for the networks of the trainer on GPUs with tensor cores, else "
+                "float32", "auto", "POLICY"),
         Setting("dir", parsing.path, "directory for the model and the checkpoints", ".", "DIR"),
         Setting("model-name", parsing.word, "name of the trained model below saved_models (default: "
                 f"{model_name('DATASET')}, in which DATASET is --dataset or the name of its function)",
@@ -129,17 +142,17 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 f"(default: --batch-size, at most {VALIDATION_BATCH_SIZE})", metavar="N"),
         Setting("accumulate", parsing.integer(1, 100_000), "number of steps with averaged gradients per update of "
                 "the weights", "1", "N"),
-        Setting("optimizer", parsing.choice("rmsprop", "sgd", "momentum", "adam", "adamw", "lamb"), "momentum is sgd "
-                "with Nesterov momentum 0.9", "rmsprop", "NAME"),
+        Setting("optimizer", parsing.choice("rmsprop", "sgd", "momentum", "adam", "adamw", "lamb", "lars"), "momentum "
+                "is sgd with Nesterov momentum 0.9; lars has momentum 0.9", "rmsprop", "NAME"),
         Setting("learning-rate", parsing.number(0, exclusive=True), "learning rate of one rank (default: "
                 f"{TUTORIAL.learning_rate:g}, for digits {DIGITS.learning_rate:g})", metavar="X"),
-        Setting("momentum", parsing.number(0, 0.9999), "momentum of --optimizer sgd, momentum and rmsprop (default: "
-                "that of the optimizer)", metavar="X"),
+        Setting("momentum", parsing.number(0, 0.9999), "momentum of --optimizer sgd, momentum, rmsprop and lars "
+                "(default: that of the optimizer)", metavar="X"),
         Setting("weight-decay", parsing.number(0), "decoupled weight decay, multiplied by the learning rate; biases "
                 "and normalization layers are excluded (default: 0, for adamw 0.004)", metavar="X"),
         Setting("learning-rate-scaling", parsing.choice(*SCALINGS), "factor of the learning rate: the number of ranks, "
-                "its square root, or 1; auto is linear for sgd and momentum, and sqrt for the other optimizers", "auto",
-                "HOW"),
+                "its square root, or 1; auto is linear for sgd, momentum and lars, and sqrt for the other optimizers",
+                "auto", "HOW"),
         Setting("schedule", parsing.choice("decay", "constant", "cosine", "step"), "how the learning rate decreases: "
                 "divided by 1 + DECAY * steps, never, along half a cosine to 0, or at --lr-steps", "decay",
                 "NAME"),
@@ -154,6 +167,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("clip-norm", parsing.number(0, exclusive=True), "limit of the global norm of the averaged gradient",
                 metavar="X"),
         Setting("label-smoothing", parsing.number(0, 0.9), "share of a label that the other classes receive", "0", "X"),
+        Setting("ema", parsing.number(0, 0.999999, exclusive=True), "validate and save exponential moving averages of "
+                "the weights: the share of the average that remains in a step", metavar="X"),
         Setting("compression", parsing.choice("none", "fp16", "bf16"), "data type of the gradients in the "
                 "allreduce", "none", "NAME"),
         Setting("xla", parsing.boolean, "let XLA compile the operations between the gradient allreduces", "false"),

@@ -50,8 +50,10 @@ def load_dataset(request: Request, ranks: Ranks = ALONE) -> Dataset:
     return load_from_function(request)
 
 
-def unlabelled_examples(path: Path, size: int) -> Source:
+def unlabelled_examples(path: Path, size: int, central_share: float = 1.0) -> Source:
     """An image, the images in a folder and its subfolders, or the array x in an .npz file. All labels are 0.
+
+    Of an image, the central square with this share of its shorter side is used.
 
     Raises DataError with one sentence.
     """
@@ -65,7 +67,7 @@ def unlabelled_examples(path: Path, size: int) -> Source:
         files = [str(path)]
     else:
         raise DataError(f"{path} does not exist; give images with --data")
-    return ImageFiles(files, np.zeros(len(files), np.int64), (), size, str(path))
+    return ImageFiles(files, np.zeros(len(files), np.int64), (), size, str(path), central_share=central_share)
 
 
 def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> Dataset:
@@ -76,6 +78,8 @@ def _load_files(request: Request, path: Path, launch: Launch, ranks: Ranks) -> D
         dataset = image_folder(path, size=size, share=share, seed=seed, output=request.output_directory, ranks=ranks)
     else:
         dataset = tfrecord(request, path, ranks=ranks)
+    test: Any = dataset.test
+    dataset = replace(dataset, test=replace(test, central_share=request.validation_crop))
     if request.skip_damaged:
         damaged = DamagedExamples()
         sources: list[Any] = [dataset.train, dataset.test]

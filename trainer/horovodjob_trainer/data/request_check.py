@@ -44,6 +44,8 @@ def _value_error(request: Request) -> str | None:
         return f"there is no cache '{request.cache}'; choose one of {', '.join(CACHES)}"
     if request.crop == "random" and request.dataset not in ("images", "tfrecord"):
         return f"--crop random belongs to --dataset images or tfrecord, not to {request.dataset}"
+    if request.validation_crop != 1 and request.dataset not in ("images", "tfrecord"):
+        return f"--validation-crop belongs to --dataset images or tfrecord, not to {request.dataset}"
     if request.crop == "random" and request.cache == "memory":
         return "--cache memory keeps the central squares of the images; use --cache auto with --crop random"
     if request.shuffle not in SHUFFLES:

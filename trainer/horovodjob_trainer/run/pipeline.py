@@ -12,6 +12,8 @@ from horovodjob_trainer.data.reading.augmentation import Augmentation, augment_i
 from horovodjob_trainer.data.reading.example_reader import map_dataset, with_private_threads
 from horovodjob_trainer.data.reading.image_decoding import random_crop
 from horovodjob_trainer.data.source import Source
+from horovodjob_trainer.run.augmentation.mixing import Mix
+from horovodjob_trainer.run.augmentation.random_augment import RandomAugment
 
 PREFETCHED_BATCHES = 4
 BATCHES_ON_DEVICE = 2
@@ -23,6 +25,7 @@ def training_batches(
     *,
     threads: int = 2,
     crop: bool = False,
+    rand_augment: float | None = None,
     prepare: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Any:
     """Elements (position, examples, labels) for these steps as a tf.data.Dataset.
@@ -30,11 +33,14 @@ def training_batches(
     `position` is that of the first example in the sequence of the job, which `batch_preparation` requires. Images are
     uint8. Every value depends only on the seed and its position, on any number of threads.
 
-    With `crop`, which requires encoded images, each image is a random resized crop of the encoded one. With `prepare`,
-    a function of `batch_preparation`, the elements are what it makes of them.
+    With `crop`, which requires encoded images, each image is a random resized crop of the encoded one. With
+    `rand_augment`, two random operations of this strength change each image. With `prepare`, a function of
+    `batch_preparation`, the elements are what it makes of them.
     """
     decode = random_crop(source.shape[0], steps.seed) if crop else None
     examples = source.training_batches(steps, threads=threads, decode=decode)
+    if rand_augment is not None:
+        examples = map_dataset(examples, RandomAugment(rand_augment, source.shape, steps.seed).augmented, threads)
     return _prefetched(map_dataset(examples, prepare, threads) if prepare else examples, source, threads)
 
 
@@ -66,11 +72,13 @@ def batch_preparation(
     seed: int = 0,
     augment: Augmentation | None = None,
     encode: Callable[..., Any] | None = None,
+    mix: Mix | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """The function that makes (examples, labels) for the model of an element, with operations that every device has.
 
     Examples become float32 and images have values from 0 to 1. The change of an image by `augment` depends only on the
-    seed and its position, and requires the static size of the batch. `encode` encodes the labels. Elements of a user's
+    seed and its position, and requires the static size of the batch. `encode` encodes the labels, and
+    `mix`, a function of `batch_mixing`, mixes the images and the encoded labels of the batch. Elements of a user's
     tf.data.Dataset remain as they are.
     """
     if isinstance(source, Elements):
@@ -82,7 +90,9 @@ def batch_preparation(
             examples = examples * np.float32(1 / 255)
             if augment is not None and augment.is_active:
                 examples = augment_images(examples, position, seed=seed, augmentation=augment)
-        return encode(examples, labels) if encode else (examples, labels)
+        if encode is not None:
+            examples, labels = encode(examples, labels)
+        return (examples, labels) if mix is None else mix(position, examples, labels)
 
     return prepare
 

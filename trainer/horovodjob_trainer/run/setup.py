@@ -13,8 +13,9 @@ from horovodjob_trainer.data import Elements, load_dataset
 from horovodjob_trainer.data.order.steps import Steps
 from horovodjob_trainer.data.reading.augmentation import Augmentation
 from horovodjob_trainer.data.source import Dataset, Source
-from horovodjob_trainer.errors import JobError
+from horovodjob_trainer.errors import DataError, JobError
 from horovodjob_trainer.launch import Launch, hostname, threads_per_rank, usable_cores
+from horovodjob_trainer.run.augmentation.mixing import batch_mixing
 from horovodjob_trainer.run.initial_weights import freeze_layers, load_initial_weights
 from horovodjob_trainer.run.metrics.best_epoch import check_monitor
 from horovodjob_trainer.run.optimization.compilation import compile_model
@@ -28,6 +29,7 @@ from horovodjob_trainer.run.pipeline import (
     prepares_in_step,
     training_batches,
 )
+from horovodjob_trainer.run.precision import dtype_policy
 from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks
 from horovodjob_trainer.run.step import as_it_is
 from horovodjob_trainer.run.termination import Termination
@@ -67,6 +69,7 @@ class Setup:
             steps,
             threads=self.threads,
             crop=configuration.crop == "random",
+            rand_augment=configuration.rand_augment,
             prepare=None if prepares_in_step() else self._training_preparation(),
         )
 
@@ -93,6 +96,7 @@ class Setup:
             seed=configuration.seed,
             augment=Augmentation(shift=shift, flip=configuration.flip),
             encode=label_encoding(self.model, self.dataset.train.classes),
+            mix=batch_mixing(mixup=configuration.mixup, cutmix=configuration.cutmix, seed=configuration.seed),
         )
 
     def test_preparation(self) -> Callable[..., tuple[Any, ...]]:
@@ -133,9 +137,17 @@ def set_up(configuration: Configuration, launch: Launch, termination: Terminatio
     keras.utils.set_random_seed((configuration.seed + hvd.rank()) % 2**32)
     if configuration.deterministic:
         tf.config.experimental.enable_op_determinism()
+    configuration = replace(configuration, precision=dtype_policy(configuration.precision, configuration.model, launch))
     keras.config.set_dtype_policy(configuration.precision)
+    if configuration.precision != "float32":
+        _log(f"Dtype policy: {configuration.precision} (--precision float32 for none)")
     shape, classes = dataset.train.shape, dataset.train.classes
-    model = call_on_all_ranks(lambda: models.build_model(configuration.model, shape=shape, classes=classes), launch)
+    model = call_on_all_ranks(
+        lambda: models.build_model(
+            configuration.model, shape=shape, classes=classes, normalize=configuration.normalize
+        ),
+        launch,
+    )
     was_compiled = model.compiled
     call_on_all_ranks(lambda: _prepare_model(model, configuration, dataset.train), launch)
     setup = Setup(configuration, dataset, model, (), threads, termination, _log)
@@ -159,6 +171,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def _prepare_model(model: Any, configuration: Configuration, source: Source) -> None:
+    for setting in ("rand_augment", "mixup", "cutmix"):
+        if getattr(configuration, setting) is not None and not source.images:
+            option = setting.replace("_", "-")
+            raise DataError(f"--{option} needs images, and the data has examples of shape {source.shape}; remove it")
     if not model.built:  # a subclass of Model determines its shapes in the first call
         model(_zeros(source))
     if configuration.init_from is not None and hvd.rank() == 0:  # the other ranks get the weights from rank 0

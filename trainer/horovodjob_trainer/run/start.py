@@ -11,11 +11,12 @@ from horovodjob_trainer.run.ranks import call_on_all_ranks
 from horovodjob_trainer.run.setup import Setup, counted
 
 # With other values, the variables or the order of the examples in a checkpoint would not be those of the run.
-FIXED = ("dataset", "model", "init_from", "freeze", "precision", "accumulate", "optimizer", "seed")
+FIXED = ("dataset", "model", "init_from", "freeze", "normalize", "precision", "ema", "accumulate", "optimizer", "seed")
 # The position in the data is a number of examples, and a changed rate or loss applies from the next step.
 CHANGEABLE = (
     "batch_size", "momentum", "weight_decay", "learning_rate", "learning_rate_scaling", "schedule", "warmup_epochs",
     "warmup_from", "decay", "lr_steps", "lr_factor", "clip_norm", "label_smoothing", "task", "augment", "flip", "crop",
+    "rand_augment", "mixup", "cutmix",
 )  # fmt: skip
 
 

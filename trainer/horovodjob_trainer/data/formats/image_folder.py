@@ -35,6 +35,7 @@ class ImageFiles:
     class_names: Sequence[str]
     size: int
     root: str
+    central_share: float = 1.0  # side of the central square, as a share of the shorter side, except in training
     damaged: DamagedExamples | None = None  # replaces images that cannot be read, instead of an error
     images, readers = True, READERS
 
@@ -57,7 +58,7 @@ class ImageFiles:
         return f"{self.samples}x{self.shape} {zlib.crc32(names.encode('utf-8', 'surrogateescape')):08x}"
 
     def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
-        return read_ahead(rows, self, central_square(self.size), batch=batch, threads=threads)
+        return read_ahead(rows, self, central_square(self.size, self.central_share), batch=batch, threads=threads)
 
     def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
         decode = decode or central_square(self.size)

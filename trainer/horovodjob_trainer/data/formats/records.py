@@ -38,6 +38,7 @@ class Records:
     size: int
     classes: int
     class_names: Sequence[str] | None = None
+    central_share: float = 1.0  # side of the central square, as a share of the shorter side, except in training
     damaged: DamagedExamples | None = None  # replaces records that cannot be read, instead of an error
     images, readers = True, 0
 
@@ -55,7 +56,7 @@ class Records:
         return f"{self.samples}x{self.shape} {zlib.crc32(self.offsets.tobytes(), zlib.crc32(names)):08x}"
 
     def batches(self, rows: Any, *, batch: int, threads: int) -> Any:
-        return self._read(rows, threads, central_square(self.size))
+        return self._read(rows, threads, central_square(self.size, self.central_share))
 
     def training_batches(self, steps: Steps, *, threads: int, decode: Decode | None = None) -> Any:
         decode = decode or central_square(self.size)

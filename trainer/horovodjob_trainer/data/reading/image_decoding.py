@@ -8,9 +8,12 @@ AREA, ASPECT_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 ATTEMPTS = 10
 
 
-def central_square(size: int) -> Decode:
-    """The decoding of the central square of an image, scaled to `size` x `size` x 3 bytes."""
-    return lambda content, _: decode_image(content, size)
+def central_square(size: int, share: float = 1.0) -> Decode:
+    """The decoding of the central square of an image, scaled to `size` x `size` x 3 bytes.
+
+    Its side is a share of the shorter side of the image.
+    """
+    return lambda content, _: decode_image(content, size, share)
 
 
 def random_crop(size: int, seed: int) -> Decode:
@@ -26,13 +29,18 @@ def random_crop(size: int, seed: int) -> Decode:
     return decode
 
 
-def decode_image(content: Any, size: int) -> Any:
-    """The central square of the image in the content of a file, scaled to `size` x `size` x 3 bytes."""
+def decode_image(content: Any, size: int, share: float = 1.0) -> Any:
+    """The central square of the image in the content of a file, scaled to `size` x `size` x 3 bytes.
+
+    Its side is a share of the shorter side of the image.
+    """
     import tensorflow as tf
 
     image = tf.io.decode_image(content, channels=3, expand_animations=False)
     height, width = tf.shape(image)[0], tf.shape(image)[1]
     side = tf.minimum(height, width)
+    if share != 1:
+        side = tf.maximum(tf.cast(tf.round(tf.cast(side, tf.float32) * share), tf.int32), 1)
     top, left = (height - side) // 2, (width - side) // 2
     square = image[top : top + side, left : left + side]
 

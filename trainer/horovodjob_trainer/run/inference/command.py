@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +86,7 @@ def _load_model(path: Path, *, with_loss: bool = True) -> Any:
         raise ModelError(f"{path} does not exist; set --model to the file of a trained model")
     if os.getcwd() not in sys.path:  # for the user's own layers
         sys.path.insert(0, os.getcwd())
+    import_module("horovodjob_trainer.run.optimization.lars")  # registers the optimizer of a saved model
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the optimizer, which is not needed here
@@ -106,7 +108,7 @@ def _source(options: SimpleNamespace, model: Any, threads: int, ranks: data.Rank
     shape = shape[1:]
     size = shape[0] if len(shape) == 3 and shape[0] else options.image_size
     if options.dataset is None:
-        source = data.unlabelled_examples(options.data, size)
+        source = data.unlabelled_examples(options.data, size, options.validation_crop)
     else:
         source = data.load_dataset(build_request(options, size, threads=threads), ranks).test
     if isinstance(source, data.Elements):

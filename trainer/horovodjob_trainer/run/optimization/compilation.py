@@ -10,6 +10,7 @@ from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import ModelError
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.hvd.model_optimizers import model_optimizers
+from horovodjob_trainer.run.optimization.lars import LARS
 from horovodjob_trainer.run.optimization.learning_rate import own_schedule
 from horovodjob_trainer.run.optimization.loss import CATEGORICAL, loss_and_metrics, loss_name
 from horovodjob_trainer.run.optimization.task import task_loss_and_metrics
@@ -21,10 +22,11 @@ OPTIMIZERS = {
     "adam": (keras.optimizers.Adam, {}),
     "adamw": (keras.optimizers.AdamW, {}),
     "lamb": (keras.optimizers.Lamb, {}),
+    "lars": (LARS, {}),
 }
 # A compiled model brings these itself. The second group applies to a model that brings a rate without a schedule.
 OF_COMPILED_MODEL = (
-    "optimizer", "momentum", "weight-decay", "learning-rate", "clip-norm", "accumulate", "label-smoothing",
+    "optimizer", "momentum", "weight-decay", "learning-rate", "clip-norm", "accumulate", "label-smoothing", "ema",
     "task",
 )  # fmt: skip
 OF_SCHEDULE = ("schedule", "decay", "lr-steps", "lr-factor", "warmup-from")
@@ -61,13 +63,14 @@ def compile_model(model: Any, configuration: Configuration, classes: int | None)
             if not hvd.is_distributed(optimizer):
                 hvd.DistributedOptimizer(optimizer, compression=compression)  # it remains the same object
     else:
-        if configuration.label_smoothing and classes is None:
-            raise ModelError("--label-smoothing needs classes, and the labels are not classes; remove it")
+        _check_classes(configuration, classes)
         optimizer = _build_optimizer(configuration)
         # Decay of biases and of scales reduces the accuracy and regularizes nothing (Goyal et al. 2017, section 5.1).
         optimizer.exclude_from_weight_decay([v for v in model.trainable_variables if len(v.shape) <= 1])
         optimizer = hvd.DistributedOptimizer(optimizer, compression=compression)
-        loss, metrics = loss_and_metrics(classes, configuration.label_smoothing)
+        loss, metrics = loss_and_metrics(
+            classes, configuration.label_smoothing, one_hot=bool(configuration.mixup or configuration.cutmix)
+        )
         if configuration.task is not None:
             loss, metrics = task_loss_and_metrics(configuration.task, classes)
         model.compile(optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=False)
@@ -86,6 +89,12 @@ def base_learning_rate(optimizer: Any, configuration: Configuration, *, was_comp
 
 def _check_compiled_model(model: Any, configuration: Configuration) -> None:
     name = configuration.model
+    for setting in ("mixup", "cutmix"):
+        if getattr(configuration, setting) is not None and loss_name(model) != CATEGORICAL:
+            raise ModelError(
+                f"--{setting} mixes labels, which the loss {loss_name(model)} of {name} does not accept: remove it, or "
+                "compile the model with keras.losses.CategoricalCrossentropy()"
+            )
     explicit = [setting for setting in OF_COMPILED_MODEL if setting in configuration.explicit]
     if "label-smoothing" in explicit and loss_name(model) != CATEGORICAL:
         raise ModelError(
@@ -118,6 +127,14 @@ def _check_own_rate(optimizer: Any, configuration: Configuration) -> None:
         )
 
 
+def _check_classes(configuration: Configuration, classes: int | None) -> None:
+    used = {"label-smoothing": configuration.label_smoothing, "mixup": configuration.mixup,
+            "cutmix": configuration.cutmix}  # fmt: skip
+    for setting, value in used.items():
+        if value and classes is None:
+            raise ModelError(f"--{setting} needs classes, and the labels are not classes; remove it")
+
+
 def _build_optimizer(configuration: Configuration) -> Any:
     optimizer_class, settings = OPTIMIZERS[configuration.optimizer]
     arguments: dict[str, Any] = dict(settings)
@@ -127,6 +144,8 @@ def _build_optimizer(configuration: Configuration) -> Any:
         arguments["weight_decay"] = configuration.weight_decay
     if configuration.clip_norm is not None:
         arguments["global_clipnorm"] = configuration.clip_norm
+    if configuration.ema is not None:
+        arguments |= {"use_ema": True, "ema_momentum": configuration.ema}
     if configuration.accumulate > 1:
         arguments["gradient_accumulation_steps"] = configuration.accumulate
     return optimizer_class(configuration.learning_rate, **arguments)

@@ -9,11 +9,14 @@ CATEGORICAL = "categorical_crossentropy"  # the name of the loss that requires o
 TOP = 5
 
 
-def loss_and_metrics(classes: int | None, label_smoothing: float) -> tuple[Any, list[Any]]:
-    """The loss and the metrics of the trainer: for labels of so many classes or, with None, for a regression."""
+def loss_and_metrics(classes: int | None, label_smoothing: float, *, one_hot: bool = False) -> tuple[Any, list[Any]]:
+    """The loss and the metrics of the trainer: for labels of so many classes or, with None, for a regression.
+
+    Label smoothing requires one-hot labels too.
+    """
     if classes is None:
         return "mean_squared_error", ["mean_absolute_error"]
-    if not label_smoothing:
+    if not (label_smoothing or one_hot):
         return "sparse_categorical_crossentropy", sparse_metrics(classes)
     loss = keras.losses.CategoricalCrossentropy(label_smoothing=label_smoothing)
     top = [keras.metrics.TopKCategoricalAccuracy(k=TOP, name=f"top_{TOP}_accuracy")] if classes > TOP else []
