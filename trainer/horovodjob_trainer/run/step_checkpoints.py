@@ -1,6 +1,7 @@
 """The checkpoints of a run and its agreed end, after steps that are the same on all ranks."""
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -112,6 +113,13 @@ class StepCheckpoints:
             self.log(self._termination_message())
         hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
         raise Terminated("ended by SIGTERM")
+
+    def finish(self) -> None:
+        """Wait until the checkpoint of the last step is on the disk, with new attempts after an error."""
+        if self.writer is not None:
+            self.writer.wait()
+            deadline = time.monotonic() + self.writer.policy.failure_seconds
+            self.writer.finish(self.variables, self.state, self._name(), deadline=deadline)
 
     def wait(self) -> None:
         """Wait for the current write."""
