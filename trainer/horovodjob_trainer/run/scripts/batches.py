@@ -128,7 +128,9 @@ class TensorFlowBatches:
         self.epoch_examples = int(steps_per_epoch or length)
         self._is_continuous = length < 0
         self._last = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._dataset = dataset.map(self._record)
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False  # it would read and record batches ahead
+        self._dataset = dataset.prefetch(tf.data.AUTOTUNE).map(self._record).with_options(options)
         self.element_spec = dataset.element_spec
         self._iterator: Any = None
 

@@ -76,6 +76,8 @@ class RunCallback(FitCallback):
         if self._skipped:
             self._train_function = self.model.train_function
             self.model.train_function = _no_step
+        if self._skipped == self._steps:
+            vars(self.model)["get_metrics_result"] = dict  # Keras raises an error for metrics of no step
 
     def begin_step(self) -> None:
         """End the previous step of the epoch."""
@@ -118,6 +120,7 @@ class RunCallback(FitCallback):
     def _restore_train_function(self) -> None:
         if self._train_function is not None:
             self.model.train_function, self._train_function = self._train_function, None
+            vars(self.model).pop("get_metrics_result", None)
 
     def _learning_rate(self) -> dict[str, Any]:
         return {"learning_rate": float(self.model.optimizer.learning_rate)}
