@@ -42,9 +42,9 @@ class CheckpointLayout:
     datasets: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of_model(cls, model: Any) -> "CheckpointLayout":
-        """The layout for a compiled model with a built optimizer."""
-        variables = training_variables(model)
+    def of_model(cls, model: Any, variables: Sequence[Any] | None = None) -> "CheckpointLayout":
+        """The layout for a model with built optimizers. `variables` are those of `training_variables` by default."""
+        variables = training_variables(model) if variables is None else variables
         try:
             base, datasets = _keras_layout(model, variables)
         except (*READ_ERRORS, NotImplementedError):

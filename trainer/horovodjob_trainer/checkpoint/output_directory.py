@@ -138,15 +138,17 @@ def open_output_directory(
     launch: Launch,
     resume: str,
     log: Callable[[str], None],
+    keeps_run: bool = False,
 ) -> OutputDirectory:
     """Create the directory if necessary, make this run its owner, and store the identity of the run in it.
 
-    Checkpoints of other runs in it are moved to folders of their own. Raises OutputError.
+    Checkpoints of other runs in it are moved to folders of their own. With `keeps_run`, the first attempt of a job also
+    refuses to leave an unfinished run with other settings. Raises OutputError.
     """
     try:
         (directory / MODEL_DIRECTORY).mkdir(parents=True, exist_ok=True)
         owner, is_same_job = next_owner(directory, launch)
-        start = Start(directory, settings, resume, is_restart=launch.attempt > 1 or is_same_job)
+        start = Start(directory, settings, resume, is_restart=keeps_run or launch.attempt > 1 or is_same_job)
         selected = select_run(start, log)
         run = selected or secrets.token_hex(8)
         write_owner(directory, owner)

@@ -12,7 +12,8 @@ class RunState:
     pass over the training data. The first start of the run had `first_size` ranks. `draws` contains the counters of
     the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
     for its validation. The current pass over the data began with `streams` ranks, the first pass with `first_size`.
-    `selection` is the metric by which `best_epoch` is the best, after `min` or `max`.
+    `selection` is the metric by which `best_epoch` is the best, after `min` or `max`. `batches` contains a fingerprint
+    of the last batch of each rank if a start must verify the position in the data.
     """
 
     epochs: int
@@ -27,6 +28,7 @@ class RunState:
     unvalidated: dict[str, float] | None = None
     streams: int = 0
     selection: str = ""
+    batches: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.streams = self.streams or self.first_size
@@ -79,6 +81,6 @@ class RunState:
     def from_json(cls, value: dict[str, Any]) -> "RunState":
         """The state in a JSON object, also of an earlier release. Raises ValueError or TypeError for other content."""
         names = {entry.name for entry in fields(cls)}
-        if set(value) | {"unvalidated", "streams", "selection"} != names:
+        if set(value) | {"unvalidated", "streams", "selection", "batches"} != names:
             raise ValueError("it does not contain the state of a run")
         return cls(**value)

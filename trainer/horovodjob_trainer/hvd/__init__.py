@@ -4,6 +4,7 @@ The Keras layer of Horovod was written for Keras 2. With Keras 3, its optimizer 
 reports no error. A script needs one changed line: `import horovodjob_trainer.hvd as hvd`.
 """
 
+import importlib
 from typing import Any, NoReturn
 
 import keras
@@ -86,6 +87,20 @@ def SyncBatchNormalization(*args: Any, **kwargs: Any) -> NoReturn:
     raise NotImplementedError(
         "SyncBatchNormalization does not work with Keras 3: use keras.layers.BatchNormalization(synchronized=True)"
     )
+
+
+# Resumable runs. A script that uses none does not import them.
+_RUN_MODULES = {
+    "Examples": "horovodjob_trainer.run.scripts.batches",
+    "Run": "horovodjob_trainer.run.scripts.loop",
+    "RunCallback": "horovodjob_trainer.run.scripts.fit",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RUN_MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_RUN_MODULES[name]), name)
 
 
 __all__ = [

@@ -1,11 +1,12 @@
 """Checks of `fit` on several ranks: the number of steps, the gradient reduction and the weights of the ranks."""
 
+import contextlib
 import functools
 import inspect
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import horovod.tensorflow as horovod
@@ -14,6 +15,7 @@ import numpy as np
 
 from horovodjob_trainer.hvd.broadcast_callback import BroadcastGlobalVariablesCallback
 from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
+from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, variable_key
 from horovodjob_trainer.hvd.optimizer import gradient_reduction
 from horovodjob_trainer.hvd.process_sets import is_elastic
@@ -115,11 +117,17 @@ def patch_fit() -> None:
 
     @functools.wraps(original)
     def fit(*args: Any, **kwargs: Any) -> Any:
-        if not (horovod.is_initialized() and horovod.size() > 1):
-            return original(*args, **kwargs)
         call = signature.bind(*args, **kwargs)
-        given = call.arguments.get("callbacks")
-        callbacks = given.callbacks if isinstance(given, CallbackList) else keras.tree.flatten(given or [])
+        with contextlib.ExitStack() as contexts:
+            for callback in _callbacks(call.arguments):
+                if isinstance(callback, FitCallback):
+                    contexts.enter_context(callback.fit(call.arguments))
+            return checked_fit(call)
+
+    def checked_fit(call: inspect.BoundArguments) -> Any:
+        if not (horovod.is_initialized() and horovod.size() > 1):
+            return original(*call.args, **call.kwargs)
+        given, callbacks = call.arguments.get("callbacks"), _callbacks(call.arguments)
         checks = TrainingChecks(callbacks)
         if isinstance(given, CallbackList):
             checks.set_model(call.arguments["self"])
@@ -135,6 +143,11 @@ def patch_fit() -> None:
             raise RuntimeError(checks.failure()) from error
 
     trainer.fit = fit
+
+
+def _callbacks(arguments: Mapping[str, Any]) -> list[Any]:
+    given = arguments.get("callbacks")
+    return list(given.callbacks if isinstance(given, CallbackList) else keras.tree.flatten(given or []))
 
 
 def _checksums(model: Any, local: dict[int, Any]) -> tuple[dict[str, int], dict[str, int]]:

@@ -53,9 +53,10 @@ class Coordination:
         self.start, self.steps = time.monotonic(), 0
 
     def record_step(self, number: int, loss: Any) -> bool:
-        """Record the loss of a step without waiting for its value. Returns whether a round is due."""
+        """Record the loss of a step, if known, without waiting for its value. Returns whether a round is due."""
         self.steps += 1
-        self.losses.append((number, loss))
+        if loss is not None:
+            self.losses.append((number, loss))
         return self.steps >= self.interval
 
     def round(self, *, terminate: bool, checkpoint_is_due: bool, output_failed: bool) -> RoundResult:

@@ -2,19 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer import hvd
-from horovodjob_trainer.checkpoint.layout import CheckpointLayout, training_variables
+from horovodjob_trainer.checkpoint.layout import training_variables
 from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.data.reading.example_reader import data_error
-from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer, Terminated
-from horovodjob_trainer.hvd.learning_rate import innermost
+from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer
 from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination, different_ranks, diverged_ranks
@@ -25,7 +23,8 @@ from horovodjob_trainer.run.optimization.optimizers import LearningRates
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
 from horovodjob_trainer.run.profiling import ProfiledSteps
 from horovodjob_trainer.run.setup import Setup
-from horovodjob_trainer.run.step import average_moving_statistics, build_step_function, moving_statistics
+from horovodjob_trainer.run.step import build_step_function
+from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
 
 
 class Loop:
@@ -44,24 +43,26 @@ class Loop:
         self.configuration, self.model, self.size = setup.configuration, setup.model, hvd.size()
         self.job_batch = self.configuration.batch_size * self.size
         self.learning_rates = LearningRates(setup.optimizers, self.configuration, state, self.size)
-        self.variables = training_variables(self.model)
-        self.seed_states = [v for v in self.model.variables if v.name == "seed_generator_state"]
-        inner = [innermost(each.optimizer) for each in setup.optimizers]
-        self.accumulate = math.lcm(*(int(each.gradient_accumulation_steps or 1) for each in inner))
-        gradients = [getattr(each, "_accumulated_gradients", None) or [] for each in inner]
-        self.accumulated_gradients = [gradient for part in gradients for gradient in part]
-        self.moving_statistics = moving_statistics(self.model)
-        self._averaged_step = state.step
         self.coordination = Coordination(setup.dataset.damaged)
-        self.checkpoints = None
-        setup.termination.last_message = None if output is None else self._termination_message
-        if output is not None:
-            policy = WritePolicy(
+        self.steps = StepCheckpoints(
+            self.model,
+            [each.optimizer for each in setup.optimizers],
+            training_variables(self.model),
+            state,
+            job_batch=self.job_batch,
+            every_steps=self.configuration.checkpoint_steps,
+            output=output,
+            policy=WritePolicy(
                 keep=self.configuration.keep_checkpoints,
                 interval_seconds=self.configuration.checkpoint_seconds or math.inf,
                 failure_seconds=self.configuration.checkpoint_failure_seconds,
-            )
-            self.checkpoints = CheckpointWriter(output, CheckpointLayout.of_model(self.model), policy, setup.log)
+            ),
+            termination=setup.termination,
+            coordination=self.coordination,
+            # Rounding makes the statistics depend on the steps at which they are averaged, such as that of SIGTERM.
+            averages_in_step=self.configuration.deterministic,
+            log=setup.log,
+        )
         self.evaluation = Evaluation(
             self.model,
             setup.dataset.test,
@@ -70,8 +71,7 @@ class Loop:
             batch=self.configuration.validation_batch_size,
             termination=setup.termination,
         )
-        # Rounding makes the statistics depend on the steps at which they are averaged, such as that of SIGTERM.
-        in_step = self.moving_statistics if self.configuration.deterministic else []
+        in_step = self.steps.moving_statistics if self.configuration.deterministic else []
         self.run_step = build_step_function(
             self.model, self.learning_rates.velocity_factors, setup.step_preparation(), in_step
         )
@@ -82,14 +82,18 @@ class Loop:
                 self.run_step, steps, directory, before=state.step, log=setup.log
             )
 
+    @property
+    def checkpoints(self) -> CheckpointWriter | None:
+        """The writer of the checkpoints, on rank 0."""
+        return self.steps.writer
+
     def train(self) -> dict[str, float]:
         """Run all remaining steps. Returns loss and metrics of the trained model.
 
         If the run cannot continue, all ranks raise the same JobError.
         """
         state, termination = self.state, self.setup.termination
-        for seed_state, count in zip(self.seed_states, state.draws, strict=False):
-            seed_state.assign(np.array([int(seed_state.value[0]), count]))
+        self.steps.restore_seeds()
         batches = iter(self.setup.training_batches(state.position, state.streams))
         termination.set_training(True)
         try:
@@ -104,8 +108,7 @@ class Loop:
         finally:
             if self.profile is not None:
                 self.profile.close()
-            if self.checkpoints:
-                self.checkpoints.wait()
+            self.steps.wait()
             termination.set_training(False)
 
     def _epoch(self, batches: Iterator[Any]) -> None:
@@ -126,16 +129,11 @@ class Loop:
         state, configuration = self.state, self.configuration
         self.learning_rates.set(state.position)
         logs: dict[str, Any] = self.run_step(batches)
-        state.advance(self.job_batch, self.size)
-        self.setup.termination.heartbeat()
+        self.steps.record_step()
         ends_epoch = state.position >= epoch_end
-        # Between two updates the optimizer of each rank holds different gradients, which a checkpoint cannot contain.
-        updates_weights = state.step % self.accumulate == 0
-        self._checkpoint_is_due |= bool(
-            configuration.checkpoint_steps and state.step % configuration.checkpoint_steps == 0
-        )
+        updates_weights = self.steps.updates_weights
         is_round_due = self.coordination.record_step(state.step, logs["loss"])
-        if is_round_due or ends_epoch or self._checkpoint_is_due or self._is_finished():
+        if is_round_due or ends_epoch or self.steps.is_due or self._is_finished():
             self._coordinate()
         if updates_weights and not self._is_compared:
             self._compare_ranks()
@@ -150,10 +148,10 @@ class Loop:
 
     def _end_step(self) -> None:
         """Terminate, write a checkpoint or commit after a step within an epoch."""
-        if self._stop_is_requested:
-            self._terminate()
-        if self._checkpoint_is_due:
-            self._write_checkpoint()
+        if self.steps.stop_is_requested:
+            self.steps.terminate()
+        if self.steps.is_due:
+            self.steps.write()
         if self.state.step % self.configuration.commit_steps == 0:
             self._commit()
 
@@ -162,11 +160,10 @@ class Loop:
         state.unvalidated = metrics_over_ranks(self.model, logs, 1.0)
         if self.reporter:
             self.reporter.pause(state.position)
-        for gradient in self.accumulated_gradients:
-            gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
-        self._write_checkpoint()  # before the validation, which can be longer than the grace period of the pod
-        if self._stop_is_requested:
-            self._terminate()
+        self.steps.average_accumulated_gradients()
+        self.steps.write()  # before the validation, which can be longer than the grace period of the pod
+        if self.steps.stop_is_requested:
+            self.steps.terminate()
         self._validate(state.unvalidated)
         self._commit()
 
@@ -181,25 +178,18 @@ class Loop:
 
     def _metrics(self) -> dict[str, float]:
         """Loss and metrics of the model in its current state."""
-        self._average_statistics()
+        self.steps.average_statistics()
         with averages_in_model(self.model):
             metrics = self.evaluation.metrics(self.state.position)
         if metrics is None:
-            self._terminate()
+            self.steps.terminate()
         if self.setup.dataset.damaged is not None:
             self.coordination.gather_damaged()
             self._check_damaged()
         return metrics
 
     def _coordinate(self) -> None:
-        checkpoints = self.checkpoints
-        result = self.coordination.round(
-            terminate=self.setup.termination.requested,
-            checkpoint_is_due=checkpoints is not None and checkpoints.is_due,
-            output_failed=checkpoints is not None and checkpoints.problem is not None,
-        )
-        if result.output_failed:
-            raise JobError((checkpoints and checkpoints.problem) or "rank 0 cannot write checkpoints")
+        result = self.steps.exchange()
         if result.nonfinite_step is not None:
             ranks = self.coordination.rank_names(result.nonfinite_ranks)
             problem = f"the loss is not a number since step {result.nonfinite_step}, first on {ranks}"
@@ -210,8 +200,6 @@ class Loop:
                 self._nonfinite_is_logged = True
                 self.setup.log(f"Training continues although {problem}")
         self._check_damaged()
-        self._stop_is_requested |= result.terminate
-        self._checkpoint_is_due |= result.checkpoint_is_due
 
     def _damaged_metrics(self) -> dict[str, float]:
         is_active = self.setup.dataset.damaged is not None
@@ -227,23 +215,8 @@ class Loop:
             raise JobError(f"{len(names)} examples are damaged, the last one is {names[-1]}, and --skip-damaged allows "
                            f"{limit}; replace their files, or raise the number")  # fmt: skip
 
-    def _terminate(self) -> NoReturn:
-        """End the run with a checkpoint of the current step."""
-        deadline = self.setup.termination.begin_last_write()
-        self._average_statistics()
-        if self.checkpoints:
-            self._record_seed_states()
-            self.checkpoints.finish(self.variables, self.state, self._checkpoint_name(), deadline=deadline)
-            self.setup.log(self._termination_message())
-        hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
-        raise Terminated("ended by SIGTERM")
-
-    def _termination_message(self) -> str:
-        assert self.checkpoints is not None
-        return f"SIGTERM: {self.checkpoints.resume_point(self.state.step)}"
-
     def _check_sync(self) -> None:
-        own = {id(variable) for variable in self.moving_statistics}
+        own = {id(variable) for variable in self.steps.moving_statistics}
         shared = [weight for weight in self.model.weights if id(weight) not in own]
         self._require_equal(different_ranks(shared))
 
@@ -260,30 +233,11 @@ class Loop:
                 "from those of the other ranks; a layer or an optimizer of the model changes them without averaging"
             )
 
-    def _write_checkpoint(self) -> None:
-        self._checkpoint_is_due = False
-        self._average_statistics()
-        self._record_seed_states()
-        if self.checkpoints is not None:
-            self.checkpoints.write(self.variables, self.state, self._checkpoint_name())
-
-    def _checkpoint_name(self) -> tuple[int, int]:
-        return self.state.epoch, self.state.step_in_epoch(self.job_batch)
-
     def _commit(self) -> None:
         if self.commit:
-            self._average_statistics()
-            self._record_seed_states()
+            self.steps.average_statistics()
+            self.steps.record_seeds()
             self.commit()
-
-    def _average_statistics(self) -> None:
-        """Average the moving statistics before something reads them. Every rank calls it after the same step."""
-        if self._averaged_step != self.state.step and not self.configuration.deterministic:
-            self._averaged_step = self.state.step
-            average_moving_statistics(self.moving_statistics)
-
-    def _record_seed_states(self) -> None:
-        self.state.draws = [int(seed_state.value[1]) for seed_state in self.seed_states]
 
     def _is_finished(self) -> bool:
         state = self.state
@@ -303,5 +257,5 @@ class Loop:
             global_step=state.step,
         )
 
-    _is_compared = _nonfinite_is_logged = _checkpoint_is_due = _stop_is_requested = False
+    _is_compared = _nonfinite_is_logged = False
     _steps_in_epoch = _damaged_logged = 0

@@ -5,8 +5,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 TERMINATED = 128 + signal.SIGTERM
@@ -25,7 +25,7 @@ class Termination:
         self.requested = False
         self.grace_seconds = GRACE_SECONDS
         self.last_message: Callable[[], str] | None = None
-        self._is_training = False
+        self._is_training = self._is_left = False
         self._expects_pause = False
         self._last_heartbeat = time.monotonic()
         self._step_seconds = 0.0
@@ -37,6 +37,33 @@ class Termination:
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=self._listen, name="sigterm", daemon=True).start()
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle SIGTERM within this context, in a process that already has other threads.
+
+        The context is a training. After it, the signal has its earlier effect. Python allows signal handlers only in
+        the main thread, so another thread ignores this.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        handler = signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.siginterrupt(signal.SIGTERM, False)  # libraries do not expect interrupted system calls
+        wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._read_signals, args=(reader,), name="sigterm", daemon=True)
+        self.set_training(True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_left = True
+            signal.set_wakeup_fd(wakeup)
+            signal.signal(signal.SIGTERM, handler if handler is not None else signal.SIG_DFL)
+            os.close(writer)
+            thread.join()
 
     def set_training(self, active: bool) -> None:
         """While training is active, SIGTERM only requests its end."""
@@ -62,10 +89,28 @@ class Termination:
 
     def _listen(self) -> None:
         signal.sigwait({signal.SIGTERM})
+        self._wait_for_end()
+
+    def _read_signals(self, reader: int) -> None:
+        """Wait for SIGTERM among the numbers of signals that Python writes, until the context has ended."""
+        with open(reader, "rb", buffering=0) as numbers:
+            while received := numbers.read(1):
+                if received[0] == signal.SIGTERM:
+                    self._wait_for_end()
+                    return
+
+    def _wait_for_end(self) -> None:
         self.requested = True
         start = time.monotonic()
-        while self._is_training and time.monotonic() - start < self.grace_seconds and not self._is_stalled(start):
+        while (
+            self._is_training
+            and not self._is_left
+            and time.monotonic() - start < self.grace_seconds
+            and not self._is_stalled(start)
+        ):
             time.sleep(0.05)
+        if self._is_left:
+            return
         if self._is_training and self.last_message is not None:
             print(self.last_message(), flush=True)
         exit_process(TERMINATED)

@@ -1,0 +1,1 @@
+"""Resumable runs of scripts with `fit` of Keras or with a loop of their own."""

@@ -1,0 +1,307 @@
+"""A run of a script between the first and the last step of a start: state, checkpoints, SIGTERM and reports."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import absl.logging
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.checkpoint.heartbeat import Heartbeat
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory, open_output_directory
+from horovodjob_trainer.checkpoint.run_file import read_run_file
+from horovodjob_trainer.checkpoint.run_selection import RunSettings
+from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.checkpoint.writer import WritePolicy
+from horovodjob_trainer.errors import JobError, OutputError, Terminated
+from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.reporting.metric_values import all_values
+from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
+from horovodjob_trainer.run.coordination import Coordination
+from horovodjob_trainer.run.ranks import call_on_all_ranks
+from horovodjob_trainer.run.scripts.batches import Batches
+from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
+from horovodjob_trainer.run.termination import GRACE_SECONDS, Termination
+
+PROGRAM = "script"
+RESUME = ("auto", "continue", "never")
+# The options of the training program in messages, and the arguments of a script in their place.
+ARGUMENTS = {
+    "--resume never": 'resume="never"',
+    "--resume continue": 'resume="continue"',
+    "--checkpoint-failure-seconds": "failure_seconds",
+    "--learning-rate": "learning rate",
+    "another --dir": "another directory",
+    "the volume of --dir": "its volume",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a script keeps its run in a directory. The checkpoints are due after steps and after seconds."""
+
+    directory: Path
+    every_steps: int | None = None
+    every_seconds: float = 600.0
+    keep: int = 3
+    resume: str = "auto"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    log_seconds: float = 5.0
+    failure_seconds: float = 1800.0
+    grace_seconds: float = GRACE_SECONDS
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("every_steps", 1), ("every_seconds", 0.001), ("keep", 1), ("failure_seconds", 0.001)):
+            value = getattr(self, name)
+            if value is not None and not value >= minimum:
+                raise ValueError(f"{name} of a run must be at least {minimum}, not {value}")
+        if self.resume not in RESUME:
+            raise ValueError(f"resume of a run must be {', '.join(RESUME[:-1])} or {RESUME[-1]}, not {self.resume}")
+        try:
+            json.dumps(dict(self.settings))
+        except TypeError as error:
+            raise ValueError(f"settings of a run must be JSON values: {error}") from error
+
+
+class Session:
+    """A start of a run, from its first step to its last. Every rank calls the same methods after the same steps."""
+
+    def __init__(self, options: RunOptions, batches: Batches, state: RunState, checkpoints: StepCheckpoints) -> None:
+        self.options, self.batches, self.state, self.checkpoints = options, batches, state, checkpoints
+        self.termination = checkpoints.termination
+        self.reporter = _reporter(options, batches) if hvd.rank() == 0 else None
+        self._steps_in_epoch = self.steps_in_epoch
+
+    @property
+    def steps_in_epoch(self) -> int:
+        """The number of steps of the current epoch, with those that are completed."""
+        return self.state.steps_in_epoch(self.batches.job_batch)
+
+    @property
+    def step_in_epoch(self) -> int:
+        """The number of completed steps of the current epoch."""
+        return self.state.step_in_epoch(self.batches.job_batch)
+
+    def begin_epoch(self) -> Any:
+        """The iterator for the next step. The steps of an epoch begin. All ranks raise JobError without the data."""
+        iterator = call_on_all_ranks(lambda: self.batches.iterator(self.state), Launch())
+        self._steps_in_epoch = self.steps_in_epoch
+        self.termination.expect_pause()  # the first step traces
+        self.checkpoints.coordination.restart_clock()
+        if self.reporter is not None:
+            self.reporter.begin(self.state.position)
+        return iterator
+
+    def end_step(self, metrics: Callable[[], Mapping[str, Any]]) -> None:
+        """Record a step, and write a checkpoint or end the run if the ranks agree. A report has these metrics."""
+        checkpoints, state = self.checkpoints, self.state
+        epoch = state.epoch
+        checkpoints.record_step()
+        is_round_due = checkpoints.coordination.record_step(state.step, None)
+        ends_epoch = state.epoch > epoch
+        if is_round_due or ends_epoch or checkpoints.is_due:
+            checkpoints.exchange()
+        if self.reporter is not None and not ends_epoch and self.reporter.is_due():
+            self._report(epoch, self.step_in_epoch, metrics())
+        if checkpoints.updates_weights and not ends_epoch:
+            if checkpoints.stop_is_requested:
+                self._terminate()
+            if checkpoints.is_due:
+                self._write()
+
+    def end_epoch(self, metrics: Mapping[str, Any]) -> None:
+        """Write the checkpoint of the epoch before a validation, with these metrics."""
+        self.state.unvalidated = all_values(metrics)
+        self.checkpoints.average_accumulated_gradients()
+        if self.checkpoints.stop_is_requested:
+            self._terminate()
+        self._write()
+        self.termination.expect_pause()
+
+    def end_validation(self, metrics: Mapping[str, Any]) -> None:
+        """Report the epoch with all its metrics."""
+        self.state.unvalidated = None
+        if self.reporter is not None:
+            self._report(self.state.epoch - 1, self._steps_in_epoch, metrics)
+
+    def end(self) -> None:
+        """Write the checkpoint of the last step. A later start of the complete run has no steps."""
+        self._write()
+        self.checkpoints.finish()
+        writer = self.checkpoints.writer
+        if problem := hvd.broadcast_object(writer and writer.problem, root_rank=0):
+            raise JobError(problem)
+        if self.reporter is not None:
+            self.reporter.close(done=True)
+
+    def close(self) -> None:
+        """End the reports and the writes of a start that has not reached the last step."""
+        if self.reporter is not None:
+            self.reporter.close(done=False)
+        self.checkpoints.wait()
+
+    def _write(self) -> None:
+        self._record_batches()
+        self.checkpoints.write()
+
+    def _terminate(self) -> None:
+        self._record_batches()
+        self.checkpoints.terminate()
+
+    def _record_batches(self) -> None:
+        self.state.batches = [int(each) for each in hvd.allgather_object(self.batches.last_batch)]
+
+    def _report(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
+        assert self.reporter is not None
+        state = self.state
+        rate = metrics.get("learning_rate", float("nan"))
+        position = TrainingPosition(
+            epoch=epoch + 1,
+            epochs=state.epochs,
+            step=step,
+            steps_per_epoch=self._steps_in_epoch,
+            examples=state.position,
+            total_examples=state.total,
+            global_step=state.step,
+        )
+        values = {name: value for name, value in metrics.items() if name != "learning_rate"}
+        self.reporter.report(position, all_values(values), float(rate))
+
+
+@contextmanager
+def open_session(
+    options: RunOptions, batches: Batches, model: Any, optimizers: Sequence[Any], epochs: int
+) -> Iterator[Session]:
+    """The run in the directory with its state restored. Every rank calls it. At SIGTERM, the process exits with 143.
+
+    Errors are those of all ranks.
+    """
+    check_ranks()
+    for optimizer in optimizers:
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+    variables = [*model.weights, *(each for optimizer in optimizers for each in optimizer.variables)]
+    with script_errors():
+        output, state = _start(options, batches, variables, epochs)
+    termination = Termination()
+    termination.grace_seconds = options.grace_seconds
+    heartbeat = nullcontext() if output is None else Heartbeat(output.directory, output.token).start()
+    session = None
+    try:
+        with termination.handled(), script_errors():
+            hvd.broadcast_variables(variables, root_rank=0)
+            with _quiet_keras():
+                checkpoints = StepCheckpoints(
+                    model,
+                    optimizers,
+                    variables,
+                    state,
+                    job_batch=batches.job_batch,
+                    every_steps=options.every_steps,
+                    output=output,
+                    policy=WritePolicy(options.keep, options.every_seconds, options.failure_seconds),
+                    termination=termination,
+                    coordination=Coordination(),
+                    log=log,
+                )
+            checkpoints.restore_seeds()
+            session = Session(options, batches, state, checkpoints)
+            yield session
+    finally:
+        if session is not None:
+            session.close()
+        if isinstance(heartbeat, Heartbeat):
+            heartbeat.stop()
+
+
+@contextmanager
+def script_errors() -> Iterator[None]:
+    """Convert the errors of a run to those of a script: messages name its arguments, and SIGTERM ends the process."""
+    try:
+        yield
+    except Terminated as error:
+        raise SystemExit(error.exit_code) from None
+    except JobError as error:
+        text = str(error)
+        for option, argument in ARGUMENTS.items():
+            text = text.replace(option, argument)
+        raise JobError(text) from None
+
+
+def check_ranks() -> None:
+    """Raise RuntimeError if the ranks of this process cannot keep a run."""
+    if not hvd.is_initialized():
+        raise RuntimeError("call hvd.init() before the run begins")
+    if Launch.from_environment(os.environ).elastic:
+        raise RuntimeError("a run in a directory needs a fixed number of ranks: with elastic Horovod, use hvd.elastic")
+
+
+def log(text: str) -> None:
+    """Print the line on rank 0."""
+    if hvd.rank() == 0:
+        print(text, flush=True)
+
+
+def _start(
+    options: RunOptions, batches: Batches, variables: Sequence[Any], epochs: int
+) -> tuple[OutputDirectory | None, RunState]:
+    launch = Launch.from_environment(os.environ)
+    values = {**options.settings, **batches.settings, "program": PROGRAM}
+    settings = RunSettings(values, frozenset(options.settings))
+
+    def opened() -> tuple[OutputDirectory | None, RunState | None]:
+        if hvd.rank() != 0:
+            return None, None
+        if options.resume != "never":
+            _check_program(options.directory)
+        output = open_output_directory(
+            options.directory, "", settings, launch=launch, resume=options.resume, log=log, keeps_run=True
+        )
+        return output, output.restore(variables, log)
+
+    output, state = call_on_all_ranks(opened, launch)
+    state = hvd.broadcast_object(state, root_rank=0)
+    if state is None:
+        return output, RunState(epochs=epochs, epoch_examples=batches.epoch_examples, first_size=hvd.size())
+    state.epochs = epochs
+    step = state.step_in_epoch(batches.job_batch)
+    steps = f" and {step} step{'' if step == 1 else 's'}" if step else ""
+    log(f"Resuming the run in {options.directory} after epoch {state.epoch}{steps}")
+    return output, state
+
+
+def _check_program(directory: Path) -> None:
+    with suppress(ValueError, OSError):  # a damaged file is reported when the directory is opened
+        stored = read_run_file(directory)
+        if stored is not None and stored.settings.get("program") != PROGRAM:
+            raise OutputError(f"{directory} contains the unfinished run of another program: use another directory, or "
+                              "--resume never for a new run, which keeps its checkpoints")  # fmt: skip
+
+
+@contextmanager
+def _quiet_keras() -> Iterator[None]:
+    """Suppress the warning of Keras that .h5, the format of the checkpoints, is legacy."""
+    verbosity = absl.logging.get_verbosity()
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    try:
+        yield
+    finally:
+        absl.logging.set_verbosity(verbosity)
+
+
+def _reporter(options: RunOptions, batches: Batches) -> Reporter:
+    return Reporter(
+        directory=Path(os.environ.get("AZ_BATCHAI_STDOUTERR_DIR") or options.directory),
+        tensorboard=None,
+        attempt=Launch.from_environment(os.environ).attempt,
+        ranks=hvd.size(),
+        interval_seconds=options.log_seconds,
+        progress_client=ProgressClient.from_environment(os.environ, log),
+        log=log,
+        unit=batches.unit,
+    )

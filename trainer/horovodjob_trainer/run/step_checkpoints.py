@@ -1,0 +1,149 @@
+"""The checkpoints of a run and its agreed end, after steps that are the same on all ranks."""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from horovodjob_trainer import hvd
+from horovodjob_trainer.checkpoint.layout import CheckpointLayout
+from horovodjob_trainer.checkpoint.output_directory import OutputDirectory
+from horovodjob_trainer.checkpoint.run_state import RunState
+from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
+from horovodjob_trainer.errors import JobError, Terminated
+from horovodjob_trainer.hvd.collectives import SEED_STATE_NAME
+from horovodjob_trainer.hvd.learning_rate import innermost
+from horovodjob_trainer.run.coordination import Coordination, RoundResult
+from horovodjob_trainer.run.step import average_moving_statistics, moving_statistics
+from horovodjob_trainer.run.termination import Termination
+
+
+class StepCheckpoints:
+    """Decides with the other ranks when to write a checkpoint and when to end, and does both.
+
+    Every rank calls the same methods after the same steps. Only rank 0 has an `output`, and with it a `writer`.
+    A step consumes `job_batch` of what the state counts. `variables` are those in the checkpoints: the weights of the
+    model, then the variables of the optimizers. With `averages_in_step`, the step itself averages the statistics.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizers: Sequence[Any],
+        variables: Sequence[Any],
+        state: RunState,
+        *,
+        job_batch: int,
+        every_steps: int | None,
+        output: OutputDirectory | None,
+        policy: WritePolicy,
+        termination: Termination,
+        coordination: Coordination,
+        averages_in_step: bool = False,
+        log: Any,
+    ) -> None:
+        self.variables, self.state, self.job_batch, self.every_steps = variables, state, job_batch, every_steps
+        self.termination, self.coordination, self.log = termination, coordination, log
+        self.is_due = self.stop_is_requested = False
+        self._seed_states = [v for v in model.variables if v.name == SEED_STATE_NAME]
+        inner = [innermost(optimizer) for optimizer in optimizers]
+        self._accumulate = math.lcm(*(int(each.gradient_accumulation_steps or 1) for each in inner))
+        gradients = [getattr(each, "_accumulated_gradients", None) or [] for each in inner]
+        self._accumulated_gradients = [gradient for part in gradients for gradient in part]
+        self.moving_statistics = moving_statistics(model)
+        self._averages_in_step, self._averaged_step = averages_in_step, state.step
+        self.writer: CheckpointWriter | None = None
+        termination.last_message = None if output is None else self._termination_message
+        if output is not None:
+            self.writer = CheckpointWriter(output, CheckpointLayout.of_model(model, variables), policy, log)
+
+    @property
+    def updates_weights(self) -> bool:
+        """Whether the last step has updated the weights.
+
+        Between two updates the optimizer of each rank holds different gradients, which a checkpoint cannot contain.
+        """
+        return self.state.step % self._accumulate == 0
+
+    def restore_seeds(self) -> None:
+        """Let the random layers continue with the numbers that follow those of the run. Each rank keeps its seed."""
+        for seed_state, count in zip(self._seed_states, self.state.draws, strict=False):
+            seed_state.assign(np.array([int(seed_state.value[0]), count]))
+
+    def record_step(self) -> None:
+        """Advance the state by a step of all ranks."""
+        self.state.advance(self.job_batch, hvd.size())
+        self.termination.heartbeat()
+        self.is_due |= bool(self.every_steps and self.state.step % self.every_steps == 0)
+
+    def exchange(self) -> RoundResult:
+        """Agree with all ranks whether to end and whether a checkpoint is due. Raises JobError if none can be written.
+
+        Every rank must call it after the same step.
+        """
+        writer = self.writer
+        result = self.coordination.round(
+            terminate=self.termination.requested,
+            checkpoint_is_due=writer is not None and writer.is_due,
+            output_failed=writer is not None and writer.problem is not None,
+        )
+        if result.output_failed:
+            raise JobError((writer and writer.problem) or "rank 0 cannot write checkpoints")
+        self.stop_is_requested |= result.terminate
+        self.is_due |= result.checkpoint_is_due
+        return result
+
+    def write(self) -> None:
+        """Write a checkpoint of the current step while training continues."""
+        self.is_due = False
+        self.average_statistics()
+        self.record_seeds()
+        if self.writer is not None:
+            self.writer.write(self.variables, self.state, self._name())
+
+    def terminate(self) -> NoReturn:
+        """End the run with a checkpoint of the current step. All ranks raise Terminated."""
+        deadline = self.termination.begin_last_write()
+        self.average_statistics()
+        if self.writer is not None:
+            self.record_seeds()
+            self.writer.finish(self.variables, self.state, self._name(), deadline=deadline)
+            self.log(self._termination_message())
+        hvd.allgather_object(None)  # the other ranks stay alive until the checkpoint is on the disk
+        raise Terminated("ended by SIGTERM")
+
+    def finish(self) -> None:
+        """Wait until the checkpoint of the last step is on the disk, with new attempts after an error."""
+        if self.writer is not None:
+            self.writer.wait()
+            deadline = time.monotonic() + self.writer.policy.failure_seconds
+            self.writer.finish(self.variables, self.state, self._name(), deadline=deadline)
+
+    def wait(self) -> None:
+        """Wait for the current write."""
+        if self.writer is not None:
+            self.writer.wait()
+
+    def average_accumulated_gradients(self) -> None:
+        """Give all ranks the same accumulated gradients, so that a checkpoint can contain them."""
+        for gradient in self._accumulated_gradients:
+            gradient.assign(hvd.allreduce(gradient.value, op=hvd.Average, name=gradient.path))
+
+    def average_statistics(self) -> None:
+        """Average the moving statistics before something reads them. Every rank calls it after the same step."""
+        if self._averaged_step != self.state.step and not self._averages_in_step:
+            self._averaged_step = self.state.step
+            average_moving_statistics(self.moving_statistics)
+
+    def record_seeds(self) -> None:
+        """Record in the state how many numbers the random layers have drawn."""
+        self.state.draws = [int(seed_state.value[1]) for seed_state in self._seed_states]
+
+    def _name(self) -> tuple[int, int]:
+        return self.state.epoch, self.state.step_in_epoch(self.job_batch)
+
+    def _termination_message(self) -> str:
+        assert self.writer is not None
+        return f"SIGTERM: {self.writer.resume_point(self.state.step)}"
