@@ -81,10 +81,10 @@ class Process:
         self.namespaces = settings.watched_namespaces
         self.job_watch = JobWatch(self.namespaces or ("",))
         self.unfinished_job_list = UnfinishedJobList(
-            self.namespaces or ("",), updated=self.events.job_listed, listed=self._unfinished_jobs_listed
+            self.namespaces or ("",), updated=self.events.job_updated, listed=self._unfinished_jobs_listed
         )
         wait = partial(self.work_queue.wait_for_current, MAX_LIST_DELAY_SECONDS)
-        new_list = partial(JobList, client, updated=self.events.job_listed, wait_for_reconciliations=wait)
+        new_list = partial(JobList, client, updated=self.events.job_updated, wait_for_reconciliations=wait)
         self.finished_job_list = new_list(FINISHED, listed=self.events.finished_jobs_listed)
         self.selected_job_list = new_list("", listed=lambda *_: None)
         self.namespace_watch = self._namespace_watch() if settings.namespace_selector else None

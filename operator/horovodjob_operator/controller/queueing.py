@@ -52,8 +52,6 @@ class Queueing:
 
     def __init__(self, workloads: WorkloadCache, api: QueueApi) -> None:
         self._workloads, self._api = workloads, api
-        self._is_served = True
-        """False if the API server has answered that it does not serve Workloads, or not to the operator."""
         self._flavors: dict[str, tuple[datetime, Mapping[str, Any]]] = {}
         self._positions: dict[tuple[str, str], tuple[datetime, dict[str, int]]] = {}
         """When the positions of a queue are to be read again, and the positions by Workload."""
@@ -75,23 +73,6 @@ class Queueing:
         if unavailable := self._workloads.problem(job.metadata.namespace):
             problem = QueueProblem(Reason.QUEUE_UNAVAILABLE, unavailable)
         return Queue(queue_name(job), workload, state.queue_position, problem)
-
-    async def delete_abandoned(self, state: JobState) -> None:
-        """Deletes a Workload that nothing in the job points to. Raises ClusterError.
-
-        The job has left its queue, and an earlier process was killed before it had written the first status.
-        """
-        job = state.job
-        if not (self._is_served and state.is_from_list) or job.status.phase or uses_queue(job):
-            return
-        try:
-            await self._api.delete_named(job.metadata.namespace, workload_name(job))
-            log_effect(job, "deleted the Workload: the job has left its queue")
-        except (NotServed, Refused):
-            self._is_served = False
-        except Gone:
-            pass
-        state.is_from_list = False
 
     async def finish(self, context: JobContext, status: HorovodJobStatus) -> None:
         """Finishes the Workload of a job that ends, before its last status is written.

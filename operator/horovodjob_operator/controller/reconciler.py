@@ -67,7 +67,6 @@ class Reconciler:
             return Requeue()
         if not self._queueing.is_known(job):
             return Requeue()
-        await self._queueing.delete_abandoned(state)
         has_scripts = self._pods.has_scripts(job.metadata.namespace)
         queue = self._queueing.queue(state)
         observed = state.observed(self._pods.of_job(job.key).values(), has_scripts=has_scripts, queue=queue)

@@ -51,8 +51,6 @@ class JobState:
     queue_refusals: int = 0
     """Refusals of the Workload since it was created or changed."""
     queue_position: int | None = None
-    is_from_list: bool = False
-    """Whether a list, and not an event, has reported the job first: an earlier process can have begun with it."""
     is_deleted: bool = False
 
     @property

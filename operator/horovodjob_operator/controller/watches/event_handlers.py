@@ -59,14 +59,6 @@ class EventHandlers:
         if finished.delete_at:
             self._work_queue.enqueue_at(key, finished.delete_at)
 
-    def job_listed(self, raw: Mapping[str, Any]) -> None:
-        """A list contains a job."""
-        key = raw["metadata"]["namespace"], raw["metadata"]["name"]
-        is_known = self._store.find(key) is not None
-        self.job_updated(raw)
-        if (state := self._store.states.get(key)) and not is_known:
-            state.is_from_list = True
-
     def _keep(self, raw: Mapping[str, Any], metadata: Metadata, state: JobState | None) -> None:
         newer = new_job_state(raw, metadata, self._namespaces.defaults(metadata.namespace))
         if state:

@@ -53,10 +53,6 @@ class QueueApi:
         path = workloads_path(namespace, workload.name)
         await self._client.request("DELETE", path, delete_options(workload.uid), accept=METADATA_ONLY)
 
-    async def delete_named(self, namespace: str, name: str) -> None:
-        """Deletes the Workload with this name. Raises Gone, NotServed, Refused."""
-        await self._client.request("DELETE", workloads_path(namespace, name), accept=METADATA_ONLY)
-
     async def flavor(self, name: str) -> Object:
         """The spec of a ResourceFlavor. Raises Gone, Refused."""
         flavor = await self._client.request("GET", f"/apis/{API_VERSION}/resourceflavors/{name}")
