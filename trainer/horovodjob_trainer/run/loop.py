@@ -23,7 +23,6 @@ from horovodjob_trainer.run.metrics.evaluation import Evaluation
 from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.optimization.optimizers import LearningRates
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
-from horovodjob_trainer.run.profiling import ProfiledSteps
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import average_moving_statistics, build_step_function, moving_statistics
 
@@ -75,12 +74,6 @@ class Loop:
         self.run_step = build_step_function(
             self.model, self.learning_rates.velocity_factors, setup.step_preparation(), in_step
         )
-        self.profile: ProfiledSteps | None = None
-        steps, directory = self.configuration.profile_steps, self.configuration.tensorboard
-        if reporter is not None and steps is not None and directory is not None:
-            self.run_step = self.profile = ProfiledSteps(
-                self.run_step, steps, directory, before=state.step, log=setup.log
-            )
 
     def train(self) -> dict[str, float]:
         """Run all remaining steps. Returns loss and metrics of the trained model.
@@ -102,8 +95,6 @@ class Loop:
         except tf.errors.OpError as error:
             raise data_error(error, self.setup.dataset.train) or error from error
         finally:
-            if self.profile is not None:
-                self.profile.close()
             if self.checkpoints:
                 self.checkpoints.wait()
             termination.set_training(False)
