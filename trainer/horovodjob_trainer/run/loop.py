@@ -21,7 +21,6 @@ from horovodjob_trainer.run.metrics.evaluation import Evaluation
 from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.optimization.optimizers import LearningRates
 from horovodjob_trainer.run.optimization.weight_averages import averages_in_model
-from horovodjob_trainer.run.profiling import ProfiledSteps
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
 from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
@@ -75,12 +74,6 @@ class Loop:
         self.run_step = build_step_function(
             self.model, self.learning_rates.velocity_factors, setup.step_preparation(), in_step
         )
-        self.profile: ProfiledSteps | None = None
-        steps, directory = self.configuration.profile_steps, self.configuration.tensorboard
-        if reporter is not None and steps is not None and directory is not None:
-            self.run_step = self.profile = ProfiledSteps(
-                self.run_step, steps, directory, before=state.step, log=setup.log
-            )
 
     @property
     def checkpoints(self) -> CheckpointWriter | None:
@@ -106,8 +99,6 @@ class Loop:
         except tf.errors.OpError as error:
             raise data_error(error, self.setup.dataset.train) or error from error
         finally:
-            if self.profile is not None:
-                self.profile.close()
             self.steps.wait()
             termination.set_training(False)
 

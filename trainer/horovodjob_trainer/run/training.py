@@ -18,6 +18,7 @@ from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.reporting.trackers import Tracker, default_name, plain_settings
 from horovodjob_trainer.run.loop import Loop
+from horovodjob_trainer.run.profiling import ProfiledSteps
 from horovodjob_trainer.run.ranks import call_on_all_ranks, wait_for_all_ranks
 from horovodjob_trainer.run.saved_models import save_models
 from horovodjob_trainer.run.setup import Setup, counted, set_up
@@ -77,7 +78,8 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
         unit = " times the schedule of the optimizer" if setup.optimizers[0].base_rate is None else ""
         setup.log(f"{loop.learning_rates.schedules[0].warmup_text(hvd.size())}{unit}")
     try:
-        result = loop.train()
+        with _profile(setup, loop):
+            result = loop.train()
         setup.termination.set_training(True)  # after SIGTERM, the models have the grace period too
         call_on_all_ranks(lambda: save_models(setup, loop, output) if output is not None else None, launch)
         for name, value in sorted(without_elements(result).items(), key=lambda entry: entry[0] != "loss"):
@@ -91,6 +93,20 @@ def _train_to_end(setup: Setup, loop: Loop, output: OutputDirectory | None, laun
     wait_for_all_ranks()  # until then, the next attempt finds the last checkpoint
     if output is not None:
         output.finish()
+
+
+@contextmanager
+def _profile(setup: Setup, loop: Loop) -> Iterator[None]:
+    """Within this context, rank 0 profiles the steps of --profile-steps."""
+    steps, directory = setup.configuration.profile_steps, setup.configuration.tensorboard
+    if loop.reporter is None or steps is None or directory is None:
+        yield
+        return
+    loop.run_step = profiled = ProfiledSteps(loop.run_step, steps, directory, before=loop.state.step, log=setup.log)
+    try:
+        yield
+    finally:
+        profiled.close()
 
 
 def _reporter(setup: Setup, launch: Launch, output: OutputDirectory | None) -> Reporter | None:
