@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,13 +15,15 @@ inputs, outputs = np.zeros((20, 3), np.float32), np.zeros((20, 1), np.float32)
 dataset = tf.data.Dataset.from_tensor_slices((inputs, outputs)).batch(5)
 
 
-def network(width=4):
+def network(width: int = 4) -> Any:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(width), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     return model
 
 
-def attempt(name, data=dataset, model=None, path="run", fit=None, **options):
+def attempt(
+    name: str, data: Any = dataset, model: Any = None, path: str = "run", fit: Any = None, **options: Any
+) -> None:
     try:
         run = hvd.RunCallback(directory / path, **options)
         (model or network()).fit(data, verbose=0, callbacks=[run], **(fit or {}))

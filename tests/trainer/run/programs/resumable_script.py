@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,24 +26,24 @@ steps: list[int] = []
 state = {"step": 0}
 
 
-def take(values: np.ndarray) -> np.ndarray:
+def take(values: Any) -> Any:
     state["step"] += 1
     if state["step"] == signal_step and hvd.rank() == hvd.size() - 1:
         os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
     return values
 
 
-class Taking(keras.layers.Layer):
+class Taking(keras.layers.Layer):  # type: ignore[misc]
     """Removes the number of each example."""
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Any, training: bool = False) -> Any:
         outputs = tf.numpy_function(take, [inputs], tf.float32) if training else inputs
         outputs.set_shape(inputs.shape)
         return outputs[:, 1:]
 
 
-class Batches(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None):
+class Batches(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         steps.append(batch)
 
 
@@ -70,8 +71,8 @@ else:
     optimizer.build(model.trainable_variables)
     run = hvd.Run(directory, model, optimizer, every_steps=2)
 
-    @tf.function(reduce_retracing=True)
-    def step(inputs, outputs):
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def step(inputs: Any, outputs: Any) -> Any:
         with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
             loss = tf.reduce_mean((model(inputs, training=True) - outputs) ** 2)
         optimizer.apply_gradients(

@@ -12,14 +12,15 @@ import tensorflow as tf
 from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.run.scripts.batches import Batches, known_batches
-from horovodjob_trainer.run.scripts.session import RunOptions, Session, check_ranks, open_session
+from horovodjob_trainer.run.scripts.options import RunOptions
+from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
 
 
 class RunCallback(FitCallback):
     """Keeps the training of `fit` in a directory, from which the script continues when it starts again.
 
     Checkpoints are written after `every_steps` steps, after `every_seconds` seconds and at the end of each epoch, and
-    the newest `keep` stay. With `resume` "never", the run begins anew. It does not continue with other `settings`,
+    the newest `keep` stay. With `resume` "never", a new run begins. It does not continue with other `settings`,
     values of the script such as its learning rate, unless `resume` is "continue". If no checkpoint can be written for
     `failure_seconds`, the run ends. After SIGTERM, all ranks have `grace_seconds` for the same step and its checkpoint.
     `log_seconds` is the time between progress reports.
@@ -77,7 +78,7 @@ class RunCallback(FitCallback):
             self._train_function = self.model.train_function
             self.model.train_function = _no_step
         if self._skipped == self._steps:
-            vars(self.model)["get_metrics_result"] = dict  # Keras raises an error for metrics of no step
+            self.model.__dict__["get_metrics_result"] = dict  # Keras raises an error for metrics of no step
 
     def begin_step(self) -> None:
         """End the previous step of the epoch."""
@@ -120,7 +121,7 @@ class RunCallback(FitCallback):
     def _restore_train_function(self) -> None:
         if self._train_function is not None:
             self.model.train_function, self._train_function = self._train_function, None
-            vars(self.model).pop("get_metrics_result", None)
+            self.model.__dict__.pop("get_metrics_result", None)
 
     def _learning_rate(self) -> dict[str, Any]:
         return {"learning_rate": float(self.model.optimizer.learning_rate)}

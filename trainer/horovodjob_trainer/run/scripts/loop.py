@@ -7,7 +7,8 @@ from typing import Any
 
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.run.scripts.batches import known_batches
-from horovodjob_trainer.run.scripts.session import RunOptions, Session, check_ranks, open_session
+from horovodjob_trainer.run.scripts.options import RunOptions
+from horovodjob_trainer.run.scripts.session import Session, check_ranks, open_session
 
 
 class Run:

@@ -1,10 +1,8 @@
 """A run of a script between the first and the last step of a start: state, checkpoints, SIGTERM and reports."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,11 @@ from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 from horovodjob_trainer.run.coordination import Coordination
 from horovodjob_trainer.run.ranks import call_on_all_ranks
 from horovodjob_trainer.run.scripts.batches import Batches
+from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
-from horovodjob_trainer.run.termination import GRACE_SECONDS, Termination
+from horovodjob_trainer.run.termination import Termination
 
 PROGRAM = "script"
-RESUME = ("auto", "continue", "never")
 # The options of the training program in messages, and the arguments of a script in their place.
 ARGUMENTS = {
     "--resume never": 'resume="never"',
@@ -39,33 +37,6 @@ ARGUMENTS = {
     "another --dir": "another directory",
     "the volume of --dir": "its volume",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a script keeps its run in a directory. The checkpoints are due after steps and after seconds."""
-
-    directory: Path
-    every_steps: int | None = None
-    every_seconds: float = 600.0
-    keep: int = 3
-    resume: str = "auto"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    log_seconds: float = 5.0
-    failure_seconds: float = 1800.0
-    grace_seconds: float = GRACE_SECONDS
-
-    def __post_init__(self) -> None:
-        for name, minimum in (("every_steps", 1), ("every_seconds", 0.001), ("keep", 1), ("failure_seconds", 0.001)):
-            value = getattr(self, name)
-            if value is not None and not value >= minimum:
-                raise ValueError(f"{name} of a run must be at least {minimum}, not {value}")
-        if self.resume not in RESUME:
-            raise ValueError(f"resume of a run must be {', '.join(RESUME[:-1])} or {RESUME[-1]}, not {self.resume}")
-        try:
-            json.dumps(dict(self.settings))
-        except TypeError as error:
-            raise ValueError(f"settings of a run must be JSON values: {error}") from error
 
 
 class Session:
