@@ -26,6 +26,9 @@ ListedWorkspace = Annotated[
         help="Namespace. Default: that of the kubeconfig's context.",
     ),
 ]
+AllWorkspaces = Annotated[
+    bool, typer.Option("--all-workspaces", "--all-namespaces", "-A", help="The jobs of all namespaces.")
+]
 Experiment = Annotated[str | None, typer.Option("--experiment", "-e", metavar="NAME", help="Name of the experiment.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", "-c", metavar="POOL", help="Node pool that runs the job.")]
 ResourceGroup = Annotated[

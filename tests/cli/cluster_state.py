@@ -52,6 +52,24 @@ class ClusterState:
         words = {"phase": "Failed", "executionState": "failed", "startTime": TIME, "completionTime": TIME}
         return self.report(name, **words, **({} if exit_code is None else {"exitCode": exit_code}), **status)
 
+    def event(self, owner: Object, reason: str, message: str, *, minute: int = 0) -> Object:
+        """An event of a job, as the operator creates it."""
+        metadata = owner["metadata"]
+        involved = {
+            "kind": owner["kind"],
+            "name": metadata["name"],
+            "namespace": self.namespace,
+            "uid": metadata["uid"],
+        }
+        time = f"2026-11-22T12:{minute:02}:00Z"
+        body: Object = {
+            "metadata": {"name": f"{metadata['name']}.{minute}"},
+            "involvedObject": involved,
+            "type": "Normal",
+        }
+        body |= {"reason": reason, "message": message, "firstTimestamp": time, "lastTimestamp": time, "count": 1}
+        return self.api.create(f"/api/v1/namespaces/{self.namespace}/events", body)
+
     def pod(self, owner: Object, role: str, index: int = 0, *, node: str | None = None, attempt: int = 1) -> Object:
         """A running pod of a job."""
         metadata = owner["metadata"]

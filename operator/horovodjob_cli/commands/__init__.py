@@ -61,10 +61,11 @@ ADVICE = {
 
 
 class CommandResult(NamedTuple):
-    """The result of a command that prints data and sets an exit code."""
+    """The result of a command that prints data, with an exit code or the columns of this data."""
 
     data: Any
-    exit_code: int
+    exit_code: int = 0
+    table: output.Table | None = None
 
 
 class _LazyCommand(TyperCommand):
@@ -127,8 +128,8 @@ def command(
                 printer = output.Printer(values["output"], values["query"])
                 kube.refine(values["kubeconfig"], values["context"])
                 result = function(**{key: values[key] for key in own})
-                data, code = result if isinstance(result, CommandResult) else (result, 0)
-                printer.write(data, table)
+                data, code, columns = result if isinstance(result, CommandResult) else (result, 0, None)
+                printer.write(data, columns or table)
             except Exception as error:
                 if values["debug"] and not isinstance(error, typer.Exit | typer.Abort):
                     traceback.print_exc()

@@ -21,6 +21,7 @@ TABLE = {
     "Jobs": "jobs.total",
     "Queued": "jobs.queued",
     "Running": "jobs.running",
+    "Suspended": "jobs.suspended",
     "Succeeded": "jobs.succeeded",
     "Failed": "jobs.failed",
 }
@@ -95,7 +96,7 @@ def _experiments(namespace: str) -> dict[str, kube.Object]:
 
 
 def _record(label: str, namespace: str, created: kube.Object | None, jobs: Sequence[kube.Object]) -> kube.Object:
-    states = Counter(batchai_records.execution_state(job.get("status", {})) for job in jobs)
+    states = Counter(batchai_records.state(job.get("status", {})) for job in jobs)
     first = created or min(jobs, key=batchai_records.creation_time)
     return {
         "id": f"/namespaces/{namespace}/experiments/{label}",
@@ -103,5 +104,8 @@ def _record(label: str, namespace: str, created: kube.Object | None, jobs: Seque
         "workspace": namespace,
         "creationTime": batchai_records.creation_time(first),
         "provisioningState": "succeeded",
-        "jobs": {"total": len(jobs), **{state.value: states[state.value] for state in ExecutionState}},
+        "jobs": {
+            "total": len(jobs),
+            **{state: states[state] for state in (*ExecutionState, batchai_records.SUSPENDED)},
+        },
     }
