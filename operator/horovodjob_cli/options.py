@@ -86,6 +86,16 @@ Output = Annotated[
         help="Format of the data: json, jsonc, yaml, table, tsv or none. Default: table on a terminal, else json.",
     ),
 ]
+PlotOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT|FILE",
+        parser=lambda text: Format(text) if text in set(Format) else text,
+        help="Write a file: .png, .svg, .pdf or .html. Or print data: json, jsonc, yaml, table, tsv or none.",
+    ),
+]
 Query = Annotated[
     str | None, typer.Option("--query", metavar="JMESPATH", help="Print only what this expression selects.")
 ]

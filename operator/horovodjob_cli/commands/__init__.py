@@ -44,6 +44,7 @@ COMMANDS = {
 COMPLETION_VARIABLE = "_HVJ_COMPLETE"
 JOB_COMMANDS = {
     "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
+    "plot": Entry("job_plot", "Plot metrics of jobs over their epochs."),
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
     "node": Entry("job_node", "Nodes and pods of a job."),
 }
@@ -125,7 +126,9 @@ def command(
         @functools.wraps(function)
         def run(**values: Any) -> None:
             try:
-                printer = output.Printer(values["output"], values["query"])
+                # Some commands also write files, so the value of their --output can be a path.
+                format_ = values["output"] if isinstance(values["output"], output.Format) else None
+                printer = output.Printer(format_, values["query"])
                 kube.refine(values["kubeconfig"], values["context"])
                 result = function(**{key: values[key] for key in own})
                 data, code, columns = result if isinstance(result, CommandResult) else (result, 0, None)
