@@ -16,6 +16,8 @@ from support.api_client import Api
 
 NODE = "tvm-1"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+PORT_DATA, PORT_ERROR = 0, 1
+REFUSED_PORT = 1
 # What a terminal sends for Ctrl-D.
 END_OF_TRANSMISSION = b"\x04"
 # A line at which the connection breaks, the first time.
@@ -101,6 +103,7 @@ class Kubelet:
         application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._print_log)
         application.router.add_get("/exec/{namespace}/{pod}/{container}", self._exec)
         application.router.add_post("/exec/{namespace}/{pod}/{container}", self._exec)
+        application.router.add_get("/portForward/{namespace}/{pod}", self._forward_port)
         self._runner = web.AppRunner(application, shutdown_timeout=0)
         await self._runner.setup()
         await web.TCPSite(self._runner, LOOPBACK, port, ssl_context=context).start()
@@ -146,6 +149,20 @@ class Kubelet:
         await socket.send_bytes(bytes([STDERR]) + stderr)
         await socket.send_bytes(bytes([ERROR]) + json.dumps(exit_status(code)).encode())
         await socket.close()
+        return socket
+
+    async def _forward_port(self, request: web.Request) -> web.StreamResponse:
+        """The first port: what a client sends is answered in capitals; port 1 refuses connections."""
+        port = int(request.query["port"])
+        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await socket.prepare(request)
+        for channel in (PORT_DATA, PORT_ERROR):
+            await socket.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
+        if port == REFUSED_PORT:
+            await socket.send_bytes(bytes([PORT_ERROR]) + b"connection refused")
+            return socket
+        async for message in socket:
+            await socket.send_bytes(bytes([PORT_DATA]) + message.data[1:].upper())
         return socket
 
 

@@ -1,5 +1,7 @@
 """`hvj job node`: the nodes and pods of a job, and commands in them."""
 
+import signal
+import socket
 import subprocess
 
 import pytest
@@ -69,6 +71,46 @@ def test_a_shell_in_a_terminal_gets_every_key_and_the_terminal_size(
         assert screen.end() == 5
     assert "got ls^C" in screen.shown
     assert kubelet.sizes == [{"Width": 80, "Height": 24}]
+
+
+def test_ports_lead_to_a_pod_until_it_ends(pods: None, cluster: ClusterState, kubelet: Kubelet) -> None:
+    with hvj_process("job", "node", "exec", "-j", "train", "-L", "0:worker-1:6006", "-L", "0:1") as process:
+        assert process.stderr
+        lines = [process.stderr.readline() for _ in range(2)]
+        assert lines[0].endswith(" leads to port 6006 of pod train-worker-1\n")
+        open_port, refused_port = (int(line.partition(" ")[0].rpartition(":")[2]) for line in lines)
+        for text in (b"hello", b"again"):
+            with socket.create_connection(("127.0.0.1", open_port)) as connection:
+                connection.sendall(text)
+                assert connection.recv(len(text)) == text.upper()
+        with socket.create_connection(("127.0.0.1", refused_port)) as connection:
+            assert connection.recv(1) == b""
+        assert process.stderr.readline() == "error: port 1 of pod train-worker-0: connection refused\n"
+        cluster.api.delete(f"{cluster.pods}/train-worker-1")
+        sentence = "error: pod train-worker-1 has ended, so its ports are no longer forwarded\n"
+        assert process.communicate(timeout=120) == ("", sentence)
+    assert process.returncode == 1
+
+
+def test_ports_are_forwarded_while_a_command_runs(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+    kubelet.answer = lambda command, stdin: (b"out\n", b"", 7)
+    done = hvj("job", "node", "exec", "-j", "train", "-L", "0:6006", "--", "true")
+    assert (done.code, done.stdout) == (7, "out\n")
+    for text in ("6006", "6006:x:y", "70000:1", "1:2:3:4"):
+        assert hvj("job", "node", "exec", "-j", "train", "-L", text).code == 2
+    port = socket.create_server(("127.0.0.1", 0))
+    with port:
+        done = hvj("job", "node", "exec", "-j", "train", "-L", f"{port.getsockname()[1]}:6006")
+    assert (done.code, "in use" in done.stderr) == (1, True)
+
+
+def test_forwarding_ends_with_ctrl_c(pods: None, workspace: str, kubelet: Kubelet) -> None:
+    with hvj_process("job", "node", "exec", "-j", "train", "-L", "0:6006") as process:
+        assert process.stderr
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=120) == ("", "\n")
+    assert process.returncode == 130
 
 
 def test_a_node_that_the_job_does_not_have_is_not_found(hvj: Hvj, pods: None) -> None:
