@@ -1,6 +1,5 @@
 """`hvj job node`: the nodes and pods of a job, and commands in them."""
 
-import signal
 import socket
 import subprocess
 
@@ -9,6 +8,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
+from localcluster.control_plane.standalone import LOOPBACK
 from support.api_client import Api, wait_for
 
 
@@ -74,21 +74,29 @@ def test_a_shell_in_a_terminal_gets_every_key_and_the_terminal_size(
 
 
 def test_ports_lead_to_a_pod_until_it_ends(pods: None, cluster: ClusterState, kubelet: Kubelet) -> None:
-    with hvj_process("job", "node", "exec", "-j", "train", "-L", "0:worker-1:6006", "-L", "0:1") as process:
-        assert process.stderr
-        lines = [process.stderr.readline() for _ in range(2)]
-        assert lines[0].endswith(" leads to port 6006 of pod train-worker-1\n")
-        open_port, refused_port = (int(line.partition(" ")[0].rpartition(":")[2]) for line in lines)
-        for text in (b"hello", b"again"):
-            with socket.create_connection(("127.0.0.1", open_port)) as connection:
-                connection.sendall(text)
-                assert connection.recv(len(text)) == text.upper()
-        with socket.create_connection(("127.0.0.1", refused_port)) as connection:
-            assert connection.recv(1) == b""
-        assert process.stderr.readline() == "error: port 1 of pod train-worker-0: connection refused\n"
-        cluster.api.delete(f"{cluster.pods}/train-worker-1")
-        sentence = "error: pod train-worker-1 has ended, so its ports are no longer forwarded\n"
-        assert process.communicate(timeout=120) == ("", sentence)
+    with socket.create_server((LOOPBACK, 0)) as server, socket.create_server((LOOPBACK, 0)) as closed:
+        ports = [each.getsockname()[1] for each in (server, closed)]
+        closed.close()
+        forwardings = ("-L", f"0:worker-1:{ports[0]}", "-L", f"0:{ports[1]}")
+        with hvj_process("job", "node", "exec", "-j", "train", *forwardings) as process:
+            assert process.stderr
+            lines = [process.stderr.readline() for _ in range(2)]
+            assert lines[0].endswith(f" leads to port {ports[0]} of pod train-worker-1\n")
+            open_port, refused_port = (int(line.partition(" ")[0].rpartition(":")[2]) for line in lines)
+            for text in (b"hello", b"again"):
+                with socket.create_connection((LOOPBACK, open_port)) as client:
+                    client.sendall(text)
+                    connection, _ = server.accept()
+                    with connection:
+                        assert connection.recv(100) == text
+                        connection.sendall(text.upper())
+                        assert client.recv(100) == text.upper()
+            with socket.create_connection((LOOPBACK, refused_port)) as client:
+                assert client.recv(1) == b""
+            assert process.stderr.readline().startswith(f"error: port {ports[1]} of pod train-worker-0: ")
+            cluster.api.delete(f"{cluster.pods}/train-worker-1")
+            sentence = "error: pod train-worker-1 has ended, so its ports are no longer forwarded\n"
+            assert process.communicate(timeout=120) == ("", sentence)
     assert process.returncode == 1
 
 
@@ -98,19 +106,9 @@ def test_ports_are_forwarded_while_a_command_runs(hvj: Hvj, pods: None, kubelet:
     assert (done.code, done.stdout) == (7, "out\n")
     for text in ("6006", "6006:x:y", "70000:1", "1:2:3:4"):
         assert hvj("job", "node", "exec", "-j", "train", "-L", text).code == 2
-    port = socket.create_server(("127.0.0.1", 0))
-    with port:
-        done = hvj("job", "node", "exec", "-j", "train", "-L", f"{port.getsockname()[1]}:6006")
+    with socket.create_server((LOOPBACK, 0)) as used:
+        done = hvj("job", "node", "exec", "-j", "train", "-L", f"{used.getsockname()[1]}:6006")
     assert (done.code, "in use" in done.stderr) == (1, True)
-
-
-def test_forwarding_ends_with_ctrl_c(pods: None, workspace: str, kubelet: Kubelet) -> None:
-    with hvj_process("job", "node", "exec", "-j", "train", "-L", "0:6006") as process:
-        assert process.stderr
-        process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=120) == ("", "\n")
-    assert process.returncode == 130
 
 
 def test_a_node_that_the_job_does_not_have_is_not_found(hvj: Hvj, pods: None) -> None:
