@@ -70,7 +70,9 @@ class ClusterState:
         body |= {"reason": reason, "message": message, "firstTimestamp": time, "lastTimestamp": time, "count": 1}
         return self.api.create(f"/api/v1/namespaces/{self.namespace}/events", body)
 
-    def pod(self, owner: Object, role: str, index: int = 0, *, node: str | None = None, attempt: int = 1) -> Object:
+    def pod(
+        self, owner: Object, role: str, index: int = 0, *, node: str | None = None, attempt: int = 1, gpus: int = 0
+    ) -> Object:
         """A running pod of a job."""
         metadata = owner["metadata"]
         name = f"{metadata['name']}-launcher" if role == "launcher" else f"{metadata['name']}-worker-{index}"
@@ -84,6 +86,8 @@ class ClusterState:
         spec: Object = {"containers": [{"name": role, "image": "trainer:1"}], "terminationGracePeriodSeconds": 0}
         if node:
             spec["nodeName"] = node
+        if gpus:
+            spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
         self.api.create(self.pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})
         return self.set_container(name, role, RUNNING)
 

@@ -44,6 +44,7 @@ COMMANDS = {
 COMPLETION_VARIABLE = "_HVJ_COMPLETE"
 JOB_COMMANDS = {
     "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
+    "top": Entry("job_top", "Show processor, memory and GPU use of the ranks."),
     "plot": Entry("job_plot", "Plot metrics of jobs over their epochs."),
     "tensorboard": Entry("job_tensorboard", "Show the event files of a job in TensorBoard."),
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
