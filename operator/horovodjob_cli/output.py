@@ -1,6 +1,7 @@
 """Data on standard output as `az` writes it: JSON, YAML, tables and tab-separated values, filtered by JMESPath."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ class Printer:
                 return table_text(data, table)
             case Format.TSV:
                 return "\n".join(tsv_lines(data))
-            case Format.JSONC if sys.stdout.isatty():
+            case Format.JSONC if uses_color():
                 return colored(json_text(data))
         return json_text(data)
 
@@ -92,6 +93,11 @@ class Query:
             return self._expression.search(data)
         except JMESPathError as error:
             raise UsageError(f"--query {self._text!r} cannot be applied to the data: {one_line(error)}") from error
+
+
+def uses_color() -> bool:
+    """Whether standard output has colors: a terminal, unless the user sets NO_COLOR (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def json_text(data: Any) -> str:

@@ -2,10 +2,8 @@
 
 import html
 import io
-import os
 import shutil
 import string
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 from horovodjob import training_history
 from horovodjob.batchai.names import display_name
 from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.output import uses_color
 
 Object = dict[str, Any]
 FORMATS = (".png", ".svg", ".pdf", ".html")
@@ -27,7 +26,7 @@ def text_plot(jobs: Sequence[Object], metric: str) -> str:
     """The curves of a metric over the epochs; they have letters where a terminal cannot show colors."""
     import plotille
 
-    is_colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    is_colored = uses_color()
     figure = plotille.Figure()
     figure.width = max(min(shutil.get_terminal_size().columns, MAX_COLUMNS) - MARGIN, 10)
     figure.height = ROWS
