@@ -183,8 +183,9 @@ def described(record: Any, table: Description) -> str:
 
 
 def fields_text(fields: Mapping[str, Any]) -> str:
-    """The fields of an object beside their values, such as `loss 0.25, accuracy 0.9`."""
-    return ", ".join(f"{name} {cell(value)}" for name, value in fields.items())
+    """The fields of an object beside their values with five digits, such as `loss 0.25, accuracy 0.9`."""
+    values = {name: f"{value:.5g}" if isinstance(value, float) else cell(value) for name, value in fields.items()}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

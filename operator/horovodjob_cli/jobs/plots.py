@@ -35,9 +35,11 @@ def text_plot(jobs: Sequence[Object], metric: str) -> str:
     figure.x_label, figure.y_label = "epoch", metric
     figure.x_ticks_fkt = figure.y_ticks_fkt = lambda value, _: f"{value:.4g}"
     curves = [(display_name(job), training_history.curve(job, metric)) for job in jobs]
-    epochs = [epoch for _, points in curves for epoch, _ in points]
+    epochs, values = zip(*(point for _, points in curves for point in points), strict=True)
     if min(epochs) < max(epochs):
         figure.set_x_limits(min(epochs), max(epochs))
+    if min(values) < max(values):
+        figure.set_y_limits(min(values), max(values))
     for index, (name, points) in enumerate(curves):
         letter = None if is_colored or len(curves) == 1 else string.ascii_letters[index % len(string.ascii_letters)]
         color = COLORS[index % len(COLORS)] if is_colored else None

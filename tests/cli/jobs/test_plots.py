@@ -38,7 +38,7 @@ def test_the_curves_of_jobs_fit_a_terminal_and_have_no_color_where_it_is_not_wan
     assert "\x1b[" not in screen.shown
     lines = screen.shown.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.split()[-1] for line in lines[-2:]] == ["fast", "slow"]
+    assert lines[-2:] == ["⠤a⠤ fast", "⠤b⠤ slow"]
 
 
 def test_the_rows_of_a_plot_are_printed_as_data(hvj: Hvj) -> None:
