@@ -16,6 +16,7 @@ from horovodjob_cli.jobs import batchai_records, job_creation, manifests
 from horovodjob_cli.jobs.batchai_records import JOB_TABLE, job_record
 from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.options import (
+    AsWorker,
     Cluster,
     ConfigFile,
     Experiment,
@@ -23,6 +24,7 @@ from horovodjob_cli.options import (
     ListedWorkspace,
     Name,
     NoWait,
+    PodSecurityLevel,
     Quiet,
     StorageAccountKey,
     StorageAccountName,
@@ -67,6 +69,8 @@ def create(
     gpus: Annotated[
         int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
     ] = None,
+    pod_security: PodSecurityLevel = None,
+    as_worker: AsWorker = None,
     env: Variables = None,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="LocalQueue of Kueue that admits the job, instead of the file's.")
@@ -112,6 +116,8 @@ def create(
         pool=cluster,
         image=image,
         gpus=gpus,
+        pod_security=pod_security,
+        as_worker=as_worker,
         storage_account=storage_account_name,
         storage_key=storage_account_key,
         nfs_servers=manifests.nfs_servers(nfs_server),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY, PodSecurity
 from horovodjob.batchai import names
 from horovodjob.batchai.command_line_mounts import CommandLineMounts, with_mounts
 from horovodjob_cli.cluster import kube
@@ -36,6 +36,8 @@ class Overrides:
     pool: str | None = None
     image: str | None = None
     gpus: int | None = None
+    pod_security: PodSecurity | None = None
+    as_worker: bool | None = None
     storage_account: str | None = None
     storage_key: str | None = None
     nfs_servers: Mapping[str, str] | None = None
@@ -75,6 +77,8 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: 
             storage_account=overrides.storage_account,
             storage_key=overrides.storage_key,
             nfs_servers=overrides.nfs_servers,
+            pod_security=overrides.pod_security,
+            as_worker=overrides.as_worker,
         )
     except ConversionError as error:
         raise refused(path, error.problems) from None
@@ -117,9 +121,18 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
     }
     if overrides.gpus is not None:
         job["spec"].setdefault("worker", {})["gpus"] = overrides.gpus
+    set_pod_fields(job["spec"], overrides)
     for secret in others:
         secret.setdefault("metadata", {})["namespace"] = namespace
     return Submission(job, tuple(others))
+
+
+def set_pod_fields(spec: Object, overrides: Overrides) -> None:
+    """Set the Pod Security level and launcher.asWorker, where options give them."""
+    if overrides.pod_security is not None:
+        spec["podSecurity"] = overrides.pod_security.value
+    if overrides.as_worker is not None:
+        spec["launcher"] = {**(spec.get("launcher") or {}), "asWorker": overrides.as_worker}
 
 
 def with_variables(submission: Submission, options: Iterable[str] | None) -> Submission:
