@@ -29,13 +29,18 @@ class Printer:
     """Prints the data of a command. Raises UsageError for an invalid query, before the command runs."""
 
     def __init__(self, format_: Format | None, query: str | None) -> None:
+        self._is_chosen = format_ is not None
         self._format = format_ or (Format.TABLE if sys.stdout.isatty() else Format.JSON)
         self._query = Query(query) if query is not None else None
 
-    def write(self, data: Any, table: Table | None) -> None:
-        """Print the data; None prints nothing."""
+    def write(self, data: Any, table: Table | None, *, fits_table: bool = True) -> None:
+        """Print the data; None prints nothing. Data without the columns of the table is JSON by default."""
         if data is None:
             return
+        if not fits_table:
+            table = None
+            if not self._is_chosen:
+                self._format = Format.JSON
         if self._query is not None:
             data, table = self._query.result(data), None
         if text := self._text(data, table):

@@ -47,11 +47,10 @@ JOB_COMMANDS = {
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
     "node": Entry("job_node", "Nodes and pods of a job."),
 }
-
+CLUSTER_COMMANDS = {"create": Entry("cluster_create", "Create a node pool of an AKS cluster.")}
 
 # Commands of `az batchai` that have no meaning on Kubernetes, with what replaces them.
 ADVICE = {
-    "cluster create": "create a node pool with `az aks nodepool add`, as `hvj doctor` prints it for this cluster",
     "cluster delete": "delete the node pool with `az aks nodepool delete`, or keep it without nodes: "
     "`hvj cluster auto-scale --min 0`",
     "cluster file": "nodes keep no files of a setup task; read those of a job with `hvj job file list`",
@@ -65,6 +64,8 @@ class CommandResult(NamedTuple):
 
     data: Any
     exit_code: int
+    fits_table: bool = True
+    """Whether the data has the columns of the command; if not, a terminal shows JSON by default."""
 
 
 class _LazyCommand(TyperCommand):
@@ -127,8 +128,8 @@ def command(
                 printer = output.Printer(values["output"], values["query"])
                 kube.refine(values["kubeconfig"], values["context"])
                 result = function(**{key: values[key] for key in own})
-                data, code = result if isinstance(result, CommandResult) else (result, 0)
-                printer.write(data, table)
+                data, code, fits = result if isinstance(result, CommandResult) else (result, 0, True)
+                printer.write(data, table, fits_table=fits)
             except Exception as error:
                 if values["debug"] and not isinstance(error, typer.Exit | typer.Abort):
                     traceback.print_exc()

@@ -18,7 +18,7 @@ from horovodjob_cli.cluster.cluster_view import (
     readable_nodes,
     warn,
 )
-from horovodjob_cli.commands import command, group
+from horovodjob_cli.commands import CLUSTER_COMMANDS, command, group
 from horovodjob_cli.errors import CliError, UsageError
 
 Object = dict[str, Any]
@@ -76,7 +76,7 @@ Maximum = Annotated[
     int, typer.Option("--max", min=1, max=aks.MAX_NODES, help="Maximum number of nodes.", show_default=False)
 ]
 
-app = group("Clusters: pools of GPU nodes.")
+app = group("Clusters: pools of GPU nodes.", CLUSTER_COMMANDS)
 node = group("Nodes of a cluster.")
 app.add_typer(node, name="node")
 
