@@ -128,9 +128,7 @@ def _report_missing_frameworks(properties: Node, image: str) -> None:
 
 def _report_needs(properties: Node, where: str, pod_security: PodSecurity | None) -> None:
     """Warns about what Batch AI provided for an image."""
-    sentence = (
-        "image or preparation must provide mpirun, an OpenSSH client and an OpenSSH server, which Batch AI brought along"
-    )
+    sentence = "image or preparation must provide mpirun, ssh and sshd (OpenSSH), which Batch AI brought along"
     if pod_security is None:
         sentence += (
             "; Batch AI ran it as root, so the job has podSecurity: Baseline, unless the image has a user of its own "

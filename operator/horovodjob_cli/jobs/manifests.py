@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,11 @@ class Overrides:
     mounts: CommandLineMounts | None = None
 
 
-def read(path: Path, overrides: Overrides) -> Submission:
-    """The job of a file: Batch AI's job.json, or a HorovodJob in YAML or JSON with its Secrets. Raises UsageError."""
+def read(path: Path, overrides: Overrides, *, unnamed: str | None = None) -> Submission:
+    """The job of a file: Batch AI's job.json, or a HorovodJob in YAML or JSON with its Secrets.
+
+    `unnamed` is the name of a job.json for which none is given. Raises UsageError.
+    """
     found = document_files.documents(path)
     kinds = [document.get("kind") for document in found]
     if "MPIJob" in kinds:
@@ -53,7 +56,8 @@ def read(path: Path, overrides: Overrides) -> Submission:
     if KIND in kinds:
         return _manifest(path, found, overrides)
     if len(found) == 1 and kinds == [None]:
-        return batch_ai_job(path, found[0], overrides, kube.namespace(overrides.workspace))
+        named = replace(overrides, name=overrides.name or unnamed)
+        return batch_ai_job(path, found[0], named, kube.namespace(overrides.workspace))
     raise UsageError(f"{path} has neither a job.json of Batch AI nor a HorovodJob, but {_listed(kinds)}")
 
 

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
@@ -27,12 +28,13 @@ from support.api_client import ROOT, Api, ApiError, Object, install_definition, 
 from support.azure_fakes.arm.resources import new_pool
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
-from support.batchai_documents import small
+from support.tutorial.page import blocks
 
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"
 SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
 DEVICE_PLUGIN = ROOT / "manifests" / "aks" / "nvidia-device-plugin.yaml"
+ENFORCE = "pod-security.kubernetes.io/enforce"
 SECRET = "azure-storage-account-mystorageaccount-secret"
 Doctor = Callable[..., Result]
 
@@ -297,6 +299,7 @@ def test_a_cluster_without_gpus_is_reported(doctor: Doctor, cluster_setup: Clust
 
 
 def test_a_job_without_gpus_requires_none(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("cpu-0", labels={}, gpus=0)
     assert rows(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
 
 
@@ -581,16 +584,24 @@ def test_the_device_plugin_that_the_doctor_names_is_valid(api: Api) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_file_of_the_tutorial_is_checked_with_the_account_of_an_option(
-    hvj: Hvj, cluster_setup: ClusterSetup, tmp_path: Path
+def test_the_file_of_the_tutorial_is_checked_with_the_options_of_its_creation(
+    hvj: Hvj, cluster_setup: ClusterSetup, storage: Account, tmp_path: Path
 ) -> None:
-    share = {"azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare"}
-    properties = small(mountVolumes={"azureFileShares": [share | {"relativeMountPath": "share"}]})
-    (tmp_path / "job.json").write_text(json.dumps(properties))
-    check = ("doctor", "-f", str(tmp_path / "job.json"), "-n", "train")
+    (document,) = blocks(ROOT / "docs" / "migration.md", "json")
+    (tmp_path / "job.json").write_text(document)
+    check = ("doctor", "-f", str(tmp_path / "job.json"))
     assert "--storage-account-name" in hvj(*check).stderr
-    result = hvj(*check, "--storage-account-name", "mystorageaccount")
+    account = ("--storage-account-name", storage.name)
+    result = hvj(*check, *account)
     assert f"Secret {SECRET} with the key of share myshare" in failed_row(result, "storage")["message"]
+    cluster_setup.api.patch(cluster_setup.path, {"metadata": {"labels": {ENFORCE: "restricted"}}})
+    result = hvj(*check, *account, "--storage-account-key", storage.key)
+    assert rows(result, "storage")[0][0] == "ok"
+    assert "needs baseline: podSecurity: Baseline" in failed_row(result, "Pod Security")["message"]
+    trainer = ("--image", "example.azurecr.io/horovodjob/trainer:1", "--cluster", "nc6cluster", "--gpus", "0")
+    result = hvj(*check, *account, *trainer)
+    assert rows(result, "Pod Security")[0][0] == "ok"
+    assert "agentpool=nc6cluster" in failed_row(result, "GPUs")["message"]
 
 
 def test_a_missing_driver_of_another_volume_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
@@ -609,3 +620,20 @@ def test_what_blocks_a_job_comes_first(doctor: Doctor, cluster_setup: ClusterSet
 def test_a_pool_without_nodes_is_reported_for_a_job_without_gpus(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     finding = failed_row(doctor(pool="cpunp", worker={"gpus": 0}), "GPUs")
     assert finding["message"] == "no node has the label kubernetes.azure.com/agentpool=cpunp of pool cpunp"
+    finding = failed_row(doctor(nodeSelector={"disk": "ssd"}, worker={"gpus": 0}), "GPUs")
+    assert finding["message"] == "no node has the labels disk=ssd of spec.nodeSelector"
+
+
+def test_a_pool_of_aks_without_nodes_is_judged_by_its_autoscaler(
+    doctor: Doctor, cluster_setup: ClusterSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_setup.nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    with aks_cluster(cluster_setup.api, cluster_setup.namespace, tmp_path) as (arm, environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        check = partial(doctor, pool="cpunp", worker={"gpus": 0, "replicas": 2})
+        assert failed_row(check(), "GPUs")["message"] == "the AKS cluster has no pool cpunp, only gpunp, system"
+        arm.clusters[1].pools["cpunp"] = new_pool("cpunp", count=0)
+        assert failed_row(check(), "GPUs")["command"] == "hvj cluster resize -n cpunp -t 2"
+        arm.clusters[1].pools["cpunp"] = new_pool("cpunp", count=0, enableAutoScaling=True, minCount=0, maxCount=4)
+        assert rows(check(), "GPUs") == [("ok", "pool cpunp has no node now, and the autoscaler adds up to 4")]
