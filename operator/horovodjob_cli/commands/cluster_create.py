@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from horovodjob.batchai.names import pool_name_error
-from horovodjob_cli import options
+from horovodjob_cli import options, output
 from horovodjob_cli.cluster import aks, new_pools
 from horovodjob_cli.cluster.cluster_view import azure_view, current_view, readable_nodes, warn
 from horovodjob_cli.commands import CommandResult, command, group
@@ -20,6 +20,7 @@ from horovodjob_cli.commands.cluster import (
 )
 from horovodjob_cli.errors import CliError, UsageError
 
+REQUEST = output.Document({"Method": "method", "URL": "url"})
 app = group("Create a node pool of an AKS cluster.")
 
 
@@ -80,11 +81,11 @@ def create(
         warn("options for image, user and ssh are ignored: AKS chooses the image of nodes and needs no user")
     azure = aks_cluster_of(subscription, resource_group, aks_cluster)
     if dry_run:
-        return CommandResult(azure.creation_request(name, pool), 0, fits_table=False)
+        return CommandResult(azure.creation_request(name, pool), table=REQUEST)
     create_or_keep(azure, name, pool, wait=not no_wait, quiet=quiet)
     nodes = readable_nodes()
     view = current_view(workspace, nodes or [], azure_view(azure))
-    return CommandResult(view.record_without_nodes(name) if nodes is None else view.named_record(name), 0)
+    return CommandResult(view.record_without_nodes(name) if nodes is None else view.named_record(name))
 
 
 def aks_cluster_of(subscription: str | None, group: str | None, cluster: str | None) -> aks.ManagedCluster:
