@@ -20,20 +20,24 @@ from horovodjob_cli.cluster.cluster_view import (
 )
 from horovodjob_cli.commands import CLUSTER_COMMANDS, command, group
 from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.output import ListTable
 
 Object = dict[str, Any]
-COLUMNS = {
-    "Name": "name",
-    "Resource Group": "resourceGroup",
-    "Workspace": "workspace",
-    "VM Size": "vmSize",
-    "State": "allocationState",
-    "Idle": "nodeStateCounts.idleNodeCount",
-    "Running": "nodeStateCounts.runningNodeCount",
-    "Preparing": "nodeStateCounts.preparingNodeCount",
-    "Leaving": "nodeStateCounts.leavingNodeCount",
-    "Unusable": "nodeStateCounts.unusableNodeCount",
-}
+COLUMNS = ListTable(
+    {
+        "Name": "name",
+        "Resource Group": "resourceGroup",
+        "Workspace": "workspace",
+        "VM Size": "vmSize",
+        "State": "allocationState",
+        "Idle": "nodeStateCounts.idleNodeCount",
+        "Running": "nodeStateCounts.runningNodeCount",
+        "Preparing": "nodeStateCounts.preparingNodeCount",
+        "Leaving": "nodeStateCounts.leavingNodeCount",
+        "Unusable": "nodeStateCounts.unusableNodeCount",
+    },
+    wide=("Resource Group", "Workspace", "VM Size"),
+)
 NODE_COLUMNS = {"ID": "nodeId", "IP": "ipAddress", "State": "state", "GPUs": "gpus", "Jobs": "join(', ', jobs)"}
 
 Selector = Annotated[

@@ -1,5 +1,7 @@
 """`hvj doctor`: what a job needs and the cluster lacks, each with the command that fixes it."""
 
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +16,10 @@ from horovodjob_cli.commands import CommandResult, command
 from horovodjob_cli.diagnosis import gpus as gpu_nodes
 from horovodjob_cli.diagnosis import installation, namespace, network, pods, storage
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Outcome, current_time
+from horovodjob_cli.diagnosis.report import report
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import manifests
+from horovodjob_cli.output import Format, uses_color
 
 COLUMNS = {"Check": "check", "Result": "result", "Message": "message", "Command": "command"}
 Check = Callable[[Facts], Iterator[CheckResult]]
@@ -53,6 +57,8 @@ def doctor(
     image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Container image, instead of the file's.")] = None,
     gpus: Annotated[int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node.")] = None,
     pod_security: options.PodSecurityLevel = None,
+    output: options.Output = None,
+    query: options.Query = None,
 ) -> CommandResult:
     """Report what a job needs and this cluster lacks, each with the command that fixes it.
 
@@ -73,6 +79,10 @@ def doctor(
     results = [result for name, check in CHECKS for result in run_check(name, check, facts)]
     results.sort(key=lambda result: SEVERITY.index(result.outcome))
     blocked = any(result.outcome is Outcome.BLOCKS for result in results)
+    if output in (None, Format.TABLE) and query is None and sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
+        sys.stdout.write(f"{report(results, columns, in_color=uses_color())}\n")
+        return CommandResult(None, int(blocked))
     return CommandResult([result.record() for result in results], int(blocked))
 
 

@@ -88,6 +88,16 @@ def test_the_table_has_the_columns_of_batch_ai(hvj: Hvj, nodes: Nodes, workspace
     assert row.split() == [POOL, workspace, "Standard_NC4as_T4_v3", "steady", "4", "0", "0", "0", "0"]
 
 
+def test_the_table_fits_a_terminal_of_80_columns(hvj: Hvj, nodes: Nodes) -> None:
+    nodes.add("node-0")
+    with terminal("cluster", "list") as screen:
+        assert screen.end() == 0
+    lines = screen.shown.splitlines()
+    titles = "Name, VM Size, State, Idle, Running, Preparing, Leaving, Unusable"
+    assert lines[0].split() == titles.replace(",", "").split()
+    assert max(map(len, lines)) <= 80
+
+
 def test_nodes_are_listed_with_the_jobs_on_them(hvj: Hvj, nodes: Nodes, workspace: str) -> None:
     nodes.add("node-0")
     nodes.add_pod("node-0", job="cifar-distributed")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +19,13 @@ import yaml
 from cli.cluster.aks_cluster import aks_cluster
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
-from cli.program import Hvj, Result, run
+from cli.program import Hvj, Result, run, terminal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.diagnosis import cluster_facts as check_result
 from horovodjob_cli.diagnosis import installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
+from horovodjob_cli.diagnosis.report import report
+from horovodjob_cli.output import uses_color
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, wait_for
 from support.azure_fakes.arm.resources import new_pool
@@ -615,6 +618,24 @@ def test_what_blocks_a_job_comes_first(doctor: Doctor, cluster_setup: ClusterSet
     found = [row["result"] for row in json.loads(doctor(azureFiles=[SHARE]).stdout)]
     assert {"blocks", "ok"} <= set(found)
     assert found == sorted(found, key=["blocks", "warning", "not checked", "ok"].index)
+
+
+def test_a_terminal_shows_what_blocks_first_and_in_color(cluster_setup: ClusterSetup) -> None:
+    with terminal("doctor") as screen:
+        assert screen.end() == 1
+    first, *others = screen.shown.splitlines()
+    assert first.startswith("\x1b[1;31mblocks       \x1b[0moperator: the operator is not installed")
+    texts = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in [first, *others]]
+    assert max(len(line) for line in texts if not line.lstrip().startswith("$ ")) <= 80
+    assert "             $ kubectl apply --server-side -k manifests/base" in texts
+
+
+def test_a_terminal_shows_no_color_if_the_user_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    results = [check_result.CheckResult("GPUs", check_result.Outcome.BLOCKS, "no node has a GPU", "hvj cluster list")]
+    text = report(results, 80, in_color=uses_color())
+    assert text == "blocks       GPUs: no node has a GPU\n             $ hvj cluster list"
 
 
 def test_a_pool_without_nodes_is_reported_for_a_job_without_gpus(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
