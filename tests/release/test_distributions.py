@@ -77,7 +77,7 @@ def test_the_plain_installation_has_a_working_hvj(hvj: Path) -> None:
 def test_the_plain_installation_has_no_operator_that_cannot_start(hvj: Path) -> None:
     programs = {path.name for path in hvj.parent.iterdir() if "horovodjob" in path.name or "hvj" in path.name}
     assert programs == {"hvj", "kubectl-hvj"}
-    command = [hvj.with_name("python"), "-m", "horovodjob_operator"]
+    command = [str(hvj.with_name("python")), "-m", "horovodjob_operator"]
     started = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert (started.returncode, started.stderr.count("\n")) == (1, 1)
     assert "pip install 'horovodjob[operator]'" in started.stderr
