@@ -93,8 +93,8 @@ def test_the_table_fits_a_terminal_of_80_columns(hvj: Hvj, nodes: Nodes) -> None
     with terminal("cluster", "list") as screen:
         assert screen.end() == 0
     lines = screen.shown.splitlines()
-    titles = "Name, VM Size, State, Idle, Running, Preparing, Leaving, Unusable"
-    assert lines[0].split() == titles.replace(",", "").split()
+    assert ("Unusable" in lines[0], "Resource Group" in lines[0]) == (True, False)
+    assert len(lines) == 3
     assert max(map(len, lines)) <= 80
 
 
