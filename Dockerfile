@@ -131,8 +131,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
  && uv venv /opt/venv \
  && uv pip install --python /opt/venv --no-installer-metadata --no-deps --no-index /tmp/wheel/*.whl \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
- && mkdir -p /out/bin /out/lib/python3.11/site-packages \
- && cp -a /opt/venv/bin/horovodjob-operator /out/bin/ \
+ && mkdir -p /out/lib/python3.11/site-packages \
  && cp -a /opt/venv/lib/python3.11/site-packages/horovodjob* /out/lib/python3.11/site-packages/
 
 FROM lock AS trainer-project

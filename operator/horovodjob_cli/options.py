@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from horovodjob.api.constants import PodSecurity
 from horovodjob_cli.output import Format
 
 Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the resource.", show_default=False)]
@@ -65,6 +66,24 @@ StorageAccountKey = Annotated[
 Variables = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of every rank; repeatable."),
+]
+PodSecurityLevel = Annotated[
+    PodSecurity | None,
+    typer.Option(
+        "--pod-security",
+        case_sensitive=False,
+        help="Pod Security level of the pods, instead of the file's. Default for a job.json: Baseline, because Batch "
+        "AI ran containers as root; Restricted for the trainer image.",
+    ),
+]
+AsWorker = Annotated[
+    bool | None,
+    typer.Option(
+        "--as-worker/--no-as-worker",
+        help="Whether the launcher hosts ranks (launcher.asWorker), instead of the file's. Default for a job.json: "
+        "only if its preparation installs MPI or ssh, or it has customToolkitSettings.",
+        show_default=False,
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operation to end.")]

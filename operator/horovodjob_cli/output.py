@@ -19,12 +19,19 @@ class Description(dict[str, str]):
     """The columns of one record, printed as a line for each, without those that are empty."""
 
 
-class ListTable(dict[str, str]):
-    """Columns of a list; optional ones are left out if they are empty or the terminal is narrow, the last first."""
+class Document(dict[str, str]):
+    """Columns of a record that is JSON by default, also on a terminal."""
 
-    def __init__(self, columns: Table, optional: Table) -> None:
-        super().__init__({**columns, **optional})
-        self.optional = tuple(optional)
+
+class ListTable(dict[str, str]):
+    """Columns of a list; optional ones are left out if they are empty or the terminal is narrow, the last first.
+
+    `wide` are titles of columns that are left out, the first first, if only the terminal is narrow.
+    """
+
+    def __init__(self, columns: Table, optional: Table | None = None, wide: Sequence[str] = ()) -> None:
+        super().__init__({**columns, **(optional or {})})
+        self.optional, self.wide = tuple(optional or ()), tuple(wide)
 
 
 class Format(StrEnum):
@@ -42,6 +49,7 @@ class Printer:
     """Prints the data of a command. Raises UsageError for an invalid query, before the command runs."""
 
     def __init__(self, format_: Format | None, query: str | None) -> None:
+        self._is_chosen = format_ is not None
         self._format = format_ or (Format.TABLE if sys.stdout.isatty() else Format.JSON)
         self._query = Query(query) if query is not None else None
 
@@ -49,6 +57,8 @@ class Printer:
         """Print the data; None prints nothing."""
         if data is None:
             return
+        if isinstance(table, Document) and not self._is_chosen:
+            self._format = Format.JSON
         if self._query is not None:
             data, table = self._query.result(data), None
         if text := self._text(data, table):
@@ -129,7 +139,7 @@ def table_text(data: Any, table: Table | None) -> str:
     if not rows:
         return ""
     if isinstance(table, ListTable):
-        titles, rows = without_optional_columns(titles, rows, table.optional)
+        titles, rows = without_optional_columns(titles, rows, table)
     if not fits(titles, rows):
         return blocks(titles, rows)
     columns = list(zip(*rows, strict=True))
@@ -140,12 +150,15 @@ def table_text(data: Any, table: Table | None) -> str:
 
 
 def without_optional_columns(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str]
+    titles: Sequence[str], rows: Sequence[Sequence[str]], table: ListTable
 ) -> tuple[list[str], list[list[str]]]:
-    """The columns without optional ones that are empty, and without the last of them until the terminal fits."""
-    kept = [index for index, title in enumerate(titles) if title not in optional or any(row[index] for row in rows)]
-    while not fits(*_columns(kept, titles, rows)) and titles[kept[-1]] in optional:
-        kept.pop()
+    """The columns without optional ones that are empty, and without others of them until the terminal fits."""
+    filled = [title for title, *cells in zip(titles, *rows, strict=True) if title not in table.optional or any(cells)]
+    kept = [titles.index(title) for title in filled]
+    for title in [*table.wide, *reversed(table.optional)]:
+        if fits(*_columns(kept, titles, rows)):
+            break
+        kept = [index for index in kept if titles[index] != title]
     return _columns(kept, titles, rows)
 
 

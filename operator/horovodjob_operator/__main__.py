@@ -6,7 +6,10 @@ import logging
 import os
 import sys
 
-import uvloop
+try:
+    import uvloop
+except ModuleNotFoundError:
+    sys.exit("the operator needs the extra `operator`: pip install 'horovodjob[operator]'")
 
 from horovodjob_operator.errors import OperatorError
 from horovodjob_operator.kube.lease import lease_client

@@ -65,7 +65,6 @@ def test_bash_completes_commands_and_options(words: str, completed: str) -> None
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        (("cluster", "create", "-n", "gpunp"), "`az aks nodepool add`"),
         (("cluster", "delete"), "`az aks nodepool delete`"),
         (("cluster", "file", "list"), "`hvj job file list`"),
         (("file-server", "create"), "spec.azureFiles"),

@@ -6,10 +6,16 @@ import os
 import subprocess
 import tomllib
 import zipfile
+from email.message import Message
+from email.parser import HeaderParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
 
 from horovodjob_release.distributions import build_distributions, required_packages, wheel_name
 from horovodjob_release.version import project_version
@@ -17,8 +23,11 @@ from stages.commands import environment
 from stages.python_environment import find_python, find_uv
 from support.api_client import ROOT
 
+# Windows has none of these modules. What others import of them is imported before.
 IMPORT_ALL = """
-import importlib, pkgutil, horovodjob, horovodjob_cli
+import importlib, pkgutil, sys, horovodjob, horovodjob_cli
+import azure.identity, azure.mgmt.containerservice, azure.storage.fileshare, kubernetes.client, typer.completion
+sys.modules |= dict.fromkeys(("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"))
 for package in (horovodjob, horovodjob_cli):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
@@ -63,6 +72,48 @@ def test_the_plain_installation_has_a_working_hvj(hvj: Path) -> None:
     shown = subprocess.run([hvj, "--version"], capture_output=True, text=True, check=True, cwd="/")
     assert shown.stdout == f"hvj {project_version(ROOT)}\n"
     subprocess.run([hvj.with_name("python"), "-c", IMPORT_ALL], check=True, cwd="/")
+
+
+def test_the_plain_installation_has_no_operator_that_cannot_start(hvj: Path) -> None:
+    programs = {path.name for path in hvj.parent.iterdir() if "horovodjob" in path.name or "hvj" in path.name}
+    assert programs == {"hvj", "kubectl-hvj"}
+    command = [str(hvj.with_name("python")), "-m", "horovodjob_operator"]
+    started = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert (started.returncode, started.stderr.count("\n")) == (1, 1)
+    assert "pip install 'horovodjob[operator]'" in started.stderr
+
+
+@pytest.mark.parametrize("version", ["3.13", "3.14"])
+def test_hvj_installs_on_versions_of_python_for_which_tensorflow_has_no_wheels(
+    built: dict[str, Path], version: str
+) -> None:
+    allowed = metadata_of(built["horovodjob.whl"])["Requires-Python"]
+    assert SpecifierSet(str(allowed)).contains(f"{version}.0")
+    tags = set(cpython_tags(tuple(map(int, version.split("."))), platforms=["linux_x86_64"]))
+    tags |= set(compatible_tags(platforms=["linux_x86_64"]))
+    supported = {(tag.interpreter, tag.abi) for tag in tags}
+    for name, wheels in locked_wheels(PYPROJECT["project"]["dependencies"]).items():
+        found = {(tag.interpreter, tag.abi) for wheel in wheels for tag in parse_wheel_filename(wheel)[3]}
+        assert found & supported, f"{name} has no wheel for Python {version}"
+
+
+def metadata_of(wheel: Path) -> Message:
+    """The fields of METADATA of a wheel."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        return HeaderParser().parsestr(files.read(name).decode())
+
+
+def locked_wheels(requirements: list[str]) -> dict[str, list[str]]:
+    """The names of the wheels of packages and of all that they require, from uv.lock."""
+    locked = {entry["name"]: entry for entry in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    wanted, found = [Requirement(line).name for line in requirements], dict[str, list[str]]()
+    while wanted:
+        entry = locked[wanted.pop()]
+        if entry["name"] not in found:
+            found[entry["name"]] = [unquote(wheel["url"].rpartition("/")[2]) for wheel in entry["wheels"]]
+            wanted += [dependency["name"] for dependency in entry.get("dependencies", ())]
+    return found
 
 
 def test_the_requirements_of_a_wheel_have_the_versions_of_the_lock(built: dict[str, Path]) -> None:

@@ -1,10 +1,20 @@
 """The start scripts, in a shell of this machine."""
 
+import contextlib
+import os
+import shutil
+import signal
 import subprocess
 from importlib.resources import files
 from pathlib import Path
 
-ENVIRONMENT = files("horovodjob_operator.start_scripts") / "environment.sh"
+import pytest
+
+SCRIPTS = Path(str(files("horovodjob_operator.start_scripts")))
+ENVIRONMENT = SCRIPTS / "environment.sh"
+# A preparation that installs a program, which prints its name and arguments.
+INSTALL = "printf '#!/bin/sh\\necho \"{name} runs: $*\"' >{bin}/{name}; chmod 755 {bin}/{name}"
+TOOLS = "sh cat cp chmod date env expr grep head id mkdir mkfifo mv printf pwd rm sed sleep tail tee touch tr"
 
 
 def test_directories_for_logs_and_outputs_are_closed_to_other_groups(tmp_path: Path) -> None:
@@ -16,3 +26,90 @@ def test_directories_for_logs_and_outputs_are_closed_to_other_groups(tmp_path: P
     made = [logs.parent, logs, output.parent, output]
     assert [oct(path.stat().st_mode & 0o777) for path in made] == ["0o770"] * 4
     assert (logs / "execution-pod.log").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> "Pod":
+    """The start scripts with the directories of a pod below one of the test."""
+    return Pod(tmp_path)
+
+
+class Pod:
+    """A container without MPI and ssh, whose preparation can install programs into a directory of PATH."""
+
+    def __init__(self, root: Path) -> None:
+        self.etc, self.run, self.bin = root / "etc", root / "run", root / "bin"
+        (root / "hosts").mkdir()
+        (root / "hosts" / "hosts").write_text("192.0.2.1 slots=1\n")
+        for directory in (self.etc, self.run, self.bin, root / "temp"):
+            directory.mkdir()
+        paths = {
+            "/etc/horovodjob/mpi": self.etc,
+            "/etc/horovodjob/hosts": root / "hosts",
+            "/run/horovodjob": self.run,
+            "/dev/termination-log": root / "termination-log",
+            "/usr/sbin/sshd": self.bin / "sshd",
+            "mkdir -p /run/sshd": "true",
+        }
+        for script in SCRIPTS.glob("*.sh"):
+            text = script.read_text()
+            for path, replacement in paths.items():
+                text = text.replace(path, str(replacement))
+            (self.etc / script.name).write_text(text)
+        for key in ("id_ed25519", "known_hosts", "ssh_host_ed25519_key", "authorized_keys"):
+            (self.etc / key).touch()
+        for program in TOOLS.split():
+            (self.bin / program).symlink_to(shutil.which(program) or "")
+        self.variables = {
+            "PATH": str(self.bin),
+            "HOME": str(root),
+            "AZ_BATCHAI_JOB_TEMP": str(root / "temp"),
+            "AZ_BATCHAI_STDOUTERR_DIR": str(root / "temp" / "out"),
+            "HOROVODJOB_ADDRESS": "192.0.2.1",
+            "HOROVODJOB_AS_WORKER": "1",
+            "HOROVODJOB_ATTEMPT": "1",
+            "HOROVODJOB_HOSTFILE": str(self.run / "hostfile"),
+            "HOROVODJOB_MPI": "OpenMPI",
+            "HOROVODJOB_POD": "pod",
+            "HOROVODJOB_PREPARATION_TIMEOUT": "60",
+            "HOROVODJOB_SLOTS": "1",
+            "HOROVODJOB_SSH_PORT": "2222",
+            "HOROVODJOB_SSH_TIMEOUT": "1",
+        }
+
+    def install(self, *names: str) -> str:
+        """A preparation that installs these programs."""
+        return "; ".join(INSTALL.format(name=name, bin=self.bin) for name in names)
+
+    def start(self, script: str, *arguments: str) -> str:
+        """Runs a script until its end; all its output."""
+        shutil.rmtree(self.run)
+        self.run.mkdir()
+        output = self.run / "output"
+        with output.open("w") as file:
+            process = subprocess.Popen(
+                ["sh", str(self.etc / script), *arguments],
+                env=self.variables,
+                cwd=self.run,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        try:
+            process.wait(60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        return output.read_text()
+
+
+def test_a_launcher_that_hosts_ranks_finds_the_mpi_that_its_preparation_installs(pod: Pod) -> None:
+    assert "the image has no ssh" in pod.start("launcher.sh", "true", "./train")
+    output = pod.start("launcher.sh", pod.install("ssh", "mpirun"), "./train")
+    assert "mpirun runs: -np 1 " in output, output
+
+
+def test_a_worker_finds_the_ssh_server_that_its_preparation_installs(pod: Pod) -> None:
+    assert "the image has no sshd" in pod.start("worker.sh", "true")
+    output = pod.start("worker.sh", pod.install("sshd"))
+    assert "sshd runs: -D -e" in output, output

@@ -5,10 +5,11 @@ import sys
 from typing import BinaryIO
 
 if sys.platform == "win32":
-    import msvcrt
 
     def lock(file: BinaryIO) -> None:
         """Lock the file. Raises PermissionError if another process has locked it."""
+        import msvcrt
+
         # The byte is beyond every end, because Windows refuses to write bytes that are locked.
         file.seek(1 << 62)
         try:
@@ -17,8 +18,9 @@ if sys.platform == "win32":
             file.seek(0, os.SEEK_END)
 
 else:
-    import fcntl
 
     def lock(file: BinaryIO) -> None:
         """Lock the file. Raises BlockingIOError if another process has locked it."""
+        import fcntl
+
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

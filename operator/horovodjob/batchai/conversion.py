@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, PodSecurity
 from horovodjob.batchai.durations import duration_seconds
 from horovodjob.batchai.environment import Environment, convert_environment, path_field, require_absolute
 from horovodjob.batchai.fields import FIELDS, IGNORED
@@ -35,9 +35,12 @@ def convert(
     image: str | None = None,
     gpus: int | None = None,
     nfs_servers: Mapping[str, str] | None = None,
+    pod_security: PodSecurity | None = None,
+    as_worker: bool | None = None,
 ) -> Conversion:
     """The HorovodJob of a parsed job.json, with its Secrets and warnings; nfs_servers has `host:/path` by server name.
 
+    Without pod_security and as_worker, image and preparation decide the Pod Security level and launcher.asWorker.
     Raises ConversionError with every problem of the document.
     """
     notes = Notes()
@@ -47,7 +50,9 @@ def convert(
     environment = convert_environment(properties, job_name, namespace)
     options = Options(job_name, storage_account, storage_key, nfs_servers or {})
     mounts = convert_mounts(properties.child("mountVolumes"), options)
-    container = convert_container(properties, properties.child("containerSettings"), image, job_name, namespace)
+    container = convert_container(
+        properties, properties.child("containerSettings"), image, job_name, namespace, pod_security
+    )
     program = toolkit_program(properties, Context(nodes, environment.variables, container.interpreter))
     spec: dict[str, Any] = {
         **container.spec,
@@ -57,7 +62,9 @@ def convert(
         **program.spec,
         **_mpi(properties, container.image),
         **_storage(mounts, environment),
-        **convert_preparation(properties, environment.variables, container.image),
+        **convert_preparation(
+            properties, environment.variables, container.image, pod_security=pod_security, as_worker=as_worker
+        ),
         **_logs(properties, environment.variables),
         "runPolicy": {"activeDeadlineSeconds": _deadline(properties)},
     }

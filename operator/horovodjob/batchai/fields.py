@@ -52,12 +52,13 @@ FIELDS: dict[str, tuple[Outcome, str]] = {
     ),
     "jobPreparation.commandLine": (
         Outcome.CONVERTED,
-        "`preparation.command`; one that needs root: `podSecurity: Baseline` and a warning; omitted where the trainer "
-        "image has all that it installs",
+        "`preparation.command`; one that installs MPI or ssh: `launcher.asWorker`; omitted where the trainer image has "
+        "all that it installs",
     ),
     "containerSettings.imageSourceRegistry.image": (
         Outcome.CONVERTED,
-        "`image`; `--image` names another; a warning where it needs CUDA libraries without kernels for today's GPUs",
+        "`image`, and `podSecurity: Baseline` unless it is the trainer image; `--image` names another; a warning where "
+        "it needs CUDA libraries without kernels for today's GPUs",
     ),
     "containerSettings.imageSourceRegistry.serverUrl": (Outcome.CONVERTED, "the beginning of `image`"),
     "containerSettings.imageSourceRegistry.credentials.username": (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from horovodjob.api.constants import PodSecurity
 from horovodjob.batchai.fields import SCRIPT, toolkits
 from horovodjob.conversion import secret
 from horovodjob.document import Node
@@ -61,7 +62,12 @@ def is_trainer_image(image: str) -> bool:
 
 
 def convert_container(
-    properties: Node, settings: Node | None, image: str | None, job_name: str, namespace: str | None
+    properties: Node,
+    settings: Node | None,
+    image: str | None,
+    job_name: str,
+    namespace: str | None,
+    pod_security: PodSecurity | None = None,
 ) -> Container:
     """Image, imagePullSecrets and shmSize; `image` replaces that of the document."""
     result = Container()
@@ -93,6 +99,9 @@ def convert_container(
         node.notes.refuse(
             node.at(key), "is missing: Kubernetes runs jobs in containers, so add an image, or name one with --image"
         )
+    if result.image and not is_trainer_image(result.image):
+        where = "--image" if image is not None or registry is None else registry.at("image")
+        _report_needs(properties, where, pod_security)
     if settings is not None and (size := settings.scalar("shmSize")):
         match = re.fullmatch(r"(\d{1,18})([bkmgt]b?)?", size.strip().lower(), re.ASCII)
         if match and (match[2] or "") in SHM_UNITS:
@@ -115,6 +124,17 @@ def _report_missing_frameworks(properties: Node, image: str) -> None:
             properties.notes.warn(
                 properties.at(key), f"needs {framework}, which {image} does not have: name another image"
             )
+
+
+def _report_needs(properties: Node, where: str, pod_security: PodSecurity | None) -> None:
+    """Warns about what Batch AI provided for an image."""
+    sentence = "image or preparation must provide mpirun, ssh and sshd (OpenSSH), which Batch AI brought along"
+    if pod_security is None:
+        sentence += (
+            "; Batch AI ran it as root, so the job has podSecurity: Baseline, unless the image has a user of its own "
+            "and you use --pod-security Restricted"
+        )
+    properties.notes.warn(where, sentence)
 
 
 def mpi_implementation(*texts: str) -> str | None:
@@ -143,11 +163,6 @@ def _registry(registry: Node, result: Container, job_name: str, namespace: str |
             f"the CUDA libraries of {image} have no kernels for today's GPUs (Turing and newer): name another image "
             "with --image",
         )
-    registry.notes.warn(
-        registry.at("image"),
-        "the image needs mpirun, an OpenSSH client and an OpenSSH server, which Batch AI brought along; one that runs "
-        "as root needs podSecurity: Baseline",
-    )
     if (credentials := registry.child("credentials")) is not None:
         _credentials(credentials, result, server or _host_of(image), job_name, namespace)
 

@@ -72,24 +72,56 @@ class ManagedCluster:
     def title(self) -> str:
         return f"AKS cluster {self.name} in resource group {self.group}"
 
+    def create(self, name: str, pool: Any, *, follow: bool, busy: Callable[[str], None]) -> Any:
+        """Begin the creation of a pool that does not exist, as `change` does. Raises CliError if it exists."""
+        from azure.core import MatchConditions
+        from azure.core.exceptions import ResourceExistsError
+
+        absent = {"match_condition": MatchConditions.IfMissing}
+        try:
+            return self._begin(name, lambda: (pool, absent), follow=follow, busy=busy)
+        except CliError as error:
+            if not isinstance(error.__cause__, ResourceExistsError):
+                raise
+            raise CliError(f"another client has just created node pool {name}; repeat the command") from error
+
+    def creation_request(self, name: str, pool: Any) -> Object:
+        """Method, URL and body of the request that `create` sends. Sends nothing."""
+        sending = client(self.subscription, per_call_policies=[_request_capture()])
+        try:
+            sending.agent_pools.begin_create_or_update(self.group, self.name, name, pool, polling=False)
+        except CapturedRequest as captured:
+            return captured.request
+        raise AssertionError("the client has sent the request")
+
     def change(self, name: str, edit: Callable[[Any], None], *, follow: bool, busy: Callable[[str], None]) -> Any:
         """Begin an operation that edits the pool, and return its poller, for `wait` if `follow` is true.
 
         While another operation runs on the cluster, waits and calls `busy` with the service's message.
         """
         from azure.core import MatchConditions
+
+        def edited() -> tuple[Any, Object]:
+            pool = self.pool(name)
+            edit(pool)
+            return pool, {"etag": pool.e_tag, "match_condition": MatchConditions.IfNotModified} if pool.e_tag else {}
+
+        return self._begin(name, edited, follow=follow, busy=busy)
+
+    def _begin(
+        self, name: str, request: Callable[[], tuple[Any, Object]], *, follow: bool, busy: Callable[[str], None]
+    ) -> Any:
+        """Send the pool and the conditions of a request, again while the cluster is busy or the pool has changed."""
         from azure.core.exceptions import ResourceModifiedError
 
         deadline = time.monotonic() + BUSY_SECONDS
         conflicts = 0
         while True:
-            pool = self.pool(name)
-            edit(pool)
-            unchanged = {"etag": pool.e_tag, "match_condition": MatchConditions.IfNotModified} if pool.e_tag else {}
+            pool, conditions = request()
             try:
                 with azure_errors(f"node pool {name} of {self.title}"):
                     return self._client.agent_pools.begin_create_or_update(
-                        self.group, self.name, name, pool, polling=follow, polling_interval=POLL_SECONDS, **unchanged
+                        self.group, self.name, name, pool, polling=follow, polling_interval=POLL_SECONDS, **conditions
                     )
             except OperationInProgress as error:
                 if time.monotonic() > deadline:
@@ -118,14 +150,36 @@ class OperationInProgress(CliError):
         self.message = message
 
 
-def client(subscription: str) -> Any:
+class CapturedRequest(Exception):
+    """A request that is not sent: method, URL and body."""
+
+    def __init__(self, request: Object) -> None:
+        super().__init__(request["url"])
+        self.request = request
+
+
+def _request_capture() -> Any:
+    """A policy of the client that raises CapturedRequest before the client signs in."""
+    import json
+
+    from azure.core.pipeline.policies import SansIOHTTPPolicy
+
+    class Capture(SansIOHTTPPolicy):  # type: ignore[type-arg]
+        def on_request(self, request: Any) -> None:
+            http = request.http_request
+            raise CapturedRequest({"method": http.method, "url": http.url, "body": json.loads(http.content)})
+
+    return Capture()
+
+
+def client(subscription: str, **settings: Any) -> Any:
     """The client for one subscription."""
     from azure.mgmt.containerservice import ContainerServiceClient
 
     endpoint = os.environ.get(ENDPOINT)
     if endpoint and not endpoint.startswith("https://"):
         raise CliError(f"{ENDPOINT}={endpoint} is not an https:// address; tokens are sent only over TLS")
-    return ContainerServiceClient(credential(), subscription, base_url=endpoint or None, retry_total=4)
+    return ContainerServiceClient(credential(), subscription, base_url=endpoint or None, retry_total=4, **settings)
 
 
 def credential() -> Any:

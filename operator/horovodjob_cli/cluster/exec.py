@@ -144,9 +144,13 @@ def _send_input(session: Any) -> None:
 
 @contextlib.contextmanager
 def _terminal(session: Any) -> Iterator[None]:
-    """Raw terminal mode: passes each key and the size of the terminal to the command."""
-    import termios
-    import tty
+    """Raw terminal mode: passes each key and the size of the terminal to the command; whole lines on Windows."""
+    try:
+        import termios
+        import tty
+    except ImportError:
+        yield
+        return
 
     def resize(*_: object) -> None:
         columns, lines = shutil.get_terminal_size()

@@ -11,14 +11,16 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+from typer.models import ParameterInfo
 
 from horovodjob_cli import errors, options, output
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.commands import name_completion
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -54,11 +56,10 @@ JOB_COMMANDS = {
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
     "node": Entry("job_node", "Nodes and pods of a job."),
 }
-
+CLUSTER_COMMANDS = {"create": Entry("cluster_create", "Create a node pool of an AKS cluster.")}
 
 # Commands of `az batchai` that have no meaning on Kubernetes, with what replaces them.
 ADVICE = {
-    "cluster create": "create a node pool with `az aks nodepool add`, as `hvj doctor` prints it for this cluster",
     "cluster delete": "delete the node pool with `az aks nodepool delete`, or keep it without nodes: "
     "`hvj cluster auto-scale --min 0`",
     "cluster file": "nodes keep no files of a setup task; read those of a job with `hvj job file list`",
@@ -147,11 +148,20 @@ def command(
                 raise typer.Exit(code)
 
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (own | added).values()]
+        for each in parameters:
+            _complete_names(each)
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         app.command(name, **settings)(run)
         return function
 
     return register
+
+
+def _complete_names(parameter: inspect.Parameter) -> None:
+    """Let shells complete the parameter with names of the cluster's objects, if it has the name of one."""
+    for declared in get_args(parameter.annotation):
+        if isinstance(declared, ParameterInfo) and declared.autocompletion is None:
+            declared.autocompletion = name_completion.completion_of(parameter.name)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -18,22 +18,26 @@ from horovodjob_cli.cluster.cluster_view import (
     readable_nodes,
     warn,
 )
-from horovodjob_cli.commands import command, group
+from horovodjob_cli.commands import CLUSTER_COMMANDS, command, group
 from horovodjob_cli.errors import CliError, UsageError
+from horovodjob_cli.output import ListTable
 
 Object = dict[str, Any]
-COLUMNS = {
-    "Name": "name",
-    "Resource Group": "resourceGroup",
-    "Workspace": "workspace",
-    "VM Size": "vmSize",
-    "State": "allocationState",
-    "Idle": "nodeStateCounts.idleNodeCount",
-    "Running": "nodeStateCounts.runningNodeCount",
-    "Preparing": "nodeStateCounts.preparingNodeCount",
-    "Leaving": "nodeStateCounts.leavingNodeCount",
-    "Unusable": "nodeStateCounts.unusableNodeCount",
-}
+COLUMNS = ListTable(
+    {
+        "Name": "name",
+        "Resource Group": "resourceGroup",
+        "Workspace": "workspace",
+        "VM Size": "vmSize",
+        "State": "allocationState",
+        "Idle": "nodeStateCounts.idleNodeCount",
+        "Running": "nodeStateCounts.runningNodeCount",
+        "Preparing": "nodeStateCounts.preparingNodeCount",
+        "Leaving": "nodeStateCounts.leavingNodeCount",
+        "Unusable": "nodeStateCounts.unusableNodeCount",
+    },
+    wide=("Resource Group", "Workspace", "VM Size"),
+)
 NODE_COLUMNS = {"ID": "nodeId", "IP": "ipAddress", "State": "state", "GPUs": "gpus", "Jobs": "join(', ', jobs)"}
 
 Selector = Annotated[
@@ -76,7 +80,7 @@ Maximum = Annotated[
     int, typer.Option("--max", min=1, max=aks.MAX_NODES, help="Maximum number of nodes.", show_default=False)
 ]
 
-app = group("Clusters: pools of GPU nodes.")
+app = group("Clusters: pools of GPU nodes.", CLUSTER_COMMANDS)
 node = group("Nodes of a cluster.")
 app.add_typer(node, name="node")
 

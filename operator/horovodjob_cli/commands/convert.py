@@ -17,7 +17,15 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.jobs import document_files, manifests
-from horovodjob_cli.options import Cluster, ConfigFile, Experiment, StorageAccountName, Variables
+from horovodjob_cli.options import (
+    AsWorker,
+    Cluster,
+    ConfigFile,
+    Experiment,
+    PodSecurityLevel,
+    StorageAccountName,
+    Variables,
+)
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
 Object = dict[str, Any]
@@ -46,6 +54,8 @@ def convert(
     gpus: Annotated[
         int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
     ] = None,
+    pod_security: PodSecurityLevel = None,
+    as_worker: AsWorker = None,
     env: Variables = None,
     nfs_server: Annotated[
         list[str] | None,
@@ -70,6 +80,8 @@ def convert(
         pool=cluster,
         image=image,
         gpus=gpus,
+        pod_security=pod_security,
+        as_worker=as_worker,
         storage_account=storage_account_name,
         storage_key=storage_account_key,
         nfs_servers=manifests.nfs_servers(nfs_server),
@@ -117,4 +129,5 @@ def _mpijob(path: Path, document: Object, overrides: manifests.Overrides) -> man
         )
     except mpijob.ConversionError as error:
         raise manifests.refused(path, error.problems) from None
+    manifests.set_pod_fields(converted.job["spec"], overrides)
     return manifests.Submission(converted.job, converted.secrets, converted.warnings)

@@ -1,5 +1,7 @@
 """`hvj doctor`: what a job needs and the cluster lacks, each with the command that fixes it."""
 
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +13,13 @@ from horovodjob.api.spec import HorovodJobSpec
 from horovodjob_cli import options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import CommandResult, command
-from horovodjob_cli.diagnosis import gpus, installation, namespace, network, pods, storage
+from horovodjob_cli.diagnosis import gpus as gpu_nodes
+from horovodjob_cli.diagnosis import installation, namespace, network, pods, storage
 from horovodjob_cli.diagnosis.cluster_facts import CheckResult, Facts, Forbidden, Outcome, current_time
+from horovodjob_cli.diagnosis.report import report
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import manifests
+from horovodjob_cli.output import Format, uses_color
 
 COLUMNS = {"Check": "check", "Result": "result", "Message": "message", "Command": "command"}
 Check = Callable[[Facts], Iterator[CheckResult]]
@@ -24,7 +29,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("operator", installation.operator),
     ("Pod Security", namespace.pod_security),
     ("quota", namespace.quota),
-    ("GPUs", gpus.gpus),
+    ("GPUs", gpu_nodes.gpus),
     ("CSI driver", storage.driver),
     ("storage", storage.secrets),
     ("image", pods.image),
@@ -48,16 +53,25 @@ def doctor(
     job: JobName = None,
     storage_account_name: options.StorageAccountName = None,
     storage_account_key: options.StorageAccountKey = None,
+    cluster: options.Cluster = None,
+    image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Container image, instead of the file's.")] = None,
+    gpus: Annotated[int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node.")] = None,
+    pod_security: options.PodSecurityLevel = None,
+    output: options.Output = None,
+    query: options.Query = None,
 ) -> CommandResult:
     """Report what a job needs and this cluster lacks, each with the command that fixes it.
 
     Without --job or --config-file, assume a job with GPUs and a share on Azure Files. The exit code is 1 if anything
-    blocks a job.
+    blocks a job. The options for the job are those of `hvj job create`.
     """
     overrides = manifests.Overrides(
-        # A job.json has no name: `job create` takes it from the command line.
         name=job,
         workspace=workspace,
+        pool=cluster,
+        image=image,
+        gpus=gpus,
+        pod_security=pod_security,
         storage_account=storage_account_name,
         storage_key=storage_account_key,
     )
@@ -65,6 +79,10 @@ def doctor(
     results = [result for name, check in CHECKS for result in run_check(name, check, facts)]
     results.sort(key=lambda result: SEVERITY.index(result.outcome))
     blocked = any(result.outcome is Outcome.BLOCKS for result in results)
+    if output in (None, Format.TABLE) and query is None and sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
+        sys.stdout.write(f"{report(results, columns, in_color=uses_color())}\n")
+        return CommandResult(None, int(blocked))
     return CommandResult([result.record() for result in results], int(blocked))
 
 
@@ -82,7 +100,8 @@ def gather_facts(overrides: manifests.Overrides, config_file: Path | None) -> Fa
     document: dict[str, Any] | None = None
     secrets: tuple[dict[str, Any], ...] = ()
     if config_file is not None:
-        submission = manifests.read(config_file, overrides)
+        # A job.json has no name, and none is needed to check for it.
+        submission = manifests.read(config_file, overrides, unnamed="job")
         document, secrets = submission.job, submission.secrets
         where = document["metadata"]["namespace"]
     elif overrides.name is not None:

@@ -18,6 +18,7 @@ from horovodjob_cli.jobs.job_times import current_time, job_times, last_events
 from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.options import (
     AllWorkspaces,
+    AsWorker,
     Cluster,
     ConfigFile,
     Experiment,
@@ -25,6 +26,7 @@ from horovodjob_cli.options import (
     ListedWorkspace,
     Name,
     NoWait,
+    PodSecurityLevel,
     Quiet,
     StorageAccountKey,
     StorageAccountName,
@@ -69,6 +71,8 @@ def create(
     gpus: Annotated[
         int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node. Default: one for each process.")
     ] = None,
+    pod_security: PodSecurityLevel = None,
+    as_worker: AsWorker = None,
     env: Variables = None,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="LocalQueue of Kueue that admits the job, instead of the file's.")
@@ -114,6 +118,8 @@ def create(
         pool=cluster,
         image=image,
         gpus=gpus,
+        pod_security=pod_security,
+        as_worker=as_worker,
         storage_account=storage_account_name,
         storage_key=storage_account_key,
         nfs_servers=manifests.nfs_servers(nfs_server),

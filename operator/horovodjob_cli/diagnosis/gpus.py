@@ -22,8 +22,8 @@ SPOT_TAINT = "kubernetes.azure.com/scalesetpriority"
 def gpus(facts: Facts) -> Iterator[CheckResult]:
     """There are nodes with enough GPUs for the workers, or a pool that adds them."""
     each = facts.spec.worker.gpus if facts.spec else 1
-    if each == 0 and facts.spec and facts.spec.pool and not worker_nodes(facts):
-        yield empty_pool(facts, facts.spec.pool)
+    if each == 0 and facts.spec and not worker_nodes(facts):
+        yield empty_pool(facts, facts.spec.pool) if facts.spec.pool else no_nodes(facts)
         return
     if each == 0:
         yield CheckResult("GPUs", Outcome.OK, f"{facts.subject} requests none (worker.gpus: 0)")
@@ -54,12 +54,32 @@ def worker_nodes(facts: Facts) -> list[Object]:
 
 def empty_pool(facts: Facts, pool: str) -> CheckResult:
     """The job's pool has no node: AKS can add some, and elsewhere the name is probably wrong."""
-    if aks.cluster_reference(facts.nodes, None, None, None):
-        workers = facts.spec.worker.replicas if facts.spec else 1
-        message = f"pool {pool} has no node now, so {facts.subject} waits until the pool grows"
-        return CheckResult("GPUs", Outcome.WARNING, message, f"hvj cluster resize -n {pool} -t {workers}")
-    message = f"no node has the label {AKS_POOL_LABEL}={pool} of pool {pool}"
-    return CheckResult("GPUs", Outcome.BLOCKS, message, f"kubectl get nodes -L {AKS_POOL_LABEL}")
+    place = aks.cluster_reference(facts.nodes, None, None, None)
+    if place is None:
+        message = f"no node has the label {AKS_POOL_LABEL}={pool} of pool {pool}"
+        return CheckResult("GPUs", Outcome.BLOCKS, message, f"kubectl get nodes -L {AKS_POOL_LABEL}")
+    workers = facts.spec.worker.replicas if facts.spec else 1
+    message, resize = f"pool {pool} has no node now", f"hvj cluster resize -n {pool} -t {workers}"
+    try:
+        found = {each.name: each for each in aks.ManagedCluster(place).pools()}
+    except CliError:
+        return CheckResult("GPUs", Outcome.WARNING, f"{message}, so {facts.subject} waits until the pool grows", resize)
+    if pool not in found:
+        message = f"the AKS cluster has no pool {pool}, only {join_names(sorted(found))}"
+        return CheckResult("GPUs", Outcome.BLOCKS, message, f"hvj cluster create -n {pool} -s <size> -t {workers}")
+    if found[pool].enable_auto_scaling and found[pool].max_count:
+        message = f"{message}, and the autoscaler adds up to {found[pool].max_count}"
+        return CheckResult("GPUs", Outcome.OK, message)
+    return CheckResult("GPUs", Outcome.BLOCKS, f"{message}, and no autoscaler", resize)
+
+
+def no_nodes(facts: Facts) -> CheckResult:
+    """No node for workers without GPUs: that is the node selector, or a cluster without nodes."""
+    selector = (facts.spec.node_selector if facts.spec else None) or {}
+    labels = ",".join(f"{key}={value}" for key, value in selector.items())
+    message = f"no node has the labels {labels} of spec.nodeSelector" if labels else "the cluster has no node"
+    outcome = Outcome.WARNING if has_karpenter(facts) else Outcome.BLOCKS
+    return CheckResult("GPUs", outcome, message, "kubectl get nodes --show-labels")
 
 
 def no_gpu_nodes(facts: Facts) -> Iterator[CheckResult]:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, LABEL_QUEUE, LABEL_QUEUE_PRIORITY, PodSecurity
 from horovodjob.batchai import names
 from horovodjob.batchai.command_line_mounts import CommandLineMounts, with_mounts
 from horovodjob_cli.cluster import kube
@@ -37,14 +37,19 @@ class Overrides:
     pool: str | None = None
     image: str | None = None
     gpus: int | None = None
+    pod_security: PodSecurity | None = None
+    as_worker: bool | None = None
     storage_account: str | None = None
     storage_key: str | None = None
     nfs_servers: Mapping[str, str] | None = None
     mounts: CommandLineMounts | None = None
 
 
-def read(path: Path, overrides: Overrides) -> Submission:
-    """The job of a file: Batch AI's job.json, or a HorovodJob in YAML or JSON with its Secrets. Raises UsageError."""
+def read(path: Path, overrides: Overrides, *, unnamed: str | None = None) -> Submission:
+    """The job of a file: Batch AI's job.json, or a HorovodJob in YAML or JSON with its Secrets.
+
+    `unnamed` is the name of a job.json for which none is given. Raises UsageError.
+    """
     found = document_files.documents(path)
     kinds = [document.get("kind") for document in found]
     if "MPIJob" in kinds:
@@ -52,7 +57,8 @@ def read(path: Path, overrides: Overrides) -> Submission:
     if KIND in kinds:
         return _manifest(path, found, overrides)
     if len(found) == 1 and kinds == [None]:
-        return batch_ai_job(path, found[0], overrides, kube.namespace(overrides.workspace))
+        named = replace(overrides, name=overrides.name or unnamed)
+        return batch_ai_job(path, found[0], named, kube.namespace(overrides.workspace))
     raise UsageError(f"{path} has neither a job.json of Batch AI nor a HorovodJob, but {_listed(kinds)}")
 
 
@@ -76,6 +82,8 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: 
             storage_account=overrides.storage_account,
             storage_key=overrides.storage_key,
             nfs_servers=overrides.nfs_servers,
+            pod_security=overrides.pod_security,
+            as_worker=overrides.as_worker,
         )
     except ConversionError as error:
         raise refused(path, error.problems) from None
@@ -118,9 +126,18 @@ def _manifest(path: Path, documents: Sequence[Object], overrides: Overrides) -> 
     }
     if overrides.gpus is not None:
         job["spec"].setdefault("worker", {})["gpus"] = overrides.gpus
+    set_pod_fields(job["spec"], overrides)
     for secret in others:
         secret.setdefault("metadata", {})["namespace"] = namespace
     return Submission(job, tuple(others))
+
+
+def set_pod_fields(spec: Object, overrides: Overrides) -> None:
+    """Set the Pod Security level and launcher.asWorker, where options give them."""
+    if overrides.pod_security is not None:
+        spec["podSecurity"] = overrides.pod_security.value
+    if overrides.as_worker is not None:
+        spec["launcher"] = {**(spec.get("launcher") or {}), "asWorker": overrides.as_worker}
 
 
 def with_variables(submission: Submission, options: Iterable[str] | None) -> Submission:

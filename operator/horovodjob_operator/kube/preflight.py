@@ -47,7 +47,8 @@ class Preflight:
             import horovodjob.azurefiles.preflight  # noqa: F401
         except ImportError as error:
             raise OperatorError(
-                "HOROVODJOB_OPERATOR_PREFLIGHT needs the extra azure: pip install 'horovodjob[operator,azure]'"
+                "HOROVODJOB_OPERATOR_PREFLIGHT needs azure-storage-file-share and azure-identity: "
+                "pip install 'horovodjob[operator]'"
             ) from error
         self._threads = ThreadPoolExecutor(MAX_CONCURRENT_CHECKS, thread_name_prefix="preflight")
 

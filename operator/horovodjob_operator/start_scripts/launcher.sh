@@ -21,6 +21,20 @@ OpenMPI)
     ;;
 esac
 
+# With launcher.asWorker ranks run here too, so the launcher prepares and ends them as a worker does. The
+# preparation can install what is searched for next.
+if [ -n "${HOROVODJOB_AS_WORKER:-}" ]; then
+    prepare_nccl
+    # shellcheck source=SCRIPTDIR/ranks.sh
+    . "$etc/ranks.sh"
+fi
+if [ -n "${HOROVODJOB_PREPARATION_TIMEOUT:-}" ]; then
+    # shellcheck source=SCRIPTDIR/prepare.sh
+    . "$etc/prepare.sh"
+    prepare "$1"
+    shift
+fi
+
 # installed_mpi: the MPI implementation of the image, if its version shows it.
 installed_mpi() {
     # shellcheck disable=SC2154 # set by the sourced script
@@ -49,19 +63,6 @@ for program in ssh "$starter"; do
     command -v "$program" >/dev/null ||
         give_up LauncherFailed "the image has no $program: it needs an OpenSSH client and MPI (Debian: openssh-client, $package), for elastic jobs Python and Horovod"
 done
-
-# With launcher.asWorker ranks run here too, so the launcher prepares and ends them as a worker does.
-if [ -n "${HOROVODJOB_AS_WORKER:-}" ]; then
-    prepare_nccl
-    # shellcheck source=SCRIPTDIR/ranks.sh
-    . "$etc/ranks.sh"
-fi
-if [ -n "${HOROVODJOB_PREPARATION_TIMEOUT:-}" ]; then
-    # shellcheck source=SCRIPTDIR/prepare.sh
-    . "$etc/prepare.sh"
-    prepare "$1"
-    shift
-fi
 
 # shellcheck source=SCRIPTDIR/ssh_config.sh
 . "$etc/ssh_config.sh"

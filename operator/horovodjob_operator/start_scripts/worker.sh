@@ -12,17 +12,19 @@ prepare_outputs
 prepare_nccl
 save_environment
 require_user WorkerLost
-sshd=$(command -v sshd || command -v /usr/sbin/sshd) ||
-    give_up WorkerLost "the image has no sshd: it needs an OpenSSH server (Debian: openssh-server)"
-
-# shellcheck source=SCRIPTDIR/sshd_config.sh
-. "$etc/sshd_config.sh"
 
 if [ $# -gt 0 ]; then
     # shellcheck source=SCRIPTDIR/prepare.sh
     . "$etc/prepare.sh"
     prepare "$1"
 fi
+
+# The preparation can have installed it.
+sshd=$(command -v sshd || command -v /usr/sbin/sshd) ||
+    give_up WorkerLost "the image has no sshd: it needs an OpenSSH server (Debian: openssh-server)"
+
+# shellcheck source=SCRIPTDIR/sshd_config.sh
+. "$etc/sshd_config.sh"
 
 say "worker starts: sshd on port ${HOROVODJOB_SSH_PORT} as $(id -un)"
 "$sshd" -D -e -f "$run/sshd_config" &

@@ -11,7 +11,7 @@ import yaml
 from cli.cluster.aks_cluster import CLIENT, aks_cluster
 from cli.cluster.kueue_objects import CLUSTER_QUEUE, FLAVOR, QUEUE, Kueue
 from cli.cluster.nodes import AKS, GROUP, LABELS, POOL, Nodes
-from cli.program import Hvj, hvj_process, terminal
+from cli.program import Hvj, hvj_process, run, terminal
 from support.api_client import Api, Object
 from support.azure_fakes.arm.resources import Cluster, Pool, new_pool
 from support.azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
@@ -33,6 +33,7 @@ def arm(api: Api, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with aks_cluster(api, workspace, tmp_path) as (arm, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setattr("horovodjob_cli.cluster.aks.BUSY_POLL_SECONDS", 0.1)
         yield arm
 
 
@@ -85,6 +86,16 @@ def test_the_table_has_the_columns_of_batch_ai(hvj: Hvj, nodes: Nodes, workspace
     titles = "Name, Resource Group, Workspace, VM Size, State, Idle, Running, Preparing, Leaving, Unusable"
     assert [title for title in titles.split(", ") if title in heading] == titles.split(", ")
     assert row.split() == [POOL, workspace, "Standard_NC4as_T4_v3", "steady", "4", "0", "0", "0", "0"]
+
+
+def test_the_table_fits_a_terminal_of_80_columns(hvj: Hvj, nodes: Nodes) -> None:
+    nodes.add("node-0")
+    with terminal("cluster", "list") as screen:
+        assert screen.end() == 0
+    lines = screen.shown.splitlines()
+    assert ("Unusable" in lines[0], "Resource Group" in lines[0]) == (True, False)
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 80
 
 
 def test_nodes_are_listed_with_the_jobs_on_them(hvj: Hvj, nodes: Nodes, workspace: str) -> None:
@@ -285,6 +296,124 @@ def test_invalid_input_is_reported_in_one_sentence_and_changes_nothing(
     assert (result.code, "Traceback" in result.stderr) == (code, False), result.stderr
     assert words in result.stderr
     assert not any(method == "PUT" for method, _ in arm.requests)
+
+
+SIZE = "Standard_NC4as_T4_v3"
+LIMITS = ("--vm-size", SIZE, "--min", "0", "--max", "4")
+
+
+def puts(arm: ResourceManager) -> list[str]:
+    """The paths of the changes that were requested."""
+    return [path for method, path in arm.requests if method == "PUT"]
+
+
+def test_a_pool_is_created_once_with_the_request_of_the_dry_run(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+    nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
+    create = ("cluster", "create", "-n", "spots", *LIMITS, "--spot", "-g", GROUP)
+    request = hvj(*create, "--dry-run").data
+    assert (puts(arm), "spots" in arm.clusters[1].pools) == ([], False)
+    made = hvj(*create)
+    assert made.data["scaleSettings"]["autoScale"] == {"minimumNodeCount": 0, "maximumNodeCount": 4}
+    assert (made.data["vmPriority"], "pool spots: creation: InProgress" in made.stderr) == ("lowpriority", True)
+    properties = arm.clusters[1].pools["spots"].properties
+    assert properties.items() >= request["body"]["properties"].items()
+    assert properties["nodeTaints"] == ["sku=gpu:NoSchedule"]
+    (path,) = puts(arm)
+    assert (request["method"], path in request["url"]) == ("PUT", True)
+    again = hvj(*create)
+    assert (again.data, len(puts(arm))) == (made.data, 1)
+    assert "pool spots exists with these settings" in again.stderr
+
+
+def test_a_dry_run_for_a_named_aks_cluster_needs_neither_azure_nor_kubernetes(
+    hvj: Hvj, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/none")
+    place = ("--subscription", SUBSCRIPTION, "-g", GROUP, "--aks-cluster", AKS)
+    old = ("--generate-ssh-keys", "--vm-priority", "Dedicated")
+    result = hvj("cluster", "create", "-n", "nc6cluster", "-s", SIZE, "-t", "4", *old, *place, "--dry-run")
+    assert result.data["body"]["properties"] == {
+        "mode": "User",
+        "osType": "Linux",
+        "type": "VirtualMachineScaleSets",
+        "vmSize": SIZE,
+        "count": 4,
+        "enableAutoScaling": False,
+        "nodeTaints": ["sku=gpu:NoSchedule"],
+    }
+    assert "ssh are ignored" in result.stderr
+
+
+def test_a_creation_that_was_interrupted_is_completed(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+    nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
+    create = ("cluster", "create", "-n", "gpus", *LIMITS)
+    with arm.hold():
+        assert hvj(*create, "--no-wait").data["provisioningState"] == "creating"
+    assert hvj(*create).data["provisioningState"] == "succeeded"
+    arm.fail_next_operation("AllocationFailed", "We do not have sufficient capacity for the requested VM size.")
+    more = ("cluster", "create", "-n", "more", *LIMITS, "--quiet")
+    failed = hvj(*more)
+    assert (failed.code, failed.stderr.count("\n")) == (1, 1)
+    assert "Azure has no capacity for this VM size" in failed.stderr
+    assert hvj(*more).data["provisioningState"] == "succeeded"
+
+
+def test_an_existing_pool_with_other_settings_is_not_changed(hvj: Hvj, nodes: Nodes, arm: ResourceManager) -> None:
+    nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
+    refusals = (
+        (("-s", "Standard_NC24ads_A100_v4", "-t", "0"), f"exists with the VM size {SIZE}"),
+        (("-s", SIZE, "-t", "0", "--spot"), "exists with the priority Regular"),
+        (
+            ("-s", SIZE, "-t", "3"),
+            f"exists with 0 nodes, not 3 nodes; change it with `hvj cluster resize -n {POOL} -t 3`",
+        ),
+        (LIMITS, f"change it with `hvj cluster auto-scale -n {POOL} --min 0 --max 4`"),
+    )
+    for arguments, words in refusals:
+        result = hvj("cluster", "create", "-n", POOL, *arguments)
+        assert (result.code, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+        assert words in result.stderr
+    missing = ("-g", GROUP, "--aks-cluster", "none", "--subscription", SUBSCRIPTION)
+    assert hvj("cluster", "create", "-n", POOL, *LIMITS, *missing).code == 3
+    assert puts(arm) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("gpus", "-s", "Standard_NC6", "-t", "4"), "Azure has retired Standard_NC6"),
+        (("gpus", "-s", "Standard_NC6s_v3", "-t", "4"), "Azure has retired Standard_NC6s_v3"),
+        (("gpus", "-s", SIZE), "give the number of nodes with --target"),
+        (("gpus", "-s", SIZE, "--min", "1"), "needs both limits"),
+        (("gpus", "-s", SIZE, "--min", "3", "--max", "2"), "--min 3 is greater than --max 2"),
+        (("gpus", *LIMITS, "-t", "5"), "--target 5 is not from --min 0 to --max 4"),
+        (("My_Pool", *LIMITS), "AKS has no node pool 'My_Pool'"),
+    ],
+)
+def test_settings_that_no_pool_can_have_are_reported_in_one_sentence(arguments: tuple[str, ...], words: str) -> None:
+    result = run("cluster", "create", "-n", *arguments)
+    assert (result.code, result.stdout, result.stderr.count("\n")) == (2, "", 1), result.stderr
+    assert words in result.stderr
+
+
+def test_a_creation_without_quota_or_role_or_beside_another_one_changes_nothing(
+    hvj: Hvj, nodes: Nodes, arm: ResourceManager
+) -> None:
+    nodes.add("system-0", labels=SYSTEM, gpus=0, on_azure=True)
+    create = ("cluster", "create", "-n", "gpus", "-s", SIZE, "-t", "4", "--quiet")
+    arm.vcpu_quota = 12
+    assert "quota is exceeded: Insufficient vcpu quota" in hvj(*create).stderr
+    arm.assign(CLIENT, Role.READER)
+    assert "az role assignment create --role 'Azure Kubernetes Service Contributor Role'" in hvj(*create).stderr
+    arm.assign(CLIENT, Role.CONTRIBUTOR)
+    assert "gpus" not in arm.clusters[1].pools
+    arm.interfere(count=1)
+    refused = hvj(*create)
+    assert (refused.code, refused.stderr) == (
+        1,
+        "error: another client has just created node pool gpus; repeat the command\n",
+    )
+    assert arm.clusters[1].pools["gpus"].properties["count"] == 1
 
 
 @pytest.fixture

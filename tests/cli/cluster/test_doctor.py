@@ -2,10 +2,12 @@
 
 import base64
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
@@ -17,22 +19,25 @@ import yaml
 from cli.cluster.aks_cluster import aks_cluster
 from cli.cluster.nodes import Nodes
 from cli.cluster_state import ClusterState, condition
-from cli.program import Hvj, Result, run
+from cli.program import Hvj, Result, run, terminal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.diagnosis import cluster_facts as check_result
 from horovodjob_cli.diagnosis import installation
 from horovodjob_cli.diagnosis.cluster_facts import Facts
+from horovodjob_cli.diagnosis.report import report
+from horovodjob_cli.output import uses_color
 from localcluster.control_plane.standalone import ControlPlane
 from support.api_client import ROOT, Api, ApiError, Object, install_definition, job, wait_for
 from support.azure_fakes.arm.resources import new_pool
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
-from support.batchai_documents import small
+from support.tutorial.page import blocks
 
 OPERATOR = "horovodjob-operator"
 DRIVER = "file.csi.azure.com"
 SHARE = {"name": "myshare", "account": "mystorageaccount", "share": "myshare"}
 DEVICE_PLUGIN = ROOT / "manifests" / "aks" / "nvidia-device-plugin.yaml"
+ENFORCE = "pod-security.kubernetes.io/enforce"
 SECRET = "azure-storage-account-mystorageaccount-secret"
 Doctor = Callable[..., Result]
 
@@ -297,6 +302,7 @@ def test_a_cluster_without_gpus_is_reported(doctor: Doctor, cluster_setup: Clust
 
 
 def test_a_job_without_gpus_requires_none(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
+    cluster_setup.nodes.add("cpu-0", labels={}, gpus=0)
     assert rows(doctor(worker={"gpus": 0}), "GPUs") == [("ok", "job train requests none (worker.gpus: 0)")]
 
 
@@ -581,16 +587,24 @@ def test_the_device_plugin_that_the_doctor_names_is_valid(api: Api) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_file_of_the_tutorial_is_checked_with_the_account_of_an_option(
-    hvj: Hvj, cluster_setup: ClusterSetup, tmp_path: Path
+def test_the_file_of_the_tutorial_is_checked_with_the_options_of_its_creation(
+    hvj: Hvj, cluster_setup: ClusterSetup, storage: Account, tmp_path: Path
 ) -> None:
-    share = {"azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare"}
-    properties = small(mountVolumes={"azureFileShares": [share | {"relativeMountPath": "share"}]})
-    (tmp_path / "job.json").write_text(json.dumps(properties))
-    check = ("doctor", "-f", str(tmp_path / "job.json"), "-n", "train")
+    (document,) = blocks(ROOT / "docs" / "migration.md", "json")
+    (tmp_path / "job.json").write_text(document)
+    check = ("doctor", "-f", str(tmp_path / "job.json"))
     assert "--storage-account-name" in hvj(*check).stderr
-    result = hvj(*check, "--storage-account-name", "mystorageaccount")
+    account = ("--storage-account-name", storage.name)
+    result = hvj(*check, *account)
     assert f"Secret {SECRET} with the key of share myshare" in failed_row(result, "storage")["message"]
+    cluster_setup.api.patch(cluster_setup.path, {"metadata": {"labels": {ENFORCE: "restricted"}}})
+    result = hvj(*check, *account, "--storage-account-key", storage.key)
+    assert rows(result, "storage")[0][0] == "ok"
+    assert "needs baseline: podSecurity: Baseline" in failed_row(result, "Pod Security")["message"]
+    trainer = ("--image", "example.azurecr.io/horovodjob/trainer:1", "--cluster", "nc6cluster", "--gpus", "0")
+    result = hvj(*check, *account, *trainer)
+    assert rows(result, "Pod Security")[0][0] == "ok"
+    assert "agentpool=nc6cluster" in failed_row(result, "GPUs")["message"]
 
 
 def test_a_missing_driver_of_another_volume_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
@@ -606,6 +620,41 @@ def test_what_blocks_a_job_comes_first(doctor: Doctor, cluster_setup: ClusterSet
     assert found == sorted(found, key=["blocks", "warning", "not checked", "ok"].index)
 
 
+def test_a_terminal_shows_what_blocks_first_and_in_color(cluster_setup: ClusterSetup) -> None:
+    with terminal("doctor") as screen:
+        assert screen.end() == 1
+    first, *others = screen.shown.splitlines()
+    assert first.startswith("\x1b[1;31mblocks       \x1b[0moperator: the operator is not installed")
+    texts = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in [first, *others]]
+    assert max(len(line) for line in texts if not line.lstrip().startswith("$ ")) <= 80
+    assert "             $ kubectl apply --server-side -k manifests/base" in texts
+
+
+def test_a_terminal_shows_no_color_if_the_user_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    results = [check_result.CheckResult("GPUs", check_result.Outcome.BLOCKS, "no node has a GPU", "hvj cluster list")]
+    text = report(results, 80, in_color=uses_color())
+    assert text == "blocks       GPUs: no node has a GPU\n             $ hvj cluster list"
+
+
 def test_a_pool_without_nodes_is_reported_for_a_job_without_gpus(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     finding = failed_row(doctor(pool="cpunp", worker={"gpus": 0}), "GPUs")
     assert finding["message"] == "no node has the label kubernetes.azure.com/agentpool=cpunp of pool cpunp"
+    finding = failed_row(doctor(nodeSelector={"disk": "ssd"}, worker={"gpus": 0}), "GPUs")
+    assert finding["message"] == "no node has the labels disk=ssd of spec.nodeSelector"
+
+
+def test_a_pool_of_aks_without_nodes_is_judged_by_its_autoscaler(
+    doctor: Doctor, cluster_setup: ClusterSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_setup.nodes.add("system-0", labels={}, gpus=0, on_azure=True)
+    with aks_cluster(cluster_setup.api, cluster_setup.namespace, tmp_path) as (arm, environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        check = partial(doctor, pool="cpunp", worker={"gpus": 0, "replicas": 2})
+        assert failed_row(check(), "GPUs")["message"] == "the AKS cluster has no pool cpunp, only gpunp, system"
+        arm.clusters[1].pools["cpunp"] = new_pool("cpunp", count=0)
+        assert failed_row(check(), "GPUs")["command"] == "hvj cluster resize -n cpunp -t 2"
+        arm.clusters[1].pools["cpunp"] = new_pool("cpunp", count=0, enableAutoScaling=True, minCount=0, maxCount=4)
+        assert rows(check(), "GPUs") == [("ok", "pool cpunp has no node now, and the autoscaler adds up to 4")]

@@ -72,6 +72,9 @@ def test_options_override_the_file(hvj: Hvj, write: Write) -> None:
     spec = yaml.safe_load(result.stdout)["spec"]
     assert (spec["pool"], spec["image"]) == ("gpunp", "example/other:2")
     assert spec["worker"] == {"replicas": 2, "gpus": 0}
+    result = hvj("-f", "job.json", "--pod-security", "restricted", "--as-worker")
+    spec = yaml.safe_load(result.stdout)["spec"]
+    assert (spec["podSecurity"], spec["launcher"]) == ("Restricted", {"asWorker": True})
 
 
 def test_placeholders_are_replaced_from_options_or_the_environment(

@@ -7,6 +7,7 @@ import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, hvj_process, run, terminal
+from horovodjob.batchai.names import ANNOTATION_NAME
 
 LABEL = "horovodjob.dev/experiment"
 ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
@@ -231,3 +232,33 @@ def test_options_of_kubectl_can_be_where_kubectl_has_them(
     mixed = run(*before[:2], "job", "list", "-n", cluster.namespace, *before[2:])
     assert mixed.data == listed.data
     assert run("job", "list").code == 1
+
+
+def completed(monkeypatch: pytest.MonkeyPatch, words: str) -> list[str]:
+    """What bash offers for the last word of a command line."""
+    with monkeypatch.context() as shell:
+        for variable, value in (
+            ("_HVJ_COMPLETE", "complete_bash"),
+            ("COMP_WORDS", words),
+            ("COMP_CWORD", str(words.count(" "))),
+        ):
+            shell.setenv(variable, value)
+        done = run()
+    assert (done.code, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def test_shells_complete_the_names_of_jobs_experiments_and_workspaces(
+    cluster: ClusterState, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("cifar-1")
+    cluster.api.patch(f"{cluster.jobs}/cifar-1", {"metadata": {"annotations": {ANNOTATION_NAME: "cifar_1"}}})
+    cluster.create("digits", labels={LABEL: "small"})
+    assert completed(monkeypatch, "hvj job show -n ") == ["cifar_1", "digits"]
+    assert completed(monkeypatch, "hvj job file list -j dig") == ["digits"]
+    assert completed(monkeypatch, f"hvj job wait -w {workspace} -n ci") == ["cifar_1"]
+    assert completed(monkeypatch, "hvj job delete -w none -n ") == []
+    assert completed(monkeypatch, "hvj job create -n ") == []
+    assert completed(monkeypatch, "hvj job list -e s") == ["small"]
+    assert completed(monkeypatch, f"hvj job list -w {workspace}") == [workspace]
+    assert completed(monkeypatch, "hvj --kubeconfig /none job show -n ") == []

@@ -27,6 +27,7 @@ def test_a_small_job_has_only_the_requested_fields() -> None:
         "worker": {"replicas": 2},
         "script": {"path": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/train.py", "interpreter": "python"},
         "azureFiles": [{"name": "share", "account": "account", "share": "share"}],
+        "podSecurity": "Baseline",
         "logs": {"pathPrefix": "$(AZ_BATCHAI_JOB_MOUNT_ROOT)/share/logs"},
         "runPolicy": {"activeDeadlineSeconds": 604800},
     }

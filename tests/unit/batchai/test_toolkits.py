@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from horovodjob.api.constants import PodSecurity
 from support.batchai_documents import HOROVOD, ROOT, Object, converted, problems, small, spec_of, toolkit, warnings
 
 SCRIPT: Object = {"pythonScriptFilePath": f"{ROOT}/share/train.py"}
@@ -124,18 +125,63 @@ def test_intel_mpi_is_recognized_by_the_image_name() -> None:
     assert "correct spec.mpi.implementation" in warnings(document)
 
 
-@pytest.mark.parametrize("command", ["apt update; apt install -y git", "sudo true", "cd /x && pip install keras"])
-def test_a_preparation_that_needs_root_gets_pod_security_baseline(command: str) -> None:
+@pytest.mark.parametrize("document", [{}, {"jobPreparation": {"commandLine": "apt update; apt install -y git"}}])
+def test_a_container_runs_as_root_as_in_batch_ai_unless_the_image_is_the_trainers(document: Object) -> None:
+    assert spec_of(small(**document))["podSecurity"] == "Baseline"
+    assert spec_of(small(**document), image="example/other:1")["podSecurity"] == "Baseline"
+    assert "so the job has podSecurity: Baseline" in warnings(small(**document), image="example/other:1")
+    assert spec_of(small(), image=TRAINER).get("podSecurity") is None
+
+
+def test_an_option_sets_the_pod_security_level() -> None:
+    root = small(jobPreparation={"commandLine": "apt install -y git"})
+    assert spec_of(small(), pod_security=PodSecurity.RESTRICTED)["podSecurity"] == "Restricted"
+    assert spec_of(small(), image=TRAINER, pod_security=PodSecurity.BASELINE)["podSecurity"] == "Baseline"
+    assert "podSecurity" not in warnings(small(), pod_security=PodSecurity.RESTRICTED)
+    assert "does not allow" in warnings(root, pod_security=PodSecurity.RESTRICTED)
+
+
+@pytest.mark.parametrize(
+    ("command", "installs_mpi"),
+    [
+        ("apt update; apt install -y mpi-default-dev mpi-default-bin", True),
+        ("apt-get install -y libopenmpi-dev openssh-client", True),
+        ("conda install -y openmpi", True),
+        ("sh $AZ_BATCHAI_JOB_MOUNT_ROOT/share/install_mpi.sh", True),
+        ("apt-get install -y intel-mpi-2018.3 mpich", True),
+        ("pip install mpi4py", False),
+        ("python -m compileall .", False),
+        ("apt-get install -y git", False),
+    ],
+)
+def test_the_launcher_hosts_ranks_where_the_preparation_installs_mpi(command: str, installs_mpi: bool) -> None:
     document = small(jobPreparation={"commandLine": command})
-    spec = spec_of(document)
+    assert spec_of(document).get("launcher") == ({"asWorker": True} if installs_mpi else None)
+    assert ("launcher.asWorker is true" in warnings(document)) is installs_mpi
+    assert spec_of(document, as_worker=False)["launcher"] == {"asWorker": False}
+    assert "asWorker" not in warnings(document, as_worker=False)
+
+
+def test_a_custom_toolkit_hosts_ranks_in_its_launcher_unless_an_option_says_otherwise() -> None:
+    document = toolkit("customToolkitSettings", commandLine="mpirun -np 2 ./a")
+    assert spec_of(document)["launcher"] == {"asWorker": True}
+    assert spec_of(document, as_worker=False)["launcher"] == {"asWorker": False}
+
+
+@pytest.mark.parametrize("command", ["apt update; apt install -y git", "sudo true", "cd /x && pip install keras git"])
+def test_a_preparation_that_needs_root_in_the_trainer_image_is_reported(command: str) -> None:
+    document = small(jobPreparation={"commandLine": command})
+    spec = spec_of(document, image=TRAINER)
     assert spec["preparation"] == {"command": command}
     assert spec["podSecurity"] == "Baseline"
-    assert "properties.jobPreparation.commandLine: needs root" in warnings(document)
+    assert "properties.jobPreparation.commandLine: needs root" in warnings(document, image=TRAINER)
 
 
-def test_a_preparation_without_root_keeps_pod_security_restricted() -> None:
-    spec = spec_of(small(jobPreparation={"commandLine": "pip install --user keras && echo $(date) $$"}))
-    assert spec["preparation"]["command"] == "pip install --user keras && echo $$(date) $$$"
+def test_a_preparation_without_root_keeps_pod_security_restricted_in_the_trainer_image() -> None:
+    spec = spec_of(
+        small(jobPreparation={"commandLine": "pip install --user keras x && echo $(date) $$"}), image=TRAINER
+    )
+    assert spec["preparation"]["command"] == "pip install --user keras x && echo $$(date) $$$"
     assert "podSecurity" not in spec
 
 

@@ -94,7 +94,7 @@ class ResourceManager(HttpsServer):
         self._next_error = ArmError(409, code, message)
 
     def interfere(self, **properties: Any) -> None:
-        """Simulates another client that changes the pool between the next GET and its PUT."""
+        """Simulates another client that changes or creates the pool between the next GET and its PUT."""
         self._interference = properties
 
     @contextlib.contextmanager
@@ -207,9 +207,12 @@ class ResourceManager(HttpsServer):
 
     def _put(self, request: Request, cluster: Cluster, name: str) -> Response:
         pool = cluster.pools.get(name)
-        if pool and self._interference:
+        if self._interference:
+            pool = cluster.pools.setdefault(name, new_pool(name))
             pool.properties |= self._interference
             pool.etag, self._interference = "another", {}
+        if pool and request.headers.get("if-none-match") == "*":
+            raise precondition_failed()
         expected = request.headers.get("if-match", "*").strip('"')
         if expected != "*" and (pool is None or expected != pool.etag):
             raise precondition_failed()

@@ -1,0 +1,121 @@
+"""`hvj cluster create`: a node pool of an AKS cluster."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from horovodjob.batchai.names import pool_name_error
+from horovodjob_cli import options, output
+from horovodjob_cli.cluster import aks, new_pools
+from horovodjob_cli.cluster.cluster_view import azure_view, current_view, readable_nodes, warn
+from horovodjob_cli.commands import CommandResult, command, group
+from horovodjob_cli.commands.cluster import (
+    COLUMNS,
+    AksCluster,
+    ResourceGroup,
+    Subscription,
+    required_aks_cluster,
+    show_progress,
+)
+from horovodjob_cli.errors import CliError, UsageError
+
+REQUEST = output.Document({"Method": "method", "URL": "url"})
+app = group("Create a node pool of an AKS cluster.")
+
+
+class Priority(StrEnum):
+    """Batch AI's priorities of VMs."""
+
+    DEDICATED = "dedicated"
+    LOWPRIORITY = "lowpriority"
+
+
+@command(app, "create", table=COLUMNS)
+def create(
+    name: options.Name,
+    vm_size: Annotated[
+        str, typer.Option("--vm-size", "-s", metavar="SIZE", help="Azure VM size of the nodes.", show_default=False)
+    ],
+    target: Annotated[
+        int | None,
+        typer.Option(
+            "--target", "-t", min=0, max=aks.MAX_NODES, help="Number of nodes; with --min and --max, at first."
+        ),
+    ] = None,
+    minimum: Annotated[
+        int | None, typer.Option("--min", min=0, max=aks.MAX_NODES, help="Minimum number of nodes of the autoscaler.")
+    ] = None,
+    maximum: Annotated[
+        int | None, typer.Option("--max", min=1, max=aks.MAX_NODES, help="Maximum number of nodes of the autoscaler.")
+    ] = None,
+    vm_priority: Annotated[
+        Priority, typer.Option(case_sensitive=False, help="lowpriority: spot nodes, which Azure can evict.")
+    ] = Priority.DEDICATED,
+    spot: Annotated[bool, typer.Option("--spot", help="The same as --vm-priority lowpriority.")] = False,
+    subnet: Annotated[str | None, typer.Option(metavar="ID", help="ARM ID of the subnet of the nodes.")] = None,
+    workspace: options.Workspace = None,
+    resource_group: ResourceGroup = None,
+    subscription: Subscription = None,
+    aks_cluster: AksCluster = None,
+    no_wait: options.NoWait = False,
+    quiet: options.Quiet = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Create nothing: print the request to Azure Resource Manager.")
+    ] = False,
+    image: Annotated[str | None, typer.Option("--image", "-i", hidden=True)] = None,
+    user_name: Annotated[str | None, typer.Option("--user-name", "-u", hidden=True)] = None,
+    ssh_key: Annotated[str | None, typer.Option("--ssh-key", "-k", hidden=True)] = None,
+    password: Annotated[str | None, typer.Option("--password", "-p", hidden=True)] = None,
+    generate_ssh_keys: Annotated[bool, typer.Option("--generate-ssh-keys", hidden=True)] = False,
+) -> CommandResult:
+    """Create a node pool of an AKS cluster, or do nothing if it exists with these settings.
+
+    Nodes with GPUs have the taint sku=gpu:NoSchedule. To use GPUs, the cluster needs NVIDIA's device plugin.
+    """
+    if problem := pool_name_error(name):
+        raise UsageError(problem)
+    scale = new_pools.scale(target, minimum, maximum)
+    pool = new_pools.new_pool(vm_size, scale, spot=spot or vm_priority is Priority.LOWPRIORITY, subnet=subnet)
+    if image or user_name or ssh_key or password or generate_ssh_keys:
+        warn("options for image, user and ssh are ignored: AKS chooses the image of nodes and needs no user")
+    azure = aks_cluster_of(subscription, resource_group, aks_cluster)
+    if dry_run:
+        return CommandResult(azure.creation_request(name, pool), table=REQUEST)
+    create_or_keep(azure, name, pool, wait=not no_wait, quiet=quiet)
+    nodes = readable_nodes()
+    view = current_view(workspace, nodes or [], azure_view(azure))
+    return CommandResult(view.record_without_nodes(name) if nodes is None else view.named_record(name))
+
+
+def aks_cluster_of(subscription: str | None, group: str | None, cluster: str | None) -> aks.ManagedCluster:
+    """The AKS cluster that the options name, or else that of the nodes. Raises CliError."""
+    if subscription and group and cluster:
+        return aks.ManagedCluster(aks.ClusterReference(subscription, group, cluster))
+    nodes = readable_nodes()
+    if nodes is None and not (subscription and cluster):
+        raise CliError("without the right to list nodes, name the AKS cluster with --subscription and --aks-cluster")
+    return required_aks_cluster(aks.cluster_reference(nodes or [], subscription, group, cluster))
+
+
+def create_or_keep(azure: aks.ManagedCluster, name: str, pool: Any, *, wait: bool, quiet: bool) -> None:
+    """Create the pool, or keep the existing one. Raises CliError if that has other settings."""
+    existing = next((each for each in azure.pools() if each.name == name), None)
+    if existing is not None:
+        if problem := new_pools.difference(name, existing, pool):
+            raise CliError(problem)
+        if existing.provisioning_state == "Succeeded" or not wait:
+            warn(f"pool {name} exists with these settings")
+            return
+    with show_progress(f"pool {name}: creation", quiet) as progress:
+
+        def busy(message: str) -> None:
+            progress(f"waiting: {message}")
+
+        if existing is None:
+            poller = azure.create(name, pool, follow=wait, busy=busy)
+        else:
+            # Its creation runs, or has failed: the same request waits for it, or repeats it.
+            poller = azure.change(name, lambda same: None, follow=wait, busy=busy)
+        if wait:
+            azure.wait(name, poller, progress=progress)
