@@ -6,7 +6,7 @@ Objects are plain dicts as in YAML. The client's exceptions pass through: `error
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,14 +216,14 @@ def create_job(job: Object, *, dry_run: bool = False) -> Object:
     return made
 
 
-def patch_job(job: Object, spec: Object) -> Object:
-    """Change fields of a HorovodJob's spec by a merge patch."""
+def patch_job(job: Object, spec: Object, annotations: Mapping[str, str] | None = None) -> Object:
+    """Change fields of a HorovodJob's spec, and annotations, by one merge patch."""
     metadata = job["metadata"]
     changed: Object = custom().patch_namespaced_custom_object(
         **JOBS,
         namespace=metadata["namespace"],
         name=metadata["name"],
-        body={"metadata": {"uid": metadata["uid"]}, "spec": spec},
+        body={"metadata": {"uid": metadata["uid"], "annotations": dict(annotations or {})}, "spec": spec},
         _content_type=MERGE_PATCH,
     )
     return changed
