@@ -204,9 +204,7 @@ def _check_placeholders(spec: Node, found: Mapping[str, Parameter]) -> None:
         used.add(name)
         if name not in found and name not in template.OWN_NAMES and not given:
             names = ", ".join((*found, *template.OWN_NAMES))
-            spec.notes.refuse(
-                path, f"${{{name}}} is not a parameter ({names}): write $${{{name}}} for this text itself"
-            )
+            spec.notes.refuse(path, f"${{{name}}} is not a parameter ({names}): write $${{{name}}} for the text itself")
     for name in found:
         if name not in used:
             example = f"such as --{name}=${{{name}}} among its arguments"

@@ -28,7 +28,6 @@ STATEFUL_PRUNERS = (HyperbandPruner, SuccessiveHalvingPruner)
 STATES = {State.COMPLETE: TrialState.COMPLETE, State.PRUNED: TrialState.PRUNED, State.FAILED: TrialState.FAIL}
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
 
 class Study:
@@ -36,14 +35,17 @@ class Study:
 
     def __init__(self, definition: Definition, trials: Iterable[Trial] = ()) -> None:
         known = sorted(trials, key=lambda trial: trial.number)
-        self._distributions = {name: _distribution(each) for name, each in definition.parameters.items()}
-        self._pruner = _component(definition.pruner, optuna.pruners, "pruner")
-        self._study = optuna.create_study(
-            study_name=definition.name,
-            direction="maximize" if definition.goal is Goal.MAX else "minimize",
-            sampler=_component(_advanced(definition.sampler, len(known)), optuna.samplers, "sampler"),
-            pruner=self._pruner,
-        )
+        with warnings.catch_warnings():
+            # Of experimental samplers, and of a range that its step does not divide.
+            warnings.simplefilter("ignore")
+            self._distributions = {name: _distribution(each) for name, each in definition.parameters.items()}
+            self._pruner = _component(definition.pruner, optuna.pruners, "pruner")
+            self._study = optuna.create_study(
+                study_name=definition.name,
+                direction="maximize" if definition.goal is Goal.MAX else "minimize",
+                sampler=_component(_advanced(definition.sampler, len(known)), optuna.samplers, "sampler"),
+                pruner=self._pruner,
+            )
         self._open: dict[int, optuna.Trial] = {}
         self._ended: set[int] = set()
         self._epochs: dict[int, int] = {}
