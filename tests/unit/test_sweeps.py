@@ -159,11 +159,11 @@ def test_the_best_trial_depends_on_the_direction_of_the_metric() -> None:
     assert best({}, Goal.MAX) is None
 
 
-def study_and_trials(definition: Definition, *curves: tuple[float, ...], phase: str = "Succeeded") -> list[Trial]:
+def finished_trials(definition: Definition, *curves: tuple[float, ...]) -> list[Trial]:
     """Finished trials with these values after their epochs."""
     asking = Study(definition)
     return [
-        trial(job(definition, number, asking.ask(number), *curve, phase=phase), definition)
+        trial(job(definition, number, asking.ask(number), *curve, phase="Succeeded"), definition)
         for number, curve in enumerate(curves)
     ]
 
@@ -177,7 +177,7 @@ PRUNERS = [
 @pytest.mark.parametrize("pruner", PRUNERS)
 def test_a_study_that_is_built_from_jobs_prunes_as_the_one_that_observed_them(pruner: Object) -> None:
     definition = sweep(pruner=pruner)
-    known = study_and_trials(definition, (0.5, 0.6, 0.7), (0.6, 0.7, 0.8), (0.7, 0.8, 0.9))
+    known = finished_trials(definition, (0.5, 0.6, 0.7), (0.6, 0.7, 0.8), (0.7, 0.8, 0.9))
     lived = Study(definition)
     for each in known:
         for epochs in range(1, len(each.points) + 1):
@@ -206,14 +206,13 @@ def test_a_study_with_a_seed_does_not_repeat_its_values_when_it_is_built_again()
     assert Study(definition).ask(0) == asked[0]
 
 
-def test_a_trial_whose_job_was_deleted_or_pruned_stays_without_value() -> None:
-    definition = sweep()
-    study = Study(definition)
-    running = trial(job(definition, 0, study.ask(0), 0.5), definition)
-    assert study.observe(running) is False
-    assert study.observe(deleted(running)) is False
-    assert study.observe(running) is False
+def test_a_trial_whose_job_was_deleted_is_failed_and_never_judged_again() -> None:
+    definition = sweep(pruner=PRUNERS[0])
+    study = Study(definition, finished_trials(definition, (0.5,), (0.6,)))
+    running = trial(job(definition, 2, study.ask(2)), definition)
     assert record(deleted(running), "val_accuracy")["state"] == "failed"
+    study.observe(deleted(running))
+    assert study.observe(trial(job(definition, 2, VALUES, 0.1), definition)) is False
 
 
 def test_an_exhaustive_search_ends_with_its_last_combination() -> None:
