@@ -208,26 +208,30 @@ class Process:
         kopf.on.startup(registry=registry)(self.start)
         kopf.on.cleanup(registry=registry)(self.stop)
         kopf.on.login(registry=registry)(self.connect)
-        await kopf.operator(
-            registry=registry,
-            settings=kopf_settings(self.settings.watch_timeout_seconds),
-            standalone=True,
-            clusterwide=not self.namespaces,
-            namespaces=self.namespaces,
-            stop_flag=self._stop,
-        )
-        if self._failure:
-            raise OperatorError(self._failure)
+        try:
+            await kopf.operator(
+                registry=registry,
+                settings=kopf_settings(self.settings.watch_timeout_seconds),
+                standalone=True,
+                clusterwide=not self.namespaces,
+                namespaces=self.namespaces,
+                stop_flag=self._stop,
+            )
+        finally:
+            if self._failure:  # It can also be the cause of an error in kopf, whose requests it interrupts.
+                raise OperatorError(self._failure)
 
     async def start(self, **_: object) -> None:
         """Starts all parts; kopf watches the jobs next. A failure ends the process."""
         try:
-            await self._start_parts()
+            try:
+                await self._start_parts()
+            except (OperatorError, OSError) as error:
+                self._fail(str(error))
+                await asyncio.Event().wait()  # Kopf cancels it, and would send its first requests after a return.
         except asyncio.CancelledError:
             await self.stop()  # Kopf calls it only after a complete startup.
             raise
-        except (OperatorError, OSError) as error:
-            self._fail(str(error))
 
     async def _start_parts(self) -> None:
         """Waits for the Lease, and then for the pods, without which no job can be reconciled."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from stages.commands import cluster, images, pytest
+from stages.commands import cluster, images, pytest, pytest_twice
 from stages.debian import install_all_packages
 from stages.lint import lint
 from stages.python_environment import prepare_environment, prepare_trainer_environment
@@ -42,27 +42,27 @@ def unit() -> None:
 
 def apiserver() -> None:
     """Tests against a real API server without a node."""
-    _test(NEEDS_APISERVER, *_beside(APISERVER_WORKERS))
+    _test(NEEDS_APISERVER, workers=APISERVER_WORKERS)
 
 
 def command_line() -> None:
     """Tests of `hvj` against a real API server and servers that speak Azure's protocols."""
-    _test(NEEDS_COMMAND_LINE, *_beside(APISERVER_WORKERS))
+    _test(NEEDS_COMMAND_LINE, workers=APISERVER_WORKERS)
 
 
 def charts() -> None:
     """Tests of charts, manifests, monitoring and releases, against a real API server without a node."""
-    _test(NEEDS_HELM, *_beside(APISERVER_WORKERS))
+    _test(NEEDS_HELM, workers=APISERVER_WORKERS)
 
 
 def gitops() -> None:
     """Tests of Argo CD and Flux, whose controllers run against a real API server without a node."""
-    _test(NEEDS_ENGINES, *_beside(APISERVER_WORKERS))
+    _test(NEEDS_ENGINES, workers=APISERVER_WORKERS)
 
 
 def trainer() -> None:
     """Tests with real ranks under mpirun."""
-    _test(NEEDS_TENSORFLOW, "--no-loadscope-reorder", *_beside(TRAINER_WORKERS))
+    _test(NEEDS_TENSORFLOW, "--no-loadscope-reorder", workers=TRAINER_WORKERS)
 
 
 def localcluster() -> None:
@@ -78,10 +78,8 @@ def cluster_up() -> None:
 
 def e2e() -> None:
     """End-to-end tests; without ONLY those that can run in parallel."""
-    if _only():
-        _test(NEEDS_OPERATOR)
-    else:
-        _test(NEEDS_OPERATOR, "-m", "not serial", "--no-loadscope-reorder", *_beside(E2E_WORKERS))
+    selection = () if _only() else ("-m", "not serial")
+    _test(NEEDS_OPERATOR, *selection, "--no-loadscope-reorder", workers=E2E_WORKERS)
 
 
 def e2e_serial() -> None:
@@ -89,21 +87,19 @@ def e2e_serial() -> None:
     _test(NEEDS_OPERATOR, "-m", "serial")
 
 
-def _test(folders: tuple[str, ...], *arguments: str) -> None:
-    """Run the tests of some folders. Raises StageError if one is missing."""
+def _test(folders: tuple[str, ...], *arguments: str, workers: str = "") -> None:
+    """Run the tests of some folders, with ONLY those that it selects. Raises StageError if a folder is missing."""
     if missing := [folder for folder in folders if not Path(ROOT, folder).is_dir()]:
         raise StageError(f"{missing[0]} is missing, so its tests cannot pass")
-    selection = ("-k", _only()) if _only() else ()
-    pytest(*folders, *arguments, *selection)
+    if _only():
+        pytest(*folders, *arguments, "-k", _only())
+    else:
+        pytest_twice((*folders, *arguments), ("-n", workers, "--dist", "loadfile") if workers else ())
 
 
 def _only() -> str:
     """The selection of tests by the user, in the syntax of `pytest -k`; by default all."""
     return os.environ.get("ONLY", "")
-
-
-def _beside(workers: str) -> tuple[str, ...]:
-    return () if _only() else ("-n", workers, "--dist", "loadfile")
 
 
 FUNCTIONS: dict[str, Callable[[], None]] = {

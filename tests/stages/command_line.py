@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from stages import times
 from stages.catalog import ALL, DEMO, FUNCTIONS, GIVEN_CLUSTER, stage
-from stages.commands import cluster_runs, environment
+from stages.commands import RAN_AGAIN, cluster_runs, environment
 from stages.schedule import Schedule, Stage
 from stages.settings import CACHE, LOGS, StageError, uses_given_cluster
 
@@ -87,4 +87,8 @@ def _finish(
     if keep:
         times.append(run)
     print(f"\n{times.table([run])}", flush=True)
+    for result in results:
+        log = LOGS / f"{result.name}.log"
+        again = [line for line in log.read_text().splitlines() if line.startswith(RAN_AGAIN)] if log.exists() else []
+        print(*(f"{result.name}: {line}" for line in again), sep="\n", end="\n" if again else "", flush=True)
     return 0 if all(schedule.passed for schedule in schedules) else 1

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from stages.settings import CA_BUNDLE, CACHE, CLUSTER, CLUSTER_NAME, ROOT, VENV, StageError
+
+# More failures than this have a common cause, which a second try would not change.
+MOST_TESTS_AGAIN = 3
+RAN_AGAIN = "passed only when run again: "
+PYTEST: tuple[str | Path, ...] = (VENV / "bin" / "python", "-m", "pytest")
+# Without bytecode every process compiles all its imports: 7 s of CPU time for TensorFlow, 2 s for kopf. Some
+# environments do not allow bytecode beside the sources, and .venv may be new in each run, so it is in the cache.
+BYTECODE = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode")}
 
 
 def call(*command: str | Path, **variables: str) -> None:
@@ -37,10 +47,31 @@ def images(*arguments: str) -> None:
 
 def pytest(*arguments: str) -> None:
     """Run pytest with its output visible; no test at all is an error."""
-    # Without bytecode every process compiles all its imports: 7 s of CPU time for TensorFlow, 2 s for kopf. Some
-    # environments do not allow bytecode beside the sources, and .venv may be new in each run, so it is in the cache.
-    bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode")}
-    call(VENV / "bin" / "python", "-m", "pytest", *arguments, **bytecode)
+    call(*PYTEST, *arguments, **BYTECODE)
+
+
+def pytest_twice(arguments: tuple[str, ...], parallel: tuple[str, ...]) -> None:
+    """Run pytest, and once more, alone, the tests that failed if they are few.
+
+    The line that names them is repeated at the end of the whole run: each is a defect of the test or of the product.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        command = (*PYTEST, *arguments, "-o", f"cache_dir={cache}")
+        try:
+            call(*command, *parallel, **BYTECODE)
+        except StageError:
+            failed = failed_tests(Path(cache))
+            if not 0 < len(failed) <= MOST_TESTS_AGAIN:
+                raise
+            print(f"\nrun again, alone: {', '.join(failed)}", flush=True)
+            call(*command, "--last-failed", **BYTECODE)
+            print(f"{RAN_AGAIN}{', '.join(failed)}", flush=True)
+
+
+def failed_tests(cache: Path) -> list[str]:
+    """The tests that failed in the last run of pytest with this cache."""
+    file = cache / "v" / "cache" / "lastfailed"
+    return list(json.loads(file.read_text())) if file.exists() else []
 
 
 def environment() -> dict[str, str]:

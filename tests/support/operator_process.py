@@ -36,7 +36,7 @@ class Operator:
         self._kubeconfig, self._log, self._source, self._settings = kubeconfig, log, source, settings
         self._process: Any = None
         self._read = self._checked = 0
-        self._ended_by_test = True
+        self._end_is_known = True
         self.port = self.progress_port = self.tls_port = 0
         log.touch()
         STARTED.append(self)
@@ -65,7 +65,7 @@ class Operator:
 
     def _spawn(self) -> None:
         self.port, self.progress_port, self.tls_port = free_ports(3)
-        self._ended_by_test = False
+        self._end_is_known = False
         own = {f"HOROVODJOB_OPERATOR_{name.upper()}": value for name, value in self._settings.items()}
         own |= {
             "HOROVODJOB_OPERATOR_HTTP_PORT": str(self.port),
@@ -92,14 +92,14 @@ class Operator:
     def kill(self) -> None:
         """Kills the process with SIGKILL, as the loss of its node would."""
         if self._process:
-            self._ended_by_test = self._ended_by_test or self.is_running
+            self._end_is_known = self._end_is_known or self.is_running
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> int:
         """Sends SIGTERM and returns the exit code."""
         assert self._process
-        self._ended_by_test = self.is_running
+        self._end_is_known = self.is_running
         self._process.send_signal(signal.SIGTERM)
         return int(self._process.wait(timeout=WAIT_SECONDS))
 
@@ -107,7 +107,7 @@ class Operator:
         """Waits until the process exits by itself, and returns and clears its errors."""
         wait_for("the operator to exit", lambda: not self.is_running)
         errors = self.errors()
-        self._ended_by_test = True
+        self._end_is_known = True
         return errors
 
     def send(self, number: signal.Signals) -> None:
@@ -178,7 +178,8 @@ class Operator:
         """Errors since the last call: an unexpected exit, an error in the log, or a line that is not JSON."""
         lines, self._checked = self._lines(self._checked)
         errors = [f"{line['level']}: {line['message']}" for line in lines if line["level"] in FORBIDDEN_LEVELS]
-        has_exited = self._process is not None and not self.is_running and not self._ended_by_test
+        has_exited = self._process is not None and not self.is_running and not self._end_is_known
+        self._end_is_known = self._end_is_known or has_exited  # Reported once, not by each test that follows.
         return [*errors, *([f"{self._log.name}: the process exited unexpectedly"] if has_exited else [])]
 
     def _lines(self, begin: int) -> tuple[list[Object], int]:

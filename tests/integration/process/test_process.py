@@ -1,8 +1,13 @@
 """The operator as a process: crashes, restarts, and changes during downtime."""
 
+import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -139,3 +144,13 @@ def test_a_job_deleted_while_the_watch_is_interrupted_is_removed_from_the_caches
     wait_for("the job to be removed from the metrics", lambda: operator.jobs(job.namespace) == {"Running": 1})
     kept.end("launcher", 0)
     kept.wait("Succeeded")
+
+
+def test_an_operator_whose_port_is_in_use_ends_with_one_sentence(operator_access: Path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        settings = {"KUBECONFIG": str(operator_access), "HOROVODJOB_OPERATOR_HTTP_PORT": str(taken.getsockname()[1])}
+        command = [sys.executable, "-m", "horovodjob_operator"]
+        ended = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)
+    assert "the operator ends" in ended.stderr.splitlines()[-1]
+    assert "address already in use" in ended.stderr.splitlines()[-1]

@@ -1,0 +1,53 @@
+"""Tests that fail are run once more, and a run that passes says which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stages.commands import MOST_TESTS_AGAIN, RAN_AGAIN, pytest_twice
+from stages.settings import StageError
+
+ONCE = """
+from pathlib import Path
+def test_once():
+    seen = Path(__file__).with_name("seen")
+    try: assert seen.exists()
+    finally: seen.touch()
+def test_other(): pass
+"""
+FAILS = "def test_fails(): assert 0\n"
+
+
+@pytest.mark.parametrize("parallel", [(), ("-n", "1")], ids=["one process", "workers"])
+def test_a_test_that_passes_alone_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], parallel: tuple[str, ...]
+) -> None:
+    run(tmp_path, ONCE, parallel)
+    lines = capfd.readouterr().out.splitlines()
+    assert f"{RAN_AGAIN}test_it.py::test_once" in lines
+    assert any(line.startswith("1 passed") or " 1 passed" in line for line in lines), "only the failed test runs again"
+
+
+def test_a_test_that_fails_again_fails_the_stage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StageError):
+        run(tmp_path, FAILS)
+    assert "run again, alone: test_it.py::test_fails" in capfd.readouterr().out
+
+
+def test_many_failures_are_not_run_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StageError):
+        run(tmp_path, "".join(f"def test_{number}(): assert 0\n" for number in range(MOST_TESTS_AGAIN + 1)))
+    assert "run again" not in capfd.readouterr().out
+
+
+def test_a_file_that_cannot_be_imported_fails_the_stage(tmp_path: Path) -> None:
+    with pytest.raises(StageError):
+        run(tmp_path, "import no_such_module\n")
+
+
+def run(folder: Path, program: str, parallel: tuple[str, ...] = ()) -> None:
+    """Runs a file of tests twice, if need be."""
+    (folder / "test_it.py").write_text(program)
+    pytest_twice((str(folder), f"--rootdir={folder}"), parallel)
