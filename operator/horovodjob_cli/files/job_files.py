@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from posixpath import normpath
 from typing import Any
@@ -87,7 +88,7 @@ class JobEnd:
     def __init__(self, job: Object) -> None:
         self._ended = threading.Event()
         self._error: Exception | None = None
-        threading.Thread(target=self._watch, args=(job,), daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(self._watch, job), daemon=True).start()
 
     def has_ended(self) -> bool:
         """Whether the job has ended or was deleted. Raises the error of the watch."""
@@ -144,11 +145,11 @@ def _azure_share(job: Object, share: AzureFileShare, options: Options) -> FileSt
         account=share.account,
         default_endpoint=f"https://{share.account}.file.{suffix}" if suffix else "",
         secret_name=share.key_secret,
-        read_secret=lambda: _secret(job["metadata"]["namespace"], share.key_secret),
+        read_secret=lambda: secret_values(job["metadata"]["namespace"], share.key_secret),
     )
 
 
-def _secret(namespace: str, name: str) -> Mapping[str, str]:
+def secret_values(namespace: str, name: str) -> Mapping[str, str]:
     """The values of a Secret; empty if it does not exist or the user may not read it."""
     from kubernetes.client import ApiException
 
