@@ -1,6 +1,6 @@
 """The study of a sweep in Optuna: which values the next trial has, and whether a running one is worth its time.
 
-It is in memory, and built from the trials: `ask` and `tell` for each, with the values of its epochs between them.
+It is in memory, and built from the trials with the values of their epochs.
 """
 
 import contextlib

@@ -27,6 +27,15 @@ def filled(template: Any, values: Mapping[str, Value], path: str = "") -> Any:
     return PLACEHOLDER.sub(lambda found: found[0][1:] if found[1] else text(values[found[2]]), template)
 
 
+def literal(spec: Any) -> Any:
+    """The spec as a template without placeholders."""
+    if isinstance(spec, Mapping):
+        return {key: literal(inner) for key, inner in spec.items()}
+    if isinstance(spec, list):
+        return [literal(inner) for inner in spec]
+    return PLACEHOLDER.sub(r"$\g<0>", spec) if isinstance(spec, str) else spec
+
+
 def placeholders(template: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """The path and the name of each placeholder."""
     if isinstance(template, Mapping):

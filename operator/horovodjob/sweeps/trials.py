@@ -60,7 +60,7 @@ def job_name(definition: Definition, number: int) -> str:
 
 
 def trial_job(definition: Definition, number: int, values: Mapping[str, Value], namespace: str) -> Object:
-    """The manifest of a trial's job, with all that a later program needs to go on."""
+    """The manifest of a trial's job, with all that a later program needs to continue."""
     name = job_name(definition, number)
     metadata = definition.job.get("metadata") or {}
     labels = {

@@ -152,12 +152,11 @@ def find_job(name: str, namespace: str) -> Object | None:
     from kubernetes.client import ApiException
 
     try:
-        found: Object = custom().get_namespaced_custom_object(**JOBS, namespace=namespace, name=name)
+        return dict(custom().get_namespaced_custom_object(**JOBS, namespace=namespace, name=name))
     except ApiException as error:
         if error.status == 404 and PLURAL in str(error.body):
             return None
         raise
-    return found
 
 
 def jobs(namespace: str, experiment: str | None = None) -> list[Object]:
@@ -240,7 +239,7 @@ def patch_job(job: Object, spec: Object, annotations: Mapping[str, str] | None =
         **JOBS,
         namespace=metadata["namespace"],
         name=metadata["name"],
-        body={"metadata": {"uid": metadata["uid"], "annotations": dict(annotations or {})}, "spec": spec},
+        body={"metadata": {"uid": metadata["uid"], "annotations": annotations or {}}, "spec": spec},
         _content_type=MERGE_PATCH,
     )
     return changed

@@ -60,7 +60,7 @@ def run(
 ) -> Any:
     """Run a sweep until all its trials have ended, and print the best one; `run` can be left out.
 
-    A sweep that was interrupted goes on.
+    A sweep that was interrupted continues.
     """
     documents = document_files.documents(config_file)
     if len(documents) != 1:
@@ -70,18 +70,18 @@ def run(
     sweep = sweeps.Sweep(definition, kube.namespace(namespace), _ignore if quiet else sweeps.to_standard_error)
     if dry_run:
         return sweep.first_job()
-    return _result(sweep, definition)
+    return followed(sweep, definition)
 
 
 @command(app, "resume", table=TABLE)
 def resume(
     name: SweepName, workspace: Workspace = None, trials: Trials = None, parallel: Parallel = None, quiet: Quiet = False
 ) -> Any:
-    """Go on with a sweep as its jobs record it; needs no file."""
+    """Continue a sweep as its jobs record it; needs no file."""
     namespace = kube.namespace(workspace)
     before = sweeps.definition_of(sweeps.jobs_of(name, namespace))
     definition = _parsed(name, before.source | _given(trials=trials, parallel=parallel))
-    return _result(sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error), definition)
+    return followed(sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error), definition)
 
 
 @command(app, "show", table=TABLE)
@@ -108,13 +108,14 @@ def best(name: SweepName, workspace: Workspace = None) -> Any:
     return _best_record(sweep_trials.best(trials, definition.goal), definition)
 
 
-def _result(sweep: sweeps.Sweep, definition: Definition) -> Any:
+def followed(sweep: sweeps.Sweep, definition: Definition) -> Any:
+    """The record of the best trial, after the end of all. Raises CliError if none is complete."""
     try:
         sweep.run()
     except KeyboardInterrupt:
         name = definition.name
         sys.stderr.write(
-            f"\nthe jobs of sweep {name} go on; `hvj sweep resume {name}` goes on with the sweep, "
+            f"\nthe jobs of sweep {name} still run; `hvj sweep resume {name}` continues it, "
             f"`hvj experiment delete -n {name}` deletes it"
         )
         raise

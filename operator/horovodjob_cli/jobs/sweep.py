@@ -1,6 +1,6 @@
 """A sweep on the cluster: creates the jobs of trials, follows them by one watch, and ends those that are pruned.
 
-The jobs are the only record: a run that begins again, or a second one elsewhere, goes on from what they say.
+The jobs are the only record: a run that begins again, or a second one elsewhere, continues from them.
 """
 
 import sys
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from horovodjob.api.constants import ANNOTATION_PRUNED, LABEL_SWEEP
+from horovodjob.api.constants import ANNOTATION_PRUNED, LABEL_SWEEP, LABEL_TRIAL
 from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.parameters import Value, text
@@ -25,7 +25,7 @@ NEEDED = "hvj sweep needs Optuna: install it with `pip install 'horovodjob[sweep
 def jobs_of(name: str, namespace: str) -> list[Object]:
     """The jobs of a sweep, by trial. Raises NotFound."""
     selection = _selection(name, namespace)
-    jobs: list[Object] = kube.custom().list_namespaced_custom_object(**selection)["items"]
+    jobs = [job for job in kube.custom().list_namespaced_custom_object(**selection)["items"] if _is_trial(job)]
     if not jobs:
         raise NotFound(f"sweep {name} has no job in workspace {namespace}; see `hvj experiment list`")
     return sorted(jobs, key=lambda job: (job["metadata"]["creationTimestamp"], len(job["metadata"]["name"])))
@@ -104,6 +104,8 @@ class Sweep:
                 if not is_synced:
                     self._begin()
                 is_synced = True
+            elif not _is_trial(job):
+                continue
             elif not is_synced:
                 self._jobs[self._trial(job).number] = job
             else:
@@ -119,7 +121,7 @@ class Sweep:
         if self._jobs:
             states = [trial.state for trial in self._trials.values()]
             running = states.count(State.RUNNING)
-            self._show(f"sweep {self._definition.name} goes on after {len(states)} trials, of which {running} run")
+            self._show(f"sweep {self._definition.name} continues after {len(states)} trials, of which {running} run")
         for number in sorted(self._jobs):
             self._observe(self._jobs[number])
 
@@ -211,7 +213,7 @@ class Sweep:
         if self._failures >= self._definition.max_failures:
             raise CliError(
                 f"{self._failures} trials in a row failed, the last is job {trial.job}: {trial.message}; no more are "
-                "created: mend the job and run the sweep again, which goes on"
+                "created: correct the job and run the sweep again, which continues it"
             )
 
     def _built(self) -> Any:
@@ -240,6 +242,12 @@ def to_standard_error(line: str) -> None:
     """Print a line with the time of day."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
     sys.stderr.flush()
+
+
+def _is_trial(job: Object) -> bool:
+    """Whether the job is not a copy of a trial, which has its labels and another name."""
+    labels = job["metadata"]["labels"]
+    return bool(job["metadata"]["name"] == f"{labels[LABEL_SWEEP]}-{labels.get(LABEL_TRIAL)}")
 
 
 def _selection(name: str, namespace: str) -> Object:

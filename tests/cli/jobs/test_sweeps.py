@@ -1,4 +1,4 @@
-"""`hvj sweep`: trials are created, pruned and compared, and a sweep that was killed goes on from its jobs."""
+"""`hvj sweep`: trials are created, pruned and compared, and a sweep that was killed continues from its jobs."""
 
 import json
 from pathlib import Path
@@ -125,8 +125,8 @@ def test_failures_in_a_row_end_a_sweep_and_another_search_cannot_continue_it(
         _, stderr = process.communicate(timeout=120)
     assert process.returncode == 1
     assert stderr.splitlines()[-1] == (
-        "error: 3 trials in a row failed, the last is job digits-2: rank 1 ended; no more are created: mend the job "
-        "and run the sweep again, which goes on"
+        "error: 3 trials in a row failed, the last is job digits-2: rank 1 ended; no more are created: correct the job "
+        "and run the sweep again, which continues it"
     )
     file.write_text(yaml.safe_dump({**SWEEP, "parameters": {"lr": "log:1e-4:1", "nodes": [2, 4]}}))
     assert "with another parameter lr: choose another name" in error_of("sweep", "-f", str(file))
