@@ -6,7 +6,7 @@ Objects are plain dicts as in YAML. The client's exceptions pass through: `error
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -152,12 +152,11 @@ def find_job(name: str, namespace: str) -> Object | None:
     from kubernetes.client import ApiException
 
     try:
-        found: Object = custom().get_namespaced_custom_object(**JOBS, namespace=namespace, name=name)
+        return dict(custom().get_namespaced_custom_object(**JOBS, namespace=namespace, name=name))
     except ApiException as error:
         if error.status == 404 and PLURAL in str(error.body):
             return None
         raise
-    return found
 
 
 def jobs(namespace: str, experiment: str | None = None) -> list[Object]:
@@ -233,14 +232,14 @@ def create_job(job: Object, *, dry_run: bool = False) -> Object:
     return made
 
 
-def patch_job(job: Object, spec: Object) -> Object:
-    """Change fields of a HorovodJob's spec by a merge patch."""
+def patch_job(job: Object, spec: Object, annotations: Mapping[str, str] | None = None) -> Object:
+    """Change fields of a HorovodJob's spec, and annotations, by one merge patch."""
     metadata = job["metadata"]
     changed: Object = custom().patch_namespaced_custom_object(
         **JOBS,
         namespace=metadata["namespace"],
         name=metadata["name"],
-        body={"metadata": {"uid": metadata["uid"]}, "spec": spec},
+        body={"metadata": {"uid": metadata["uid"], "annotations": annotations or {}}, "spec": spec},
         _content_type=MERGE_PATCH,
     )
     return changed

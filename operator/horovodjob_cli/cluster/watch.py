@@ -1,19 +1,22 @@
 """Watches of objects, opened again when they end or fail."""
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import NotFound
 
 Object = dict[str, Any]
+Result = TypeVar("Result")
 WATCH_SECONDS = 240
 # Connect, read: a connection without data after the end of the watch is dead, as after the suspension of a laptop.
 TIMEOUT_SECONDS = (10, WATCH_SECONDS + 30)
 RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
 SYNCED = "SYNCED"
+LOST = "the connection to the cluster is lost; trying again\n"
 TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
 
 
@@ -57,6 +60,23 @@ def _wait_until_deleted(list_objects: Callable[..., Any], selection: Object, uid
             left.add(each["metadata"]["uid"])
         if synced and not left:
             return
+
+
+def retried(request: Callable[[], Result]) -> Result:
+    """The result of a request, which is sent again while the connection is lost or the API server is overloaded."""
+    from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
+
+    for failures in itertools.count():
+        try:
+            return request()
+        except (HTTPError, ApiException) as error:
+            if isinstance(error, ApiException) and error.status not in TRANSIENT:
+                raise
+            if failures == 1:
+                sys.stderr.write(LOST)
+            time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+    raise AssertionError
 
 
 def changes(
@@ -107,6 +127,6 @@ def changes(
                 raise
             version = ""
             if failures == 1:
-                sys.stderr.write("the connection to the cluster is lost; trying again\n")
+                sys.stderr.write(LOST)
             time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1

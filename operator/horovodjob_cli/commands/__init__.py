@@ -39,6 +39,7 @@ COMMANDS = {
     "experiment": Entry("experiment", "Experiments: groups of jobs."),
     "cluster": Entry("cluster", "Clusters: pools of GPU nodes."),
     "job": Entry("job", "Training jobs, their files, logs and nodes."),
+    "sweep": Entry("sweep", "Sweeps: jobs with the parameters that Optuna chooses."),
     "storage": Entry("storage", "Shares, directories and files on Azure Files."),
     "convert": Entry("convert", "Convert Batch AI's job.json or Kubeflow's MPIJob to YAML."),
     "doctor": Entry("doctor", "Report what a job needs and this cluster lacks."),
@@ -88,8 +89,8 @@ class _LazyCommand(TyperCommand):
         return get_command(app).make_context(*arguments, **settings)
 
 
-def group(summary: str, entries: Mapping[str, Entry] | None = None) -> typer.Typer:
-    """A group of commands; `entries` are the commands in separate modules."""
+def group(summary: str, entries: Mapping[str, Entry] | None = None, default: str | None = None) -> typer.Typer:
+    """A group of commands; `entries` are those in separate modules, `default` is the one that can be left out."""
 
     class Group(TyperGroup):
         def __init__(self, *, commands: Mapping[str, Any], **settings: Any) -> None:
@@ -100,6 +101,8 @@ def group(summary: str, entries: Mapping[str, Entry] | None = None) -> typer.Typ
             if not args and not ctx.resilient_parsing:
                 typer.echo(ctx.get_help(), err=True)
                 raise typer.Exit(errors.UsageError.exit_code)
+            if default and args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+                args = [default, *args]
             return super().parse_args(ctx, args)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -1,8 +1,9 @@
 """`hvj run`: from a script to a trained model in one command."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,14 +11,17 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.commands.attach import advice, advice_on_interrupt
+from horovodjob_cli.commands.sweep import TABLE, followed
 from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import open_directory
 from horovodjob_cli.files.shares import with_account
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
+from horovodjob_cli.jobs.sweep import Sweep, to_standard_error
 from horovodjob_cli.options import Cluster, Experiment, Quiet, Variables, Workspace
 from horovodjob_cli.runs import execution
+from horovodjob_cli.runs import sweep as sweeps
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
 from horovodjob_cli.runs.local import run_here
 from horovodjob_cli.runs.request import RunRequest, claim_paths, elastic_range
@@ -25,7 +29,7 @@ from horovodjob_cli.runs.request import RunRequest, claim_paths, elastic_range
 app = group("Run a script as a job.")
 
 
-@command(app, "run", context_settings={"allow_interspersed_args": False})
+@command(app, "run", table=TABLE, context_settings={"allow_interspersed_args": False})
 @with_account
 def run(
     account: Options,
@@ -88,16 +92,40 @@ def run(
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's name and do not wait.")] = False,
     remove: Annotated[bool, typer.Option("--rm", help="Delete the job when it has ended.")] = False,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="Parameter to search, such as lr=log:1e-4:1e-1 or batch=32,64: a job for each trial gets it as the "
+            "argument --NAME=VALUE; repeatable.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Metric that --sweep optimizes. Default: val_loss.")
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option(metavar="DIRECTION", help="min or max, for --sweep. Default: by the metric's name.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, help="Number of trials of --sweep. Default: 20.")
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, help="Trials at the same time, for --sweep. Default: 1.")
+    ] = None,
     workspace: Workspace = None,
     experiment: Experiment = None,
     quiet: Quiet = False,
-) -> None:
+) -> Any:
     """Run a script with its directory as a job, show its output, and exit with its exit code.
 
     Ctrl-C leaves the job alone; `hvj attach` shows its further output. Options of hvj come before the script.
     """
     if remove and detach:
         raise UsageError("--rm deletes the job when hvj has seen its end, so it cannot be combined with --detach")
+    if sweep and (remove or detach or download or local):
+        raise UsageError(
+            "--sweep follows many jobs, so it cannot be combined with --rm, --detach, --download or --local"
+        )
     if local and (dry_run or detach):
         raise UsageError("--local creates no job, so it cannot be combined with --dry-run and --detach")
     if download and not local and (detach or (not share and not source)):
@@ -125,15 +153,21 @@ def run(
     if local:
         raise typer.Exit(run_here(request, download))
     namespace = kube.namespace(workspace)
+    settings = {"metric": metric, "direction": direction, "trials": trials, "parallel": parallel}
+    given = {name: value for name, value in settings.items() if value is not None}
+    if sweep:
+        return _sweep(request, namespace, sweep, given, dry_run=dry_run, quiet=quiet)
+    if given:
+        raise UsageError(f"--{next(iter(given))} has an effect only with --sweep")
     if dry_run:
         sys.stdout.write(execution.yaml_text(submission(request, namespace)))
-        return
+        return None
     job = execution.create(request, namespace, quiet=quiet)
     if detach:
         sys.stdout.write(f"{batchai_records.display_name(job)}\n")
         if not quiet:
             sys.stderr.write(advice(job))
-        return
+        return None
     with advice_on_interrupt(job):
         if not quiet:
             sys.stderr.write(f"created job {batchai_records.display_name(job)} in workspace {namespace}\n")
@@ -145,3 +179,18 @@ def run(
     if remove:
         kube.delete_job(ended)
     raise typer.Exit(code)
+
+
+def _sweep(
+    request: RunRequest, namespace: str, options: list[str], settings: dict[str, Any], *, dry_run: bool, quiet: bool
+) -> Any:
+    """The record of the best trial."""
+    made = submission(request, namespace)
+    definition = sweeps.definition(made, options, {"metric": "val_loss", **settings})
+    running = Sweep(definition, namespace, (lambda line: None) if quiet else to_standard_error)
+    if dry_run:
+        sys.stdout.write(execution.yaml_text(replace(made, job=running.first_job())))
+        return None
+    execution.send_to_share(request, namespace, quiet=quiet)
+    sweeps.send_code(made, definition)
+    return followed(running, definition)

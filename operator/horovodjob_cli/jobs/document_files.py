@@ -92,7 +92,21 @@ class _Collection:
 
     anchor: str | None
     before: int
+    keys: set[str] | None = None
+    is_at_key: bool = False
     levels: int = 1
+
+    def repeated_key(self, event: yaml.NodeEvent) -> str | None:
+        """The next value in it, if that is a key that it already has: a parser would take the last of both."""
+        if self.keys is None:
+            return None
+        self.is_at_key = not self.is_at_key
+        if not self.is_at_key or not isinstance(event, yaml.ScalarEvent):
+            return None
+        if event.value in self.keys:
+            return str(event.value)
+        self.keys.add(event.value)
+        return None
 
 
 def _check_yaml(path: Path, text: str) -> None:
@@ -101,6 +115,9 @@ def _check_yaml(path: Path, text: str) -> None:
     ended: dict[str, tuple[int, int]] = {}
     for event in yaml.parse(text, _loader(text)):
         anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.NodeEvent) and (key := open_[-1].repeated_key(event)) is not None:
+            where = f", again in line {event.start_mark.line + 1}" if event.start_mark else ""
+            raise UsageError(f"{path} has {key} twice in one object{where}: remove one of them")
         if isinstance(event, yaml.CollectionEndEvent):
             last = open_.pop()
             open_[-1].levels = max(open_[-1].levels, last.levels + 1)
@@ -109,7 +126,7 @@ def _check_yaml(path: Path, text: str) -> None:
         elif isinstance(event, yaml.CollectionStartEvent):
             if anchor is not None:
                 ended[anchor] = MOST_VALUES, 0  # until it ends: an alias in it would repeat it forever
-            open_.append(_Collection(anchor, count))
+            open_.append(_Collection(anchor, count, set() if isinstance(event, yaml.MappingStartEvent) else None))
             count += 1
         elif isinstance(event, yaml.AliasEvent):
             values, levels = ended.get(anchor or "", (1, 0))

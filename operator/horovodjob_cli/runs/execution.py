@@ -17,10 +17,15 @@ def create(request: RunRequest, namespace: str, *, quiet: bool = True) -> Object
     """The new job of the request, after its code has been sent. Raises CliError."""
     made = submission(request, namespace)
     job_creation.check(made)
+    send_to_share(request, namespace, quiet=quiet)
+    return job_creation.create(made)
+
+
+def send_to_share(request: RunRequest, namespace: str, *, quiet: bool) -> None:
+    """Send the files of the directory that the share does not have, if the request names a share."""
     if request.share:
         listed, sources = share_code.tree(code_files(request.workdir or Path()))
         share_code.send(request.share, request.account, namespace, listed, sources, quiet=quiet)
-    return job_creation.create(made)
 
 
 def yaml_text(made: Submission) -> str:

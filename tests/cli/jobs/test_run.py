@@ -190,6 +190,39 @@ def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, clu
     assert {"name": "claim-results", "mountPath": "/results"} in made["spec"]["volumeMounts"]
 
 
+def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_experiment(
+    hvj: Hvj, project: Path, cluster: ClusterState, member: None
+) -> None:
+    search = [
+        "--sweep",
+        "lr=0.1,0.01",
+        "--sweep",
+        "size=int:1:4",
+        "--trials",
+        "2",
+        "--metric",
+        "loss",
+        "--name",
+        "digits",
+    ]
+    with hvj_process("run", *search, "train.py", "--shell=${HOME}") as process:
+        for name in ("digits-0", "digits-1"):
+            job = wait_for("the trial", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))  # noqa: B023
+            cluster.run(name, training={"epoch": 1, "progress": 1, "metrics": {"loss": 0.5}})
+            cluster.succeed(name)
+        stdout, stderr = process.communicate(timeout=120)
+    best = yaml.safe_load(stdout)
+    assert (process.returncode, best["job"], best["value"]) == (0, "digits-0", 0.5), stderr
+    values = yaml.safe_load(job["metadata"]["annotations"]["horovodjob.dev/sweep-parameters"])
+    assert job["spec"]["script"]["args"] == ["--shell=$${HOME}", f"--lr={values['lr']}", f"--size={values['size']}"]
+    assert code_of(cluster, job)["train.py"] == "import package.model"
+
+    assert hvj("experiment", "delete", "-n", "digits", "-y").code == 0
+    assert cluster.api.items(cluster.jobs) == []
+    left = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/configmaps")
+    assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
+
+
 def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
     code, _ = yaml.safe_load_all(hvj("run", "--dry-run", "--name", "train", "train.py").stdout)
     code["metadata"]["annotations"] = {"left": "behind"}
@@ -281,6 +314,11 @@ def test_the_outputs_of_a_successful_run_are_downloaded(
         (("--local", "--from", "train"), "--local runs a directory and --from a job of the cluster"),
         (("--from", "train", "--workdir", "."), "--workdir has no effect with --from"),
         (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
+        (("--sweep", "lr=0.1,0.01", "--detach", "train.py"), "--sweep follows many jobs; remove --rm, --detach"),
+        (("--sweep", "lr", "train.py"), "--sweep 'lr' must be NAME=VALUES, such as lr=log:1e-4:1e-1"),
+        (("--sweep", "lr=1,2", "--sweep", "lr=3,4", "train.py"), "--sweep 'lr=3,4' names a parameter twice"),
+        (("--sweep", "lr=log:0:1", "train.py"), "parameters.lr: begins at 0, which has no logarithm"),
+        (("--trials", "4", "train.py"), "--trials has an effect only with --sweep"),
     ],
 )
 def test_wrong_usage_is_one_sentence(hvj: Hvj, project: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -1,0 +1,175 @@
+"""Trials as jobs: the manifest of a trial, and what a job reports about its trial."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from horovodjob import training_history
+from horovodjob.api.constants import (
+    ANNOTATION_PARAMETERS,
+    ANNOTATION_PRUNED,
+    ANNOTATION_SWEEP,
+    LABEL_EXPERIMENT,
+    LABEL_SWEEP,
+    LABEL_TRIAL,
+    ConditionType,
+    Phase,
+    Reason,
+)
+from horovodjob.conversion import ConversionError
+from horovodjob.sweeps import definition as definitions
+from horovodjob.sweeps import template
+from horovodjob.sweeps.definition import Definition, Measure
+from horovodjob.sweeps.parameters import Value
+from horovodjob.training_history import Goal
+
+Object = dict[str, Any]
+
+
+class State(StrEnum):
+    """States of a trial; a pruned one was terminated because it was worse than others."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial as its job reports it. `points` are epochs with values, `value` the objective of a complete trial."""
+
+    number: int
+    job: str
+    parameters: Mapping[str, Value]
+    state: State
+    points: tuple[tuple[int, float], ...]
+    value: float | None
+    epoch: int | None
+    message: str = ""
+    is_terminated: bool = False
+    """Whether its job was ended by a user."""
+
+
+def job_name(definition: Definition, number: int) -> str:
+    """The name of a trial's job: of two programs that create the same trial, one gets AlreadyExists."""
+    return f"{definition.name}-{number}"
+
+
+def trial_job(definition: Definition, number: int, values: Mapping[str, Value], namespace: str) -> Object:
+    """The manifest of a trial's job, with all that a later program needs to continue."""
+    name = job_name(definition, number)
+    metadata = definition.job.get("metadata") or {}
+    labels = {
+        LABEL_EXPERIMENT: definition.name,
+        **(metadata.get("labels") or {}),
+        LABEL_SWEEP: definition.name,
+        LABEL_TRIAL: str(number),
+    }
+    annotations = {
+        **(metadata.get("annotations") or {}),
+        ANNOTATION_SWEEP: definitions.source_text(definition),
+        ANNOTATION_PARAMETERS: json.dumps(values, ensure_ascii=False),
+    }
+    return {
+        "apiVersion": definition.job["apiVersion"],
+        "kind": definition.job["kind"],
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations},
+        "spec": template.filled(definition.job["spec"], {**values, "trial": number, "job": name}),
+    }
+
+
+def definition_of(job: Object) -> Definition:
+    """The sweep of a trial's job. Raises ValueError with a sentence."""
+    name = job["metadata"]["name"]
+    try:
+        return definitions.parse(json.loads(job["metadata"]["annotations"][ANNOTATION_SWEEP]))
+    except (KeyError, ValueError) as error:
+        reason = "; ".join(map(str, error.problems)) if isinstance(error, ConversionError) else "it is no JSON"
+        raise ValueError(f"the annotation {ANNOTATION_SWEEP} of job {name} has no sweep: {reason}") from None
+
+
+def trial(job: Object, definition: Definition) -> Trial:
+    """The trial of a job. Raises ValueError with a sentence."""
+    metadata = job["metadata"]
+    annotations = metadata.get("annotations") or {}
+    try:
+        number, values = int(metadata["labels"][LABEL_TRIAL]), json.loads(annotations[ANNOTATION_PARAMETERS])
+    except (KeyError, ValueError):
+        values = number = None
+    if number is None or not isinstance(values, dict):
+        raise ValueError(f"job {metadata['name']} has lost number or parameters of its trial: delete the job")
+    points = tuple(each for each in training_history.curve(job, definition.metric) if math.isfinite(each[1]))
+    epoch, value = _objective(job, definition) or (None, None)
+    state, message = _state(job, definition, value)
+    return Trial(
+        number=number,
+        job=metadata["name"],
+        parameters=values,
+        state=state,
+        points=points,
+        value=value,
+        epoch=epoch,
+        message=message,
+        is_terminated=_condition(job, ConditionType.FAILED).get("reason") == Reason.TERMINATED,
+    )
+
+
+def deleted(trial: Trial) -> Trial:
+    """The trial after its job was deleted before its end."""
+    return replace(trial, state=State.FAILED, message="its job was deleted", is_terminated=True)
+
+
+def best(trials: Mapping[int, Trial], goal: Goal) -> Trial | None:
+    """The complete trial with the best value; of several, the first."""
+    complete = [each for _, each in sorted(trials.items()) if each.state is State.COMPLETE]
+    sign = -1 if goal is Goal.MAX else 1
+    return min(complete, key=lambda each: sign * (each.value or 0), default=None)
+
+
+def record(trial: Trial, metric: str) -> Object:
+    """The trial as the command line prints it."""
+    return {
+        "trial": trial.number,
+        "job": trial.job,
+        "state": trial.state.value,
+        "metric": metric,
+        "value": trial.value,
+        "epoch": trial.epoch,
+        "parameters": dict(trial.parameters),
+        "message": trial.message or None,
+    }
+
+
+def _objective(job: Object, definition: Definition) -> tuple[int | None, float] | None:
+    """Epoch and value: the newest, or the best. The status always keeps the newest epoch."""
+    if definition.measure is Measure.BEST:
+        found = training_history.best(job, definition.metric, definition.goal)
+    else:
+        points = training_history.curve(job, definition.metric)
+        found = points[-1] if points else training_history.best(job, definition.metric, definition.goal)
+    return found if found is not None and math.isfinite(found[1]) else None
+
+
+def _state(job: Object, definition: Definition, value: float | None) -> tuple[State, str]:
+    phase = (job.get("status") or {}).get("phase")
+    pruned = (job["metadata"].get("annotations") or {}).get(ANNOTATION_PRUNED)
+    if pruned is not None:
+        return State.PRUNED, f"pruned at epoch {pruned}"
+    if phase == Phase.FAILED:
+        return State.FAILED, str(_condition(job, ConditionType.FAILED).get("message") or "no reason is known")
+    if phase != Phase.SUCCEEDED:
+        return State.RUNNING, ""
+    if value is not None:
+        return State.COMPLETE, ""
+    training = job["status"].get("training") or {}
+    reported = ", ".join(dict.fromkeys((*training_history.metric_names([job]), *training.get("metrics", {}))))
+    return State.FAILED, f"it succeeded and reported no {definition.metric}, but {reported or 'no metric at all'}"
+
+
+def _condition(job: Object, type_: ConditionType) -> Object:
+    conditions = (job.get("status") or {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == type_ and each["status"] == "True"), {})

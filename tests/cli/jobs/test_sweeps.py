@@ -1,0 +1,139 @@
+"""`hvj sweep`: trials are created, pruned and compared, and a sweep that was killed continues from its jobs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.cluster_state import TIME, ClusterState, condition
+from cli.program import Hvj, hvj_process
+from support.api_client import Object, job, wait_for
+
+SWEEP: Object = {
+    "name": "digits",
+    "metric": "val_accuracy",
+    "trials": 6,
+    "parallel": 2,
+    "pruner": {"MedianPruner": {"n_startup_trials": 1}},
+    "parameters": {"lr": "log:1e-4:1e-1", "nodes": [2, 4]},
+    "job": job(command=["train", "--lr=${lr}"], worker={"replicas": "${nodes}", "gpus": 0}),
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a sweep."""
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(SWEEP))
+    return path
+
+
+class Trials:
+    """The jobs of the sweep, with statuses as the operator reports them."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+
+    def names(self) -> list[str]:
+        """All jobs of the namespace."""
+        return sorted(each["metadata"]["name"] for each in self._cluster.api.items(self._cluster.jobs))
+
+    def until(self, *names: str) -> None:
+        """Return when exactly these jobs exist."""
+        wait_for(f"the jobs {names}", lambda: self.names() == sorted(names))
+
+    def job(self, name: str) -> Object:
+        return self._cluster.api.get(f"{self._cluster.jobs}/{name}")
+
+    def train(self, name: str, *values: float) -> None:
+        """The job has completed epochs with these values of the metric."""
+        epochs = [
+            {"epoch": epoch, "time": TIME, "metrics": {"val_accuracy": value}} for epoch, value in enumerate(values, 1)
+        ]
+        self._cluster.run(name, training={"epoch": len(values), "progress": 0.5, "history": epochs})
+
+    def succeed(self, name: str, *values: float) -> None:
+        """The job has trained and succeeded."""
+        self.train(name, *values)
+        self._cluster.succeed(name)
+
+    def end_terminated(self, name: str) -> None:
+        """The operator has ended the job, whose termination is requested."""
+        wait_for(f"the termination of {name}", lambda: self.job(name)["spec"].get("runPolicy", {}).get("terminate"))
+        self._cluster.fail(name, conditions=[condition("Failed", "Terminated", "a user terminated the job")])
+
+
+@pytest.fixture
+def trials(cluster: ClusterState) -> Trials:
+    """The jobs of the test's sweep."""
+    return Trials(cluster)
+
+
+def error_of(*arguments: str) -> str:
+    """The error of a command line that would follow jobs without end if it did not fail."""
+    with hvj_process(*arguments) as process:
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode in (1, 2)
+    return str(stderr)
+
+
+def test_a_sweep_that_was_killed_goes_on_without_its_file_in_two_programs_and_finds_the_best_trial(
+    hvj: Hvj, trials: Trials, file: Path
+) -> None:
+    with hvj_process("sweep", "-f", str(file)) as killed:
+        trials.until("digits-0", "digits-1")
+        trials.succeed("digits-0", 0.5, 0.9)
+        trials.until("digits-0", "digits-1", "digits-2")
+        trials.train("digits-1", 0.1)
+        trials.end_terminated("digits-1")
+        trials.until("digits-0", "digits-1", "digits-2", "digits-3")
+        killed.kill()
+    trials.succeed("digits-2", 0.7, 0.95)
+    with hvj_process("sweep", "resume", "digits") as one, hvj_process("sweep", "resume", "digits") as other:
+        six = [f"digits-{number}" for number in range(6)]
+        trials.until(*six[:5])
+        trials.succeed("digits-3", 0.8)
+        trials.until(*six)
+        trials.succeed("digits-4", 0.85)
+        trials.succeed("digits-5", 0.75)
+        ends = [json.loads(process.communicate(timeout=120)[0]) for process in (one, other)]
+    assert [end["trial"] for end in ends] == [2, 2]
+
+    assert trials.names() == six
+    shown = hvj("sweep", "show", "digits").data
+    assert [(each["trial"], each["state"], each["value"]) for each in shown] == [
+        *((0, "complete", 0.9), (1, "pruned", 0.1), (2, "complete", 0.95)),
+        *((3, "complete", 0.8), (4, "complete", 0.85), (5, "complete", 0.75)),
+    ]
+    best: dict[str, Any] = hvj("sweep", "best", "digits").data
+    assert (best["job"], best["epoch"]) == ("digits-2", 2)
+    spec = trials.job("digits-2")["spec"]
+    assert spec["command"] == ["train", f"--lr={best['parameters']['lr']}"]
+    assert spec["worker"]["replicas"] == best["parameters"]["nodes"]
+
+
+def test_failures_in_a_row_end_a_sweep_and_another_search_cannot_continue_it(
+    trials: Trials, cluster: ClusterState, file: Path
+) -> None:
+    with hvj_process("sweep", "-f", str(file), "--trials", "3") as process:
+        trials.until("digits-0", "digits-1")
+        for number in range(3):
+            trials.until(*(f"digits-{each}" for each in range(min(number + 2, 3))))
+            cluster.fail(f"digits-{number}", conditions=[condition("Failed", "RankFailed", "rank 1 ended")])
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert stderr.splitlines()[-1] == (
+        "error: 3 trials in a row failed, the last is job digits-2: rank 1 ended; no more are created: correct the job "
+        "and run the sweep again, which continues it"
+    )
+    file.write_text(yaml.safe_dump({**SWEEP, "parameters": {"lr": "log:1e-4:1", "nodes": [2, 4]}}))
+    assert "with another parameter lr: choose another name" in error_of("sweep", "-f", str(file))
+
+
+def test_a_job_that_is_no_trial_is_an_error(cluster: ClusterState, file: Path) -> None:
+    cluster.create("digits-0")
+    assert error_of("sweep", "-f", str(file)) == (
+        "error: job digits-0 exists and is no trial of this sweep: delete it, or choose another name\n"
+    )
