@@ -1,5 +1,9 @@
 """Errors for the user: one sentence with the error, its place and the remedy, and an exit code.
 
+ClientError
+├── UsageError    the command line, an argument or a file is wrong
+└── NotFound      the object does not exist
+
 This module translates errors of the Kubernetes and Azure clients; commands raise more specific errors themselves.
 """
 
@@ -9,10 +13,13 @@ import sys
 from typing import Any
 
 
-class CliError(Exception):
+class ClientError(Exception):
     """The command failed; the message is a sentence for the user."""
 
     exit_code = 1
+
+
+CliError = ClientError  # its name in the command line
 
 
 class UsageError(CliError):
@@ -27,14 +34,21 @@ class NotFound(CliError):
     exit_code = 3
 
 
-def to_cli_error(error: Exception) -> CliError:
-    """The error as one sentence."""
-    if isinstance(error, CliError):
-        return error
+def translated(error: Exception) -> CliError | None:
+    """The error of a client's library as one sentence; None for any other error."""
     # A library that was never imported raised nothing, and importing it here would take a second.
     for module, translate in TRANSLATORS.items():
         if module in sys.modules and (found := translate(error)):
             return found
+    return None
+
+
+def to_cli_error(error: Exception) -> CliError:
+    """The error as one sentence."""
+    if isinstance(error, CliError):
+        return error
+    if found := translated(error):
+        return found
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return CliError(f"{where}{error.strerror or error}")

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextvars import copy_context
+from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
@@ -19,7 +21,7 @@ class Cancelled(Exception):
 
 
 class Transfers:
-    """Threads for files and for their blocks. The first error cancels everything."""
+    """Threads for files and for their blocks, in the context of their caller. The first error cancels everything."""
 
     def __init__(self) -> None:
         self._files, self._blocks = ThreadPoolExecutor(FILES), ThreadPoolExecutor(BLOCKS)
@@ -27,7 +29,7 @@ class Transfers:
 
     def run(self, transfer: Callable[[*Arguments], None], files: Iterable[tuple[*Arguments]]) -> None:
         """Call `transfer` with each of the files. Raises its first error, KeyboardInterrupt."""
-        transfers = [self._files.submit(transfer, *file) for file in files]
+        transfers = [self._files.submit(partial(copy_context().run, transfer, *file)) for file in files]
         try:
             for ended in as_completed(transfers):
                 ended.result()
@@ -42,7 +44,7 @@ class Transfers:
         """Start the transfer of a block. Raises Cancelled."""
         self.check()
         try:
-            return self._blocks.submit(function, *arguments)
+            return self._blocks.submit(partial(copy_context().run, function, *arguments))
         except RuntimeError:  # the pool has been shut down since
             raise Cancelled from None
 

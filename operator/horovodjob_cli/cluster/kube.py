@@ -7,8 +7,9 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from horovodjob.api.constants import (
     GROUP,
@@ -29,23 +30,39 @@ JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_KUBECONFIG = "~/.kube/config"
 MERGE_PATCH = "application/merge-patch+json"
-_chosen: dict[str, str | None] = {"config_file": None, "context": None}
+
+
+class Access(NamedTuple):
+    """A kubeconfig and one of its contexts, where they are not the default ones."""
+
+    config_file: str | None = None
+    context: str | None = None
+
+
+DEFAULT_ACCESS = Access()
+# A context variable, so that a program can use several clusters at the same time.
+_chosen = ContextVar("access", default=DEFAULT_ACCESS)
 
 
 def choose(kubeconfig: str | None, context: str | None) -> None:
-    """Use this kubeconfig and this context of it instead of the default ones."""
-    _chosen.update(config_file=kubeconfig, context=context)
-    client.cache_clear()
+    """Use this kubeconfig and this context of it instead of the default ones, in the current context of Python."""
+    _chosen.set(Access(kubeconfig, context))
+    _client.cache_clear()
 
 
 def refine(kubeconfig: str | None, context: str | None) -> None:
     """Use these instead of those that were chosen, where they are given."""
-    choose(kubeconfig or _chosen["config_file"], context or _chosen["context"])
+    before = _chosen.get()
+    choose(kubeconfig or before.config_file, context or before.context)
 
 
-@functools.cache
 def client() -> Any:
     """The API client for `CoreV1Api(client())` and the like."""
+    return _client(_chosen.get())
+
+
+@functools.lru_cache(8)
+def _client(access: Access) -> Any:
     from kubernetes import config
     from kubernetes.client import ApiClient, Configuration
 
@@ -54,7 +71,7 @@ def client() -> Any:
         config.load_incluster_config(client_configuration=configuration)
     else:
         with _readable(_kubeconfig()) as path:
-            config.load_kube_config(path, _chosen["context"], configuration, persist_config=False)
+            config.load_kube_config(path, access.context, configuration, persist_config=False)
     api_client = ApiClient(configuration)
     api_client.user_agent = "hvj"
     return api_client
@@ -94,7 +111,7 @@ def active_context() -> Object:
 
     with _readable(_kubeconfig()) as path:
         contexts, active = config.list_kube_config_contexts(path)
-    wanted = _chosen["context"]
+    wanted = _chosen.get().context
     if wanted is None:
         return dict(active["context"])
     for context in contexts:
@@ -197,7 +214,7 @@ def _role_and_index(pod: Object) -> tuple[str, int]:
 
 def _kubeconfig() -> str:
     """One path, or several in the format of KUBECONFIG. Raises CliError if no file exists."""
-    paths = _chosen["config_file"] or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    paths = _chosen.get().config_file or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
     if not any(path and Path(path).expanduser().is_file() for path in paths.split(os.pathsep)):
         raise CliError(f"no kubeconfig at {paths}; name one with --kubeconfig or in KUBECONFIG")
     return paths
@@ -220,6 +237,6 @@ def _readable(path: str) -> Iterator[str]:
 
 def _in_cluster() -> bool:
     """Whether hvj runs in a pod without a kubeconfig and uses the pod's service account."""
-    if _chosen["config_file"] or os.environ.get("KUBECONFIG") or Path(DEFAULT_KUBECONFIG).expanduser().exists():
+    if _chosen.get().config_file or os.environ.get("KUBECONFIG") or Path(DEFAULT_KUBECONFIG).expanduser().exists():
         return False
     return "KUBERNETES_SERVICE_HOST" in os.environ

@@ -9,10 +9,10 @@ from typer.core import TyperCommand
 
 from horovodjob.batchai.command_line_mounts import CommandLineMounts
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.cluster.watch import job_versions, wait_for_deletion
+from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError
-from horovodjob_cli.jobs import batchai_records, job_creation, manifests
+from horovodjob_cli.jobs import batchai_records, job_creation, manifests, termination
 from horovodjob_cli.jobs.batchai_records import JOB_TABLE, job_record
 from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.options import (
@@ -167,23 +167,8 @@ def terminate(
     job = kube.job(name, workspace, experiment)
     if not batchai_records.is_finished(job):
         confirm(f"Terminate job {name}?", yes)
-        job = _request_termination(job)
-        if not no_wait:
-            job = next(version for version in job_versions(job) if batchai_records.is_finished(version))
+        job = termination.terminate(job, wait=not no_wait)
     return job_record(job)
-
-
-def _request_termination(job: dict[str, Any]) -> dict[str, Any]:
-    """The job after the request. A job that has ended in the meantime cannot change, and is returned as it is."""
-    from kubernetes.client import ApiException
-
-    try:
-        return kube.patch_job(job, {"runPolicy": {"terminate": True}})
-    except ApiException:
-        found = kube.find_job(job["metadata"]["name"], job["metadata"]["namespace"])
-        if found is None or not batchai_records.is_finished(found):
-            raise
-        return found
 
 
 @command(app, "suspend", table=JOB_TABLE)

@@ -8,8 +8,7 @@ import typer
 from horovodjob.api.constants import Role
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import CliError
-from horovodjob_cli.jobs import batchai_records, logs
+from horovodjob_cli.jobs import logs
 from horovodjob_cli.options import Experiment, Workspace
 
 app = group("Container logs of a job.")
@@ -31,17 +30,6 @@ def print_logs(
     """Print the container logs of launcher and workers."""
     job = kube.job(name, workspace, experiment)
     selection = logs.Selection(role, worker, tail)
-    if follow and not batchai_records.is_finished(job):
-        lines = logs.followed_lines(job, selection)
-    elif any(map(selection.has, kube.pods(job))):
-        lines = logs.current_lines(job, selection)
-    else:
-        raise CliError(
-            f"job {name} has no such pod ({batchai_records.execution_state(job.get('status', {}))}); {FILES}"
-        )
-    for source, text in lines:
+    for source, text in logs.lines(job, selection, follow=follow):
         sys.stdout.buffer.write((f"{source:<8} | ".encode() if prefix else b"") + text + b"\n")
         sys.stdout.buffer.flush()
-
-
-FILES = "what it wrote to its share is listed by `hvj job file list`"

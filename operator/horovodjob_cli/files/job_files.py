@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from posixpath import normpath
 from typing import Any
@@ -87,7 +88,7 @@ class JobEnd:
     def __init__(self, job: Object) -> None:
         self._ended = threading.Event()
         self._error: Exception | None = None
-        threading.Thread(target=self._watch, args=(job,), daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(self._watch, job), daemon=True).start()
 
     def has_ended(self) -> bool:
         """Whether the job has ended or was deleted. Raises the error of the watch."""

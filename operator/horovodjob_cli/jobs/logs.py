@@ -5,12 +5,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from horovodjob.api.constants import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import SYNCED, TRANSIENT, changes, job_versions
-from horovodjob_cli.errors import NotFound
+from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.jobs import batchai_records
 
 Object = dict[str, Any]
@@ -21,6 +22,7 @@ OVERLAP_SECONDS = 5
 QUEUED_LINES = 10_000
 # A program can be silent for an hour; after that, the connection is opened again in case it is dead.
 SILENT_SECONDS = 3600
+FILES = "what it wrote to its share is listed by `hvj job file list`"
 
 
 class Line(NamedTuple):
@@ -51,6 +53,16 @@ def source(pod: Object) -> str:
     return "launcher" if labels[LABEL_ROLE] == Role.LAUNCHER else f"worker-{labels[LABEL_REPLICA_INDEX]}"
 
 
+def lines(job: Object, selection: Selection, *, follow: bool) -> Iterator[Line]:
+    """The selected lines: with `follow`, until the job ends. Raises CliError if there is no such pod to read."""
+    if follow and not batchai_records.is_finished(job):
+        return followed_lines(job, selection)
+    if any(map(selection.has, kube.pods(job))):
+        return current_lines(job, selection)
+    name, state = batchai_records.display_name(job), batchai_records.execution_state(job.get("status", {}))
+    raise CliError(f"job {name} has no such pod ({state}); {FILES}")
+
+
 def current_lines(job: Object, selection: Selection) -> Iterator[Line]:
     """The lines that the pods have written so far, one pod after the other."""
     for pod in kube.pods(job):
@@ -61,7 +73,12 @@ def current_lines(job: Object, selection: Selection) -> Iterator[Line]:
 
 def followed_lines(job: Object, selection: Selection) -> Iterator[Line]:
     """The lines of all pods, including those of later attempts, as they arrive, until the job ends."""
-    return _Follower(job, selection).lines()
+    return (each for each in followed_job(job, selection) if isinstance(each, Line))
+
+
+def followed_job(job: Object, selection: Selection) -> Iterator[Line | Object]:
+    """The lines of all pods, and each version of the job, as they arrive, until the job ends or is deleted."""
+    return _Follower(job, selection).news()
 
 
 class _Follower:
@@ -74,15 +91,15 @@ class _Follower:
         self._begun: set[str] = set()
         self._reading: set[str] = set()
 
-    def lines(self) -> Iterator[Line]:
-        """Lines until the job has ended and every log has been read to its end."""
+    def news(self) -> Iterator[Line | Object]:
+        """Lines and versions until the job has ended and every log has been read to its end."""
         self._start(self._watch_pods)
         self._start(self._watch_job)
         ended = False
         while not ended or self._reading:
             match self._news.get():
-                case "line", line:
-                    yield line
+                case "line" | "job", news:
+                    yield news
                 case "pod", pod:
                     self._read(pod)
                 case "read", uid:
@@ -101,11 +118,14 @@ class _Follower:
             except Exception as error:
                 self._news.put(("failed", error))
 
-        threading.Thread(target=run, daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
 
     def _watch_job(self) -> None:
         with contextlib.suppress(NotFound):
-            next(version for version in job_versions(self._job) if batchai_records.is_finished(version))
+            for version in job_versions(self._job):
+                self._news.put(("job", version))
+                if batchai_records.is_finished(version):
+                    break
         self._news.put(("ended", None))
 
     def _watch_pods(self) -> None:

@@ -1,0 +1,205 @@
+"""`horovodjob.Client`: what `hvj` does, for programs and notebooks.
+
+Every method raises ClientError, whose message is a sentence for the user, or an OSError of a local file.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from horovodjob.api.constants import Phase, Role
+from horovodjob.azurefiles.credentials import Options
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.watch import job_versions, wait_for_deletion
+from horovodjob_cli.errors import translated
+from horovodjob_cli.files.file_transfers import download_to
+from horovodjob_cli.files.job_files import STDOUTERR, open_directory
+from horovodjob_cli.jobs import batchai_records, logs, termination
+from horovodjob_cli.jobs.logs import Line
+
+Object = dict[str, Any]
+Rows = list[Object]
+FROM_ENVIRONMENT = Options()
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A HorovodJob as the API server returned it; `Client.get` returns its later state."""
+
+    manifest: Object = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name that the user chose."""
+        return batchai_records.display_name(self.manifest)
+
+    @property
+    def namespace(self) -> str:
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def status(self) -> Object:
+        """The status as the operator reports it."""
+        return dict(self.manifest.get("status") or {})
+
+    @property
+    def phase(self) -> str:
+        """Queued, Starting, Running, Restarting, Suspended, Terminating, Succeeded or Failed."""
+        return str(self.status.get("phase") or Phase.QUEUED)
+
+    @property
+    def message(self) -> str | None:
+        """What the job waits for, or why it failed."""
+        return batchai_records.message(self.status)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job is Succeeded or Failed, which never changes."""
+        return batchai_records.is_finished(self.manifest)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a finished job: its own, or 255 if it failed without one."""
+        return batchai_records.exit_code(self.manifest) if self.is_finished else None
+
+    @property
+    def training(self) -> Object:
+        """Progress of the training: epoch, epochs, progress, metrics, eta; empty before the first report."""
+        return dict(self.status.get("training") or {})
+
+    @property
+    def history(self) -> Rows:
+        """A row for each epoch: job, epoch, time, learningRate, samplesPerSecond, and each metric under its name."""
+        kept = ("epoch", "time", "learningRate", "samplesPerSecond")
+        return [
+            {**entry.get("metrics", {}), "job": self.name, **{key: entry[key] for key in kept if key in entry}}
+            for entry in self.training.get("history", [])
+        ]
+
+
+JobName = str | Job
+Jobs = list[Job]
+
+
+def _connected(
+    method: Callable[Concatenate["Client", Parameters], Result],
+) -> Callable[Concatenate["Client", Parameters], Result]:
+    """The method with the connection of its client, and with errors of other libraries as ClientError."""
+
+    @functools.wraps(method)
+    def call(client: "Client", /, *arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+        return _run(client.context.copy(), functools.partial(method, client, *arguments, **options))
+
+    return call
+
+
+def _run(context: Context, function: Callable[[], Result]) -> Result:
+    try:
+        return context.run(function)
+    except Exception as error:
+        if found := translated(error):
+            raise found from error
+        raise
+
+
+class Client:
+    """A connection to a cluster: the kubeconfig's, or the pod's own. Clients of several clusters work side by side.
+
+    Jobs are in `namespace`, by default that of the kubeconfig's context. Methods take a Job or its name.
+    """
+
+    def __init__(
+        self, namespace: str | None = None, *, kubeconfig: str | PathLike[str] | None = None, context: str | None = None
+    ) -> None:
+        self.context = copy_context()
+        _run(self.context, lambda: kube.choose(None if kubeconfig is None else str(kubeconfig), context))
+        self.namespace: str = _run(self.context, lambda: kube.namespace(namespace))
+
+    @_connected
+    def get(self, job: JobName) -> Job:
+        """The job as it is now. Raises NotFound."""
+        return Job(self._find(job))
+
+    @_connected
+    def list(self, experiment: str | None = None) -> Jobs:
+        """The jobs of the namespace, or of one experiment, the oldest first."""
+        return [Job(each) for each in kube.jobs(self.namespace, experiment)]
+
+    @_connected
+    def wait(self, job: JobName, progress: Callable[[Job], None] | None = None) -> Job:
+        """The job after its end; `progress` gets it now and after each change. Raises NotFound if it is deleted."""
+        for version in job_versions(self._find(job)):
+            if progress is not None:
+                progress(Job(version))
+            if batchai_records.is_finished(version):
+                break
+        return Job(version)
+
+    def logs(
+        self,
+        job: JobName,
+        *,
+        follow: bool = True,
+        role: Role | str | None = None,
+        worker: int | None = None,
+        tail: int | None = None,
+    ) -> Iterator[Line]:
+        """The lines of the job's containers, each with `source` (launcher, worker-0) and `text` (bytes).
+
+        With `follow`, until the job ends, across restarts. `tail` limits the lines of each pod to begin with.
+        """
+        context = self.context.copy()
+        selection = logs.Selection(Role(role) if role is not None else None, worker, tail)
+        lines = _run(context, lambda: logs.lines(self._find(job), selection, follow=follow))
+        end = object()
+        while (line := _run(context, lambda: next(lines, end))) is not end:
+            assert isinstance(line, Line)
+            yield line
+
+    @_connected
+    def history(self, job: JobName) -> Rows:
+        """The rows of `Job.history`, as `pandas.DataFrame(rows)` takes them."""
+        return Job(self._find(job)).history
+
+    @_connected
+    def download(
+        self,
+        job: JobName,
+        destination: str | PathLike[str] = ".",
+        *,
+        output: str = STDOUTERR,
+        path: str = ".",
+        account: Options = FROM_ENVIRONMENT,
+    ) -> Path:
+        """Download a file or a directory of one of the job's outputs, its log files by default.
+
+        `output` is an id of spec.outputs, `path` is below it. Returns the new path, which is below `destination` if
+        that is a directory.
+        """
+        with open_directory(self._find(job), output, path, account) as place:
+            record = download_to(Path(destination), place.store, place.path, name=output, quiet=True)
+        return Path(record["name"])
+
+    @_connected
+    def terminate(self, job: JobName, *, wait: bool = True) -> Job:
+        """End a job permanently; its record, logs and files remain. A job that has ended stays as it is."""
+        return Job(termination.terminate(self._find(job), wait=wait))
+
+    @_connected
+    def delete(self, job: JobName, *, wait: bool = True) -> None:
+        """Delete a job and its pods; files on a share remain. Raises NotFound."""
+        found = self._find(job)
+        kube.delete_job(found)
+        if wait:
+            wait_for_deletion(found)
+
+    def _find(self, job: JobName) -> Object:
+        if isinstance(job, Job):
+            return kube.job(job.manifest["metadata"]["name"], job.namespace)
+        return kube.job(job, self.namespace)

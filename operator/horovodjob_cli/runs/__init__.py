@@ -1,0 +1,1 @@
+"""Runs: a directory with a script, as a job."""
