@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 ANNOTATION_NAME = "horovodjob.dev/batchai-name"
 DNS_LABEL_LENGTH = 63
@@ -37,3 +39,9 @@ def label_value(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", name):
         return name
     return resource_name(name, DNS_LABEL_LENGTH)
+
+
+def display_name(object_: Mapping[str, Any]) -> str:
+    """The name of an object that the user chose; Kubernetes may not allow it."""
+    metadata = object_["metadata"]
+    return str((metadata.get("annotations") or {}).get(ANNOTATION_NAME) or metadata["name"])

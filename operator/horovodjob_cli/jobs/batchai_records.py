@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horovodjob.api.constants import LABEL_EXPERIMENT, PLURAL, ExecutionState, Phase
-from horovodjob.batchai.names import ANNOTATION_NAME
+from horovodjob.batchai.names import display_name as display_name
 
 Object = dict[str, Any]
 # The first alternative reads a record, the second a manifest, which a dry run prints.
@@ -55,12 +55,6 @@ def job_record(job: Object) -> Object:
         "progress": (status.get("training") or {}).get("percent") or None,
         "training": status.get("training"),
     }
-
-
-def display_name(object_: Object) -> str:
-    """The name that the user chose; Kubernetes may not allow it."""
-    metadata = object_["metadata"]
-    return str(metadata.get("annotations", {}).get(ANNOTATION_NAME) or metadata["name"])
 
 
 def worker(spec: Mapping[str, Any], field: str) -> int:
