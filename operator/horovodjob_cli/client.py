@@ -4,7 +4,7 @@ Every method raises ClientError, whose message is a sentence for the user, or an
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from os import PathLike
@@ -20,6 +20,8 @@ from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import STDOUTERR, open_directory
 from horovodjob_cli.jobs import batchai_records, logs, termination
 from horovodjob_cli.jobs.logs import Line
+from horovodjob_cli.runs import execution
+from horovodjob_cli.runs.request import RunRequest
 
 Object = dict[str, Any]
 Rows = list[Object]
@@ -120,6 +122,60 @@ class Client:
         self.context = copy_context()
         _run(self.context, lambda: kube.choose(None if kubeconfig is None else str(kubeconfig), context))
         self.namespace: str = _run(self.context, lambda: kube.namespace(namespace))
+
+    @_connected
+    def run(
+        self,
+        script: str | None = None,
+        *args: str,
+        workdir: str | PathLike[str] | None = None,
+        name: str | None = None,
+        nodes: int | None = None,
+        gpus: int | None = None,
+        image: str | None = None,
+        requirements: str | None = None,
+        env: Mapping[str, str] | None = None,
+        share: str | None = None,
+        account: Options = FROM_ENVIRONMENT,
+        mounts: Mapping[str, str] | None = None,
+        queue: str | None = None,
+        experiment: str | None = None,
+        pool: str | None = None,
+        spot: bool = False,
+        elastic: tuple[int, int] | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        source: JobName | None = None,
+    ) -> Job:
+        """Create a job that runs the script, with its directory (`workdir`, by default the current one), and return it.
+
+        With `share`, the directory is sent to this share of Azure Files, which the job mounts, and otherwise as a
+        ConfigMap. `mounts` has paths in the containers by claim. `source` is a job to run again with these changes, in
+        which case `script` and `args` are the new arguments. Raises UsageError.
+        """
+        request = RunRequest(
+            script=script,
+            args=args,
+            workdir=None if workdir is None else Path(workdir),
+            name=name,
+            nodes=nodes,
+            gpus=gpus,
+            image=image,
+            requirements=requirements,
+            env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
+            share=share,
+            account=account,
+            mounts=mounts or {},
+            queue=queue,
+            experiment=experiment,
+            pool=pool,
+            spot=spot,
+            elastic=elastic,
+            labels=labels or {},
+            annotations=annotations or {},
+            source=source.name if isinstance(source, Job) else source,
+        )
+        return Job(execution.create(request, self.namespace))
 
     @_connected
     def get(self, job: JobName) -> Job:

@@ -5,6 +5,7 @@ import io
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -74,6 +75,10 @@ class Terminal:
     def type(self, keys: str) -> None:
         """Press these keys."""
         os.write(self._controller, keys.encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self._process.send_signal(signal.SIGINT)
 
     def until(self, text: str) -> None:
         """Return when the program has shown this text."""

@@ -1,11 +1,12 @@
 """Upload of files and directories: complete under the final name, or not at all."""
 
+import hashlib
 import os
 import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -29,6 +30,29 @@ def upload_file(share: Share, source: Path, path: str, progress: Progress = no_p
     _Upload(share, progress).run([(source, path)])
     with suppress(FilesError):
         _delete_stale(share, path.rpartition("/")[0], share.entries(path.rpartition("/")[0], f".{_short(path)}.hvj-"))
+
+
+def upload_contents(
+    share: Share,
+    directory: str,
+    sources: Mapping[str, Path],
+    progress: Progress = no_progress,
+    plan: Plan = no_plan,
+) -> None:
+    """Upload the files that the directory does not have; each has the SHA-256 of its content as its name.
+
+    A second call continues an upload. Raises FilesError, OSError.
+    """
+    try:
+        there = share.entries(directory)
+    except DirectoryNotFound:
+        share.create_directory(directory)
+        there = []
+    _delete_stale(share, directory, there)
+    missing = sources.keys() - {entry.name for entry in there}
+    files = [(sources[digest], joined(directory, digest)) for digest in sorted(missing)]
+    plan(len(files), sum(source.stat().st_size for source, _ in files))
+    _Upload(share, progress, by_content=True).run(files)
 
 
 def upload_directory(
@@ -81,8 +105,9 @@ def delete_entry(share: Share, path: str, *, is_directory: bool) -> None:
 class _Upload:
     """Uploads to one share that run at the same time, and their partial files."""
 
-    def __init__(self, share: Share, progress: Progress) -> None:
+    def __init__(self, share: Share, progress: Progress, *, by_content: bool = False) -> None:
         self.share, self.progress, self.transfers = share, progress, Transfers()
+        self.by_content = by_content
         self.partial: set[str] = set()
 
     def run(self, files: list[tuple[Path, str]]) -> None:
@@ -111,16 +136,18 @@ class _Upload:
             self.progress(path, 0, before.st_size)
             client = self.share.file(temporary)
             client.create_file(before.st_size)
-            for done in self._blocks(client, file, before.st_size):
+            digest = hashlib.sha256()
+            for done in self._blocks(client, file, before.st_size, digest):
                 self.progress(path, done, before.st_size)
             after = os.fstat(file.fileno())
-        if after.st_size != before.st_size:
+        is_changed = self.by_content and digest.hexdigest() != path.rpartition("/")[2]
+        if after.st_size != before.st_size or is_changed:
             raise FileChanged(f"{source} changed while it was uploaded; upload it again when its writer has finished")
         # The time before: a later upload sends the file again if it was changed in place.
         return datetime.fromtimestamp(before.st_mtime, UTC)
 
-    def _blocks(self, client: Any, file: BinaryIO, size: int) -> Iterator[int]:
-        """Bytes that the share has, after each block."""
+    def _blocks(self, client: Any, file: BinaryIO, size: int, digest: "hashlib._Hash") -> Iterator[int]:
+        """Bytes that the share has, after each block; `digest` gets all of them."""
         writes: deque[tuple[int, Future[Any]]] = deque()
         start = 0
         try:
@@ -128,6 +155,7 @@ class _Upload:
                 while start < size and len(writes) < BLOCKS_OF_A_FILE:
                     # A file that became shorter is padded here, and found to have changed at its end.
                     data = file.read(min(BLOCK_BYTES, size - start)).ljust(min(BLOCK_BYTES, size - start), b"\0")
+                    digest.update(data)
                     writes.append(
                         (start + len(data), self.transfers.start_block(client.upload_range, data, start, len(data)))
                     )

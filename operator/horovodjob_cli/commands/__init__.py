@@ -31,6 +31,8 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "run": Entry("run_script", "Run a script of a directory as a job, and show its output."),
+    "attach": Entry("attach", "Show the output of a job, and exit with its exit code."),
     "workspace": Entry("workspace", "Workspaces: namespaces for experiments and jobs."),
     "experiment": Entry("experiment", "Experiments: groups of jobs."),
     "cluster": Entry("cluster", "Clusters: pools of GPU nodes."),
@@ -44,6 +46,8 @@ COMMANDS = {
 # The shell sets it to request the completion of a command line.
 COMPLETION_VARIABLE = "_HVJ_COMPLETE"
 JOB_COMMANDS = {
+    "run": Entry("run_script", "Run a script of a directory as a job, and show its output."),
+    "attach": Entry("attach", "Show the output of a job, and exit with its exit code."),
     "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
     "node": Entry("job_node", "Nodes and pods of a job."),

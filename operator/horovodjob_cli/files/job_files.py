@@ -145,11 +145,11 @@ def _azure_share(job: Object, share: AzureFileShare, options: Options) -> FileSt
         account=share.account,
         default_endpoint=f"https://{share.account}.file.{suffix}" if suffix else "",
         secret_name=share.key_secret,
-        read_secret=lambda: _secret(job["metadata"]["namespace"], share.key_secret),
+        read_secret=lambda: secret_values(job["metadata"]["namespace"], share.key_secret),
     )
 
 
-def _secret(namespace: str, name: str) -> Mapping[str, str]:
+def secret_values(namespace: str, name: str) -> Mapping[str, str]:
     """The values of a Secret; empty if it does not exist or the user may not read it."""
     from kubernetes.client import ApiException
 

@@ -1,4 +1,4 @@
-"""Creation of a job with its Secrets: all of them or none."""
+"""Creation of a job with its Secrets and ConfigMaps: all of them or none."""
 
 import base64
 import contextlib
@@ -25,71 +25,89 @@ def check(submission: Submission) -> None:
             f"job {name} has the Kubernetes name {metadata['name']}, which job {other} already has; choose another name"
         )
     kube.create_job(job, dry_run=True)
-    for secret in submission.secrets:
-        _create_secret(secret, dry_run=True)
+    for each in (*submission.secrets, *submission.config_maps):
+        _create(each, dry_run=True)
 
 
 def create(submission: Submission) -> Object:
-    """Create the Secrets and then the job; delete the Secrets if the job cannot be created."""
+    """Create the Secrets and ConfigMaps and then the job; delete them if the job cannot be created."""
     from kubernetes.client import ApiException
 
     made = []
     try:
-        for secret in submission.secrets:
-            if created := _create_secret(secret):
+        for each in (*submission.secrets, *submission.config_maps):
+            if created := _create(each):
                 made.append(created)
         job = kube.create_job(submission.job)
     except BaseException as error:
-        # After a lost connection the job may exist, and then it needs the Secrets.
+        # After a lost connection the job may exist, and then it needs the others.
         with contextlib.suppress(Exception):
             metadata = submission.job["metadata"]
             if isinstance(error, ApiException) or not kube.find_job(metadata["name"], metadata["namespace"]):
-                _delete_secrets(made)
+                _delete(made)
         raise
-    for secret in made:
-        if secret["metadata"]["name"].startswith(f"{job['metadata']['name']}-"):
-            _own(job, secret)
+    for each in made:
+        if each["metadata"]["name"].startswith(f"{job['metadata']['name']}-"):
+            _own(job, each)
     return job
 
 
-def _create_secret(secret: Object, *, dry_run: bool = False) -> Object | None:
-    """The new Secret; None if it exists with the same values. Raises CliError if it exists with others."""
+def _create(wanted: Object, *, dry_run: bool = False) -> Object | None:
+    """The new object; None if it exists with the same values. Raises CliError if it exists with others."""
     from kubernetes.client import ApiException
 
-    metadata = secret["metadata"]
+    kind, metadata = wanted["kind"], wanted["metadata"]
     options = {"dry_run": "All"} if dry_run else {}
     try:
-        return dict(kube.plain(kube.core().create_namespaced_secret(metadata["namespace"], secret, **options)))
+        # The client's models of the answer have no kind.
+        made: Object = kube.plain(_request("create", kind)(metadata["namespace"], wanted, **options))
+        return {**made, "kind": kind}
     except ApiException as error:
         if error.status != 409:
             raise
-    existing = kube.plain(kube.core().read_namespaced_secret(metadata["name"], metadata["namespace"]))
-    if existing.get("data", {}) != _data(secret):
+    if kind == "ConfigMap" and not dry_run:
+        # Its name begins with that of the job, which does not exist: it is what a killed command or a deleted job left,
+        # and in the latter case the garbage collector is about to delete it.
+        _delete([wanted])
+        return _create(wanted)
+    existing = kube.plain(_request("read", kind)(metadata["name"], metadata["namespace"]))
+    if kind == "Secret" and existing.get("data", {}) != _data(wanted):
         raise CliError(
-            f"Secret {metadata['name']} exists in {metadata['namespace']} with other values; if it is out of date, "
-            f"delete it with `kubectl delete secret -n {metadata['namespace']} {metadata['name']}`"
+            f"{kind} {metadata['name']} exists in {metadata['namespace']} with other values; if it is out of date, "
+            f"delete it with `kubectl delete {kind.lower()} -n {metadata['namespace']} {metadata['name']}`"
         )
     return None
 
 
-def _data(secret: Object) -> dict[str, str]:
+def _request(verb: str, kind: str) -> Any:
+    """The client's method for a Secret or a ConfigMap."""
+    return getattr(kube.core(), f"{verb}_namespaced_{'secret' if kind == 'Secret' else 'config_map'}")
+
+
+def _data(wanted: Object) -> dict[str, str]:
     """The values as the API server stores them."""
-    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in secret.get("stringData", {}).items()}
-    return {**secret.get("data", {}), **encoded}
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in wanted.get("stringData", {}).items()}
+    return {**wanted.get("data", {}), **encoded}
 
 
-def _delete_secrets(secrets: list[Object]) -> None:
-    for secret in secrets:
-        kube.core().delete_namespaced_secret(secret["metadata"]["name"], secret["metadata"]["namespace"])
+def _delete(made: list[Object]) -> None:
+    from kubernetes.client import ApiException
+
+    for each in made:
+        try:
+            _request("delete", each["kind"])(each["metadata"]["name"], each["metadata"]["namespace"])
+        except ApiException as error:
+            if error.status != 404:
+                raise
 
 
-def _own(job: Object, secret: Object) -> None:
-    """Make the job the owner of a Secret that only this job uses."""
+def _own(job: Object, owned: Object) -> None:
+    """Make the job the owner of an object that only this job uses."""
     metadata = job["metadata"]
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": metadata["name"], "uid": metadata["uid"]}
-    kube.core().patch_namespaced_secret(
-        secret["metadata"]["name"],
-        secret["metadata"]["namespace"],
+    _request("patch", owned["kind"])(
+        owned["metadata"]["name"],
+        owned["metadata"]["namespace"],
         {"metadata": {"ownerReferences": [owner]}},
         _content_type=kube.MERGE_PATCH,
     )

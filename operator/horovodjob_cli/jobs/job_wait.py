@@ -48,12 +48,20 @@ def transition_text(job: Object) -> str:
 def progress_text(job: Object, *, now: float) -> str:
     """The live line: phase, workers, epoch, loss and the expected end."""
     status = job.get("status", {})
-    training = status.get("training") or {}
     parts = [status.get("phase") or "Queued"]
     if parts == ["Queued"] and (place := batchai_records.queue_text(status)):
         parts.append(place)
     if ready := status.get("workersReady"):
         parts.append(f"workers {ready}")
+    if training := training_text(status, now=now):
+        parts.append(training)
+    return "  ".join(parts)
+
+
+def training_text(status: Object, *, now: float) -> str:
+    """Epoch, loss and the expected end of the training; empty before its first report."""
+    training = status.get("training") or {}
+    parts = []
     if "epoch" in training:
         parts.append(f"epoch {training['epoch']}" + (f"/{training['epochs']}" if "epochs" in training else ""))
     if percent := training.get("percent"):

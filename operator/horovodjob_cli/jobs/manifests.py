@@ -19,11 +19,12 @@ OBJECT_NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job and the Secrets that it needs."""
+    """A job and the Secrets and ConfigMaps that it needs."""
 
     job: Object
     secrets: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
+    config_maps: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

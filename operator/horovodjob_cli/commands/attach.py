@@ -1,0 +1,54 @@
+"""`hvj attach`."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs.job_output import show_output
+from horovodjob_cli.options import Experiment, Quiet, Workspace
+
+app = group("The output of a job.")
+
+
+@command(app, "attach")
+def attach(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", show_default=False)],
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show the output of a job from its first line until its end, and exit with its exit code.
+
+    Ctrl-C leaves the job alone.
+    """
+    found = kube.job(job, workspace, experiment)
+    with advice_on_interrupt(found):
+        ended = show_output(found, quiet=quiet)
+    raise typer.Exit(batchai_records.exit_code(ended))
+
+
+@contextlib.contextmanager
+def advice_on_interrupt(job: kube.Object) -> Iterator[None]:
+    """On Ctrl-C or SIGTERM, prints how to attach to the job, terminate and delete it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{advice(job)}")
+        raise
+
+
+def advice(job: kube.Object) -> str:
+    """The commands for a job that continues."""
+    name, namespace = batchai_records.display_name(job), job["metadata"]["namespace"]
+    return (
+        f"job {name} continues in workspace {namespace}\n"
+        f"  hvj attach {name} -w {namespace}            shows its output\n"
+        f"  hvj job terminate -n {name} -w {namespace}  ends it and keeps its record\n"
+        f"  hvj job delete -n {name} -w {namespace}     ends and deletes it\n"
+    )

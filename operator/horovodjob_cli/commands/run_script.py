@@ -1,0 +1,139 @@
+"""`hvj run`: from a script to a trained model in one command."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horovodjob.azurefiles.credentials import Options
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.commands.attach import advice, advice_on_interrupt
+from horovodjob_cli.errors import UsageError
+from horovodjob_cli.files.file_transfers import download_to
+from horovodjob_cli.files.job_files import open_directory
+from horovodjob_cli.files.shares import with_account
+from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs.job_output import show_output
+from horovodjob_cli.options import Cluster, Experiment, Quiet, Variables, Workspace
+from horovodjob_cli.runs import execution
+from horovodjob_cli.runs.job_manifest import OUTPUT, submission
+from horovodjob_cli.runs.request import RunRequest, claim_paths, elastic_range
+
+app = group("Run a script as a job.")
+
+
+@command(app, "run", context_settings={"allow_interspersed_args": False})
+@with_account
+def run(
+    account: Options,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SCRIPT [ARGUMENTS]...", help="Script of the directory, and its arguments."),
+    ] = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Directory that the job gets, without what .gitignore and .hvjignore name. Default: the current one.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", metavar="NAME", help="Name of the job. Default: the script's and a suffix."),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="Number of nodes. Default: 1.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=0, help="GPUs of each node, with a rank for each. Default: 1.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Image. Default: that of the operator.")] = None,
+    requirements: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="File of the directory with packages that pip installs before the script."),
+    ] = None,
+    env: Variables = None,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Share of Azure Files for the directory, logs and outputs. Default: a ConfigMap with the directory.",
+        ),
+    ] = None,
+    mount: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLAIM=/PATH", help="PersistentVolumeClaim to mount at this path; repeatable."),
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="LocalQueue of Kueue that admits the job.")] = None,
+    cluster: Cluster = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Prefer spot nodes.")] = False,
+    elastic: Annotated[
+        str | None, typer.Option(metavar="MIN:MAX", help="Elastic training with this number of nodes, such as 2:8.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="JOB", help="Run this job again, with other arguments or options.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Create nothing: print the YAML of the job and its code.")
+    ] = False,
+    download: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Download what the script wrote to $AZ_BATCHAI_OUTPUT_output, if it succeeds."
+        ),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the job's name and do not wait.")] = False,
+    remove: Annotated[bool, typer.Option("--rm", help="Delete the job when it has ended.")] = False,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a script with its directory as a job, show its output, and exit with its exit code.
+
+    Ctrl-C leaves the job alone; `hvj attach` shows its further output. Options of hvj come before the script.
+    """
+    if remove and detach:
+        raise UsageError("--rm deletes the job when hvj has seen its end, so it cannot be combined with --detach")
+    if download and (detach or (not share and not source)):
+        raise UsageError("--download needs --share, whose job has an output directory, and no --detach")
+    request = RunRequest(
+        script=words[0] if words else None,
+        args=tuple(words[1:]) if words else (),
+        workdir=workdir,
+        name=name,
+        nodes=nodes,
+        gpus=gpus,
+        image=image,
+        requirements=requirements,
+        env=tuple(env or ()),
+        share=share,
+        account=account,
+        mounts=claim_paths(mount),
+        queue=queue,
+        experiment=experiment,
+        pool=cluster,
+        spot=spot,
+        elastic=elastic_range(elastic),
+        source=source,
+    )
+    namespace = kube.namespace(workspace)
+    if dry_run:
+        sys.stdout.write(execution.yaml_text(submission(request, namespace)))
+        return
+    job = execution.create(request, namespace, quiet=quiet)
+    if detach:
+        sys.stdout.write(f"{batchai_records.display_name(job)}\n")
+        if not quiet:
+            sys.stderr.write(advice(job))
+        return
+    with advice_on_interrupt(job):
+        if not quiet:
+            sys.stderr.write(f"created job {batchai_records.display_name(job)} in workspace {namespace}\n")
+        ended = show_output(job, quiet=quiet)
+    code = batchai_records.exit_code(ended)
+    if download and code == 0:
+        with open_directory(ended, OUTPUT, ".", account) as place:
+            download_to(download, place.store, place.path, name=OUTPUT, quiet=quiet)
+    if remove:
+        kube.delete_job(ended)
+    raise typer.Exit(code)

@@ -1,0 +1,106 @@
+"""The output of a job as it arrives, with its progress: lines on standard output, everything else on standard error."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from horovodjob.api.constants import Role
+from horovodjob_cli.errors import NotFound
+from horovodjob_cli.jobs import batchai_records, logs
+from horovodjob_cli.jobs.job_wait import error_lines, progress_text, training_text, transition_text
+from horovodjob_cli.jobs.logs import Line, Selection
+
+Object = dict[str, Any]
+OUTPUT = Selection(Role.LAUNCHER)  # mpirun forwards that of all ranks
+BAR_WIDTH = 20
+
+
+def show_output(job: Object, *, quiet: bool) -> Object:
+    """The job after its end; until then shows the output from its first line, transitions and the progress.
+
+    Raises NotFound if the job is deleted.
+    """
+    before = ""
+    with _display(quiet) as display:
+        if batchai_records.is_finished(job):
+            for line in logs.current_lines(job, OUTPUT):
+                display.line(line.text)
+        else:
+            for news in logs.followed_job(job, OUTPUT):
+                if isinstance(news, Line):
+                    display.line(news.text)
+                    continue
+                job = news
+                transition = transition_text(job)
+                if transition != before and not quiet:
+                    display.note(f"{time.strftime('%H:%M:%S')} {transition}")
+                before = transition
+                display.progress(job)
+    if not batchai_records.is_finished(job):
+        raise NotFound(f"job {batchai_records.display_name(job)} was deleted; its output ends here")
+    for error in error_lines(job):
+        sys.stderr.write(f"{error}\n")
+    return job
+
+
+class _Display:
+    """Plain lines, for a pipe."""
+
+    def line(self, text: bytes) -> None:
+        """A line of the job's output."""
+        sys.stdout.buffer.write(text + b"\n")
+        sys.stdout.buffer.flush()
+
+    def note(self, text: str) -> None:
+        """A line about the job."""
+        sys.stderr.write(f"{text}\n")
+
+    def progress(self, job: Object) -> None:
+        """Show the progress of the job."""
+
+
+class _Bar(_Display):
+    """A progress bar in the last line of the terminal."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+        self._task = bars.add_task("", total=1)
+
+    def line(self, text: bytes) -> None:
+        if not sys.stdout.isatty():
+            super().line(text)
+            return
+        from rich.text import Text
+
+        self._bars.console.print(Text.from_ansi(text.decode(errors="replace")), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        from rich.text import Text
+
+        self._bars.console.print(Text(text, style="dim"), soft_wrap=True)
+
+    def progress(self, job: Object) -> None:
+        status, now = job.get("status", {}), time.time()
+        text = training_text(status, now=now) or progress_text(job, now=now)
+        self._bars.update(self._task, description=text, completed=(status.get("training") or {}).get("progress", 0))
+
+
+@contextlib.contextmanager
+def _display(quiet: bool) -> Iterator[_Display]:
+    if quiet or not sys.stderr.isatty():
+        yield _Display()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    columns = (
+        BarColumn(BAR_WIDTH),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+    )
+    with Progress(
+        *columns, console=Console(stderr=True, highlight=False), transient=True, refresh_per_second=4
+    ) as bars:
+        yield _Bar(bars)

@@ -1,0 +1,199 @@
+"""The job of a run, and its code as a ConfigMap: objects that can be put into Git as they are."""
+
+import copy
+import secrets
+import shlex
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, Role
+from horovodjob.batchai import names
+from horovodjob.batchai.names import ANNOTATION_NAME
+from horovodjob.command_line import literal, shell_text
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.errors import NotFound, UsageError
+from horovodjob_cli.jobs import batchai_records, manifests
+from horovodjob_cli.jobs.manifests import Submission
+from horovodjob_cli.runs import archive, share_code
+from horovodjob_cli.runs.directory import CodeFile, code_files
+from horovodjob_cli.runs.request import RunRequest
+
+Object = dict[str, Any]
+CODE, CODE_DIRECTORY = "code", "/job/code"
+ARCHIVE, ARCHIVE_DIRECTORY = "code-archive", "/job/archive"
+OUTPUT = "output"  # $AZ_BATCHAI_OUTPUT_output
+PACKAGES, PACKAGES_DIRECTORY = "packages", "/job/packages"
+INTERPRETERS = {".py": "python3", ".sh": "sh"}
+
+
+def submission(request: RunRequest, namespace: str) -> Submission:
+    """The job with its ConfigMap. Reads the directory, and with `source` a job; creates nothing. Raises UsageError."""
+    made = _repeated(request, namespace) if request.source else _new(request, namespace)
+    spec, metadata = made.job["spec"], made.job["metadata"]
+    worker = spec.setdefault("worker", {})
+    if request.elastic:
+        spec["elastic"] = {**spec.get("elastic", {}), "minReplicas": request.elastic[0]}
+        spec["elastic"]["maxReplicas"] = request.elastic[1]
+    if nodes := request.nodes or (request.elastic and request.elastic[1]):
+        worker["replicas"] = nodes
+    if request.elastic and not request.elastic[0] <= worker["replicas"] <= request.elastic[1]:
+        raise UsageError(f"--nodes {worker['replicas']} is not within --elastic {':'.join(map(str, request.elastic))}")
+    if request.gpus is not None:
+        worker["gpus"] = request.gpus
+    if request.image is not None:
+        spec["image"] = request.image
+    if request.pool is not None:
+        spec["pool"] = request.pool
+    if request.spot:
+        spec["spot"] = True
+    for claim, path in request.mounts.items():
+        _add_volume(
+            spec, f"claim-{claim[:56]}".replace(".", "-").rstrip("-"), path, persistentVolumeClaim={"claimName": claim}
+        )
+    if request.experiment:
+        metadata.setdefault("labels", {})[LABEL_EXPERIMENT] = names.label_value(request.experiment)
+    for field, values in (("labels", request.labels), ("annotations", request.annotations)):
+        if values:
+            metadata[field] = {**metadata.get(field, {}), **values}
+    return manifests.with_queue(manifests.with_variables(made, request.env), request.queue, None)
+
+
+def _new(request: RunRequest, namespace: str) -> Submission:
+    if request.script is None:
+        raise UsageError("name the script to run, such as `hvj run train.py`, or a job to run again with --from")
+    directory = request.workdir or Path()
+    files = code_files(directory)
+    script = _file_of(directory, files, request.script, "the script")
+    suffix = PurePosixPath(script).suffix
+    if suffix not in INTERPRETERS:
+        raise UsageError(
+            f"{script} is neither a .py nor a .sh file; start other programs from a script of the directory"
+        )
+    job = _metadata(request.name or f"{PurePosixPath(script).stem}-{secrets.token_hex(3)}", namespace)
+    spec: Object = job["spec"]
+    spec |= {
+        "image": "",  # the operator's default
+        "script": {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": INTERPRETERS[suffix]},
+        "worker": {"template": _in_directory(Role.WORKER)},
+        "launcher": {"template": _in_directory(Role.LAUNCHER)},
+    }
+    if request.args:
+        spec["script"]["args"] = [literal(each) for each in request.args]
+    _add_volume(spec, CODE, CODE_DIRECTORY, emptyDir={})
+    code, command = (
+        _code_on_share(request, spec, files) if request.share else _code_in_config_map(job, directory, files)
+    )
+    commands = [command]
+    if request.requirements is not None:
+        listed = _file_of(directory, files, request.requirements, "--requirements")
+        _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
+        spec["env"] = [{"name": "PYTHONPATH", "value": PACKAGES_DIRECTORY}]
+        commands.append(
+            "python3 -m pip install --quiet --no-cache-dir --disable-pip-version-check --target "
+            f"{PACKAGES_DIRECTORY} -r {shell_text(shlex.quote(f'{CODE_DIRECTORY}/{listed}'))}"
+        )
+    spec["preparation"] = {"command": " &&\n".join(commands)}
+    return Submission(job, config_maps=code)
+
+
+def _code_in_config_map(job: Object, directory: Path, files: list[CodeFile]) -> tuple[tuple[Object, ...], str]:
+    """The ConfigMap, which the job mounts, and the command that unpacks it."""
+    metadata = job["metadata"]
+    code = archive.config_map(metadata["name"], metadata["namespace"], archive.archive(directory, files))
+    _add_volume(job["spec"], ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": code["metadata"]["name"]})
+    return (code,), f"tar -xzf {ARCHIVE_DIRECTORY}/{archive.KEY} -C {CODE_DIRECTORY}"
+
+
+def _code_on_share(request: RunRequest, spec: Object, files: list[CodeFile]) -> tuple[tuple[Object, ...], str]:
+    """No object, and the command that copies the files from the share. The share also gets logs and outputs."""
+    entry = share_code.mount(str(request.share), share_code.account_of(request.account))
+    root = f"$(AZ_BATCHAI_JOB_MOUNT_ROOT)/{entry['name']}"
+    spec["azureFiles"] = [entry]
+    spec["logs"] = {"pathPrefix": root}
+    spec["outputs"] = [{"id": OUTPUT, "pathPrefix": root, "pathSuffix": OUTPUT}]
+    listed, _ = share_code.tree(files)
+    return (), share_code.unpack_command(entry, listed, CODE_DIRECTORY)
+
+
+def _repeated(request: RunRequest, namespace: str) -> Submission:
+    """A job with the spec of another one, and a copy of its code."""
+    for option, value in (
+        ("--workdir", request.workdir),
+        ("--requirements", request.requirements),
+        ("--share", request.share),
+    ):
+        if value is not None:
+            raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
+    old = kube.job(str(request.source), namespace)
+    name = batchai_records.display_name(old)
+    job = _metadata(request.name or f"{name[:40]}-{secrets.token_hex(3)}", namespace)
+    job["spec"] = spec = copy.deepcopy(old["spec"])
+    if labels := old["metadata"].get("labels"):
+        job["metadata"]["labels"] = dict(labels)
+    for field in ("terminate", "suspend"):
+        spec.get("runPolicy", {}).pop(field, None)
+    if request.args or request.script is not None:
+        if "script" not in spec:
+            raise UsageError(f"job {name} has no spec.script, so its arguments cannot be changed")
+        words = ([] if request.script is None else [request.script]) + list(request.args)
+        spec["script"]["args"] = [literal(each) for each in words]
+    return Submission(job, config_maps=tuple(_copied_code(old, job)))
+
+
+def _copied_code(old: Object, job: Object) -> list[Object]:
+    """The ConfigMaps with the code of a job, for another one that mounts them."""
+    from kubernetes.client import ApiException
+
+    copies = []
+    old_name, metadata = old["metadata"]["name"], job["metadata"]
+    for volume in job["spec"].get("volumes", []):
+        source = volume.get("configMap", {}).get("name", "")
+        if volume["name"] != ARCHIVE or not source.startswith(archive.code_prefix(old_name)):
+            continue
+        try:
+            found = kube.plain(kube.core().read_namespaced_config_map(source, metadata["namespace"]))
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            raise NotFound(f"ConfigMap {source} with the code of job {old_name} does not exist any more") from None
+        copies.append(archive.copied(found, old_name, metadata["name"]))
+        volume["configMap"]["name"] = copies[-1]["metadata"]["name"]
+    return copies
+
+
+def _metadata(name: str, namespace: str) -> Object:
+    """A job without spec."""
+    resource = kube.resource_name(name)
+    metadata: Object = {"name": resource, "namespace": namespace}
+    if name != resource:
+        metadata["annotations"] = {ANNOTATION_NAME: name}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
+
+
+def _file_of(directory: Path, files: list[CodeFile], given: str, what: str) -> str:
+    """The path below the directory of a file that is named relative to it or to the current directory."""
+    paths = {file.path for file in files}
+    path = PurePosixPath(Path(given).as_posix()).as_posix().removeprefix("./")
+    if path in paths:
+        return path
+    absolute = Path(given).absolute()
+    if absolute.is_relative_to(directory.absolute()):
+        path = absolute.relative_to(directory.absolute()).as_posix()
+        if path in paths:
+            return path
+        if absolute.is_file():
+            raise UsageError(f"{what} {given} is ignored by .gitignore or .hvjignore; add `!{path}` to .hvjignore")
+    raise UsageError(f"{what} {given} is not a file of the directory {directory.resolve()}; see --workdir")
+
+
+def _in_directory(role: Role) -> Object:
+    """A pod template with the directory of the code as the current one."""
+    return {"spec": {"containers": [{"name": role.value, "workingDir": CODE_DIRECTORY}]}}
+
+
+def _add_volume(spec: Object, name: str, path: str, **source: Object) -> None:
+    mounts = spec.setdefault("volumeMounts", [])
+    if taken := next((mount for mount in mounts if mount["mountPath"] == path), None):
+        raise UsageError(f"two volumes have the path {path}: {taken['name']} and {name}")
+    spec.setdefault("volumes", []).append({"name": name, **source})
+    mounts.append({"name": name, "mountPath": path})

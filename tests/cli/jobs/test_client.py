@@ -1,0 +1,120 @@
+"""`horovodjob.Client`: what `hvj` does, from Python. The notebook and the page of the documentation run here."""
+
+import json
+import os
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.cluster_state import TIME, ClusterState, condition
+from cli.kubelet import NODE, Kubelet
+from horovodjob import Client, ClientError, NotFound, UsageError
+from support.api_client import ROOT
+
+NOTEBOOK, PAGE = ROOT / "docs" / "python.ipynb", ROOT / "docs" / "python.md"
+EPOCHS = [{"epoch": number, "time": TIME, "metrics": {"loss": 1 / number}, "learningRate": 0.1} for number in (1, 2)]
+
+
+def code_cells() -> list[str]:
+    """The code of the notebook."""
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_runs_a_job_and_reads_its_history(
+    cluster: ClusterState,
+    kubelet: Kubelet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text("print()")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    connect, run, *others = code_cells()
+    exec(connect, names)  # noqa: S102
+    exec(run, names)  # noqa: S102
+    job = names["job"]
+    cluster.pod(job.manifest, "launcher", node=NODE)
+    log = kubelet.log(cluster.namespace, f"{job.name}-launcher")
+    log.write("Epoch 1/2", "Epoch 2/2")
+    log.end()
+    cluster.end(f"{job.name}-launcher", "launcher")
+    cluster.report(job.name, training={"progress": 1, "percent": "100%", "history": EPOCHS})
+    cluster.succeed(job.name)
+    for cell in others:
+        if "delete" in cell:
+            cluster.api.delete(f"{cluster.pods}/{job.name}-launcher")
+        exec(cell, names)  # noqa: S102
+    lines = capsys.readouterr().out.splitlines()
+    name = f"{job.name} {cluster.namespace}"
+    assert lines == [name, "Epoch 1/2", "Epoch 2/2", "Succeeded 100%", "Succeeded 0", "[(1, 1.0), (2, 0.5)]"]
+    assert names["rows"][1] == {"job": job.name, "epoch": 2, "time": TIME, "learningRate": 0.1, "loss": 0.5}
+    assert names["client"].list() == []
+
+
+def test_the_page_has_the_code_of_the_notebook() -> None:
+    blocks = re.findall(r"```python\n(.*?)\n```", PAGE.read_text(), re.DOTALL)
+    assert blocks[: len(code_cells())] == code_cells()
+
+
+def test_wait_reports_each_change_and_a_job_that_is_terminated_has_an_exit_code(cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.run()
+    seen: list[str] = []
+    running = threading.Event()
+
+    def progress(job: Any) -> None:
+        seen.append(job.phase)
+        running.set()
+
+    client = Client()
+    waiting = threading.Thread(target=lambda: seen.append(str(client.wait("train", progress).exit_code)))
+    waiting.start()
+    running.wait(120)
+    assert client.terminate("train", wait=False).manifest["spec"]["runPolicy"]["terminate"] is True
+    cluster.fail(conditions=[condition("Failed", "Terminated", "the user terminated the job")])
+    waiting.join(120)
+    assert (seen[0], seen[-2:]) == ("Running", ["Failed", "255"])
+    assert client.get("train").message == "the user terminated the job"
+
+
+def test_errors_are_of_one_family_and_one_sentence(cluster: ClusterState, tmp_path: Path) -> None:
+    client = Client()
+    with pytest.raises(NotFound, match=r"^job missing does not exist in workspace .*; see `hvj job list`$"):
+        client.get("missing")
+    with pytest.raises(UsageError, match=r"the script missing\.py is not a file of the directory"):
+        client.run("missing.py", workdir=tmp_path)
+    with pytest.raises(ClientError, match="ask the cluster's administrator for this permission"):
+        Client("a-missing-one", kubeconfig=stranger(cluster, tmp_path)).list()
+    cluster.create()
+    with pytest.raises(ClientError, match="train has no files yet"):
+        client.download("train", tmp_path)
+
+
+def test_clients_of_several_clusters_work_side_by_side(cluster: ClusterState, tmp_path: Path) -> None:
+    cluster.create()
+    member, other = Client(), Client(kubeconfig=stranger(cluster, tmp_path))
+    assert other.namespace == "default"
+    assert [job.name for job in member.list()] == ["train"]
+    with pytest.raises(ClientError):
+        other.list()
+    assert os.environ["KUBECONFIG"]
+    assert member.get("train").namespace == cluster.namespace
+
+
+def stranger(cluster: ClusterState, directory: Path) -> Path:
+    """The kubeconfig of a user without rights, whose namespace is `default`."""
+    kubeconfig = yaml.safe_load(cluster.api.kubeconfig.read_text())
+    accounts = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
+    cluster.api.create(accounts, {"metadata": {"name": "stranger"}})
+    token = cluster.api.create(f"{accounts}/stranger/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    kubeconfig["users"][0]["user"] = {"token": token}
+    path = directory / "stranger.kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
+    return path

@@ -1,0 +1,280 @@
+"""`hvj run` and `hvj attach`: a script of a directory as a job, its output and its exit code."""
+
+import base64
+import io
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.cluster_state import TIME, ClusterState
+from cli.kubelet import NODE, Kubelet
+from cli.program import Hvj, hvj_process, terminal
+from support.api_client import BASE, Api, Object, wait_for
+from support.azure_fakes.files.accounts import Account
+from support.azure_fakes.files.server import FilesService
+
+TRAINING = {"epoch": 3, "epochs": 30, "progress": 0.1, "percent": "10%", "metrics": {"loss": 1.125}, "eta": TIME}
+# What a cluster's controller aggregates to the ClusterRole `edit`, and the rules of the operator's chart for it.
+ACCOUNT = "mystorageaccount"
+EDIT = ("system:aggregate-to-edit", "system:aggregate-to-view", "horovodjob-edit")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a script, its package, and data that Git ignores; it is the current one."""
+    directory = tmp_path / "project"
+    (directory / "package").mkdir(parents=True)
+    (directory / "train.py").write_text("import package.model")
+    (directory / "package" / "model.py").write_text("layers = 3")
+    (directory / "data.bin").write_text("ignored")
+    (directory / ".gitignore").write_text("*.bin\n")
+    monkeypatch.chdir(directory)
+    return directory
+
+
+@pytest.fixture
+def member(api: Api, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """`hvj` has the rights of the role `edit` in the workspace, and no others."""
+    accounts = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
+    roles, bindings = (f"/apis/rbac.authorization.k8s.io/v1/{path}" for path in ("clusterroles", "rolebindings"))
+    documents = yaml.safe_load_all((BASE / "rbac.yaml").read_text())
+    (role,) = (each for each in documents if "aggregate-to-edit" in str(each["metadata"].get("labels")))
+    created = api.create(roles, {"metadata": {"name": EDIT[-1]}, "rules": role["rules"]})
+    api.create(accounts, {"metadata": {"name": "jane"}})
+    subject = {"kind": "ServiceAccount", "name": "jane", "namespace": cluster.namespace}
+    for name in EDIT:
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+        body = {"metadata": {"name": name.replace(":", "-")}, "roleRef": reference, "subjects": [subject]}
+        api.create(bindings.replace("rolebindings", f"namespaces/{cluster.namespace}/rolebindings"), body)
+    token = api.create(f"{accounts}/jane/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": token}
+    kubeconfig["contexts"][0]["context"]["namespace"] = cluster.namespace
+    path = tmp_path / "jane.kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    yield
+    api.delete(f"{roles}/{created['metadata']['name']}")
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FilesService]:
+    """The account with the share `myshare`, which the environment names."""
+    (tmp_path / "account" / "myshare").mkdir(parents=True)
+    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as running:
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", running.connection_string(ACCOUNT))
+        yield running
+
+
+def started(cluster: ClusterState, name: str) -> Object:
+    """The job with its launcher, as soon as `hvj run` has created it."""
+    job = wait_for("the job", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))
+    cluster.pod(job, "launcher", node=NODE)
+    return job
+
+
+def end(cluster: ClusterState, kubelet: Kubelet, name: str, exit_code: int = 0) -> None:
+    """The job and its output end."""
+    cluster.succeed(name) if exit_code == 0 else cluster.fail(name, exit_code)
+    kubelet.log(cluster.namespace, f"{name}-launcher").end()
+    cluster.end(f"{name}-launcher", "launcher")
+
+
+def code_of(cluster: ClusterState, job: Object) -> dict[str, str]:
+    """The files of the job's code by path."""
+    (volume,) = (each for each in job["spec"]["volumes"] if "configMap" in each)
+    path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{volume['configMap']['name']}"
+    packed = base64.b64decode(cluster.api.get(path)["binaryData"]["code.tar.gz"])
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        return {member.name: tar.extractfile(member).read().decode() for member in tar}  # type: ignore[union-attr]
+
+
+def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code(
+    project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
+) -> None:
+    options = ("--nodes", "4", "--gpus", "0", "--name", "train", "--env", "SEED=1", "--queue", "gpus")
+    with hvj_process("run", *options, "train.py", "--epochs", "30", "$HOME") as process:
+        job = started(cluster, "train")
+        log = kubelet.log(cluster.namespace, "train-launcher")
+        log.write("Epoch 1/30")
+        assert process.stdout
+        assert process.stdout.readline() == "Epoch 1/30\n"
+        log.write("Epoch 2/30")
+        end(cluster, kubelet, "train", 3)
+        stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (3, "Epoch 2/30\n")
+    assert "Failed, exit code 3" in stderr
+    spec = job["spec"]
+    assert spec["script"] == {
+        "path": "/job/code/train.py",
+        "interpreter": "python3",
+        "args": ["--epochs", "30", "$$HOME"],
+    }
+    assert (spec["worker"]["replicas"], spec["worker"]["gpus"]) == (4, 0)
+    assert spec["env"] == [{"name": "SEED", "value": "1"}]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert code_of(cluster, job) == {
+        ".gitignore": "*.bin\n",
+        "package/model.py": "layers = 3",
+        "train.py": "import package.model",
+    }
+
+
+def test_a_terminal_shows_the_training_and_ctrl_c_leaves_the_job_to_hvj_attach(
+    project: Path, cluster: ClusterState, kubelet: Kubelet
+) -> None:
+    with terminal("run", "--name", "train", "train.py") as screen:
+        started(cluster, "train")
+        kubelet.log(cluster.namespace, "train-launcher").write("Epoch 3/30")
+        cluster.run(training=TRAINING)
+        screen.until("Epoch 3/30")
+        screen.until("epoch 3/30  10%  loss 1.125  ETA ")
+        screen.interrupt()
+        screen.until(f"hvj attach train -w {cluster.namespace}")
+        screen.until(f"hvj job terminate -n train -w {cluster.namespace}")
+        assert screen.end() == 130
+    with hvj_process("attach", "train") as process:
+        end(cluster, kubelet, "train", 7)
+        assert process.communicate(timeout=120)[0] == "Epoch 3/30\n"
+        assert process.returncode == 7
+
+
+def test_a_job_is_deleted_at_its_end_if_requested(project: Path, cluster: ClusterState, kubelet: Kubelet) -> None:
+    with hvj_process("run", "--rm", "--name", "train", "train.py") as process:
+        job = started(cluster, "train")
+        end(cluster, kubelet, "train")
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+    found = cluster.api.find(f"{cluster.jobs}/train")
+    assert found is None or found["metadata"].get("deletionTimestamp")
+    maps = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
+    name = job["spec"]["volumes"][1]["configMap"]["name"]
+    wait_for("its code to be deleted, too", lambda: cluster.api.find(f"{maps}/{name}") is None)
+
+
+def test_a_job_runs_again_with_changes_and_with_a_copy_of_its_code(
+    hvj: Hvj, project: Path, cluster: ClusterState
+) -> None:
+    assert hvj("run", "--detach", "--name", "first", "--env", "SEED=1", "train.py", "--epochs", "3").stdout == "first\n"
+    (project / "train.py").write_text("changed since")
+    again = ("--from", "first", "--name", "second", "--nodes", "2", "--env", "SEED=2", "--env", "RATE=1")
+    assert hvj("run", "--detach", "--quiet", *again, "--", "--epochs", "5").code == 0
+    cluster.api.delete(f"{cluster.jobs}/first")
+    job = cluster.api.get(f"{cluster.jobs}/second")
+    assert job["spec"]["script"]["args"] == ["--epochs", "5"]
+    assert job["spec"]["worker"]["replicas"] == 2
+    assert job["spec"]["env"] == [{"name": "SEED", "value": "2"}, {"name": "RATE", "value": "1"}]
+    assert code_of(cluster, job)["train.py"] == "import package.model"
+
+
+def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
+    (project / "requirements.txt").write_text("six")
+    options = ("--requirements", "requirements.txt", "--elastic", "2:8", "--spot", "--mount", "results=/results")
+    done = hvj("run", "--dry-run", "--name", "train", *options, "train.py")
+    assert done.code == 0, done.stderr
+    assert cluster.api.items(cluster.jobs) == []
+    code, job = yaml.safe_load_all(done.stdout)
+    cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/configmaps", code)
+    made = cluster.api.create(f"{cluster.jobs}?fieldValidation=Strict", job)
+    assert "requirements.txt" in code_of(cluster, made)
+    assert "pip install" in made["spec"]["preparation"]["command"]
+    assert (made["spec"]["elastic"]["minReplicas"], made["spec"]["worker"]["replicas"]) == (2, 8)
+    assert {"name": "claim-results", "mountPath": "/results"} in made["spec"]["volumeMounts"]
+
+
+def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
+    code, _ = yaml.safe_load_all(hvj("run", "--dry-run", "--name", "train", "train.py").stdout)
+    code["metadata"]["annotations"] = {"left": "behind"}
+    maps = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
+    cluster.api.create(maps, code)
+    assert hvj("run", "--detach", "--name", "train", "train.py").code == 0
+    made = cluster.api.get(f"{maps}/{code['metadata']['name']}")
+    assert made["metadata"]["ownerReferences"][0]["name"] == "train"
+
+
+def unpacked(job: Object, share: Path, directory: Path) -> dict[str, str]:
+    """The files of the directory that the job's preparation makes, by path."""
+    directory.mkdir()
+    command = job["spec"]["preparation"]["command"].replace("/mnt/batchai/mounts/myshare", str(share))
+    subprocess.run(["sh", "-euc", command.replace("/job/code", str(directory))], check=True)
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_text() for path in found}
+
+
+def sent(service: FilesService) -> int:
+    """How many files the share has received since the last call."""
+    written = {each.path for each in service.requests if "comp=range" in each.query and each.method == "PUT"}
+    service.requests.clear()
+    return len(written)
+
+
+def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
+    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService, tmp_path: Path
+) -> None:
+    (project / "run.sh").write_text("sh")
+    (project / "run.sh").chmod(0o755)
+    (project / "two words.txt").write_text("layers = 3")  # as the package's module
+    share = service.accounts[ACCOUNT].directory / "myshare"
+    options = ("run", "--detach", "--quiet", "--share", "myshare")
+    assert hvj(*options, "--name", "first", "train.py").code == 0
+    assert sent(service) == 4 + 1  # contents, and their list
+    (project / "train.py").write_text("changed")
+    assert hvj(*options, "--name", "second", "train.py").code == 0
+    assert sent(service) == 1 + 1
+    assert hvj(*options, "--name", "third", "train.py").code == 0
+    assert sent(service) == 0
+    jobs = [cluster.api.get(f"{cluster.jobs}/{name}") for name in ("first", "second")]
+    first, second = (unpacked(job, share, tmp_path / job["metadata"]["name"]) for job in jobs)
+    assert first == {
+        ".gitignore": "*.bin\n",
+        "package/model.py": "layers = 3",
+        "run.sh": "sh",
+        "train.py": "import package.model",
+        "two words.txt": "layers = 3",
+    }
+    assert second == first | {"train.py": "changed"}
+    assert os.access(tmp_path / "first" / "run.sh", os.X_OK)
+    assert jobs[0]["spec"]["azureFiles"] == [{"account": ACCOUNT, "name": "myshare", "share": "myshare"}]
+
+
+def test_the_outputs_of_a_successful_run_are_downloaded(
+    project: Path, cluster: ClusterState, kubelet: Kubelet, service: FilesService, tmp_path: Path
+) -> None:
+    output = service.accounts[ACCOUNT].directory / "myshare" / "segment" / "output"
+    options = ("--share", "myshare", "--download", str(tmp_path / "results"), "--name", "train")
+    with hvj_process("run", *options, "train.py") as process:
+        started(cluster, "train")
+        output.mkdir(parents=True)
+        (output / "model.h5").write_bytes(b"the model")
+        cluster.run(outputPathSegment="segment")
+        end(cluster, kubelet, "train")
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+    assert (tmp_path / "results" / "model.h5").read_bytes() == b"the model"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "name the script to run, such as `hvj run train.py`"),
+        (("missing.py",), "the script missing.py is not a file of the directory"),
+        (("data.bin",), "the script data.bin is ignored by .gitignore or .hvjignore; add `!data.bin` to .hvjignore"),
+        ((".gitignore",), "is neither a .py nor a .sh file"),
+        (("--workdir", "missing", "train.py"), "--workdir missing is not a directory"),
+        (("--requirements", "missing.txt", "train.py"), "--requirements missing.txt is not a file of the directory"),
+        (("--elastic", "8:2", "train.py"), "--elastic '8:2' must be MIN:MAX, such as 2:8"),
+        (("--elastic", "2:8", "--nodes", "9", "train.py"), "--nodes 9 is not within --elastic 2:8"),
+        (("--mount", "claim", "train.py"), "--mount 'claim' must be CLAIM=/PATH"),
+        (("--mount", "claim=/job/code", "train.py"), "two volumes have the path /job/code: code and claim-claim"),
+        (("--download", "results", "train.py"), "--download needs --share"),
+        (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(hvj: Hvj, project: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = hvj("run", *arguments)
+    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
