@@ -38,6 +38,14 @@ def metric_names(jobs: Iterable[Object]) -> list[str]:
     return list(dict.fromkeys(name for job in jobs for entry in _history(job) for name in entry.get("metrics", {})))
 
 
+def default_metric(jobs: Sequence[Object]) -> str | None:
+    """The metric that jobs are compared by: the loss of the validation, that of the training, or the first metric."""
+    known = metric_names(jobs) or list(
+        dict.fromkeys(name for job in jobs for name in _training(job).get("metrics", {}))
+    )
+    return next((name for name in ("val_loss", "loss") if name in known), known[0] if known else None)
+
+
 def curve(job: Object, metric: str) -> list[tuple[int, float]]:
     """Epoch and value of a metric, or of learningRate or samplesPerSecond, in each epoch that has it."""
     return [(row["epoch"], row[metric]) for row in rows(job) if metric in row]

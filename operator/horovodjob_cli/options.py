@@ -26,6 +26,9 @@ ListedWorkspace = Annotated[
         help="Namespace. Default: that of the kubeconfig's context.",
     ),
 ]
+AllWorkspaces = Annotated[
+    bool, typer.Option("--all-workspaces", "--all-namespaces", "-A", help="The jobs of all namespaces.")
+]
 Experiment = Annotated[str | None, typer.Option("--experiment", "-e", metavar="NAME", help="Name of the experiment.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", "-c", metavar="POOL", help="Node pool that runs the job.")]
 ResourceGroup = Annotated[
@@ -81,6 +84,16 @@ Output = Annotated[
         "-o",
         metavar="FORMAT",
         help="Format of the data: json, jsonc, yaml, table, tsv or none. Default: table on a terminal, else json.",
+    ),
+]
+PlotOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT|FILE",
+        parser=lambda text: Format(text) if text in set(Format) else text,
+        help="Write a file: .png, .svg, .pdf or .html. Or print data: json, jsonc, yaml, table, tsv or none.",
     ),
 ]
 Query = Annotated[

@@ -1,6 +1,7 @@
 """Data on standard output as `az` writes it: JSON, YAML, tables and tab-separated values, filtered by JMESPath."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,18 @@ from horovodjob_cli.errors import UsageError, one_line
 # Columns of a table: title -> JMESPath expression on a record.
 Table = Mapping[str, str]
 GAP = "  "
+
+
+class Description(dict[str, str]):
+    """The columns of one record, printed as a line for each, without those that are empty."""
+
+
+class ListTable(dict[str, str]):
+    """Columns of a list; optional ones are left out if they are empty or the terminal is narrow, the last first."""
+
+    def __init__(self, columns: Table, optional: Table) -> None:
+        super().__init__({**columns, **optional})
+        self.optional = tuple(optional)
 
 
 class Format(StrEnum):
@@ -53,7 +66,7 @@ class Printer:
                 return table_text(data, table)
             case Format.TSV:
                 return "\n".join(tsv_lines(data))
-            case Format.JSONC if sys.stdout.isatty():
+            case Format.JSONC if uses_color():
                 return colored(json_text(data))
         return json_text(data)
 
@@ -82,6 +95,11 @@ class Query:
             raise UsageError(f"--query {self._text!r} cannot be applied to the data: {one_line(error)}") from error
 
 
+def uses_color() -> bool:
+    """Whether standard output has colors: a terminal, unless the user sets NO_COLOR (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
 def json_text(data: Any) -> str:
     """Indented by two, as `az` prints it."""
     return json.dumps(data, indent=2, ensure_ascii=False)
@@ -105,16 +123,76 @@ def table_text(data: Any, table: Table | None) -> str:
     if not isinstance(data, list | dict):
         return cell(data)
     records = data if isinstance(data, list) else [data]
+    if isinstance(table, Description):
+        return "\n\n".join(described(record, table) for record in records)
     titles, rows = _selected(records, table) if table is not None else _automatic(records)
     if not rows:
         return ""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(len(title), *map(len, column)) for title, column in zip(titles, columns, strict=True)]
-    if sys.stdout.isatty() and sum(widths) + len(GAP) * (len(widths) - 1) > shutil.get_terminal_size().columns:
+    if isinstance(table, ListTable):
+        titles, rows = without_optional_columns(titles, rows, table.optional)
+    if not fits(titles, rows):
         return blocks(titles, rows)
+    columns = list(zip(*rows, strict=True))
     numeric = [all(is_number(each) for each in column if each) and any(column) for column in columns]
+    widths = _widths(titles, rows)
     lines = [titles, ["-" * width for width in widths], *rows]
     return "\n".join(_line(line, widths, numeric) for line in lines)
+
+
+def without_optional_columns(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], optional: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """The columns without optional ones that are empty, and without the last of them until the terminal fits."""
+    kept = [index for index, title in enumerate(titles) if title not in optional or any(row[index] for row in rows)]
+    while not fits(*_columns(kept, titles, rows)) and titles[kept[-1]] in optional:
+        kept.pop()
+    return _columns(kept, titles, rows)
+
+
+def fits(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the table is no wider than the terminal; without a terminal, each table fits."""
+    width = sum(_widths(titles, rows)) + len(GAP) * (len(titles) - 1)
+    return not sys.stdout.isatty() or width <= shutil.get_terminal_size().columns
+
+
+def _columns(
+    kept: Sequence[int], titles: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    return [titles[index] for index in kept], [[row[index] for index in kept] for row in rows]
+
+
+def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+
+
+def described(record: Any, table: Description) -> str:
+    """A line for each column that has a value, and for each item of a list, wrapped at the width of the terminal."""
+    import jmespath
+
+    found = {title: jmespath.search(expression, record) for title, expression in table.items()}
+    values = {title: value for title, value in found.items() if value not in (None, "", [])}
+    indent = max(map(len, values), default=0) + len(GAP)
+    lines = []
+    for title, value in values.items():
+        items = value if isinstance(value, list) else [fields_text(value) if isinstance(value, dict) else value]
+        wrapped = [line for item in items for line in _wrapped(cell(item), indent)]
+        lines += [
+            f"{head.ljust(indent)}{line}" for head, line in zip([title, *[""] * len(wrapped)], wrapped, strict=False)
+        ]
+    return "\n".join(lines)
+
+
+def fields_text(fields: Mapping[str, Any]) -> str:
+    """The fields of an object beside their values, such as `loss 0.25, accuracy 0.9`."""
+    return ", ".join(f"{name} {cell(value)}" for name, value in fields.items())
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    """The lines of a text beside an indent on a terminal; the text otherwise."""
+    import textwrap
+
+    width = shutil.get_terminal_size().columns - indent
+    return textwrap.wrap(text, max(width, 20), subsequent_indent=GAP) if sys.stdout.isatty() else [text]
 
 
 def blocks(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

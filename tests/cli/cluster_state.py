@@ -52,7 +52,27 @@ class ClusterState:
         words = {"phase": "Failed", "executionState": "failed", "startTime": TIME, "completionTime": TIME}
         return self.report(name, **words, **({} if exit_code is None else {"exitCode": exit_code}), **status)
 
-    def pod(self, owner: Object, role: str, index: int = 0, *, node: str | None = None, attempt: int = 1) -> Object:
+    def event(self, owner: Object, reason: str, message: str, *, minute: int = 0) -> Object:
+        """An event of a job, as the operator creates it."""
+        metadata = owner["metadata"]
+        involved = {
+            "kind": owner["kind"],
+            "name": metadata["name"],
+            "namespace": self.namespace,
+            "uid": metadata["uid"],
+        }
+        time = f"2026-11-22T12:{minute:02}:00Z"
+        body: Object = {
+            "metadata": {"name": f"{metadata['name']}.{minute}"},
+            "involvedObject": involved,
+            "type": "Normal",
+        }
+        body |= {"reason": reason, "message": message, "firstTimestamp": time, "lastTimestamp": time, "count": 1}
+        return self.api.create(f"/api/v1/namespaces/{self.namespace}/events", body)
+
+    def pod(
+        self, owner: Object, role: str, index: int = 0, *, node: str | None = None, attempt: int = 1, gpus: int = 0
+    ) -> Object:
         """A running pod of a job."""
         metadata = owner["metadata"]
         name = f"{metadata['name']}-launcher" if role == "launcher" else f"{metadata['name']}-worker-{index}"
@@ -66,6 +86,8 @@ class ClusterState:
         spec: Object = {"containers": [{"name": role, "image": "trainer:1"}], "terminationGracePeriodSeconds": 0}
         if node:
             spec["nodeName"] = node
+        if gpus:
+            spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
         self.api.create(self.pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})
         return self.set_container(name, role, RUNNING)
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,8 @@ from support.api_client import Api
 
 NODE = "tvm-1"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+PORT_DATA, PORT_ERROR = 0, 1
+CHUNK = 65536
 # What a terminal sends for Ctrl-D.
 END_OF_TRANSMISSION = b"\x04"
 # A line at which the connection breaks, the first time.
@@ -60,6 +63,8 @@ class Kubelet:
         self.pods: list[str] = []
         self.sizes: list[dict[str, int]] = []
         self.answer: Callable[[list[str], bytes], tuple[bytes, bytes, int]] = lambda command, stdin: (b"", b"", 0)
+        # With an environment, commands run on this machine and `answer` is not asked.
+        self.environment: dict[str, str] | None = None
         self._control_plane, self._api = control_plane, api
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -101,6 +106,7 @@ class Kubelet:
         application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._print_log)
         application.router.add_get("/exec/{namespace}/{pod}/{container}", self._exec)
         application.router.add_post("/exec/{namespace}/{pod}/{container}", self._exec)
+        application.router.add_get("/portForward/{namespace}/{pod}", self._forward_port)
         self._runner = web.AppRunner(application, shutdown_timeout=0)
         await self._runner.setup()
         await web.TCPSite(self._runner, LOOPBACK, port, ssl_context=context).start()
@@ -131,6 +137,9 @@ class Kubelet:
         self.pods.append(request.match_info["pod"])
         socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
         await socket.prepare(request)
+        if self.environment is not None:
+            await self._run(socket, command)
+            return socket
         stdin = b""
         if request.query.get("input") in ("1", "true"):
             async for message in socket:
@@ -146,6 +155,55 @@ class Kubelet:
         await socket.send_bytes(bytes([STDERR]) + stderr)
         await socket.send_bytes(bytes([ERROR]) + json.dumps(exit_status(code)).encode())
         await socket.close()
+        return socket
+
+    async def _run(self, socket: web.WebSocketResponse, command: list[str]) -> None:
+        """Runs the command on this machine; its standard input ends with the connection."""
+        process = await asyncio.create_subprocess_exec(
+            *command, env=self.environment, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        )
+
+        async def copy(channel: int, stream: asyncio.StreamReader | None) -> None:
+            assert stream
+            while data := await stream.read(CHUNK):
+                await socket.send_bytes(bytes([channel]) + data)
+
+        async def end() -> None:
+            await asyncio.gather(copy(STDOUT, process.stdout), copy(STDERR, process.stderr))
+            await socket.send_bytes(bytes([ERROR]) + json.dumps(exit_status(await process.wait())).encode())
+            await socket.close()
+
+        output = asyncio.create_task(end())
+        assert process.stdin
+        async for message in socket:
+            if message.data[0] == STDIN:
+                process.stdin.write(message.data[1:])
+        process.stdin.close()
+        await asyncio.gather(output, return_exceptions=True)
+
+    async def _forward_port(self, request: web.Request) -> web.StreamResponse:
+        """Forwards to a port of this machine, as if it were the pod's."""
+        port = int(request.query["port"])
+        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await socket.prepare(request)
+        for channel in (PORT_DATA, PORT_ERROR):
+            await socket.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
+        try:
+            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        except OSError as error:
+            await socket.send_bytes(bytes([PORT_ERROR]) + str(error).encode())
+            return socket
+
+        async def copy() -> None:
+            while data := await reader.read(CHUNK):
+                await socket.send_bytes(bytes([PORT_DATA]) + data)
+            await socket.close()
+
+        output = asyncio.create_task(copy())
+        async for message in socket:
+            writer.write(message.data[1:])
+        writer.close()
+        await asyncio.gather(output, return_exceptions=True)
         return socket
 
 

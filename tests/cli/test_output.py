@@ -52,12 +52,18 @@ def test_a_terminal_shows_a_table_and_keeps_its_width(hvj: Hvj) -> None:
     with terminal("job", "list") as screen:
         assert screen.end() == 0
     lines = screen.shown.splitlines()
-    assert lines[0] == "Name    Cluster  Tool  Nodes  State   Exit code  Progress"
+    assert lines[0] == "Name    Cluster  Tool  Nodes  State   Exit code  Progress  Age"
     assert max(map(len, lines)) <= 80
 
 
+def test_a_narrow_terminal_shows_fewer_optional_columns(hvj: Hvj) -> None:
+    with terminal("job", "list", columns=60) as screen:
+        assert screen.end() == 0
+    assert screen.shown.splitlines()[0] == "Name    Cluster  Tool  Nodes  State   Exit code  Progress"
+
+
 def test_a_table_that_is_too_wide_for_the_terminal_becomes_lines(hvj: Hvj) -> None:
-    with terminal("job", "show", "-n", "first", columns=40) as screen:
+    with terminal("job", "list", columns=40) as screen:
         assert screen.end() == 0
     assert screen.shown.splitlines()[:4] == ["Name       first", "Cluster    gpunp", "Tool       mpi", "Nodes      2"]
 

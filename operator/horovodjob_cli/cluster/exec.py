@@ -3,11 +3,12 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,9 @@ Object = dict[str, Any]
 # Channels of the protocol v4.channel.k8s.io and its successor.
 STDIN, STDOUT, STDERR, ERROR, RESIZE = range(5)
 CHUNK = 65536
+# Load balancers close connections that are idle for some minutes.
+HEARTBEAT_SECONDS = 60
+Wait = Callable[[], None]
 
 
 def run(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> int:
@@ -45,6 +49,49 @@ def output(pod: Object, command: Sequence[str]) -> tuple[int, bytes]:
                 raise CliError(f"the connection to pod {pod['metadata']['name']} was lost: {error}") from None
             written += session.read_channel(STDOUT)
     return _exit_code(session.read_channel(ERROR), pod), bytes(written)
+
+
+@contextlib.contextmanager
+def server(
+    pod: Object, command: Sequence[str], ready: re.Pattern[str], *, name: str
+) -> Iterator[tuple[re.Match[str], Wait]]:
+    """Runs a server in the pod: what its output matches when it is ready, and a function that waits for its end.
+
+    The command must end with its standard input, which is closed at the end. Raises CliError if the server ends.
+    """
+    session = _session(pod, command, stdin=True, tty=False)
+    written = ""
+
+    def read(timeout: float | None) -> None:
+        nonlocal written
+        if not session.is_open():
+            last = written.strip().rpartition("\n")[2] or "it wrote no error"
+            raise CliError(f"{name} in pod {pod['metadata']['name']} has ended: {last}")
+        _update(session, timeout)
+        written += (session.read_channel(STDOUT) + session.read_channel(STDERR)).decode(errors="replace")
+
+    def wait() -> None:
+        nonlocal written
+        while True:
+            written = written[-CHUNK:]
+            read(HEARTBEAT_SECONDS)
+            if session.is_open():
+                session.write_channel(STDIN, b"\n")
+
+    with contextlib.closing(session):
+        while not (found := ready.search(written)):
+            read(None)
+        yield found, wait
+
+
+def _update(session: Any, timeout: float | None = None) -> None:
+    """Wait for output. Raises CliError for a lost connection."""
+    from websocket import WebSocketException
+
+    try:
+        session.update(timeout=timeout)
+    except (WebSocketException, OSError) as error:
+        raise CliError(f"the connection to the pod was lost: {error}; the command may still be running") from None
 
 
 def _session(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:
@@ -78,14 +125,9 @@ def _session(pod: Object, command: Sequence[str], *, stdin: bool, tty: bool) -> 
 
 
 def _copy_output(session: Any) -> None:
-    from websocket import WebSocketException
-
     outputs = {STDOUT: sys.stdout.buffer, STDERR: sys.stderr.buffer}
     while session.is_open():
-        try:
-            session.update(timeout=None)
-        except (WebSocketException, OSError) as error:
-            raise CliError(f"the connection to the pod was lost: {error}; the command may still be running") from None
+        _update(session)
         for channel, output in outputs.items():
             if data := session.read_channel(channel):
                 output.write(data)

@@ -132,6 +132,8 @@ def job(name: str, workspace: str | None, experiment: str | None = None) -> Obje
     """The HorovodJob with this name, of Kubernetes or of Batch AI. Raises NotFound."""
     where = namespace(workspace)
     found = find_job(resource_name(name), where)
+    if found is None:
+        check_workspace(where)
     if found is None or not has_name(found, name):
         raise NotFound(f"job {name} does not exist in workspace {where}; see `hvj job list`")
     if experiment and found["metadata"].get("labels", {}).get(LABEL_EXPERIMENT) != names.label_value(experiment):
@@ -159,10 +161,67 @@ def find_job(name: str, namespace: str) -> Object | None:
 
 
 def jobs(namespace: str, experiment: str | None = None) -> list[Object]:
-    """The HorovodJobs of a namespace, or of an experiment in it, by age."""
+    """The HorovodJobs of a namespace, or of an experiment in it, by age. Raises NotFound without the namespace."""
     selector = f"{LABEL_EXPERIMENT}={names.label_value(experiment)}" if experiment else ""
     found = custom().list_namespaced_custom_object(**JOBS, namespace=namespace, label_selector=selector)["items"]
-    return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
+    if not found:
+        check_workspace(namespace)
+    return sorted(found, key=_age)
+
+
+def jobs_of_all_workspaces(experiment: str | None = None) -> list[Object]:
+    """The HorovodJobs of all namespaces, or those of an experiment's name, by namespace and age."""
+    selector = f"{LABEL_EXPERIMENT}={names.label_value(experiment)}" if experiment else ""
+    found = custom().list_cluster_custom_object(**JOBS, label_selector=selector)["items"]
+    return sorted(found, key=lambda job: (job["metadata"]["namespace"], *_age(job)))
+
+
+def check_workspace(namespace: str) -> None:
+    """Raises NotFound, with similar names, if the namespace does not exist and the user may see this."""
+    from difflib import get_close_matches
+
+    from kubernetes.client import ApiException
+
+    try:
+        core().read_namespace(namespace)
+    except ApiException as error:
+        if error.status != 404:
+            return
+    else:
+        return
+    try:
+        existing = [each["metadata"]["name"] for each in plain(core().list_namespace())["items"]]
+    except ApiException:
+        existing = []
+    similar = get_close_matches(namespace, existing, n=3)
+    hint = f"similar names are {', '.join(similar)}" if similar else "see `kubectl get namespaces`"
+    create = f"`hvj workspace create -w {namespace}` creates it"
+    raise NotFound(f"workspace {namespace} does not exist; {hint}; {create}")
+
+
+def events(object_: Object) -> list[Object] | None:
+    """The events of an object, the oldest first; None if the user may not read them."""
+    from kubernetes.client import ApiException
+
+    metadata = object_["metadata"]
+    selector = f"involvedObject.uid={metadata['uid']}"
+    try:
+        found = plain(core().list_namespaced_event(metadata["namespace"], field_selector=selector))["items"]
+    except ApiException as error:
+        if error.status != 403:
+            raise
+        return None
+    return sorted(found, key=event_time)
+
+
+def event_time(event: Object) -> str:
+    """When an event last occurred, in the format of the client."""
+    last = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(last or event["metadata"]["creationTimestamp"])
+
+
+def _age(job: Object) -> tuple[str, str]:
+    return job["metadata"]["creationTimestamp"], job["metadata"]["name"]
 
 
 def create_job(job: Object, *, dry_run: bool = False) -> Object:

@@ -49,6 +49,9 @@ JOB_COMMANDS = {
     "run": Entry("run_script", "Run a script of a directory as a job, and show its output."),
     "attach": Entry("attach", "Show the output of a job, and exit with its exit code."),
     "logs": Entry("job_logs", "Print the container logs of launcher and workers."),
+    "top": Entry("job_top", "Show processor, memory and GPU use of the ranks."),
+    "plot": Entry("job_plot", "Plot metrics of jobs over their epochs."),
+    "tensorboard": Entry("job_tensorboard", "Show the event files of a job in TensorBoard."),
     "file": Entry("job_file", "Files of a job on its share, also after its pods are deleted."),
     "node": Entry("job_node", "Nodes and pods of a job."),
 }
@@ -66,10 +69,11 @@ ADVICE = {
 
 
 class CommandResult(NamedTuple):
-    """The result of a command that prints data and sets an exit code."""
+    """The result of a command that prints data, with an exit code or the columns of this data."""
 
     data: Any
-    exit_code: int
+    exit_code: int = 0
+    table: output.Table | None = None
 
 
 class _LazyCommand(TyperCommand):
@@ -129,11 +133,13 @@ def command(
         @functools.wraps(function)
         def run(**values: Any) -> None:
             try:
-                printer = output.Printer(values["output"], values["query"])
+                # Some commands also write files, so the value of their --output can be a path.
+                format_ = values["output"] if isinstance(values["output"], output.Format) else None
+                printer = output.Printer(format_, values["query"])
                 kube.refine(values["kubeconfig"], values["context"])
                 result = function(**{key: values[key] for key in own})
-                data, code = result if isinstance(result, CommandResult) else (result, 0)
-                printer.write(data, table)
+                data, code, columns = result if isinstance(result, CommandResult) else (result, 0, None)
+                printer.write(data, columns or table)
             except Exception as error:
                 if values["debug"] and not isinstance(error, typer.Exit | typer.Abort):
                     traceback.print_exc()

@@ -1,17 +1,25 @@
 """`hvj experiment`: jobs with the same label, and a ConfigMap that represents an experiment without jobs."""
 
+import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
+
+from horovodjob import training_history
 from horovodjob.api.constants import LABEL_EXPERIMENT, ExecutionState
 from horovodjob.batchai import names
+from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
-from horovodjob_cli.commands import command, confirm, group
+from horovodjob_cli.commands import CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.jobs import batchai_records
-from horovodjob_cli.options import ListedWorkspace, Name, NoWait, Workspace, Yes
+from horovodjob_cli.jobs import batchai_records, plots
+from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Workspace, Yes
+from horovodjob_cli.output import Format
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hvj"}
 SELECTOR = f"app.kubernetes.io/managed-by=hvj,{LABEL_EXPERIMENT}"
@@ -21,6 +29,7 @@ TABLE = {
     "Jobs": "jobs.total",
     "Queued": "jobs.queued",
     "Running": "jobs.running",
+    "Suspended": "jobs.suspended",
     "Succeeded": "jobs.succeeded",
     "Failed": "jobs.failed",
 }
@@ -61,6 +70,41 @@ def show(name: Name, workspace: Workspace = None) -> Any:
     return _experiment(name, kube.namespace(workspace))
 
 
+@command(app, "compare")
+def compare(
+    name: Name,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric to compare by. Default: val_loss, or else loss."),
+    ] = None,
+    goal: Annotated[
+        Goal | None, typer.Option(help="Which value is the best. Default: by the name of the metric.")
+    ] = None,
+    workspace: Workspace = None,
+    output: PlotOutput = None,
+) -> Any:
+    """Compare the jobs of an experiment: the best value of a metric, and the settings that differ."""
+    namespace = kube.namespace(workspace)
+    jobs = kube.jobs(namespace, name)
+    if not jobs:
+        _experiment(name, namespace)
+    chosen = metric or training_history.default_metric(jobs)
+    if chosen is None:
+        raise CliError(f"no job of experiment {name} has reported metrics yet")
+    rows = training_history.comparison(jobs, chosen, goal)
+    if all(row["best"] is None for row in rows):
+        known = ", ".join(training_history.metric_names(jobs)) or "none"
+        raise NotFound(f"no job of experiment {name} has reported a metric {chosen}; there are: {known}")
+    settings = list(rows[0]["settings"])
+    if output is None or isinstance(output, Format):
+        columns = {"Job": "job", chosen: "best", "Epoch": "epoch"}
+        return CommandResult(rows, table=columns | {each: f"settings.{json.dumps(each)}" for each in settings})
+    flat = [{"job": row["job"], chosen: row["best"], "epoch": row["epoch"], **row["settings"]} for row in rows]
+    plots.write_picture(Path(output), jobs, [chosen], flat)
+    sys.stderr.write(f"wrote {output}\n")
+    return None
+
+
 @command(app, "delete")
 def delete(name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: NoWait = False) -> None:
     """Terminate and delete the jobs of an experiment, and the experiment; files on a share remain."""
@@ -95,7 +139,7 @@ def _experiments(namespace: str) -> dict[str, kube.Object]:
 
 
 def _record(label: str, namespace: str, created: kube.Object | None, jobs: Sequence[kube.Object]) -> kube.Object:
-    states = Counter(batchai_records.execution_state(job.get("status", {})) for job in jobs)
+    states = Counter(batchai_records.state(job.get("status", {})) for job in jobs)
     first = created or min(jobs, key=batchai_records.creation_time)
     return {
         "id": f"/namespaces/{namespace}/experiments/{label}",
@@ -103,5 +147,8 @@ def _record(label: str, namespace: str, created: kube.Object | None, jobs: Seque
         "workspace": namespace,
         "creationTime": batchai_records.creation_time(first),
         "provisioningState": "succeeded",
-        "jobs": {"total": len(jobs), **{state.value: states[state.value] for state in ExecutionState}},
+        "jobs": {
+            "total": len(jobs),
+            **{state: states[state] for state in (*ExecutionState, batchai_records.SUSPENDED)},
+        },
     }

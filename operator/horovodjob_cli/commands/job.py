@@ -11,11 +11,13 @@ from horovodjob.batchai.command_line_mounts import CommandLineMounts
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import JOB_COMMANDS, CommandResult, command, confirm, group
-from horovodjob_cli.errors import CliError
+from horovodjob_cli.errors import CliError, UsageError
 from horovodjob_cli.jobs import batchai_records, job_creation, manifests, termination
-from horovodjob_cli.jobs.batchai_records import JOB_TABLE, job_record
+from horovodjob_cli.jobs.batchai_records import JOB_DESCRIPTION, JOB_TABLE, JOB_TABLE_OF_ALL_WORKSPACES, job_record
+from horovodjob_cli.jobs.job_times import current_time, job_times, last_events
 from horovodjob_cli.jobs.job_wait import wait_for_end
 from horovodjob_cli.options import (
+    AllWorkspaces,
     Cluster,
     ConfigFile,
     Experiment,
@@ -134,16 +136,28 @@ def create(
     return CommandResult(job_record(job), batchai_records.exit_code(job))
 
 
-@command(app, "show", table=JOB_TABLE)
+@command(app, "show", table=JOB_DESCRIPTION)
 def show(name: Name, workspace: Workspace = None, experiment: Experiment = None) -> Any:
-    """Show a job."""
-    return job_record(kube.job(name, workspace, experiment))
+    """Show a job: its state, what it waits for, its progress and its last events."""
+    job, now = kube.job(name, workspace, experiment), current_time()
+    return job_record(job) | job_times(job, now) | {"events": last_events(kube.events(job), now)}
 
 
 @command(app, "list", table=JOB_TABLE)
-def list_(workspace: ListedWorkspace = None, experiment: Experiment = None) -> Any:
+def list_(
+    workspace: ListedWorkspace = None,
+    experiment: Experiment = None,
+    all_workspaces: AllWorkspaces = False,
+) -> Any:
     """List the jobs of a workspace, or of one experiment."""
-    return [job_record(job) for job in kube.jobs(kube.namespace(workspace), experiment)]
+    if all_workspaces and workspace is not None:
+        raise UsageError("name one workspace with -w, or all with -A, not both")
+    if all_workspaces:
+        found, table = kube.jobs_of_all_workspaces(experiment), JOB_TABLE_OF_ALL_WORKSPACES
+    else:
+        found, table = kube.jobs(kube.namespace(workspace), experiment), JOB_TABLE
+    now = current_time()
+    return CommandResult([job_record(job) | job_times(job, now) for job in found], table=table)
 
 
 @command(app, "wait")

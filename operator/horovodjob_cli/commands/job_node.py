@@ -1,5 +1,6 @@
 """`hvj job node`: the nodes and pods of a job, and commands in them."""
 
+import contextlib
 import sys
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 from horovodjob.api.constants import LABEL_ROLE, Role
 from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.port_forward import LOCAL_NAMES, forwarded_port, parse_forwarding, wait_for_pod_end
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.errors import CliError, NotFound, UsageError
 from horovodjob_cli.jobs.logs import source
@@ -50,20 +52,37 @@ def exec_(
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal.")] = False,
-    address: Annotated[list[str] | None, typer.Option("--address", "-L", hidden=True)] = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            *("--address", "-L"),
+            metavar="LOCAL:[HOST:]REMOTE",
+            help="Forward a port of this machine to a port of the pod, or of HOST, such as worker-1; repeatable. "
+            "Without a command, until Ctrl-C.",
+        ),
+    ] = None,
     workspace: Workspace = None,
     experiment: Experiment = None,
 ) -> None:
-    """Run a command in a container of a job and exit with its exit code."""
-    if address:
-        raise UsageError("hvj forwards no ports; use `kubectl port-forward POD PORT:PORT` instead of --address")
-    if bool(arguments) == bool(shell_command):
+    """Run a command in a container of a job and exit with its exit code; with -L, forward ports."""
+    forwardings = [parse_forwarding(text) for text in address or []]
+    if (arguments and shell_command) or not (arguments or shell_command or forwardings):
         raise UsageError("name one command, as in `hvj job node exec -j JOB -- nvidia-smi`")
     if tty and not sys.stdin.isatty():
         raise UsageError("--tty needs a terminal, and standard input is not one")
-    pod = _chosen(kube.job(job, workspace, experiment), node_id)
-    words = arguments or ["/bin/sh", "-c", str(shell_command)]
-    raise typer.Exit(pod_exec.run(pod, words, stdin=stdin, tty=tty))
+    found = kube.job(job, workspace, experiment)
+    pod = _chosen(found, node_id)
+    words = arguments or (["/bin/sh", "-c", shell_command] if shell_command else [])
+    with contextlib.ExitStack() as stack:
+        targets = []
+        for each in forwardings:
+            target = pod if each.host in LOCAL_NAMES else _chosen(found, each.host.partition(".")[0])
+            port = stack.enter_context(forwarded_port(target, each.local, each.remote))
+            sys.stderr.write(f"localhost:{port} leads to port {each.remote} of pod {target['metadata']['name']}\n")
+            targets.append(target)
+        if words:
+            raise typer.Exit(pod_exec.run(pod, words, stdin=stdin, tty=tty))
+        wait_for_pod_end(targets)
 
 
 def _chosen(job: kube.Object, node_id: str | None) -> kube.Object:

@@ -9,18 +9,46 @@ from typing import Any
 
 from horovodjob.api.constants import LABEL_EXPERIMENT, PLURAL, ExecutionState, Phase
 from horovodjob.batchai.names import display_name as display_name
+from horovodjob_cli.output import Description, ListTable
 
 Object = dict[str, Any]
+SUSPENDED = "suspended"
 # The first alternative reads a record, the second a manifest, which a dry run prints.
-JOB_TABLE = {
+_COLUMNS = {
     "Name": "name || metadata.name",
     "Cluster": "cluster.id || spec.pool",
     "Tool": "toolType",
     "Nodes": "nodeCount || spec.worker.replicas",
-    "State": "executionState",
+    "State": "state",
     "Exit code": "executionInfo.exitCode",
     "Progress": "progress",
 }
+_OPTIONAL_COLUMNS = {"Age": "age", "Duration": "duration", "Reason": "reason", "GPU hours": "gpuHours"}
+JOB_TABLE = ListTable(_COLUMNS, _OPTIONAL_COLUMNS)
+JOB_TABLE_OF_ALL_WORKSPACES = ListTable({"Workspace": "workspace", **_COLUMNS}, _OPTIONAL_COLUMNS)
+JOB_DESCRIPTION = Description(
+    {
+        **_COLUMNS,
+        "Workspace": "workspace",
+        "Experiment": "experiment",
+        "Reason": "reason",
+        "Message": "message",
+        "Queue": "queue.name",
+        "Queue position": "queue.position",
+        "Workers ready": "workersReady",
+        "Epoch": "training.epoch",
+        "Epochs": "training.epochs",
+        "Metrics": "training.metrics",
+        "Expected end": "training.eta",
+        "Age": "age",
+        "Duration": "duration",
+        "GPU hours": "gpuHours",
+        "Restarts": "restarts",
+        "Preemptions": "preemptions",
+        "Errors": "executionInfo.errors[].message",
+        "Events": "events[].join('  ', [age, reason, message])",
+    }
+)
 
 
 def job_record(job: Object) -> Object:
@@ -42,11 +70,13 @@ def job_record(job: Object) -> Object:
         "creationTime": creation_time(job),
         "provisioningState": "deleting" if metadata.get("deletionTimestamp") else "succeeded",
         "executionState": execution_state(status),
+        "state": state(status),
         "executionStateTransitionTime": transition_time(status),
         "executionInfo": execution_info(status),
         "jobOutputDirectoryPathSegment": status.get("outputPathSegment") or None,
         "phase": status.get("phase"),
         "queue": queue_place(status),
+        "reason": reason(status),
         "message": message(status),
         "workersReady": status.get("workersReady") or None,
         "attempt": status.get("attempt", 0),
@@ -123,13 +153,31 @@ def execution_error(error: Mapping[str, Any]) -> Object:
     }
 
 
+def state(status: Mapping[str, Any]) -> str:
+    """The state that a table shows: Batch AI's, or `suspended`, which Batch AI did not have."""
+    return SUSPENDED if status.get("phase") == Phase.SUSPENDED else execution_state(status)
+
+
+def reason(status: Mapping[str, Any]) -> str | None:
+    """The reason of the phase as one word; None for a job that runs or has succeeded."""
+    condition = deciding_condition(status)
+    is_normal = status.get("phase") in (Phase.RUNNING, Phase.SUCCEEDED)
+    return str(condition["reason"]) if condition and not is_normal else None
+
+
 def message(status: Mapping[str, Any]) -> str | None:
     """The operator's message about the phase: what blocks the job, or what it waits for."""
+    condition = deciding_condition(status)
+    return str(condition["message"]) if condition else None
+
+
+def deciding_condition(status: Mapping[str, Any]) -> Object | None:
+    """The condition with the message about the phase."""
     conditions = {each["type"]: each for each in status.get("conditions", [])}
     for type_ in ("Stalled", "Failed", "Reconciling", str(status.get("phase")), "Ready"):
         condition = conditions.get(type_)
         if condition and condition["status"] == "True" and condition.get("message"):
-            return str(condition["message"])
+            return dict(condition)
     return None
 
 

@@ -1,5 +1,6 @@
 """`hvj job node`: the nodes and pods of a job, and commands in them."""
 
+import socket
 import subprocess
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
+from localcluster.control_plane.standalone import LOOPBACK
 from support.api_client import Api, wait_for
 
 
@@ -69,6 +71,44 @@ def test_a_shell_in_a_terminal_gets_every_key_and_the_terminal_size(
         assert screen.end() == 5
     assert "got ls^C" in screen.shown
     assert kubelet.sizes == [{"Width": 80, "Height": 24}]
+
+
+def test_ports_lead_to_a_pod_until_it_ends(pods: None, cluster: ClusterState, kubelet: Kubelet) -> None:
+    with socket.create_server((LOOPBACK, 0)) as server, socket.create_server((LOOPBACK, 0)) as closed:
+        ports = [each.getsockname()[1] for each in (server, closed)]
+        closed.close()
+        forwardings = ("-L", f"0:worker-1:{ports[0]}", "-L", f"0:{ports[1]}")
+        with hvj_process("job", "node", "exec", "-j", "train", *forwardings) as process:
+            assert process.stderr
+            lines = [process.stderr.readline() for _ in range(2)]
+            assert lines[0].endswith(f" leads to port {ports[0]} of pod train-worker-1\n")
+            open_port, refused_port = (int(line.partition(" ")[0].rpartition(":")[2]) for line in lines)
+            for text in (b"hello", b"again"):
+                with socket.create_connection((LOOPBACK, open_port)) as client:
+                    client.sendall(text)
+                    connection, _ = server.accept()
+                    with connection:
+                        assert connection.recv(100) == text
+                        connection.sendall(text.upper())
+                        assert client.recv(100) == text.upper()
+            with socket.create_connection((LOOPBACK, refused_port)) as client:
+                assert client.recv(1) == b""
+            assert process.stderr.readline().startswith(f"error: port {ports[1]} of pod train-worker-0: ")
+            cluster.api.delete(f"{cluster.pods}/train-worker-1")
+            sentence = "error: pod train-worker-1 has ended, so its ports are no longer forwarded\n"
+            assert process.communicate(timeout=120) == ("", sentence)
+    assert process.returncode == 1
+
+
+def test_ports_are_forwarded_while_a_command_runs(hvj: Hvj, pods: None, kubelet: Kubelet) -> None:
+    kubelet.answer = lambda command, stdin: (b"out\n", b"", 7)
+    done = hvj("job", "node", "exec", "-j", "train", "-L", "0:6006", "--", "true")
+    assert (done.code, done.stdout) == (7, "out\n")
+    for text in ("6006", "6006:x:y", "70000:1", "1:2:3:4"):
+        assert hvj("job", "node", "exec", "-j", "train", "-L", text).code == 2
+    with socket.create_server((LOOPBACK, 0)) as used:
+        done = hvj("job", "node", "exec", "-j", "train", "-L", f"{used.getsockname()[1]}:6006")
+    assert (done.code, "in use" in done.stderr) == (1, True)
 
 
 def test_a_node_that_the_job_does_not_have_is_not_found(hvj: Hvj, pods: None) -> None:

@@ -21,8 +21,9 @@ def test_an_experiment_of_jobs_created_with_kubectl_is_listed_with_their_states(
         cluster.create(name, labels={LABEL: "cifar"})
     cluster.run("first")
     table = hvj("experiment", "list", "-o", "table").stdout.splitlines()
-    assert table[0].split() == ["Name", "Workspace", "Jobs", "Queued", "Running", "Succeeded", "Failed"]
-    assert table[2].split() == ["cifar", cluster.namespace, "2", "1", "1", "0", "0"]
+    columns = ["Name", "Workspace", "Jobs", "Queued", "Running", "Suspended", "Succeeded", "Failed"]
+    assert table[0].split() == columns
+    assert table[2].split() == ["cifar", cluster.namespace, "2", "1", "1", "0", "0", "0"]
 
 
 def test_deleting_an_experiment_deletes_its_jobs_and_no_others(hvj: Hvj, cluster: ClusterState) -> None:

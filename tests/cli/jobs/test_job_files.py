@@ -199,6 +199,25 @@ def test_a_file_or_all_of_them_are_downloaded(hvj: Hvj, key: str, logs: Path, tm
     assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["stderr.txt", "stdout.txt"]
 
 
+def test_the_event_files_of_a_job_that_has_ended_are_shown_on_this_machine(
+    hvj: Hvj, key: str, logs: Path, cluster: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.succeed()
+    (logs / "tensorboard").mkdir()
+    (logs / "stdout.txt").touch()
+    program = tmp_path / "bin" / "tensorboard"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nls "$2"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    command = ("job", "tensorboard", "-n", "train")
+    assert "there are no event files in tensorboard of stdouterr" in hvj(*command).stderr
+    (logs / "tensorboard" / "events.out.tfevents.1").touch()
+    with hvj_process(*command) as process:
+        assert process.communicate(timeout=120) == ("events.out.tfevents.1\n", "")
+    assert process.returncode == 0
+
+
 def test_the_key_option_takes_precedence_over_the_secret(hvj: Hvj, key: str, logs: Path, service: FilesService) -> None:
     done = hvj("job", "file", "list", "-j", "train", "--storage-account-key", service.accounts[ACCOUNT].keys[1])
     assert done.data == []

@@ -15,11 +15,48 @@ ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
 def test_a_table_has_the_columns_of_batch_ai_and_progress(hvj: Hvj, cluster: ClusterState) -> None:
     cluster.create(pool="gpunp")
     cluster.fail(exit_code=1, training={"progress": 0.5, "percent": "50%"})
-    assert hvj("job", "show", "-n", "train", "-o", "table").stdout.splitlines() == [
-        "Name   Cluster  Tool  Nodes  State   Exit code  Progress",
-        "-----  -------  ----  -----  ------  ---------  --------",
-        "train  gpunp    mpi       2  failed          1  50%",
-    ]
+    lines = hvj("job", "list", "-o", "table").stdout.splitlines()
+    assert lines[0] == "Name   Cluster  Tool  Nodes  State   Exit code  Progress  Age  Duration"
+    assert lines[2].split()[:7] == ["train", "gpunp", "mpi", "2", "failed", "1", "50%"]
+
+
+def test_a_job_that_waits_is_shown_with_its_reason_and_its_last_events(hvj: Hvj, cluster: ClusterState) -> None:
+    job = cluster.create(worker={"replicas": 2, "gpus": 4})
+    waits = condition("Reconciling", "WaitingForNodes", "0/3 pods have a node")
+    cluster.report(phase="Queued", executionState="queued", conditions=[waits], workersReady="0/2")
+    for number in range(6):
+        cluster.event(job, "Waiting", f"message {number}", minute=number)
+    lines = hvj("job", "show", "-n", "train", "-o", "table").stdout.splitlines()
+    shown = {line[:15].strip(): line[15:] for line in lines}
+    assert (shown["State"], shown["Reason"], shown["Message"]) == ("queued", "WaitingForNodes", "0/3 pods have a node")
+    assert (shown["GPU hours"], shown["Workers ready"]) == ("0.0", "0/2")
+    events = [line.split("  ")[-1] for line in lines[-5:]]
+    assert events == [f"message {number}" for number in range(1, 6)]
+    listed = hvj("job", "list", "-o", "table").stdout.splitlines()
+    assert listed[0].endswith("Age  Reason           GPU hours")
+    assert "WaitingForNodes" in listed[2]
+
+
+def test_a_suspended_job_is_not_queued(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create(labels={LABEL: "cifar"})
+    cluster.report(phase="Suspended", executionState="queued")
+    assert hvj("job", "list", "--query", "[0].[state, executionState]").data == ["suspended", "queued"]
+    assert hvj("experiment", "show", "-n", "cifar", "--query", "jobs.[queued, suspended]").data == [0, 1]
+
+
+def test_the_jobs_of_all_workspaces_are_listed_with_their_workspace(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create("everywhere")
+    lines = hvj("job", "list", "-A", "-o", "table").stdout.splitlines()
+    assert lines[0].split()[:2] == ["Workspace", "Name"]
+    assert [cluster.namespace, "everywhere"] in [line.split()[:2] for line in lines]
+    assert hvj("job", "list", "-A", "-w", cluster.namespace).code == 2
+
+
+def test_a_mistyped_workspace_is_an_error_with_similar_names(hvj: Hvj, workspace: str) -> None:
+    for command in (("list",), ("show", "-n", "train")):
+        done = hvj("job", *command, "-w", f"{workspace}x")
+        assert (done.code, done.stdout) == (3, "")
+        assert done.stderr.startswith(f"error: workspace {workspace}x does not exist; similar names are {workspace}")
 
 
 def test_the_record_has_the_fields_of_batch_ai(hvj: Hvj, cluster: ClusterState) -> None:

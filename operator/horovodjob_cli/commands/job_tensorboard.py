@@ -1,0 +1,51 @@
+"""`hvj job tensorboard`."""
+
+from typing import Annotated
+
+import typer
+
+from horovodjob.azurefiles.credentials import Options
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.errors import UsageError
+from horovodjob_cli.files import tensorboard
+from horovodjob_cli.files.job_files import STDOUTERR
+from horovodjob_cli.files.shares import with_account
+from horovodjob_cli.options import Experiment, Quiet, Workspace
+
+app = group("TensorBoard for a job.")
+DIRECTORY = "tensorboard"  # where the trainer writes event files, beside the log files
+
+
+@command(app, "tensorboard")
+@with_account
+def show(
+    account: Options,
+    name: Annotated[str, typer.Option("--name", "-n", "--job", "-j", help="Name of the job.", show_default=False)],
+    directory_id: Annotated[
+        str | None,
+        typer.Option(
+            *("--output-directory-id", "-d"),
+            help="stdouterr, or the id of an entry of spec.outputs. Default: the first of them with event files.",
+        ),
+    ] = None,
+    path: Annotated[str | None, typer.Option("--path", "-p", help="Path below the directory.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Local port; 0 for any free one.")] = 6006,
+    workspace: Workspace = None,
+    experiment: Experiment = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show the event files of a job in TensorBoard, until Ctrl-C.
+
+    TensorBoard runs in a pod of the job, and a port of this machine leads to it. After the end of the job, the event
+    files are downloaded, and TensorBoard runs on this machine.
+    """
+    if path is not None and directory_id is None:
+        raise UsageError("--path is below a directory; name it with --output-directory-id")
+    job = kube.job(name, workspace, experiment)
+    if pod := tensorboard.rank_0_pod(job):
+        tensorboard.serve_in_pod(job, pod, directory_id, path or "", port)
+    elif directory_id is None:
+        tensorboard.serve_here(job, STDOUTERR, DIRECTORY, account, port, quiet=quiet)
+    else:
+        tensorboard.serve_here(job, directory_id, path or "", account, port, quiet=quiet)

@@ -1,0 +1,80 @@
+"""`hvj job tensorboard`: the event files of a job, in a pod of it or on this machine."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from cli.cluster_state import ClusterState
+from cli.kubelet import NODE, Kubelet
+from cli.program import Hvj, hvj_process
+from support.api_client import wait_for
+
+# The line that TensorBoard writes, and a server that shows the names of the files.
+TENSORBOARD = f"""#!{sys.executable}
+import functools, http.server, os, sys
+directory = sys.argv[sys.argv.index("--logdir") + 1]
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=directory)
+server = http.server.HTTPServer(("127.0.0.1", 0), handler)
+address = f"http://127.0.0.1:{{server.server_port}}/"
+open(os.environ["PID_FILE"], "w").write(str(os.getpid()))
+print(f"TensorBoard 2.18.0 at {{address}} (Press CTRL+C to quit)", file=sys.stderr, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of PATH with TensorBoard."""
+    program = tmp_path / "bin" / "tensorboard"
+    program.parent.mkdir()
+    program.write_text(TENSORBOARD)
+    program.chmod(0o755)
+    monkeypatch.setenv("PID_FILE", str(tmp_path / "pid"))
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program.parent
+
+
+@pytest.fixture
+def logs(tmp_path: Path, cluster: ClusterState, kubelet: Kubelet, programs: Path) -> Iterator[Path]:
+    """Directory of the log files of a job that runs."""
+    directory = tmp_path / "stdouterr"
+    directory.mkdir()
+    cluster.pod(cluster.create(), "worker", node=NODE)
+    cluster.run()
+    kubelet.environment = {**os.environ, "AZ_BATCHAI_STDOUTERR_DIR": str(directory)}
+    yield directory
+    kubelet.environment = None
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process with this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_tensorboard_runs_in_a_pod_until_ctrl_c(logs: Path, tmp_path: Path) -> None:
+    (logs / "tensorboard").mkdir()
+    (logs / "tensorboard" / "events.out.tfevents.1").touch()
+    with hvj_process("job", "tensorboard", "-n", "train", "--port", "0") as process:
+        assert process.stderr
+        address = process.stderr.readline().removeprefix("TensorBoard runs in pod train-worker-0: ").strip()
+        assert b"events.out.tfevents.1" in urlopen(f"{address}tensorboard/").read()
+        pid = int((tmp_path / "pid").read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=120) == ("", "\n")
+    assert process.returncode == 130
+    wait_for("the end of TensorBoard in the pod", lambda: not is_running(pid))
+
+
+def test_a_job_without_event_files_is_reported_with_the_place(hvj: Hvj, logs: Path) -> None:
+    done = hvj("job", "tensorboard", "-n", "train")
+    assert done.code == 1
+    assert done.stderr == f"error: TensorBoard in pod train-worker-0 has ended: there are no event files in {logs}\n"
