@@ -5,7 +5,7 @@ import codecs
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from aiohttp import web
 from horovodjob.api.constants import Phase
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import NotFound, translated
-from horovodjob_cli.jobs.batchai_records import is_finished
+from horovodjob_cli.jobs.job_times import active_seconds, current_time, duration_text, job_times
 from horovodjob_dashboard import job_details, log_stream
 from horovodjob_dashboard.access_guard import HEADERS, AccessGuard, middleware
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs
 from horovodjob_dashboard.job_feed import JobFeed, Key
-from horovodjob_dashboard.job_rows import Selection, duration_text, page, row, seconds_between
+from horovodjob_dashboard.job_rows import Selection, page, row
 
 HERE = Path(__file__).parent
 # Between two messages of the same stream: a browser that draws more often shows nothing more.
@@ -47,7 +47,7 @@ class Dashboard:
             loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
         )
         self._templates.globals |= {"cluster": cluster, "phases": list(Phase)}
-        self._templates.filters |= {"age": _age, "duration": duration_text, "clock": _clock}
+        self._templates.filters |= {"age": _age, "duration": _duration, "clock": _clock}
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """The addresses of the dashboard."""
@@ -60,8 +60,8 @@ class Dashboard:
             web.get(job, self.job),
             web.get(f"{job}/state", self.state),
             web.get(f"{job}/changes", self.changes),
-            web.get(f"{job}/log/{{pod}}", self.log),
             web.get(f"{job}/log/{{pod}}.txt", self.log_file),
+            web.get(f"{job}/log/{{pod}}", self.log),
             web.post(f"{job}/{{action:suspend|resume|terminate}}", self.act),
             web.static("/static", HERE / "static"),
         ]
@@ -178,7 +178,7 @@ class Dashboard:
         if job is None:
             raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
         pods, pods_error = await _or_error(kube.pods, job)
-        events, events_error = await _or_error(_events, job)
+        events = await asyncio.to_thread(kube.events, job)
         shown = row(job)
         return {
             "row": shown,
@@ -186,13 +186,12 @@ class Dashboard:
             "workers_ready": (job.get("status") or {}).get("workersReady", ""),
             "is_suspended": bool((job["spec"].get("runPolicy") or {}).get("suspend")),
             "version": version,
-            "is_finished": is_finished(job),
             "pods": [job_details.pod_row(pod) for pod in pods],
             "pods_error": pods_error,
-            "timeline": job_details.timeline(job, events),
-            "events_error": events_error,
+            "timeline": job_details.timeline(job, events or []),
+            "may_read_events": events is not None,
             "charts": charts_of_a_job(job),
-            "gpu_hours": job_details.gpu_hours(shown, job, _now()),
+            "gpu_hours": job_times(job, current_time())["gpuHours"],
             "manifest": job_details.manifest(job),
             "commands": job_details.commands(job),
         }
@@ -266,26 +265,19 @@ async def _or_error(function: Callable[[Any], Any], job: Any) -> tuple[list[Any]
         return [], str(found)
 
 
-def _events(job: dict[str, Any]) -> list[dict[str, Any]]:
-    metadata = job["metadata"]
-    selector = f"involvedObject.uid={metadata['uid']}"
-    found: list[dict[str, Any]] = kube.plain(
-        kube.core().list_namespaced_event(metadata["namespace"], field_selector=selector)
-    )["items"]
-    return found
-
-
 def _key(name: str) -> Key:
     namespace, _, job = name.partition("/")
     return namespace, job
 
 
-def _age(begin: str, end: str = "") -> str:
-    return duration_text(seconds_between(begin, end, _now()))
+def _age(moment: str) -> str:
+    return duration_text((current_time() - datetime.fromisoformat(moment)).total_seconds())
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 (pages show ages)
+def _duration(status: dict[str, Any]) -> str:
+    """How long the job has been active; empty before its admission."""
+    seconds = active_seconds(status, current_time())
+    return "" if seconds is None else duration_text(seconds)
 
 
 def _clock(moment: str) -> str:

@@ -13,6 +13,8 @@ from horovodjob.training_history import curve, metric_names
 WIDTH, HEIGHT = 480, 200
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 24
 TICKS = 4
+# Between these, differences and quotients of values are finite numbers.
+SMALLEST, LARGEST = 1e-300, 1e300
 OTHER_CURVES = {"learningRate": "learning rate", "samplesPerSecond": "samples/s"}
 VALIDATION = "val_"
 
@@ -81,7 +83,10 @@ def charts_of_jobs(jobs: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
 
 def _chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
     """The chart of the curves, whose values that are not finite are left out; None without a value."""
-    finite = {name: [(x, y) for x, y in points if math.isfinite(y)] for name, points in curves.items()}
+    finite = {
+        name: [(x, min(max(y, -LARGEST), LARGEST)) for x, y in points if math.isfinite(y)]
+        for name, points in curves.items()
+    }
     values = [y for points in finite.values() for _, y in points]
     epochs = [x for points in finite.values() for x, _ in points]
     if not values:
@@ -103,8 +108,8 @@ def _chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> Cha
 def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     """Round numbers from at most `low` to at least `high`, in steps of 1, 2 or 5 times a power of ten."""
     largest = max(abs(low), abs(high))
-    # Values that differ by rounding errors only, or that have no finite difference, get the scale of their size.
-    span = high - low if 1e-9 * largest < high - low < math.inf else largest or 1.0
+    # Values that differ by rounding errors only get the scale of their size.
+    span = max(high - low if high - low > 1e-9 * largest else largest or 1.0, SMALLEST)
     raw = span / TICKS
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))

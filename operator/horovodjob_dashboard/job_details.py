@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from horovodjob.api.constants import LABEL_ROLE, Phase
+from horovodjob.api.constants import LABEL_ROLE
+from horovodjob_cli.cluster.kube import event_time
 from horovodjob_cli.jobs.logs import source
-from horovodjob_dashboard.job_rows import JobRow, seconds_between
 
 Object = Mapping[str, Any]
 MANAGED = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp")
@@ -82,19 +82,9 @@ def timeline(job: Object, events: Iterable[Object]) -> list[Moment]:
         moments.append(Moment(error["time"], title, error.get("message") or "", where, is_error=True))
     for event in events:
         count = f" ({event['count']} times)" if (event.get("count") or 1) > 1 else ""
-        time = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
-        warning = event.get("type") == "Warning"
-        moments.append(Moment(str(time), f"{event['reason']}{count}", event.get("message") or "", is_error=warning))
+        title, is_warning = f"{event['reason']}{count}", event.get("type") == "Warning"
+        moments.append(Moment(event_time(dict(event)), title, event.get("message") or "", is_error=is_warning))
     return sorted(moments, key=lambda moment: datetime.fromisoformat(moment.time))
-
-
-def gpu_hours(row: JobRow, job: Object, now: datetime) -> float | None:
-    """GPUs times the hours in which the job was active; None without GPUs."""
-    if not row.gpus:
-        return None
-    status = job.get("status") or {}
-    active = 0.0 if row.phase == Phase.SUSPENDED else seconds_between(row.started, row.ended, now) or 0.0
-    return round(row.gpus * (float(status.get("activeSeconds", 0)) + active) / 3600, 2)
 
 
 def manifest(job: Object) -> str:

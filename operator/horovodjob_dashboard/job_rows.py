@@ -3,9 +3,8 @@
 Pure: jobs as the API server returns them in, rows out.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from horovodjob.api.constants import LABEL_EXPERIMENT, Phase
@@ -14,7 +13,6 @@ from horovodjob_cli.jobs.batchai_records import message, queue_text, worker
 
 ROWS_OF_A_PAGE = 100
 NEWEST_FIRST = "-created"
-ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.TERMINATING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,12 @@ class JobRow:
     """GPUs of all workers."""
     queue: str
     created: str
-    started: str
-    ended: str
+    status: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job is Succeeded or Failed, which never changes."""
+        return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
 
     @property
     def words(self) -> str:
@@ -79,7 +81,7 @@ class Selection:
         )
 
 
-SORTED_BY = {
+SORTED_BY: dict[str, Callable[[JobRow], Any]] = {
     "name": lambda row: (row.name, row.namespace),
     "phase": lambda row: (list(Phase).index(Phase(row.phase)), row.name),
     "progress": lambda row: (row.percent or 0, row.name),
@@ -117,8 +119,7 @@ def row(job: Mapping[str, Any]) -> JobRow:
         gpus=workers * worker(spec, "gpus"),
         queue=queue_text(status),
         created=metadata["creationTimestamp"],
-        started=status.get("startTime") or "",
-        ended=status.get("completionTime") or "",
+        status=status,
     )
 
 
@@ -131,25 +132,3 @@ def page(rows: Iterable[JobRow], selection: Selection) -> Page:
     number = min(selection.page, pages)
     first = (number - 1) * ROWS_OF_A_PAGE
     return Page(found[first : first + ROWS_OF_A_PAGE], len(found), number, pages)
-
-
-def seconds_between(begin: str, end: str, now: datetime) -> float | None:
-    """Seconds from a time of an object to another, or to now; None before the first."""
-    if not begin:
-        return None
-    until = datetime.fromisoformat(end) if end else now
-    return max((until - datetime.fromisoformat(begin)).total_seconds(), 0)
-
-
-def duration_text(seconds: float | None) -> str:
-    """Such as 42s, 5m, 3h 20m, 2d 4h; empty for None."""
-    if seconds is None:
-        return ""
-    minutes, hours, days = int(seconds) // 60, int(seconds) // 3600, int(seconds) // 86400
-    if not minutes:
-        return f"{int(seconds)}s"
-    if not hours:
-        return f"{minutes}m"
-    if not days:
-        return f"{hours}h {minutes % 60}m"
-    return f"{days}d {hours % 24}h"
