@@ -38,7 +38,7 @@ def _sync(*arguments: str) -> None:
     python = find_python()
     uv = find_uv(python)
     with _locked(CACHE / "tools" / "environment.lock"):
-        call(uv, "sync", "--frozen", "--python", python, "--extra", "operator", *arguments)
+        call(uv, "sync", "--frozen", "--python", python, "--extra", "operator", "--extra", "dashboard", *arguments)
 
 
 def find_python() -> str:

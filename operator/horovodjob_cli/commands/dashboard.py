@@ -1,0 +1,51 @@
+"""`hvj dashboard`."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.commands import command, group
+from horovodjob_cli.errors import CliError
+from horovodjob_cli.options import ListedWorkspace
+
+app = group("A page with the jobs of a cluster.")
+LOOPBACK = "127.0.0.1"
+
+
+@command(app, "dashboard")
+def dashboard(
+    workspace: ListedWorkspace = None,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port of this machine; 0 is a free one.")
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+) -> None:
+    """Serve a page with the jobs of a cluster on this machine, with the rights of the kubeconfig, until Ctrl-C."""
+    try:
+        from horovodjob_dashboard.server import serve
+    except ModuleNotFoundError as error:
+        raise CliError(f"the dashboard needs {error.name}; run `pip install 'horovodjob[dashboard]'`") from None
+    namespace = kube.namespace(workspace) if workspace is not None else None
+    cluster = str(kube.active_context().get("cluster", ""))
+    try:
+        listener = socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        raise CliError(
+            f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); choose another with --port"
+        ) from None
+
+    def is_ready(address: str) -> None:
+        sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        sys.stderr.write("Ctrl-C ends the dashboard\n")
+        if browser:
+            webbrowser.open(address)
+
+    with listener, contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(listener, namespace, cluster, is_ready))

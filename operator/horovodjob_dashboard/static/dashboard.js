@@ -1,0 +1,86 @@
+// Keeps the changing part of a page current, follows a log, and asks before a button changes a job.
+"use strict";
+
+function keepCurrent(part) {
+  const changes = new EventSource(`${part.dataset.changes}?since=${part.dataset.version}`);
+  const live = document.getElementById("live");
+  let isBusy = false, isOutdated = false;
+
+  async function replace() {
+    if (isBusy) { isOutdated = true; return; }
+    isBusy = true;
+    do {
+      isOutdated = false;
+      const selected = new Set([...part.querySelectorAll("input:checked")].map((input) => input.value));
+      const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+      const response = await fetch(part.dataset.live + location.search).catch(() => null);
+      if (!response) continue;
+      const text = await response.text();
+      if (!response.ok) {
+        const sentence = new DOMParser().parseFromString(text, "text/html").querySelector(".problem");
+        live.textContent = sentence ? sentence.textContent : text;
+        live.hidden = false;
+        continue;
+      }
+      part.innerHTML = text;
+      for (const input of part.querySelectorAll("input[type=checkbox]")) input.checked = selected.has(input.value);
+      if (focused) part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+    } while (isOutdated);
+    isBusy = false;
+  }
+
+  changes.onmessage = replace;
+  changes.onopen = () => { live.hidden = true; };
+  changes.onerror = () => { live.hidden = false; };
+}
+
+function followLog(form) {
+  const lines = document.getElementById("lines");
+  if (!lines) return;
+  const limit = 2_000_000;
+  const end = document.getElementById("log-end");
+  let stream = null, text = "", isDrawn = true;
+
+  function draw() {
+    isDrawn = true;
+    const find = form.elements.find.value;
+    lines.textContent = find ? text.split("\n").filter((line) => line.includes(find)).join("\n") : text;
+    if (form.elements.end.checked) lines.scrollTop = lines.scrollHeight;
+  }
+
+  function drawSoon() {
+    if (isDrawn) { isDrawn = false; requestAnimationFrame(draw); }
+  }
+
+  function open() {
+    stream?.close();
+    text = "";
+    end.textContent = "";
+    drawSoon();
+    const path = `${form.dataset.job}/log/${form.elements.pod.value}`;
+    document.getElementById("download").href = `${path}.txt`;
+    stream = new EventSource(path);
+    stream.onmessage = (event) => {
+      const message = JSON.parse(event.data);
+      if ("end" in message) { stream.close(); end.textContent = message.end; return; }
+      text = (text + message.text).slice(-limit);
+      drawSoon();
+    };
+    stream.onerror = () => { text = ""; };  // The browser connects again, and the last lines come again.
+  }
+
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.elements.pod.addEventListener("change", open);
+  form.elements.find.addEventListener("input", drawSoon);
+  open();
+}
+
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.question;
+  if (question && !confirm(question)) event.preventDefault();
+});
+for (const part of document.querySelectorAll("[data-live]")) keepCurrent(part);
+const log = document.getElementById("log");
+if (log) followLog(log);
+const filter = document.getElementById("filter");
+filter?.addEventListener("change", () => filter.submit());

@@ -1,0 +1,99 @@
+"""`hvj dashboard` and a browser's requests to it."""
+
+import contextlib
+import html
+import json
+import queue
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import requests
+
+from cli.program import SECONDS, hvj_process
+
+TAGS = re.compile(r"<[^>]+>")
+
+
+class Browser:
+    """A session with the cookie of a dashboard."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.origin = address.partition("/?")[0]
+        self.session = requests.Session()
+
+    def open(self) -> requests.Response:
+        """Opens the address that the dashboard printed."""
+        return self.session.get(self.address, timeout=SECONDS)
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        return self.session.get(f"{self.origin}{path}", timeout=SECONDS, **options)
+
+    def text(self, path: str) -> str:
+        """The words of a page, without its tags."""
+        response = self.get(path)
+        assert response.status_code == 200, response.text
+        return words(response)
+
+    def post(self, path: str, data: dict[str, str], **headers: str) -> requests.Response:
+        return self.session.post(
+            f"{self.origin}{path}", data=data, headers=headers, timeout=SECONDS, allow_redirects=False
+        )
+
+    @contextlib.contextmanager
+    def stream(self, path: str) -> Iterator["Stream"]:
+        """A stream of the dashboard, as EventSource opens it."""
+        with self.get(path, stream=True) as response:
+            assert response.headers["Content-Type"].startswith("text/event-stream"), response.text
+            yield Stream(response)
+            with contextlib.suppress(RuntimeError):  # The stream has ended.
+                response.raw.shutdown()  # The thread waits for the next message.
+
+
+class Stream:
+    """Server-sent events."""
+
+    def __init__(self, response: requests.Response) -> None:
+        self._messages: queue.Queue[str] = queue.Queue()
+        self._lines = response.iter_lines(chunk_size=1)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(requests.RequestException, AttributeError):  # the test has closed it
+            for line in self._lines:
+                if line.startswith(b"data: "):
+                    self._messages.put(line.removeprefix(b"data: ").decode())
+
+    def next(self) -> str:
+        """The next message."""
+        return self._messages.get(timeout=SECONDS)
+
+    def log(self, until: str) -> str:
+        """The text of a log up to this text."""
+        text = ""
+        while until not in text:
+            message = json.loads(self.next())
+            text += message.get("text", "") + message.get("end", "")
+        return text
+
+
+def words(response: requests.Response) -> str:
+    """The words of a page, without its tags."""
+    return html.unescape(" ".join(TAGS.sub(" ", response.text).split()))
+
+
+@contextlib.contextmanager
+def dashboard(*arguments: str) -> Iterator[Browser]:
+    """`hvj dashboard` and a browser that has opened it; Ctrl-C ends it."""
+    with hvj_process("dashboard", "--no-browser", *arguments) as process:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        assert address, process.stderr and process.stderr.read()
+        browser = Browser(address)
+        browser.open()
+        yield browser
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0, process.stderr and process.stderr.read()

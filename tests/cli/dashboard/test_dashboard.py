@@ -1,0 +1,188 @@
+"""`hvj dashboard`: the pages, with a real API server."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+
+from cli.cluster_state import ClusterState, condition
+from cli.dashboard.browser import Browser, dashboard, words
+from cli.kubelet import NODE, Kubelet
+from cli.service_account import account_kubeconfig
+from support.api_client import Api, Object, wait_for
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def browser(workspace: str) -> Iterator[Browser]:
+    """A browser with the jobs of the test's workspace."""
+    with dashboard("-w", workspace) as opened:
+        yield opened
+
+
+def history(*losses: float) -> list[Object]:
+    return [
+        {"epoch": epoch, "time": "2026-11-22T12:00:00Z", "metrics": {"loss": loss, "val_loss": 2 * loss}}
+        for epoch, loss in enumerate(losses, start=1)
+    ]
+
+
+def test_the_list_shows_each_job_with_its_phase_and_what_it_waits_for(browser: Browser, cluster: ClusterState) -> None:
+    wait_for("the empty list", lambda: "There is no job in namespace" in browser.text("/"))
+    cluster.create("train", {"horovodjob.dev/experiment": "digits"}, worker={"replicas": 3, "gpus": 2})
+    cluster.run("train", training={"progress": 0.25, "percent": "25%", "epoch": 1, "epochs": 4})
+    cluster.create("waits")
+    blocked = condition("Queued", "Unschedulable", "0/3 nodes have the GPUs")
+    cluster.report("waits", phase="Queued", executionState="queued", conditions=[blocked])
+    shown = wait_for("both jobs", lambda: text if "25 %" in (text := browser.text("/")) and "0/3" in text else None)
+    assert "2 jobs" in shown
+    assert re.search(r"train \S+ Running 25 % 3 6 digits", shown), shown
+    assert "Queued 0/3 nodes have the GPUs" in shown
+    assert "waits" not in browser.text("/?phase=Running").partition("Compare the selected")[2]
+    assert "1 job" in browser.text("/?text=DIGITS train")
+    assert "No job matches the filter." in browser.text("/?text=other")
+    assert browser.get("/?page=99999999999&sort=none&phase=x").status_code == 200
+
+
+def test_a_change_arrives_without_a_reload(browser: Browser, cluster: ClusterState) -> None:
+    job = cluster.create()
+    path = f"/jobs/{cluster.namespace}/train"
+    page = wait_for("the job", lambda: (found := browser.get(path)).status_code == 200 and found.text)
+    since = re.search(r'data-version="(\d+)"', str(page))
+    assert since
+    with browser.stream(f"{path}/changes?since={since[1]}") as changes, browser.stream("/changes") as all_changes:
+        all_changes.next()
+        cluster.run()
+        changes.next()
+        all_changes.next()
+        assert "Running" in browser.text(f"{path}/state")
+        cluster.api.delete(f"{cluster.jobs}/{job['metadata']['name']}")
+        changes.next()
+    missing = browser.get(f"{path}/state")
+    assert (missing.status_code, "it may have been deleted" in missing.text) == (404, True)
+
+
+def test_the_page_of_a_job_shows_pods_curves_errors_and_events(
+    browser: Browser, cluster: ClusterState, kubelet: Kubelet
+) -> None:
+    job = cluster.create(worker={"replicas": 1, "gpus": 4})
+    cluster.pod(job, "launcher", node=NODE)
+    cluster.pod(job, "worker", node=NODE)
+    failed = {"time": "2026-11-22T12:30:00Z", "attempt": 1, "reason": "ProgramFailed", "exitCode": 3}
+    training = {"progress": 0.5, "percent": "50%", "history": history(2.5, 1.25)}
+    cluster.run(training=training, errors=[failed | {"pod": "train-launcher", "message": SCRIPT}])
+    about = {key: job["metadata"][key] for key in ("name", "namespace", "uid")} | {"kind": "HorovodJob"}
+    event = {"reason": "Restarted", "message": "attempt 2 starts", "type": "Warning", "count": 2}
+    times = {"lastTimestamp": "2026-11-22T12:31:00Z", "firstTimestamp": "2026-11-22T12:31:00Z"}
+    metadata = {"generateName": "train-"}
+    events = f"/api/v1/namespaces/{cluster.namespace}/events"
+    cluster.api.create(events, {"metadata": metadata, "involvedObject": about, **event, **times})
+    path = f"/jobs/{cluster.namespace}/train"
+    wait_for("the report", lambda: browser.get(path).status_code == 200 and "ProgramFailed" in browser.get(path).text)
+    page = browser.get(path)
+    shown = words(page)
+    assert f"launcher {NODE} Running yes 0" in shown
+    assert "Attempt 1: ProgramFailed, exit code 3 train-launcher" in shown
+    assert "Restarted (2 times) attempt 2 starts" in shown
+    assert shown.index("ProgramFailed") < shown.index("Restarted")
+    assert "val_loss, epoch 2: 2.5" in shown
+    assert (page.text.count("<polyline"), SCRIPT in page.text) == (2, False)
+    manifest = yaml.safe_load(page.text.partition("<summary>YAML</summary><pre>")[2].partition("</pre>")[0])
+    assert (manifest["spec"]["worker"]["gpus"], "status" in manifest) == (4, False)
+
+
+def test_a_log_is_followed_from_its_end_and_downloaded(
+    browser: Browser, cluster: ClusterState, kubelet: Kubelet
+) -> None:
+    cluster.pod(cluster.create(), "launcher", node=NODE)
+    log = kubelet.log(cluster.namespace, "train-launcher")
+    log.write("epoch 1 ü", "epoch 2")
+    path = f"/jobs/{cluster.namespace}/train/log/train-launcher"
+    with browser.stream(path) as stream:
+        assert "epoch 1 ü\nepoch 2" in stream.log(until="epoch 2")
+        log.write("epoch 3")
+        assert "epoch 3" in stream.log(until="epoch 3")
+        log.end()
+        assert stream.log(until="ended") == "The container has ended."
+    download = browser.get(f"{path}.txt")
+    assert download.content.decode() == "epoch 1 ü\nepoch 2\nepoch 3\n"
+    assert 'filename="train-launcher.log"' in download.headers["Content-Disposition"]
+    assert browser.get(f"{path}-2.txt").status_code == 404
+
+
+def test_buttons_suspend_resume_and_terminate_the_job_that_was_shown(browser: Browser, cluster: ClusterState) -> None:
+    uid = cluster.create()["metadata"]["uid"]
+    path = f"/jobs/{cluster.namespace}/train"
+
+    def policy() -> Object:
+        found: Object = cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
+        return found
+
+    for action, field, value in (("suspend", "suspend", True), ("resume", "suspend", False)):
+        assert browser.post(f"{path}/{action}", {"uid": uid}).headers["Location"] == path
+        assert policy()[field] is value
+    other = browser.post(f"{path}/terminate", {"uid": "of another job of this name"})
+    assert (other.status_code, policy().get("terminate", False)) == (422, False)
+    assert browser.post(f"{path}/terminate", {"uid": uid}).status_code == 303
+    assert policy()["terminate"] is True
+    assert browser.post(f"{path}/delete", {"uid": uid}).status_code == 404
+
+
+def test_jobs_are_compared(browser: Browser, cluster: ClusterState) -> None:
+    for name, loss in (("one", 0.5), ("two", 0.25)):
+        cluster.create(name, command=["python3", "train.py", f"--lr={loss}"])
+        cluster.run(name, training={"progress": 1, "percent": "100%", "history": history(1, loss)})
+    names = [f"job={cluster.namespace}/{name}" for name in ("one", "two", "three")]
+    address = f"/compare?{'&'.join(names)}"
+    shown = wait_for("both", lambda: found if "two 0.25" in (found := browser.text(address)) else None)
+    assert shown.index("two 0.25 2 0.25") < shown.index("one 0.5 2 0.5")
+    assert f"These jobs do not exist: {cluster.namespace}/three" in shown
+
+
+def test_only_the_browser_that_opened_the_address_is_answered(browser: Browser, cluster: ClusterState) -> None:
+    uid = cluster.create()["metadata"]["uid"]
+    path = f"/jobs/{cluster.namespace}/train"
+    stranger = requests.Session()
+    for given in (path, "/?token=wrong", "/static/dashboard.js"):
+        refused = stranger.get(f"{browser.origin}{given}", timeout=60)
+        assert (refused.status_code, "hvj dashboard" in refused.text) == (403, True)
+    rebound = browser.get(path, headers={"Host": "attacker.example"})
+    assert rebound.status_code == 403
+    for origin in ("http://attacker.example", "null", browser.origin.replace("127.0.0.1", "127.0.0.2")):
+        assert browser.post(f"{path}/terminate", {"uid": uid}, Origin=origin).status_code == 403
+    assert not cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]["terminate"]
+    opened = Browser(browser.address).session.get(browser.address, timeout=60, allow_redirects=False)
+    assert opened.headers["Location"] == "/"
+    assert {"HttpOnly", "SameSite=Strict"} <= {word.strip() for word in opened.headers["Set-Cookie"].split(";")}
+    page = browser.get("/")
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert not re.search(r"<script(?! src)|\sstyle=|\son\w+=|https?://", page.text)
+
+
+def test_a_viewer_without_rights_sees_what_the_api_server_says(
+    api: Api, cluster: ClusterState, viewer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster.pod(cluster.create(), "launcher")
+    monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, cluster.namespace, tmp_path, viewer)))
+    with dashboard() as browser:
+        wait_for("the job, although the user may not list all namespaces", lambda: "train" in browser.text("/"))
+        shown = browser.text(f"/jobs/{cluster.namespace}/train")
+        assert "pods is forbidden" in shown
+        assert "You may not read the events of this namespace." in shown
+        uid = cluster.api.get(f"{cluster.jobs}/train")["metadata"]["uid"]
+        refused = browser.post(f"/jobs/{cluster.namespace}/train/terminate", {"uid": uid})
+        assert (refused.status_code, "forbidden" in refused.text) == (403, True)
+
+
+@pytest.fixture
+def viewer(api: Api) -> Iterator[str]:
+    """A ClusterRole that can only read jobs."""
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    rules = [{"apiGroups": ["horovodjob.dev"], "resources": ["horovodjobs"], "verbs": ["get", "list", "watch"]}]
+    api.create(roles, {"metadata": {"name": "dashboard-viewer"}, "rules": rules})
+    yield "dashboard-viewer"
+    api.delete(f"{roles}/dashboard-viewer")

@@ -1,0 +1,27 @@
+"""A user with few rights: a service account of the test's namespace."""
+
+from pathlib import Path
+
+import yaml
+
+from support.api_client import Api, Object
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def account_kubeconfig(api: Api, namespace: str, directory: Path, *cluster_roles: str) -> Path:
+    """The kubeconfig of a new service account that has these ClusterRoles in the namespace, and no other right."""
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    api.create(account, {"metadata": {"name": "user"}})
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
+    for role in cluster_roles:
+        binding: Object = {"metadata": {"name": role.replace(":", "-")}, "subjects": [subject]}
+        binding["roleRef"] = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
+        api.create(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
+    token = api.create(f"{account}/user/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": token}
+    kubeconfig["contexts"][0]["context"]["namespace"] = namespace
+    path = directory / "user.kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
+    return path
