@@ -26,11 +26,11 @@ def attempt(
 ) -> None:
     try:
         run = hvd.RunCallback(directory / path, **options)
-        (model or network()).fit(data, verbose=0, callbacks=[run], **(fit or {}))
+        history = (model or network()).fit(data, verbose=0, callbacks=[run], **(fit or {}))
     except Exception as error:
         print(f"{name}: {type(error).__name__}: {error}", flush=True)
     else:
-        print(f"{name}: none", flush=True)
+        print(f"{name}: {len(history.epoch)} epochs", flush=True)
 
 
 attempt("no init")
