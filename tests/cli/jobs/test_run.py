@@ -264,7 +264,8 @@ def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
     }
     assert second == first | {"train.py": "changed"}
     assert os.access(tmp_path / "first" / "run.sh", os.X_OK)
-    assert jobs[0]["spec"]["azureFiles"] == [{"account": ACCOUNT, "name": "myshare", "share": "myshare"}]
+    (mounted,) = jobs[0]["spec"]["azureFiles"]
+    assert (mounted["account"], mounted["share"]) == (ACCOUNT, "myshare")
 
 
 def test_the_outputs_of_a_successful_run_are_downloaded(
