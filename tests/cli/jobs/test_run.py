@@ -193,19 +193,8 @@ def test_a_dry_run_prints_yaml_that_creates_the_job(hvj: Hvj, project: Path, clu
 def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_experiment(
     hvj: Hvj, project: Path, cluster: ClusterState, member: None
 ) -> None:
-    search = [
-        "--sweep",
-        "lr=0.1,0.01",
-        "--sweep",
-        "size=int:1:4",
-        "--trials",
-        "2",
-        "--metric",
-        "loss",
-        "--name",
-        "digits",
-    ]
-    with hvj_process("run", *search, "train.py", "--shell=${HOME}") as process:
+    search = ("--name", "digits", "--metric", "loss", "--sweep", "lr=0.1,0.01", "--sweep", "size=int:1:4")
+    with hvj_process("run", *search, "--trials", "2", "train.py", "--shell=${HOME}") as process:
         for name in ("digits-0", "digits-1"):
             job = wait_for("the trial", lambda: cluster.api.find(f"{cluster.jobs}/{name}"))  # noqa: B023
             cluster.run(name, training={"epoch": 1, "progress": 1, "metrics": {"loss": 0.5}})
@@ -314,7 +303,10 @@ def test_the_outputs_of_a_successful_run_are_downloaded(
         (("--local", "--from", "train"), "--local runs a directory and --from a job of the cluster"),
         (("--from", "train", "--workdir", "."), "--workdir has no effect with --from"),
         (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
-        (("--sweep", "lr=0.1,0.01", "--detach", "train.py"), "--sweep follows many jobs; remove --rm, --detach"),
+        (
+            ("--sweep", "lr=0.1,0.01", "--detach", "train.py"),
+            "--sweep follows many jobs, so it cannot be combined with",
+        ),
         (("--sweep", "lr", "train.py"), "--sweep 'lr' must be NAME=VALUES, such as lr=log:1e-4:1e-1"),
         (("--sweep", "lr=1,2", "--sweep", "lr=3,4", "train.py"), "--sweep 'lr=3,4' names a parameter twice"),
         (("--sweep", "lr=log:0:1", "train.py"), "parameters.lr: begins at 0, which has no logarithm"),
