@@ -96,6 +96,8 @@ class Urgency(Enum):
 
 def urgency(old: HorovodJobStatus, new: HorovodJobStatus) -> Urgency:
     """How soon the change must be written."""
+    if new.queue and not old.queue:
+        return Urgency.NOW  # A Workload is created next, and a new process looks for one only if the status says so.
     if _significant_part(old) == _significant_part(new):
         return Urgency.COUNTS
     is_start = old.phase in (None, *START_PHASES) and new.phase in START_PHASES

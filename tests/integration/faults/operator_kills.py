@@ -195,9 +195,15 @@ class Lanes:
 
     def run(self, case: Case, kills: Collection[Kill] = (), usual: Counter[str] | None = None) -> Run:
         """Runs a job in a free lane."""
+        with self.free_lane() as lane:
+            return lane.run(case, kills, usual or Counter())
+
+    @contextlib.contextmanager
+    def free_lane(self) -> Iterator[Lane]:
+        """A lane that nobody else uses."""
         lane = self._free.get()
         try:
-            return lane.run(case, kills, usual or Counter())
+            yield lane
         finally:
             self._free.put(lane)
 

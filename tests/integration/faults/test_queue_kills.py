@@ -11,6 +11,7 @@ import pytest
 from integration.faults.operator_kills import Case, Lanes, Run, Write, kills_at, parallel_lanes
 from integration.scenarios import run_next_attempt
 from support.api_client import Api, ApiError, Object, wait_for
+from support.faults.fault_proxy import NO_FAULT, Fault, Request
 from support.job_driver import Job, timestamp
 from support.kueue.definitions import API
 from support.kueue.played_kueue import PlayedKueue
@@ -351,3 +352,23 @@ def test_a_job_keeps_to_its_quota_when_the_operator_is_killed_before_and_after_e
     with ThreadPoolExecutor(len(COURSES) + 1) as pool:
         if differences := [line for line in pool.map(difference, [first, *COURSES]) if line]:
             pytest.fail("\n".join(differences), pytrace=False)
+
+
+@pytest.mark.usefixtures("quota_recorders")
+def test_a_job_that_leaves_its_queue_while_the_operator_is_dead_keeps_no_workload(lanes: Lanes) -> None:
+    with lanes.free_lane() as lane:
+
+        def kill(request: Request) -> Fault:
+            is_creation = request.method == "POST" and request.path.endswith("/workloads")
+            return Fault(after=lane.operator.kill, reset_after=True) if is_creation else NO_FAULT
+
+        lane.proxy.fault = kill
+        job = QUEUES[lane.namespace].submit("leaver")
+        wait_for("the operator to be killed", lambda: not lane.operator.is_running)
+        assert job.workload
+        job.relabel(queue=None)
+        lane.proxy.fault = lambda _: NO_FAULT
+        lane.operator.start()
+        wait_for("its pods", job.pods)
+        assert job.workload == {}
+        job.delete()

@@ -14,8 +14,9 @@ from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.parts.admission import Admission
 from horovodjob_operator.domain.resources.worker import worker_pod
 from horovodjob_operator.domain.resources.workload import job_workload, workload_name
+from horovodjob_operator.domain.status import Urgency, next_status, urgency
 from horovodjob_operator.errors import AdmissionConflict, InvalidJob
-from unit.domain.fake_cluster import phase_of
+from unit.domain.fake_cluster import phase_of, training_job
 from unit.domain.scheduling.queued_cluster import QueuedCluster, queued_job
 
 TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
@@ -535,3 +536,15 @@ def test_the_prebuilt_workload_of_multikueue_is_neither_changed_nor_deleted(wait
     waiting.remove_terminating_pods()
     waiting.reconcile()
     assert waiting.raw is not None
+
+
+@pytest.mark.parametrize("begun", ["new", "waiting", "running"])
+def test_a_job_that_enters_a_queue_says_so_before_it_has_a_workload(begun: str) -> None:
+    cluster = QueuedCluster(training_job())
+    if begun != "new":
+        cluster.reconcile()
+    if begun == "running":
+        cluster.run_to_running()
+    cluster.label(queue_name="gpus")
+    status, _ = next_status(cluster.context)
+    assert (cluster.raw, urgency(cluster.status, status)) == (None, Urgency.NOW)
