@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from horovodjob import training_history
 from horovodjob.api.constants import Phase, Role
 from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
@@ -78,11 +79,7 @@ class Job:
     @property
     def history(self) -> Rows:
         """A row for each epoch: job, epoch, time, learningRate, samplesPerSecond, and each metric under its name."""
-        kept = ("epoch", "time", "learningRate", "samplesPerSecond")
-        return [
-            {**entry.get("metrics", {}), "job": self.name, **{key: entry[key] for key in kept if key in entry}}
-            for entry in self.training.get("history", [])
-        ]
+        return training_history.rows(self.manifest)
 
 
 JobName = str | Job
@@ -143,6 +140,7 @@ class Client:
         pool: str | None = None,
         spot: bool = False,
         elastic: tuple[int, int] | None = None,
+        retries: int | None = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         source: JobName | None = None,
@@ -171,6 +169,7 @@ class Client:
             pool=pool,
             spot=spot,
             elastic=elastic,
+            retries=retries,
             labels=labels or {},
             annotations=annotations or {},
             source=source.name if isinstance(source, Job) else source,

@@ -7,14 +7,11 @@ from collections.abc import AsyncIterator
 from contextvars import copy_context
 from typing import Any
 
-from horovodjob.api.constants import LABEL_ROLE
-from horovodjob_cli.cluster import kube
+from horovodjob_cli.jobs.logs import open_log
 
 Object = dict[str, Any]
 FIRST_LINES = 1000
 QUEUED_CHUNKS = 16
-# Connect, read: a program can be silent for an hour; after that the connection may be dead.
-TIMEOUT_SECONDS = (10, 3600)
 
 
 async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
@@ -24,7 +21,8 @@ async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(QUEUED_CHUNKS)
-    response = await asyncio.to_thread(_open, pod, follow)
+    last = {"tail_lines": FIRST_LINES} if follow else {}
+    response = await asyncio.to_thread(open_log, pod, follow=follow, **last)
 
     def put(item: bytes | Exception | None) -> None:
         asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
@@ -49,21 +47,3 @@ async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             response.shutdown()
         queue.get_nowait() if queue.full() else None
-
-
-def _open(pod: Object, follow: bool) -> Any:
-    from kubernetes.client import ApiException
-
-    metadata = pod["metadata"]
-    response = kube.core().read_namespaced_pod_log(
-        metadata["name"],
-        metadata["namespace"],
-        container=metadata["labels"][LABEL_ROLE],
-        follow=follow,
-        **({"tail_lines": FIRST_LINES} if follow else {}),
-        _preload_content=False,
-        _request_timeout=TIMEOUT_SECONDS,
-    )
-    if response.status != 200:
-        raise ApiException(http_resp=response)
-    return response

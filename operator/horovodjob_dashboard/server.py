@@ -1,8 +1,6 @@
 """The process of the dashboard."""
 
 import asyncio
-import contextlib
-import signal
 import socket
 from collections.abc import Callable
 
@@ -14,11 +12,7 @@ from horovodjob_dashboard.job_feed import JobFeed
 
 
 async def serve(listener: socket.socket, namespace: str | None, cluster: str, is_ready: Callable[[str], None]) -> None:
-    """Serves the jobs of a namespace, or of all, on the socket until Ctrl-C or SIGTERM; `is_ready` gets the address."""
-    stop = asyncio.Event()
-    with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C is a KeyboardInterrupt there.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Serves the jobs of a namespace, or of all, on the socket until it is cancelled; `is_ready` gets the address."""
     guard, feed = AccessGuard(listener.getsockname()[1]), JobFeed(namespace)
     feed.start()
     # Streams end only with their pages: do not wait for them.
@@ -27,6 +21,6 @@ async def serve(listener: socket.socket, namespace: str | None, cluster: str, is
     try:
         await web.SockSite(runner, listener).start()
         is_ready(guard.address)
-        await stop.wait()
+        await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -1,7 +1,6 @@
 """`hvj dashboard`."""
 
 import asyncio
-import contextlib
 import socket
 import sys
 import webbrowser
@@ -47,5 +46,5 @@ def dashboard(
         if browser:
             webbrowser.open(address)
 
-    with listener, contextlib.suppress(KeyboardInterrupt):
+    with listener:
         asyncio.run(serve(listener, namespace, cluster, is_ready))

@@ -75,6 +75,10 @@ def run(
     elastic: Annotated[
         str | None, typer.Option(metavar="MIN:MAX", help="Elastic training with this number of nodes, such as 2:8.")
     ] = None,
+    retries: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", min=0, help="Restarts after a failure of the script. Default: none."),
+    ] = None,
     source: Annotated[
         str | None, typer.Option("--from", metavar="JOB", help="Run this job again, with other arguments or options.")
     ] = None,
@@ -148,6 +152,7 @@ def run(
         pool=cluster,
         spot=spot,
         elastic=elastic_range(elastic),
+        retries=retries,
         source=source,
     )
     if local:

@@ -183,6 +183,18 @@ def _moment(stamp: bytes) -> tuple[bytes, bytes]:
 
 
 def _log(pod: Object, **options: Any) -> Iterator[bytes]:
+    response = open_log(pod, **options)
+    with contextlib.closing(response):
+        rest = b""
+        for part in response.stream():
+            *lines, rest = (rest + part).split(b"\n")
+            yield from lines
+        if rest:
+            yield rest
+
+
+def open_log(pod: Object, **options: Any) -> Any:
+    """The response with the log of the pod's container, which the caller reads and closes. Raises ApiException."""
     from kubernetes.client import ApiException
 
     metadata = pod["metadata"]
@@ -194,15 +206,9 @@ def _log(pod: Object, **options: Any) -> Iterator[bytes]:
         _request_timeout=(CONNECT_SECONDS, SILENT_SECONDS),
         **options,
     )
-    with contextlib.closing(response):
-        if response.status != 200:
-            raise ApiException(http_resp=response)
-        rest = b""
-        for part in response.stream():
-            *lines, rest = (rest + part).split(b"\n")
-            yield from lines
-        if rest:
-            yield rest
+    if response.status != 200:
+        raise ApiException(http_resp=response)
+    return response
 
 
 def _container(pod: Object) -> Object:

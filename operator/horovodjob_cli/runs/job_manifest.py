@@ -46,6 +46,8 @@ def submission(request: RunRequest, namespace: str) -> Submission:
         spec["pool"] = request.pool
     if request.spot:
         spec["spot"] = True
+    if request.retries is not None:
+        spec["runPolicy"] = {**spec.get("runPolicy", {}), "backoffLimit": request.retries}
     for claim, path in request.mounts.items():
         _add_volume(
             spec, f"claim-{claim[:56]}".replace(".", "-").rstrip("-"), path, persistentVolumeClaim={"claimName": claim}
@@ -69,6 +71,8 @@ def _new(request: RunRequest, namespace: str) -> Submission:
         "script": {"path": f"{CODE_DIRECTORY}/{literal(script)}", "interpreter": interpreter},
         "worker": {"template": _in_directory(Role.WORKER)},
         "launcher": {"template": _in_directory(Role.LAUNCHER)},
+        # A script that fails mostly has an error, which a restart repeats. Lost nodes do not count as restarts.
+        "runPolicy": {"backoffLimit": 0},
     }
     if request.args:
         spec["script"]["args"] = [literal(each) for each in request.args]

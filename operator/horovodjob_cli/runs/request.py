@@ -30,6 +30,7 @@ class RunRequest:
     pool: str | None = None
     spot: bool = False
     elastic: tuple[int, int] | None = None
+    retries: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None  # the job to run again

@@ -6,12 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cli.cluster.aks_cluster import CLIENT, aks_cluster
 from cli.cluster.kueue_objects import CLUSTER_QUEUE, FLAVOR, QUEUE, Kueue
 from cli.cluster.nodes import AKS, GROUP, LABELS, POOL, Nodes
 from cli.program import Hvj, hvj_process, run, terminal
+from cli.service_account import account_kubeconfig
 from support.api_client import Api, Object
 from support.azure_fakes.arm.resources import Cluster, Pool, new_pool
 from support.azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
@@ -465,7 +465,7 @@ def test_a_user_who_may_not_list_nodes_sees_and_resizes_a_pool(
     hvj: Hvj, api: Api, workspace: str, arm: ResourceManager, nodes: Nodes, tmp_path: Path
 ) -> None:
     nodes.add("node-0")
-    kubeconfig = guest_kubeconfig(api, workspace, tmp_path)
+    kubeconfig = str(account_kubeconfig(api, workspace, tmp_path, "edit"))
     show = ("cluster", "show", "-n", POOL, "--kubeconfig", kubeconfig)
     refused = hvj(*show)
     assert (refused.code, refused.stdout) == (1, "")
@@ -481,19 +481,3 @@ def test_a_user_who_may_not_list_nodes_sees_and_resizes_a_pool(
     resize = ("cluster", "resize", "-n", POOL, "-t", "2", "--kubeconfig", kubeconfig)
     assert "name the AKS cluster with --subscription and --aks-cluster" in hvj(*resize).stderr
     assert hvj(*resize, *place).data["currentNodeCount"] == 2
-
-
-def guest_kubeconfig(api: Api, namespace: str, directory: Path) -> str:
-    """The kubeconfig of a service account with the role `edit` in the namespace and no other right."""
-    account = {"kind": "ServiceAccount", "name": "guest", "namespace": namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
-    api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "guest"}})
-    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
-    api.create(bindings, {"metadata": {"name": "guest"}, "roleRef": role, "subjects": [account]})
-    token = api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/guest/token", {"spec": {}})["status"]["token"]
-    kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"] = {"token": token}
-    kubeconfig["contexts"][0]["context"]["namespace"] = namespace
-    path = directory / "guest.kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
-    return str(path)

@@ -13,6 +13,7 @@ from typing import Any
 import requests
 
 from cli.program import SECONDS, hvj_process
+from horovodjob_cli.__main__ import INTERRUPTED
 
 TAGS = re.compile(r"<[^>]+>")
 
@@ -96,4 +97,4 @@ def dashboard(*arguments: str) -> Iterator[Browser]:
         browser.open()
         yield browser
         process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == 0, process.stderr and process.stderr.read()
+        assert process.wait(SECONDS) == INTERRUPTED

@@ -13,6 +13,7 @@ import yaml
 from cli.cluster_state import TIME, ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
+from cli.service_account import account_kubeconfig
 from support.api_client import BASE, Api, Object, wait_for
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
@@ -39,24 +40,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def member(api: Api, cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """`hvj` has the rights of the role `edit` in the workspace, and no others."""
-    accounts = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
-    roles, bindings = (f"/apis/rbac.authorization.k8s.io/v1/{path}" for path in ("clusterroles", "rolebindings"))
     documents = yaml.safe_load_all((BASE / "rbac.yaml").read_text())
     (role,) = (each for each in documents if "aggregate-to-edit" in str(each["metadata"].get("labels")))
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     created = api.create(roles, {"metadata": {"name": EDIT[-1]}, "rules": role["rules"]})
-    api.create(accounts, {"metadata": {"name": "jane"}})
-    subject = {"kind": "ServiceAccount", "name": "jane", "namespace": cluster.namespace}
-    for name in EDIT:
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-        body = {"metadata": {"name": name.replace(":", "-")}, "roleRef": reference, "subjects": [subject]}
-        api.create(bindings.replace("rolebindings", f"namespaces/{cluster.namespace}/rolebindings"), body)
-    token = api.create(f"{accounts}/jane/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
-    kubeconfig = yaml.safe_load(api.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"] = {"token": token}
-    kubeconfig["contexts"][0]["context"]["namespace"] = cluster.namespace
-    path = tmp_path / "jane.kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, cluster.namespace, tmp_path, *EDIT)))
     yield
     api.delete(f"{roles}/{created['metadata']['name']}")
 
