@@ -79,6 +79,17 @@ def _create(wanted: Object, *, dry_run: bool = False) -> Object | None:
     return None
 
 
+def create_missing(wanted: Object) -> None:
+    """Create a Secret or ConfigMap, unless one with its name exists."""
+    from kubernetes.client import ApiException
+
+    try:
+        _request("create", wanted["kind"])(wanted["metadata"]["namespace"], wanted)
+    except ApiException as error:
+        if error.status != 409:
+            raise
+
+
 def _request(verb: str, kind: str) -> Any:
     """The client's method for a Secret or a ConfigMap."""
     return getattr(kube.core(), f"{verb}_namespaced_{'secret' if kind == 'Secret' else 'config_map'}")

@@ -22,10 +22,15 @@ def create(request: RunRequest, namespace: str, *, quiet: bool = True) -> Object
 
 
 def send_to_share(request: RunRequest, namespace: str, *, quiet: bool) -> None:
-    """Send the files of the directory that the share does not have, if the request names a share."""
+    """Send the files of the directory that the share does not have, if the request names a share.
+
+    The job mounts the share with the Secret of the account, which is created if it is missing and the key is known.
+    """
     if request.share:
         listed, sources = share_code.tree(code_files(request.workdir or Path()))
         share_code.send(request.share, request.account, namespace, listed, sources, quiet=quiet)
+        if secret := share_code.key_secret(request.account, namespace):
+            job_creation.create_missing(secret)
 
 
 def yaml_text(made: Submission) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from horovodjob.api.constants import MOUNT_ROOT
-from horovodjob.api.storage_account import files_host, key_secret_name
+from horovodjob.api.storage_account import SECRET_ACCOUNT, SECRET_KEY, files_host, key_secret_name
 from horovodjob.azurefiles.credentials import Account, Options, choose_account
 from horovodjob.command_line import shell_text
+from horovodjob.conversion import secret
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import secret_values
 from horovodjob_cli.files.shares import open_share
@@ -44,6 +45,15 @@ def account_of(options: Options) -> Account:
     return choose_account(None, options, os.environ)
 
 
+def key_secret(options: Options, namespace: str) -> Object | None:
+    """The Secret with the key of the account; None if options and environment have no key."""
+    account = account_of(options)
+    if account.key is None:
+        return None
+    values = {SECRET_ACCOUNT: account.name, SECRET_KEY: account.key}
+    return secret(key_secret_name(account.name), namespace, values)
+
+
 def mount(share: str, account: Account) -> Object:
     """The share as an entry of spec.azureFiles."""
     entry = {"name": share[:46].rstrip("-"), "account": account.name, "share": share}
@@ -72,9 +82,9 @@ def send(
     from horovodjob.azurefiles.upload import upload_contents
 
     name = account_of(options).name
-    secret = key_secret_name(name)
+    secret_name = key_secret_name(name)
     store = open_share(
-        share, options, account=name, secret_name=secret, read_secret=lambda: secret_values(namespace, secret)
+        share, options, account=name, secret_name=secret_name, read_secret=lambda: secret_values(namespace, secret_name)
     )
     with progress_bars(quiet=quiet) as display, tempfile.TemporaryDirectory() as directory:
         upload_contents(store, FILES, sources, display.progress, display.plan)

@@ -1,9 +1,9 @@
 """`hvj run` and `hvj attach`: a script of a directory as a job, its output and its exit code."""
 
-import base64
 import os
 import subprocess
 import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def code_of(cluster: ClusterState, job: Object) -> dict[str, str]:
         archive, code = Path(directory, "archive"), Path(directory, "code")
         archive.mkdir()
         for key, data in cluster.api.get(path)["binaryData"].items():
-            (archive / key).write_bytes(base64.b64decode(data))
+            (archive / key).write_bytes(b64decode(data))
         command = job["spec"]["preparation"]["command"].partition(" &&\n")[0]
         return unpacked(command.replace("/job/archive", str(archive)), code)
 
@@ -254,6 +254,21 @@ def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
     assert os.access(tmp_path / "first" / "run.sh", os.X_OK)
     (mounted,) = jobs[0]["spec"]["azureFiles"]
     assert (mounted["account"], mounted["share"]) == (ACCOUNT, "myshare")
+
+
+def test_the_secret_with_which_a_job_mounts_its_share_is_created_once(
+    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService
+) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace}/secrets/azure-storage-account-{ACCOUNT}-secret"
+    options = ("run", "--detach", "--quiet", "--share", "myshare")
+    assert (hvj(*options, "--dry-run", "train.py").code, cluster.api.find(path)) == (0, None)
+    assert hvj(*options, "--name", "first", "train.py").code == 0
+    key = cluster.api.get(path)["data"]["azurestorageaccountkey"]
+    assert b64decode(key).decode() == service.accounts[ACCOUNT].key
+    other = {"azurestorageaccountkey": b64encode(b"the other key").decode()}
+    cluster.api.patch(path, {"data": other})
+    assert hvj(*options, "--name", "second", "train.py").code == 0
+    assert cluster.api.get(path)["data"]["azurestorageaccountkey"] == other["azurestorageaccountkey"]
 
 
 def test_the_outputs_of_a_successful_run_are_downloaded(
