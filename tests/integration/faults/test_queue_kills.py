@@ -370,5 +370,5 @@ def test_a_job_that_leaves_its_queue_while_the_operator_is_dead_keeps_no_workloa
         lane.proxy.fault = lambda _: NO_FAULT
         lane.operator.start()
         wait_for("its pods", job.pods)
-        assert job.workload == {}
+        wait_for("its Workload to be deleted", lambda: job.workload == {})
         job.delete()
