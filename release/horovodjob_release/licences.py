@@ -17,6 +17,7 @@ ALLOWED = frozenset(
             "LGPL-3.0-or-later",
             "MIT",
             "MIT-0",
+            "MIT-CMU",
             "MPL-2.0",
             "PSF-2.0",
             "Python-2.0",

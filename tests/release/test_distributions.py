@@ -30,7 +30,14 @@ import azure.identity, azure.mgmt.containerservice, azure.storage.fileshare, kub
 sys.modules |= dict.fromkeys(("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"))
 for package in (horovodjob, horovodjob_cli):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
+        if module.name != "horovodjob.sweeps.study":  # needs the extra `sweep`
+            importlib.import_module(module.name)
+"""
+KUBECONFIG = """
+current-context: none
+contexts: [{name: none, context: {cluster: none, user: none}}]
+clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: none, user: {}}]
 """
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -65,13 +72,29 @@ def test_the_wheels_have_no_file_in_common(built: dict[str, Path]) -> None:
     contents = [set(zipfile.ZipFile(built[name]).namelist()) for name in ("horovodjob.whl", "horovodjob_trainer.whl")]
     assert not contents[0] & contents[1]
     tops = [{name.partition("/")[0] for name in content if "dist-info" not in name} for content in contents]
-    assert tops == [{"horovodjob", "horovodjob_operator", "horovodjob_cli"}, {"horovodjob_trainer"}]
+    ours = {"horovodjob", "horovodjob_operator", "horovodjob_cli", "horovodjob_dashboard"}
+    assert tops == [ours, {"horovodjob_trainer"}]
 
 
 def test_the_plain_installation_has_a_working_hvj(hvj: Path) -> None:
     shown = subprocess.run([hvj, "--version"], capture_output=True, text=True, check=True, cwd="/")
     assert shown.stdout == f"hvj {project_version(ROOT)}\n"
     subprocess.run([hvj.with_name("python"), "-c", IMPORT_ALL], check=True, cwd="/")
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [(("dashboard",), "dashboard"), (("run", "--sweep", "lr=0.1,0.2", "--dry-run", "train.py"), "sweep")],
+)
+def test_a_command_that_needs_an_extra_says_so(hvj: Path, tmp_path: Path, command: tuple[str, ...], extra: str) -> None:
+    (tmp_path / "train.py").touch()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    own = {"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig)}
+    done = subprocess.run([hvj, *command], capture_output=True, text=True, check=False, cwd=tmp_path, env=own)
+    assert done.returncode == 1
+    assert f"pip install 'horovodjob[{extra}]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_plain_installation_has_no_operator_that_cannot_start(hvj: Path) -> None:
