@@ -90,6 +90,7 @@ def _observed_changes(namespace: Namespace) -> dict[str, Callable[[], object]]:
 def test_without_an_operator_jobs_end_and_deleted_jobs_leave_no_objects(
     namespace: Namespace, operator: Operator
 ) -> None:
+    operator.running()  # A report that comes while another process takes over would be refused.
     namespace.apply(
         namespace.job("orphan", phases.WAIT, worker={"replicas": 2}),
         namespace.job("alone", ["python3", "-c", PROGRAM], worker={"replicas": 2}),
