@@ -37,7 +37,8 @@ class AccessGuard:
         """The address that the user opens once; the cookie serves from then on."""
         return f"http://{self._hosts[0]}/?token={self._token}"
 
-    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    @web.middleware
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers the request if it may, with headers for security."""
         response = await self._answer(request, handler)
         if not response.prepared:
@@ -60,13 +61,3 @@ class AccessGuard:
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self._token.encode())
-
-
-def middleware(guard: AccessGuard) -> web.middleware:  # type: ignore[valid-type]
-    """The guard as aiohttp takes it."""
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        return await guard(request, handler)
-
-    return check

@@ -13,11 +13,12 @@ import jinja2
 from aiohttp import web
 
 from horovodjob.api.constants import Phase
+from horovodjob.training_history import comparison, metric_names
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import NotFound, translated
 from horovodjob_cli.jobs.job_times import active_seconds, current_time, duration_text, job_times
 from horovodjob_dashboard import job_details, log_stream
-from horovodjob_dashboard.access_guard import HEADERS, AccessGuard, middleware
+from horovodjob_dashboard.access_guard import HEADERS, AccessGuard
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs
 from horovodjob_dashboard.job_feed import JobFeed, Key
 from horovodjob_dashboard.job_rows import Selection, page, row
@@ -84,8 +85,6 @@ class Dashboard:
 
     async def compare(self, request: web.Request) -> web.Response:
         """The curves of several jobs over each other, and what differs between the jobs."""
-        from horovodjob.training_history import comparison, metric_names
-
         names = request.query.getall("job", [])[:MAX_COMPARED]
         found = {name: self._feed.jobs[key] for name in names if (key := _key(name)) in self._feed.jobs}
         metrics = metric_names(found.values())
@@ -250,7 +249,7 @@ class Dashboard:
 def application(feed: JobFeed, cluster: str, guard: AccessGuard) -> web.Application:
     """The dashboard as an application of aiohttp."""
     dashboard = Dashboard(feed, cluster)
-    made = web.Application(middlewares=[middleware(guard), dashboard.errors_as_pages])
+    made = web.Application(middlewares=[guard.check, dashboard.errors_as_pages])
     made.add_routes(dashboard.routes())
     return made
 
