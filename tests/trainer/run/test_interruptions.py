@@ -14,32 +14,22 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer.data.order.sampling import rows_at_positions
-from trainer.support.background_job import Job
+from trainer.support.background_job import JOB, Job, stopped_step
+from trainer.support.interruptions import SHARED
 
 TRAINING, BATCH, LEARNING_RATE, EPOCHS = 2400, 8, 1e-3, 2
 OWN = """
-import os, pathlib, resource, time
+import os, pathlib, time
 import keras
 import tensorflow as tf
+from trainer.support import interruptions
 
 DIRECTORY = pathlib.Path(os.environ["TEST_DIRECTORY"])
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", 0))
 VALIDATION_SECONDS = float(os.environ.get("VALIDATION_SECONDS", 0))
 TRACING_SECONDS = float(os.environ.get("TRACING_SECONDS", 0))
-MAX_FILE_BYTES = int(os.environ.get("MAX_FILE_BYTES", 0))
 SYNC_SECONDS = float(os.environ.get("SYNC_SECONDS", 0))
 HOLD = os.environ.get("HOLD")
-steps = 0
-
-
-def hold():
-    '''From the tenth step on, wait until the test releases the run.'''
-    global steps
-    steps += 1
-    if steps >= 10:
-        (DIRECTORY / f"{HOLD}-holds").touch()
-        while not (DIRECTORY / f"{HOLD}-released").exists():
-            time.sleep(0.05)
 
 
 class Sleeping(keras.layers.Layer):
@@ -53,7 +43,7 @@ class Sleeping(keras.layers.Layer):
             if not training:
                 (DIRECTORY / "validating").touch()
             elif HOLD:
-                hold()
+                interruptions.hold(DIRECTORY)
             time.sleep(seconds)
             return x
         outputs = tf.numpy_function(wait, [inputs], tf.float32)
@@ -77,8 +67,7 @@ class SlowTracing(keras.Model):
     def train_step(self, data):
         (DIRECTORY / f"tracing-{os.environ.get('OMPI_COMM_WORLD_RANK')}").touch()
         time.sleep(TRACING_SECONDS)
-        if MAX_FILE_BYTES:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+        interruptions.limit_files()
         return super().train_step(data)
 
 
@@ -129,7 +118,8 @@ def flags(trainer: Callable[..., list[str]], examples: Path, tmp_path: Path) -> 
 def environment_of(user_module: Path, tmp_path: Path) -> Callable[..., dict[str, str]]:
     def variables(**values: object) -> dict[str, str]:
         texts = {name: str(value) for name, value in values.items()}
-        return {"PYTHONPATH": str(user_module), "TEST_DIRECTORY": str(tmp_path), **texts}
+        path = f"{user_module}:{SHARED['PYTHONPATH']}"
+        return {"PYTHONPATH": path, "TEST_DIRECTORY": str(tmp_path), **texts}
 
     return variables
 
@@ -138,12 +128,6 @@ def terminated(job: Job, rank: int) -> tuple[int, str]:
     """Exit code and output of the job after SIGTERM to this rank."""
     job.send_signal(rank, signal.SIGTERM)
     return job.ended()
-
-
-def stopped_step(output: str) -> int:
-    steps = re.findall(r"^SIGTERM: stopped after step ([0-9]+), from which the next attempt", output, re.MULTILINE)
-    assert len(steps) == 1, output
-    return int(steps[0])
 
 
 def test_sigterm_during_tracing_validation_and_a_slow_write_ends_in_a_checkpoint(
@@ -179,11 +163,10 @@ def test_sigterm_during_tracing_validation_and_a_slow_write_ends_in_a_checkpoint
 def test_a_later_start_in_the_directory_continues_and_the_earlier_one_ends_with_a_sentence(
     start: Callable[..., Job], flags: Any, environment_of: Any, tmp_path: Path
 ) -> None:
-    job_variables = {"HOROVODJOB_UID": "1-2-3", "HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": "mnist"}
     command = flags("--model", "own:slow", "--checkpoint-steps", 3, "--epochs", 2)
-    earlier = start(command, 2, environment_of(HOLD="earlier", **job_variables))
+    earlier = start(command, 2, environment_of(HOLD="earlier", **JOB))
     earlier.wait_for("earlier-holds")
-    later = start(command, 2, environment_of(HOLD="later", HOROVODJOB_ATTEMPT=2, **job_variables))
+    later = start(command, 2, environment_of(HOLD="later", HOROVODJOB_ATTEMPT=2, **JOB))
     later.wait_for("later-holds")
     (tmp_path / "earlier-released").touch()
     code, output = earlier.ended()

@@ -1,5 +1,6 @@
 """A run that is killed or terminated resumes with bitwise the same result as an uninterrupted run."""
 
+import json
 import re
 import signal
 from collections.abc import Callable
@@ -11,43 +12,32 @@ import h5py
 import numpy as np
 import pytest
 
-from trainer.support.background_job import Job
+from trainer.support.background_job import Job, stopped_step
+from trainer.support.interruptions import SHARED, killed_at_each_place
 
 MODEL = "saved_models/keras_cifar10_trained_model.h5"
 CHECKPOINT_STEPS, STEPS_PER_EPOCH, EPOCHS, BATCH, ROWS = 3, 10, 3, 8, 32
 OWN = """
-import os, pathlib, signal
 import keras
 import tensorflow as tf
-
-STEPS = {}  # the signal of each step in which this rank sends one to itself
-if os.environ.get("SIGNAL_RANK") == os.environ.get("OMPI_COMM_WORLD_RANK"):
-    STEPS[int(os.environ.get("SIGNAL_STEP", 0))] = getattr(signal, os.environ.get("SIGNAL", "SIGKILL"))
-steps = 0
+from trainer.support.interruptions import reach, watch_files
 
 
-def send_signal(inputs):
-    global steps
-    steps += 1
-    if steps in STEPS:
-        pathlib.Path(os.environ["SIGNAL_FILE"]).touch()
-        os.kill(os.getpid(), STEPS[steps])
-    return inputs
-
-
-class Signalling(keras.layers.Layer):
+class Reaching(keras.layers.Layer):
     def call(self, inputs, training=False):
-        if not training:
+        def reach_place(inputs):
+            reach("step" if training else "validation")
             return inputs
-        outputs = tf.numpy_function(send_signal, [inputs], tf.float32)
+        outputs = tf.numpy_function(reach_place, [inputs], tf.float32)
         outputs.set_shape(inputs.shape)
         return outputs
 
 
 def build(shape, classes):
+    watch_files()
     layers = keras.layers
     return keras.Sequential([
-        keras.Input(shape), Signalling(), layers.Conv2D(4, 3, strides=2, activation="relu"),
+        keras.Input(shape), Reaching(), layers.Conv2D(4, 3, strides=2, activation="relu"),
         layers.BatchNormalization(), layers.MaxPooling2D(), layers.Dropout(0.25), layers.Flatten(),
         layers.Dense(16, "relu"), layers.Dropout(0.5), layers.Dense(classes, "softmax"),
     ])
@@ -60,6 +50,10 @@ def archive(make_archive: Callable[..., str], tmp_path_factory: pytest.TempPathF
     make_archive(path, rows=ROWS)  # in each of five files
     path.with_name("own.py").write_text(OWN)
     return path
+
+
+def variables(archive: Path, **others: str) -> dict[str, str]:
+    return {"PYTHONPATH": f"{archive.parent}:{SHARED['PYTHONPATH']}", **others}
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +73,8 @@ def started(start: Callable[..., Job], command: Any, archive: Path, tmp_path: Pa
     """Starts two ranks, of which one sends a signal to itself in a step and creates the file `signalled`."""
 
     def job(signal_name: str, *, rank: int, step: int) -> Job:
-        signals = {"SIGNAL": signal_name, "SIGNAL_RANK": str(rank), "SIGNAL_STEP": str(step)}
-        files = {"SIGNAL_FILE": str(tmp_path / "signalled"), "PYTHONPATH": str(archive.parent)}
-        return start(command(tmp_path), 2, signals | files)
+        interrupt = {"INTERRUPT": f"{signal_name} step {step}", "INTERRUPT_RANK": str(rank)}
+        return start(command(tmp_path), 2, variables(archive, INTERRUPT_FILE=str(tmp_path / "signalled"), **interrupt))
 
     return job
 
@@ -90,8 +83,8 @@ def started(start: Callable[..., Job], command: Any, archive: Path, tmp_path: Pa
 def train(run: Callable[..., Any], command: Any, archive: Path) -> Callable[..., Any]:
     """Trains in this directory until the end."""
 
-    def ended(directory: Path, **variables: str) -> Any:
-        return run(2, command(directory), {"PYTHONPATH": str(archive.parent), **variables})
+    def ended(directory: Path, **others: str) -> Any:
+        return run(2, command(directory), variables(archive, **others))
 
     return ended
 
@@ -149,13 +142,22 @@ def test_a_run_resumes_after_a_rank_was_killed_between_checkpoints(
     )
 
 
+def test_a_run_that_is_killed_at_each_place_ends_with_the_same_bits(
+    uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
+) -> None:
+    ended = killed_at_each_place(partial(train, tmp_path), f"{Path(MODEL).name} 1")
+    assert ended.code == 0, ended.stderr
+    assert_same_bits(tmp_path / MODEL, uninterrupted[1] / MODEL)
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert {each["epoch"] for each in records if "val_loss" in each["metrics"]} == set(range(1, EPOCHS + 1))
+
+
 def test_sigterm_to_any_rank_writes_a_checkpoint_of_the_current_step(
     started: Callable[..., Job], uninterrupted: tuple[Any, Path], train: Callable[..., Any], tmp_path: Path
 ) -> None:
     code, output = started("SIGTERM", rank=1, step=5).ended()
     assert code == 143, output
-    (step,) = re.findall(r"^SIGTERM: stopped after step ([0-9]+), ", output, re.MULTILINE)
-    epoch, inside = divmod(int(step), STEPS_PER_EPOCH)
+    epoch, inside = divmod(stopped_step(output), STEPS_PER_EPOCH)
     assert (tmp_path / (f"checkpoint-{epoch}-{inside}.h5" if inside else f"checkpoint-{epoch}.h5")).exists()
 
     resumed = train(tmp_path)

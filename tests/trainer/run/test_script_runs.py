@@ -1,26 +1,42 @@
 """Scripts with fit or a loop of their own continue exactly where they were interrupted, and refuse a wrong use."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainer.support.background_job import JOB, Job, stopped_step
+from trainer.support.interruptions import SHARED, killed_at_each_place
+
 PROGRAMS = Path(__file__).parent / "programs"
 EXAMPLES, EPOCHS, BATCH = 90, 3, 5
 
 
-@pytest.fixture
-def script(run: Callable[..., Any], preloaded_python: list[str]) -> Callable[..., Any]:
-    """Runs the resumable script on this number of ranks; a signal ends it in one of its steps."""
+FORMS = {"fit": 2, "loop": 1}  # and the numbers of ranks
 
-    def ended(ranks: int, directory: Path, form: str, signal: str = "", step: int = 0) -> Any:
-        variables = {"SIGNAL": signal, "SIGNAL_STEP": str(step)}
-        return run(ranks, [*preloaded_python, str(PROGRAMS / "resumable_script.py"), str(directory), form], variables)
 
-    return ended
+@pytest.fixture(scope="module")
+def script(preloaded_python: list[str]) -> Callable[[Path, str], list[str]]:
+    """The command line of the resumable script."""
+    return lambda directory, form: [*preloaded_python, str(PROGRAMS / "resumable_script.py"), str(directory), form]
+
+
+@pytest.fixture(scope="module")
+def ended(run: Callable[..., Any], script: Callable[..., list[str]]) -> Callable[..., Any]:
+    """Runs the resumable script on this number of ranks; the variables are those of `interruptions`."""
+    return lambda ranks, directory, form, **variables: run(ranks, script(directory, form), SHARED | variables)
+
+
+@pytest.fixture(scope="module")
+def whole(ended: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The results of each form without an interruption."""
+    runs = {form: ended(ranks, tmp_path_factory.mktemp(form), form) for form, ranks in FORMS.items()}
+    return {form: results(run, FORMS[form]) for form, run in runs.items()}
 
 
 def results(ended: Any, ranks: int) -> list[str]:
@@ -30,43 +46,44 @@ def results(ended: Any, ranks: int) -> list[str]:
     return [found[str(rank)] for rank in range(ranks)]
 
 
-def resumed_step(ended: Any) -> tuple[int, int]:
-    """The completed epochs and the steps in the next one after which the script has continued."""
-    (epoch, step), = re.findall(r"^Resuming the run in .* after epoch ([0-9]+)(?: and ([0-9]+) steps?)?$",
-                                ended.stdout, re.MULTILINE)  # fmt: skip
-    return int(epoch), int(step or 0)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_script_that_is_killed_at_each_place_ends_with_the_same_bits(
+    ended: Callable[..., Any], whole: dict[str, list[str]], form: str, tmp_path: Path
+) -> None:
+    ranks = FORMS[form]
+    last = killed_at_each_place(partial(ended, ranks, tmp_path, form), f"checkpoint-{EPOCHS}.h5 2")
+    assert results(last, ranks) == whole[form] == whole[form][:1] * ranks
+    assert f"Resuming the run in {tmp_path} after epoch {EPOCHS}\n" in last.stdout
+    assert "RANK 0 STEPS []" in last.stdout
+    records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    if form == "fit":
+        assert {each["epoch"] for each in records if "val_loss" in each["metrics"]} == set(range(1, EPOCHS + 1))
+        other = ended(1, tmp_path, form)
+        assert other.code == 1
+        assert "It cannot continue with another number of ranks or number of steps per epoch: " in other.stderr
 
 
-def test_fit_that_is_killed_in_an_epoch_ends_with_the_same_bits(script: Callable[..., Any], tmp_path: Path) -> None:
-    expected = results(script(2, tmp_path / "whole", "fit"), 2)
-    assert expected[0] == expected[1]
-    killed = script(2, tmp_path / "killed", "fit", "SIGKILL", 16)
-    assert killed.code != 0
-    resumed = script(2, tmp_path / "killed", "fit")
-    assert results(resumed, 2) == expected
-    epoch, step = resumed_step(resumed)
-    assert (epoch, step) != (0, 0)
-    # A callback sees the steps of the epoch with their numbers, without those before.
-    first = EXAMPLES // 2 // BATCH if step == 0 else step
-    assert re.search(rf"RANK 0 STEPS \[{0 if step == 0 else first}, ", resumed.stdout)
-    other = script(1, tmp_path / "killed", "fit")
-    assert other.code == 1
-    assert "It cannot continue with another number of ranks or number of steps per epoch: " in other.stderr
+def test_the_callbacks_of_fit_see_the_other_steps_of_the_epoch_with_their_numbers(
+    ended: Callable[..., Any], whole: dict[str, list[str]], tmp_path: Path
+) -> None:
+    assert ended(2, tmp_path, "fit", INTERRUPT="SIGTERM step 4").code == 143
+    resumed = ended(2, tmp_path, "fit")
+    assert results(resumed, 2) == whole["fit"]
+    (first,) = re.findall(r"^Resuming the run in .* after epoch 0 and ([0-9]+) steps?$", resumed.stdout, re.MULTILINE)
+    steps = EXAMPLES // 2 // BATCH
+    assert f"RANK 0 STEPS {[*range(int(first), steps), *range(steps), *range(steps)]} " in resumed.stdout
 
 
-def test_a_loop_stops_on_sigterm_and_continues_on_two_three_and_one_ranks(
-    script: Callable[..., Any], tmp_path: Path
+@pytest.mark.parametrize("form", ["examples", "loop"])
+def test_a_script_stops_on_sigterm_and_continues_on_two_three_and_one_ranks(
+    ended: Callable[..., Any], form: str, tmp_path: Path
 ) -> None:
     stops = []
     for ranks in (2, 3):
-        ended = script(ranks, tmp_path, "loop", "SIGTERM", 4)
-        assert ended.code == 143, ended.stderr
-        (stop,) = re.findall(
-            r"^SIGTERM: stopped after step ([0-9]+), from which the next attempt continues", ended.stdout, re.MULTILINE
-        )
-        stops.append(int(stop))
-    ended = script(1, tmp_path, "loop")
-    assert results(ended, 1)
+        stopped = ended(ranks, tmp_path, form, INTERRUPT="SIGTERM step 4", INTERRUPT_RANK=str(ranks - 1))
+        assert stopped.code == 143, stopped.stderr
+        stops.append(stopped_step(stopped.stdout))
+    assert results(ended(1, tmp_path, form), 1)
     lines = [line.split() for path in tmp_path.glob("taken-*") for line in path.read_text().splitlines()]
     assert stops[0] < stops[1]
     # Each position of the three passes is read by one rank in one step, in whichever start.
@@ -79,14 +96,37 @@ def test_a_loop_stops_on_sigterm_and_continues_on_two_three_and_one_ranks(
     assert set(taken.values()) <= {EPOCHS, EPOCHS + 1}
 
 
-def test_a_loop_that_is_killed_in_an_epoch_ends_with_the_same_bits(script: Callable[..., Any], tmp_path: Path) -> None:
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    expected = results(script(1, tmp_path / "whole", "loop"), 1)
-    assert script(1, tmp_path / "killed", "loop", "SIGKILL", 27).code != 0
-    resumed = script(1, tmp_path / "killed", "loop")
-    assert results(resumed, 1) == expected
-    assert resumed_step(resumed) >= (1, 0)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_later_start_of_a_script_owns_the_directory_and_the_earlier_one_ends(
+    start: Callable[..., Job], script: Any, whole: dict[str, list[str]], form: str, tmp_path: Path
+) -> None:
+    def held(name: str, **variables: str) -> Job:
+        job = start(script(tmp_path, form), FORMS[form], {**SHARED, **JOB, "HOLD": name, **variables})
+        job.wait_for(f"{name}-holds")
+        return job
+
+    earlier, later = held("earlier"), held("later", HOROVODJOB_ATTEMPT="2")
+    (tmp_path / "earlier-released").touch()
+    code, output = earlier.ended()
+    assert code == 1, output
+    assert re.search(r"JobError: (attempt 2 of the job training/mnist started later|.*is missing, because a run)", output)
+    (tmp_path / "later-released").touch()
+    code, output = later.ended()
+    assert code == 0, output
+    assert whole[form][0] in output
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_script_that_cannot_write_checkpoints_ends_and_continues_when_it_can(
+    ended: Callable[..., Any], whole: dict[str, list[str]], form: str, tmp_path: Path
+) -> None:
+    full = ended(FORMS[form], tmp_path, form, MAX_FILE_BYTES="4000", FAILURE_SECONDS="1")
+    assert full.code == 1
+    assert re.search(r"JobError: .*: File too large; no write has succeeded for .* \(failure_seconds\); free space or "
+                     "repair its volume", full.stderr)  # fmt: skip
+    resumed = ended(FORMS[form], tmp_path, form)
+    assert results(resumed, FORMS[form]) == whole[form]
+    assert re.search("^Resuming the run in .* after epoch 0 and [246] steps$", resumed.stdout, re.MULTILINE)
 
 
 REFUSALS = {

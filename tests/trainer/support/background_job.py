@@ -1,12 +1,15 @@
 """A job in the background, for tests that disturb it."""
 
 import os
+import re
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 from trainer.support.waiting import TIMEOUT_SECONDS
+
+JOB = {"HOROVODJOB_UID": "1-2-3", "HOROVODJOB_NAMESPACE": "training", "HOROVODJOB_NAME": "mnist"}
 
 
 class Job:
@@ -32,3 +35,10 @@ class Job:
     def ended(self) -> tuple[int, str]:
         output = self.process.communicate(timeout=TIMEOUT_SECONDS)[0]
         return self.process.returncode, output
+
+
+def stopped_step(output: str) -> int:
+    """The step after which SIGTERM has ended a run, with its checkpoint."""
+    steps = re.findall(r"^SIGTERM: stopped after step ([0-9]+), from which the next attempt", output, re.MULTILINE)
+    assert len(steps) == 1, output
+    return int(steps[0])

@@ -1,9 +1,9 @@
-"""A script whose run continues after an interruption: fit or a loop of its own, with a signal in one of its steps."""
+"""A script whose run continues after an interruption, with fit or a loop of its own."""
 
 import hashlib
 import os
-import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,25 +11,33 @@ import numpy as np
 import tensorflow as tf
 
 import horovodjob_trainer.hvd as hvd
+from trainer.support.interruptions import hold, limit_files, reach, watch_files
 
 EXAMPLES, EPOCHS = 90, 3
-directory, form = sys.argv[1:3]
-signal_step = int(os.environ.get("SIGNAL_STEP", 0))
+directory, form = Path(sys.argv[1]), sys.argv[2]
 hvd.init()
+watch_files()
 keras.utils.set_random_seed(3)
 random = np.random.default_rng(0)
 numbers = np.arange(EXAMPLES, dtype=np.float32)
 features = np.column_stack([numbers, random.random((EXAMPLES, 3), np.float32)])
 targets = random.random((EXAMPLES, 1), np.float32)
-taken: list[int] = []
 steps: list[int] = []
-state = {"step": 0}
 
 
-def take(values: Any) -> Any:
-    state["step"] += 1
-    if state["step"] == signal_step and hvd.rank() == hvd.size() - 1:
-        os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+def take(values: Any, step: Any) -> Any:
+    """Record the numbers of the examples of a step."""
+    with (directory / f"taken-{hvd.rank()}").open("a") as file:
+        file.write("".join(f"{step} {number:.0f}\n" for number in values[:, 0]))
+    reach("step")
+    hold(directory)
+    if step == 6:
+        limit_files()
+    return values
+
+
+def validate(values: Any) -> Any:
+    reach("validation")
     return values
 
 
@@ -37,7 +45,8 @@ class Taking(keras.layers.Layer):  # type: ignore[misc]
     """Removes the number of each example."""
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        outputs = tf.numpy_function(take, [inputs], tf.float32) if training else inputs
+        function, arguments = (take, [inputs, optimizer.iterations.value]) if training else (validate, [inputs])
+        outputs = tf.numpy_function(function, arguments, tf.float32)
         outputs.set_shape(inputs.shape)
         return outputs[:, 1:]
 
@@ -53,15 +62,17 @@ model = keras.Sequential(
      layers.Dense(1)]
 )  # fmt: skip
 optimizer = keras.optimizers.Adam(0.01)
-if form == "fit":
+options = {"every_steps": 2, "failure_seconds": float(os.environ.get("FAILURE_SECONDS", 1800))}
+examples = hvd.Examples((features, targets), 5)
+dataset = tf.data.Dataset.from_tensor_slices((features, targets)).shard(hvd.size(), hvd.rank())
+if form != "loop":
     model.compile(hvd.DistributedOptimizer(optimizer), "mse")
-    dataset = tf.data.Dataset.from_tensor_slices((features, targets)).shard(hvd.size(), hvd.rank())
     model.fit(
-        dataset.shuffle(40).batch(5).prefetch(2),
+        dataset.shuffle(40).batch(5).prefetch(2) if form == "fit" else examples,
         epochs=EPOCHS,
         verbose=0,
         callbacks=[
-            hvd.RunCallback(directory, every_steps=2),
+            hvd.RunCallback(directory, **options),
             Batches(),
             hvd.callbacks.LearningRateWarmupCallback(0.01, warmup_epochs=2),
         ],
@@ -69,7 +80,7 @@ if form == "fit":
     )
 else:
     optimizer.build(model.trainable_variables)
-    run = hvd.Run(directory, model, optimizer, every_steps=2)
+    run = hvd.Run(directory, model, optimizer, **options)
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def step(inputs: Any, outputs: Any) -> Any:
@@ -80,12 +91,9 @@ else:
         )
         return loss
 
-    ends = 0
-    for inputs, outputs in run.steps(hvd.Examples((features, targets), 5), epochs=EPOCHS):
-        with open(f"{directory}/taken-{hvd.rank()}", "a") as file:
-            file.write("".join(f"{run.step} {number:.0f}\n" for number in np.asarray(inputs)[:, 0]))
-        ends += run.ends_epoch
+    for inputs, outputs in run.steps(examples, epochs=EPOCHS):
         run.report(loss=step(inputs, outputs))
-    print(f"EPOCH ENDS {ends}")
+        if run.ends_epoch:
+            model(features)
 values = b"".join(np.array(each).tobytes() for each in [*model.weights, *optimizer.variables])
 print(f"RANK {hvd.rank()} STEPS {steps} RESULT {hashlib.sha256(values).hexdigest()}", flush=True)
