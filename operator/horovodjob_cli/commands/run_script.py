@@ -24,7 +24,7 @@ from horovodjob_cli.runs import execution
 from horovodjob_cli.runs import sweep as sweeps
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
 from horovodjob_cli.runs.local import run_here
-from horovodjob_cli.runs.request import RunRequest, claim_paths, elastic_range
+from horovodjob_cli.runs.request import RunRequest, claim_name, claim_paths, elastic_range
 
 app = group("Run a script as a job.")
 
@@ -63,6 +63,12 @@ def run(
         typer.Option(
             metavar="NAME",
             help="Share of Azure Files for the directory, logs and outputs. Default: a ConfigMap with the directory.",
+        ),
+    ] = None,
+    claim: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="PersistentVolumeClaim for the directory, logs and outputs, instead of a share."
         ),
     ] = None,
     mount: Annotated[
@@ -132,8 +138,10 @@ def run(
         )
     if local and (dry_run or detach):
         raise UsageError("--local creates no job, so it cannot be combined with --dry-run and --detach")
-    if download and not local and (detach or (not share and not source)):
-        raise UsageError("--download needs --share, whose job has an output directory, and no --detach")
+    if share and claim:
+        raise UsageError("--share and --claim are two places for the directory; use one of them")
+    if download and not local and (detach or not (share or claim or source)):
+        raise UsageError("--download needs --share or --claim, whose job has an output directory, and no --detach")
     request = RunRequest(
         script=words[0] if words else None,
         args=tuple(words[1:]) if words else (),
@@ -145,6 +153,7 @@ def run(
         requirements=requirements,
         env=tuple(env or ()),
         share=share,
+        claim=claim_name(claim),
         account=account,
         mounts=claim_paths(mount),
         queue=queue,
@@ -196,6 +205,6 @@ def _sweep(
     if dry_run:
         sys.stdout.write(execution.yaml_text(replace(made, job=running.first_job())))
         return None
-    execution.send_to_share(request, namespace, quiet=quiet)
+    execution.send_code(request, made, quiet=quiet)
     sweeps.send_code(made, definition)
     return followed(running, definition)
