@@ -16,7 +16,7 @@ from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import open_directory
 from horovodjob_cli.files.shares import with_account
-from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs import batchai_records, job_creation
 from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.jobs.sweep import Sweep, to_standard_error
 from horovodjob_cli.options import Cluster, Experiment, Quiet, Variables, Workspace
@@ -202,9 +202,11 @@ def _sweep(
     made = submission(request, namespace)
     definition = sweeps.definition(made, options, {"metric": "val_loss", **settings})
     running = Sweep(definition, namespace, (lambda line: None) if quiet else to_standard_error)
+    first = replace(made, job=running.first_job())
     if dry_run:
-        sys.stdout.write(execution.yaml_text(replace(made, job=running.first_job())))
+        sys.stdout.write(execution.yaml_text(first))
         return None
+    job_creation.validate(first)
     execution.send_code(request, made, quiet=quiet)
-    sweeps.send_code(made, definition)
-    return followed(running, definition)
+    with sweeps.with_code(made, definition):
+        return followed(running, definition)

@@ -205,6 +205,23 @@ def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_
     assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--image", "two words"), "spec.image: Invalid value"),
+        (("--name", "taken"), "job taken-0 exists and is no trial of this sweep"),
+    ],
+)
+def test_a_sweep_whose_first_job_is_refused_leaves_no_code(
+    hvj: Hvj, project: Path, cluster: ClusterState, options: tuple[str, ...], words: str
+) -> None:
+    cluster.create("taken-0")
+    done = hvj("run", "--quiet", *options, "--sweep", "lr=0.1,0.01", "train.py")
+    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
+    left = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/configmaps")
+    assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
+
+
 def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
     code, _ = yaml.safe_load_all(hvj("run", "--dry-run", "--name", "train", "train.py").stdout)
     code["metadata"]["annotations"] = {"left": "behind"}
