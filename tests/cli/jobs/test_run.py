@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,35 @@ def test_a_terminal_shows_the_training_and_ctrl_c_leaves_the_job_to_hvj_attach(
         end(cluster, kubelet, "train", 7)
         assert process.communicate(timeout=120)[0] == "Epoch 3/30\n"
         assert process.returncode == 7
+
+
+def pull_event(cluster: ClusterState, pod: Object, reason: str, message: str, seconds_ago: int) -> None:
+    """An event about the image of the pod, as its kubelet creates it."""
+    metadata = pod["metadata"]
+    time = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    involved = {"kind": "Pod", "name": metadata["name"], "namespace": cluster.namespace, "uid": metadata["uid"]}
+    body: Object = {"metadata": {"name": f"{metadata['name']}.{reason}"}, "involvedObject": involved, "type": "Normal"}
+    body |= {"source": {"component": "kubelet", "host": pod["spec"]["nodeName"]}, "count": 1}
+    body |= {"reason": reason, "message": message, "firstTimestamp": time, "lastTimestamp": time}
+    cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/events", body)
+
+
+def test_the_pull_of_the_image_is_shown_with_its_nodes_and_time(
+    project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
+) -> None:
+    with terminal("run", "--name", "train", "train.py", columns=100) as screen:
+        started(cluster, "train")
+        job = cluster.report(phase="Starting", workersReady="0/2")
+        pods = [cluster.pod(job, "worker", index, node=node) for index, node in enumerate((NODE, "other"))]
+        cluster.pod(cluster.create("train-worker"), "worker", node="third")
+        pull_event(cluster, pods[0], "Pulling", 'Pulling image "trainer:1"', 35)
+        screen.until("pulling image trainer:1")
+        screen.until("pulling image on 1 of 2 nodes, 3")
+        words = 'Successfully pulled image "trainer:1" in 40s (40s including waiting). Image size: 1468006400 bytes.'
+        pull_event(cluster, pods[0], "Pulled", words, -5)
+        screen.until("pulled image trainer:1 on 1 node in 40 s, 1400 MiB")
+        end(cluster, kubelet, "train")
+        assert screen.end() == 0
 
 
 def test_a_job_is_deleted_at_its_end_if_requested(project: Path, cluster: ClusterState, kubelet: Kubelet) -> None:
