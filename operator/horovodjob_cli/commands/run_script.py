@@ -89,7 +89,7 @@ def run(
         str | None, typer.Option("--from", metavar="JOB", help="Run this job again, with other arguments or options.")
     ] = None,
     local: Annotated[
-        bool, typer.Option("--local", help="Run the script with mpirun on this machine, without a cluster.")
+        bool, typer.Option("--local", help="Run the script on this machine, with mpirun or in a container of --image.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Create nothing: print the YAML of the job and its code.")
