@@ -133,6 +133,7 @@ class Client:
         requirements: str | None = None,
         env: Mapping[str, str] | None = None,
         share: str | None = None,
+        claim: str | None = None,
         account: Options = FROM_ENVIRONMENT,
         mounts: Mapping[str, str] | None = None,
         queue: str | None = None,
@@ -147,9 +148,9 @@ class Client:
     ) -> Job:
         """Create a job that runs the script, with its directory (`workdir`, by default the current one), and return it.
 
-        With `share`, the directory is sent to this share of Azure Files, which the job mounts, and otherwise as a
-        ConfigMap. `mounts` has paths in the containers by claim. `source` is a job to run again with these changes, in
-        which case `script` and `args` are the new arguments. Raises UsageError.
+        With `share` or `claim`, the directory is sent to this share of Azure Files or PersistentVolumeClaim, which the
+        job mounts, and otherwise as a ConfigMap. `mounts` has paths in the containers by claim. `source` is a job to
+        run again with these changes, in which case `script` and `args` are the new arguments. Raises UsageError.
         """
         request = RunRequest(
             script=script,
@@ -162,6 +163,7 @@ class Client:
             requirements=requirements,
             env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
             share=share,
+            claim=claim,
             account=account,
             mounts=mounts or {},
             queue=queue,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.api_client import JOBS, Api, Object, job
+from support.api_client import JOBS, Api, Object, job, wait_for
 
 TIME = "2026-11-22T12:00:00Z"
 RUNNING = {"state": {"running": {"startedAt": TIME}}}
@@ -97,6 +97,21 @@ class ClusterState:
         phase = "Running" if "running" in state["state"] else "Succeeded"
         status = {"phase": phase, "hostIP": "10.0.0.4", "containerStatuses": [container]}
         return self.api.patch(f"{self.pods}/{name}/status", {"status": status})
+
+    def pods_of_hvj(self) -> list[Object]:
+        """Pods that `hvj` has created to mount a volume."""
+        selector = "labelSelector=app.kubernetes.io/managed-by%3Dhvj"
+        found: list[Object] = self.api.get(f"{self.pods}?{selector}")["items"]
+        return found
+
+    def start_pod_of_hvj(self, node: str) -> Object:
+        """Schedules and starts the pod that `hvj` creates."""
+        (pod,) = wait_for("the pod", self.pods_of_hvj)
+        name = pod["metadata"]["name"]
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        self.api.create(f"{self.pods}/{name}/binding", binding)
+        self.set_container(name, "files", RUNNING)
+        return pod
 
     def end(self, name: str, role: str) -> Object:
         """The pod's container has ended."""

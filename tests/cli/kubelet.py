@@ -6,6 +6,7 @@ import ssl
 import threading
 from asyncio.subprocess import PIPE
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -65,6 +66,8 @@ class Kubelet:
         self.answer: Callable[[list[str], bytes], tuple[bytes, bytes, int]] = lambda command, stdin: (b"", b"", 0)
         # With an environment, commands run on this machine and `answer` is not asked.
         self.environment: dict[str, str] | None = None
+        # Directories of this machine that those commands have instead of volumes at these paths.
+        self.mounts: dict[str, Path] = {}
         self._control_plane, self._api = control_plane, api
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -160,7 +163,11 @@ class Kubelet:
     async def _run(self, socket: web.WebSocketResponse, command: list[str]) -> None:
         """Runs the command on this machine; its standard input ends with the connection."""
         process = await asyncio.create_subprocess_exec(
-            *command, env=self.environment, stdin=PIPE, stdout=PIPE, stderr=PIPE
+            *(str(self.mounts.get(word, word)) for word in command),
+            env=self.environment,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
         )
 
         async def copy(channel: int, stream: asyncio.StreamReader | None) -> None:

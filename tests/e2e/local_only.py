@@ -34,6 +34,7 @@ LOCAL_ONLY = {
     "programs/test_program.py::test_variables_contain_the_paths_of_inputs_and_outputs_and_output_directories_exist": (
         SHARED
     ),
+    "programs/test_run_script.py::test_a_claim_takes_the_directory_and_gives_the_output_back": SHARED,
     "pods/test_scheduling.py": GPUS,
     "lifecycle/test_sigterm.py": SHARED,
     "training/test_training.py": SHARED,

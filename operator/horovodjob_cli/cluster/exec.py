@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,6 +48,27 @@ def output(pod: Object, command: Sequence[str]) -> tuple[int, bytes]:
             except (WebSocketException, OSError) as error:
                 raise CliError(f"the connection to pod {pod['metadata']['name']} was lost: {error}") from None
             written += session.read_channel(STDOUT)
+    return _exit_code(session.read_channel(ERROR), pod), bytes(written)
+
+
+def send(pod: Object, command: Sequence[str], data: Iterable[bytes]) -> tuple[int, bytes]:
+    """Exit code and standard error of a command that reads the data, and knows its end, in the pod's container."""
+    from websocket import WebSocketException
+
+    session = _session(pod, command, stdin=True, tty=False)
+    written = bytearray()
+    with contextlib.closing(session):
+        for part in data:
+            try:
+                session.update()
+                if not session.is_open():
+                    break
+                session.write_channel(STDIN, part)
+            except (WebSocketException, OSError):
+                break  # the command has ended: what it reported may have arrived
+        while session.is_open():
+            _update(session)
+            written += session.read_channel(STDERR)
     return _exit_code(session.read_channel(ERROR), pod), bytes(written)
 
 

@@ -16,7 +16,7 @@ from horovodjob_cli.errors import UsageError
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import open_directory
 from horovodjob_cli.files.shares import with_account
-from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs import batchai_records, job_creation
 from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.jobs.sweep import Sweep, to_standard_error
 from horovodjob_cli.options import Cluster, Experiment, Quiet, Variables, Workspace
@@ -24,7 +24,7 @@ from horovodjob_cli.runs import execution
 from horovodjob_cli.runs import sweep as sweeps
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
 from horovodjob_cli.runs.local import run_here
-from horovodjob_cli.runs.request import RunRequest, claim_paths, elastic_range
+from horovodjob_cli.runs.request import RunRequest, claim_name, claim_paths, elastic_range
 
 app = group("Run a script as a job.")
 
@@ -65,6 +65,12 @@ def run(
             help="Share of Azure Files for the directory, logs and outputs. Default: a ConfigMap with the directory.",
         ),
     ] = None,
+    claim: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="PersistentVolumeClaim for the directory, logs and outputs, instead of a share."
+        ),
+    ] = None,
     mount: Annotated[
         list[str] | None,
         typer.Option(metavar="CLAIM=/PATH", help="PersistentVolumeClaim to mount at this path; repeatable."),
@@ -83,7 +89,7 @@ def run(
         str | None, typer.Option("--from", metavar="JOB", help="Run this job again, with other arguments or options.")
     ] = None,
     local: Annotated[
-        bool, typer.Option("--local", help="Run the script with mpirun on this machine, without a cluster.")
+        bool, typer.Option("--local", help="Run the script on this machine, with mpirun or in a container of --image.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Create nothing: print the YAML of the job and its code.")
@@ -132,8 +138,10 @@ def run(
         )
     if local and (dry_run or detach):
         raise UsageError("--local creates no job, so it cannot be combined with --dry-run and --detach")
-    if download and not local and (detach or (not share and not source)):
-        raise UsageError("--download needs --share, whose job has an output directory, and no --detach")
+    if share and claim:
+        raise UsageError("--share and --claim are two places for the directory; use one of them")
+    if download and not local and (detach or not (share or claim or source)):
+        raise UsageError("--download needs --share or --claim, whose job has an output directory, and no --detach")
     request = RunRequest(
         script=words[0] if words else None,
         args=tuple(words[1:]) if words else (),
@@ -145,6 +153,7 @@ def run(
         requirements=requirements,
         env=tuple(env or ()),
         share=share,
+        claim=claim_name(claim),
         account=account,
         mounts=claim_paths(mount),
         queue=queue,
@@ -193,9 +202,11 @@ def _sweep(
     made = submission(request, namespace)
     definition = sweeps.definition(made, options, {"metric": "val_loss", **settings})
     running = Sweep(definition, namespace, (lambda line: None) if quiet else to_standard_error)
+    first = replace(made, job=running.first_job())
     if dry_run:
-        sys.stdout.write(execution.yaml_text(replace(made, job=running.first_job())))
+        sys.stdout.write(execution.yaml_text(first))
         return None
-    execution.send_to_share(request, namespace, quiet=quiet)
-    sweeps.send_code(made, definition)
-    return followed(running, definition)
+    job_creation.validate(first)
+    execution.send_code(request, made, quiet=quiet)
+    with sweeps.with_code(made, definition):
+        return followed(running, definition)

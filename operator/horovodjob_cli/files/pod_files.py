@@ -3,27 +3,23 @@
 The pod needs a shell with cat, head, stat and tail, which an image with ssh and MPI has.
 """
 
-import secrets
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from horovodjob.api.azure_files import AzureFileShare
-from horovodjob.api.constants import LABEL_ROLE, MOUNT_ROOT
+from horovodjob.api.constants import MOUNT_ROOT
 from horovodjob.azurefiles.errors import DirectoryNotFound, FileNotFound, FilesError, Unavailable
 from horovodjob.azurefiles.files import Entry, FileState, Part
 from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError
+from horovodjob_cli.files import volume_pods
 
 Object = dict[str, Any]
-ROLE = "files"
-START_SECONDS = 300
-LIFETIME_SECONDS = 6 * 3600  # of a pod that outlives `hvj`, which was killed
 MISSING = 44
 STATE = """
 [ -f "$1" ] || exit 44
@@ -76,12 +72,8 @@ class PodFiles:
 
     def close(self) -> None:
         """Delete the pod that was created for reading."""
-        from kubernetes.client import ApiException
-
         if self._own is not None:
-            metadata = self._own["metadata"]
-            with suppress(ApiException):
-                kube.core().delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
+            volume_pods.delete(self._own)
 
     def _file(self, script: str, path: str, *arguments: str) -> tuple[FileState, bytes]:
         code, output = self._run(script, _absolute(path), *arguments)
@@ -116,28 +108,17 @@ class PodFiles:
 
     def _running_pod(self) -> Object:
         if self._pod is None:
-            running = (pod for pod in kube.pods(self._job) if _is_running(pod))
+            running = filter(volume_pods.is_running, kube.pods(self._job))
             self._pod = next(running, None) or self._new_pod()
         return self._pod
 
     def _new_pod(self) -> Object:
-        namespace = self._job["metadata"]["namespace"]
-        wanted = reader_pod(self._job)
-        name = wanted["metadata"]["name"]
-        self._own = wanted  # before it exists: Ctrl-C can come between the request and its answer
-        made: Object = kube.plain(kube.core().create_namespaced_pod(namespace, wanted))
-        sys.stderr.write(f"reading the job's volume through pod {name}, which is deleted afterwards\n")
-        deadline = time.monotonic() + START_SECONDS
-        while not _is_running(made):
-            if time.monotonic() > deadline or made.get("status", {}).get("phase") in ("Failed", "Succeeded"):
-                raise Unavailable(
-                    f"pod {name}, which reads the job's volume, did not start: {_reason(made)}; "
-                    f"see `kubectl describe pod {name} -n {namespace}`"
-                )
-            time.sleep(0.5)
-            made = kube.plain(kube.core().read_namespaced_pod(name, namespace))
-        self._own = made
-        return made
+        self._own = wanted = reader_pod(self._job)  # before it exists: Ctrl-C can come before the answer
+        sys.stderr.write(
+            f"reading the job's volume through pod {wanted['metadata']['name']}, which is deleted afterwards\n"
+        )
+        self._own = volume_pods.started(wanted, "reads the job's volume")
+        return self._own
 
 
 @contextmanager
@@ -151,55 +132,15 @@ def pod_files(job: Object) -> Iterator[PodFiles]:
 
 
 def reader_pod(job: Object) -> Object:
-    """A pod that mounts the job's volumes, read-only, under Pod Security `restricted` if the job's pods are."""
-    metadata, spec = job["metadata"], job["spec"]
+    """A pod that mounts the job's volumes, read-only."""
+    spec = job["spec"]
     nfs = [share for share in map(AzureFileShare.model_validate, spec.get("azureFiles", [])) if share.protocol == "nfs"]
-    volumes = [*spec.get("volumes", []), *(_nfs_volume(share) for share in nfs)]
     mounts = [mount | {"readOnly": True} for mount in spec.get("volumeMounts", [])]
-    mounts += [_nfs_mount(share) for share in nfs]
-    container: Object = {
-        "name": ROLE,
-        "image": spec["image"],
-        "command": ["sleep", str(LIFETIME_SECONDS)],
-        "volumeMounts": mounts,
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-    }
-    if pull_policy := spec.get("imagePullPolicy"):
-        container["imagePullPolicy"] = pull_policy
-    if spec.get("podSecurity", "Restricted") == "Restricted":
-        container["securityContext"] = {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }
-    template = (spec.get("worker", {}).get("template") or {}).get("spec") or {}
-    kept = {key: spec[key] for key in ("nodeSelector", "tolerations", "imagePullSecrets") if spec.get(key)}
-    return {
-        "metadata": {
-            "name": f"{metadata['name'][:48]}-files-{secrets.token_hex(4)}",
-            "namespace": metadata["namespace"],
-            "labels": {LABEL_ROLE: ROLE, "app.kubernetes.io/managed-by": "hvj"},
-            "ownerReferences": [
-                {
-                    "apiVersion": job["apiVersion"],
-                    "kind": job["kind"],
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                }
-            ],
-        },
-        "spec": {
-            **kept,
-            "activeDeadlineSeconds": LIFETIME_SECONDS,
-            "automountServiceAccountToken": False,
-            "containers": [container],
-            "restartPolicy": "Never",
-            "securityContext": template.get("securityContext") or {},
-            "terminationGracePeriodSeconds": 0,
-            "volumes": volumes,
-        },
-    }
+    return volume_pods.volume_pod(
+        job,
+        [*spec.get("volumes", []), *(_nfs_volume(share) for share in nfs)],
+        [*mounts, *(_nfs_mount(share) for share in nfs)],
+    )
 
 
 def _nfs_volume(share: AzureFileShare) -> Object:
@@ -218,23 +159,6 @@ def _nfs_mount(share: AzureFileShare) -> Object:
 
 def _absolute(path: str) -> str:
     return f"/{path.strip('/')}"
-
-
-def _is_running(pod: Object) -> bool:
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    role = pod["metadata"]["labels"][LABEL_ROLE]
-    running = any(status["name"] == role and "running" in status.get("state", {}) for status in statuses)
-    return running and not pod["metadata"].get("deletionTimestamp")
-
-
-def _reason(pod: Object) -> str:
-    status = pod.get("status", {})
-    waiting = [each["state"]["waiting"] for each in status.get("containerStatuses", []) if each["state"].get("waiting")]
-    conditions = [each for each in status.get("conditions", []) if each.get("status") == "False"]
-    for found in (*waiting, *conditions):
-        if words := found.get("message") or found.get("reason"):
-            return str(words)
-    return str(status.get("phase", "Pending"))
 
 
 def _entry(record: bytes) -> Entry:

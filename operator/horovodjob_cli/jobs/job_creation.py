@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND
@@ -14,7 +15,7 @@ Object = dict[str, Any]
 
 
 def check(submission: Submission) -> None:
-    """Validate all objects with the API server without creating them. Raises CliError if the job exists."""
+    """Validate all objects. Raises CliError if the job exists."""
     job = submission.job
     metadata = job["metadata"]
     if existing := kube.find_job(metadata["name"], metadata["namespace"]):
@@ -24,7 +25,18 @@ def check(submission: Submission) -> None:
         raise CliError(
             f"job {name} has the Kubernetes name {metadata['name']}, which job {other} already has; choose another name"
         )
-    kube.create_job(job, dry_run=True)
+    validate(submission)
+
+
+def validate(submission: Submission) -> None:
+    """Validate all objects with the API server without creating them; existing ones are valid."""
+    from kubernetes.client import ApiException
+
+    try:
+        kube.create_job(submission.job, dry_run=True)
+    except ApiException as error:
+        if error.status != 409:
+            raise
     for each in (*submission.secrets, *submission.config_maps):
         _create(each, dry_run=True)
 
@@ -44,7 +56,7 @@ def create(submission: Submission) -> Object:
         with contextlib.suppress(Exception):
             metadata = submission.job["metadata"]
             if isinstance(error, ApiException) or not kube.find_job(metadata["name"], metadata["namespace"]):
-                _delete(made)
+                delete(made)
         raise
     for each in made:
         if each["metadata"]["name"].startswith(f"{job['metadata']['name']}-"):
@@ -68,7 +80,7 @@ def _create(wanted: Object, *, dry_run: bool = False) -> Object | None:
     if kind == "ConfigMap" and not dry_run:
         # Its name begins with that of the job, which does not exist: it is what a killed command or a deleted job left,
         # and in the latter case the garbage collector is about to delete it.
-        _delete([wanted])
+        delete([wanted])
         return _create(wanted)
     existing = kube.plain(_request("read", kind)(metadata["name"], metadata["namespace"]))
     if kind == "Secret" and existing.get("data", {}) != _data(wanted):
@@ -79,8 +91,8 @@ def _create(wanted: Object, *, dry_run: bool = False) -> Object | None:
     return None
 
 
-def create_missing(wanted: Object) -> None:
-    """Create a Secret or ConfigMap, unless one with its name exists."""
+def create_missing(wanted: Object) -> bool:
+    """Create a Secret or ConfigMap, unless one with its name exists. Returns whether it was created."""
     from kubernetes.client import ApiException
 
     try:
@@ -88,6 +100,8 @@ def create_missing(wanted: Object) -> None:
     except ApiException as error:
         if error.status != 409:
             raise
+        return False
+    return True
 
 
 def _request(verb: str, kind: str) -> Any:
@@ -101,7 +115,8 @@ def _data(wanted: Object) -> dict[str, str]:
     return {**wanted.get("data", {}), **encoded}
 
 
-def _delete(made: list[Object]) -> None:
+def delete(made: Iterable[Object]) -> None:
+    """Delete Secrets and ConfigMaps, as far as they exist."""
     from kubernetes.client import ApiException
 
     for each in made:

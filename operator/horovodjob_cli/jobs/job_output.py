@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from horovodjob.api.constants import Role
+from horovodjob.api.constants import Phase, Role
 from horovodjob_cli.errors import NotFound
 from horovodjob_cli.jobs import batchai_records, logs
+from horovodjob_cli.jobs.image_pulls import ImagePulls
 from horovodjob_cli.jobs.job_wait import error_lines, progress_text, training_text, transition_text
 from horovodjob_cli.jobs.logs import Line, Selection
 
@@ -28,6 +29,9 @@ def show_output(job: Object, *, quiet: bool) -> Object:
             for line in logs.current_lines(job, OUTPUT):
                 display.line(line.text)
         else:
+            if not quiet:
+                display.pulls = ImagePulls(job, display.note)
+                display.pulls.follow()
             for news in logs.followed_job(job, OUTPUT):
                 if isinstance(news, Line):
                     display.line(news.text)
@@ -48,6 +52,8 @@ def show_output(job: Object, *, quiet: bool) -> Object:
 class _Display:
     """Plain lines, for a pipe."""
 
+    pulls: ImagePulls | None = None
+
     def line(self, text: bytes) -> None:
         """A line of the job's output."""
         sys.stdout.buffer.write(text + b"\n")
@@ -67,6 +73,15 @@ class _Bar(_Display):
     def __init__(self, bars: Any) -> None:
         self._bars = bars
         self._task = bars.add_task("", total=1)
+        self._job: Object | None = None
+
+    def text(self) -> str:
+        """The text beside the bar at this moment."""
+        if self._job is None:
+            return ""
+        status, now = self._job.get("status", {}), time.time()
+        pull = self.pulls.text(now=now) if self.pulls and status.get("phase") == Phase.STARTING else ""
+        return training_text(status, now=now) or "  ".join(filter(None, (progress_text(self._job, now=now), pull)))
 
     def line(self, text: bytes) -> None:
         if not sys.stdout.isatty():
@@ -82,9 +97,9 @@ class _Bar(_Display):
         self._bars.console.print(Text(text, style="dim"), soft_wrap=True)
 
     def progress(self, job: Object) -> None:
-        status, now = job.get("status", {}), time.time()
-        text = training_text(status, now=now) or progress_text(job, now=now)
-        self._bars.update(self._task, description=text, completed=(status.get("training") or {}).get("progress", 0))
+        self._job = job
+        training = job.get("status", {}).get("training") or {}
+        self._bars.update(self._task, completed=training.get("progress", 0))
 
 
 @contextlib.contextmanager
@@ -93,14 +108,19 @@ def _display(quiet: bool) -> Iterator[_Display]:
         yield _Display()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.table import Column
+    from rich.text import Text
 
-    columns = (
-        BarColumn(BAR_WIDTH),
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
-    )
-    with Progress(
-        *columns, console=Console(stderr=True, highlight=False), transient=True, refresh_per_second=4
-    ) as bars:
-        yield _Bar(bars)
+    class Moment(ProgressColumn):
+        """Text that changes with the time."""
+
+        def render(self, task: Task) -> Text:
+            return Text(bar.text())
+
+    columns = (BarColumn(BAR_WIDTH), Moment(Column(no_wrap=True, overflow="ellipsis")))
+    console = Console(stderr=True, highlight=False)
+    bars = Progress(*columns, console=console, transient=True, refresh_per_second=4)
+    bar = _Bar(bars)
+    with bars:
+        yield bar

@@ -3,10 +3,11 @@
 import copy
 import secrets
 import shlex
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, Role
+from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, MOUNT_ROOT, Role
 from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME
 from horovodjob.command_line import literal, shell_text
@@ -14,8 +15,9 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.jobs import batchai_records, manifests
 from horovodjob_cli.jobs.manifests import Submission
-from horovodjob_cli.runs import archive, share_code
+from horovodjob_cli.runs import archive, claim_code, share_code
 from horovodjob_cli.runs.directory import CodeFile, code_files
+from horovodjob_cli.runs.file_tree import FileTree, file_tree, unpack_command
 from horovodjob_cli.runs.request import RunRequest
 
 Object = dict[str, Any]
@@ -26,8 +28,15 @@ PACKAGES, PACKAGES_DIRECTORY = "packages", "/job/packages"
 INTERPRETERS = {".py": "python3", ".sh": "sh"}
 
 
-def submission(request: RunRequest, namespace: str) -> Submission:
-    """The job with its ConfigMap. Reads the directory, and with `source` a job; creates nothing. Raises UsageError."""
+@dataclass(frozen=True, slots=True)
+class RunSubmission(Submission):
+    """A job whose directory is on a volume, if it has a tree, which must be there before the job."""
+
+    tree: FileTree | None = None
+
+
+def submission(request: RunRequest, namespace: str) -> RunSubmission:
+    """The job with its code. Reads the directory once, and with `source` a job; creates nothing. Raises UsageError."""
     made = _repeated(request, namespace) if request.source else _new(request, namespace)
     spec, metadata = made.job["spec"], made.job["metadata"]
     worker = spec.setdefault("worker", {})
@@ -57,10 +66,12 @@ def submission(request: RunRequest, namespace: str) -> Submission:
     for field, values in (("labels", request.labels), ("annotations", request.annotations)):
         if values:
             metadata[field] = {**metadata.get(field, {}), **values}
-    return manifests.with_queue(manifests.with_variables(made, request.env), request.queue, None)
+    manifests.with_variables(made, request.env)
+    manifests.with_queue(made, request.queue, None)
+    return made
 
 
-def _new(request: RunRequest, namespace: str) -> Submission:
+def _new(request: RunRequest, namespace: str) -> RunSubmission:
     directory = request.workdir or Path()
     files = code_files(directory)
     script, interpreter = script_of(request, directory, files)
@@ -77,10 +88,16 @@ def _new(request: RunRequest, namespace: str) -> Submission:
     if request.args:
         spec["script"]["args"] = [literal(each) for each in request.args]
     _add_volume(spec, CODE, CODE_DIRECTORY, emptyDir={})
-    code, command = (
-        _code_on_share(request, spec, files) if request.share else _code_in_config_map(job, directory, files)
-    )
-    commands = [command]
+    tree: FileTree | None = None
+    code: tuple[Object, ...] = ()
+    if request.share or request.claim:
+        tree = file_tree(files)
+        commands = [unpack_command(tree, _volume_of(request, spec), CODE_DIRECTORY)]
+    else:
+        made = archive.config_map(job["metadata"]["name"], namespace, archive.archive(directory, files))
+        code = (made,)
+        _add_volume(spec, ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": made["metadata"]["name"]})
+        commands = [f"tar -xzf {ARCHIVE_DIRECTORY}/{archive.KEY} -C {CODE_DIRECTORY}"]
     if request.requirements is not None:
         listed = _file_of(directory, files, request.requirements, "--requirements")
         _add_volume(spec, PACKAGES, PACKAGES_DIRECTORY, emptyDir={})
@@ -90,34 +107,32 @@ def _new(request: RunRequest, namespace: str) -> Submission:
             f"{PACKAGES_DIRECTORY} -r {shell_text(shlex.quote(f'{CODE_DIRECTORY}/{listed}'))}"
         )
     spec["preparation"] = {"command": " &&\n".join(commands)}
-    return Submission(job, config_maps=code)
+    return RunSubmission(job, config_maps=code, tree=tree)
 
 
-def _code_in_config_map(job: Object, directory: Path, files: list[CodeFile]) -> tuple[tuple[Object, ...], str]:
-    """The ConfigMap, which the job mounts, and the command that unpacks it."""
-    metadata = job["metadata"]
-    code = archive.config_map(metadata["name"], metadata["namespace"], archive.archive(directory, files))
-    _add_volume(job["spec"], ARCHIVE, ARCHIVE_DIRECTORY, configMap={"name": code["metadata"]["name"]})
-    return (code,), f"tar -xzf {ARCHIVE_DIRECTORY}/{archive.KEY} -C {CODE_DIRECTORY}"
-
-
-def _code_on_share(request: RunRequest, spec: Object, files: list[CodeFile]) -> tuple[tuple[Object, ...], str]:
-    """No object, and the command that copies the files from the share. The share also gets logs and outputs."""
-    entry = share_code.mount(str(request.share), share_code.account_of(request.account))
-    root = f"$(AZ_BATCHAI_JOB_MOUNT_ROOT)/{entry['name']}"
-    spec["azureFiles"] = [entry]
+def _volume_of(request: RunRequest, spec: Object) -> str:
+    """The path of the share or claim of the request, which the job mounts and which also gets its logs and outputs."""
+    if request.share:
+        entry = share_code.mount(request.share, share_code.account_of(request.account))
+        spec["azureFiles"] = [entry]
+        path, root = f"{MOUNT_ROOT}/{entry['name']}", f"$(AZ_BATCHAI_JOB_MOUNT_ROOT)/{entry['name']}"
+    else:
+        path = root = claim_code.DIRECTORY
+        _add_volume(spec, claim_code.VOLUME, path, persistentVolumeClaim={"claimName": request.claim})
+        for role in ("worker", "launcher"):
+            spec[role]["template"]["spec"]["securityContext"] = dict(claim_code.SECURITY_CONTEXT)
     spec["logs"] = {"pathPrefix": root}
     spec["outputs"] = [{"id": OUTPUT, "pathPrefix": root, "pathSuffix": OUTPUT}]
-    listed, _ = share_code.tree(files)
-    return (), share_code.unpack_command(entry, listed, CODE_DIRECTORY)
+    return path
 
 
-def _repeated(request: RunRequest, namespace: str) -> Submission:
+def _repeated(request: RunRequest, namespace: str) -> RunSubmission:
     """A job with the spec of another one, and a copy of its code."""
     for option, value in (
         ("--workdir", request.workdir),
         ("--requirements", request.requirements),
         ("--share", request.share),
+        ("--claim", request.claim),
     ):
         if value is not None:
             raise UsageError(f"{option} has no effect with --from, which runs the code of the job again")
@@ -134,7 +149,7 @@ def _repeated(request: RunRequest, namespace: str) -> Submission:
             raise UsageError(f"job {name} has no spec.script, so its arguments cannot be changed")
         words = ([] if request.script is None else [request.script]) + list(request.args)
         spec["script"]["args"] = [literal(each) for each in words]
-    return Submission(job, config_maps=tuple(_copied_code(old, job)))
+    return RunSubmission(job, config_maps=tuple(_copied_code(old, job)))
 
 
 def _copied_code(old: Object, job: Object) -> list[Object]:

@@ -1,11 +1,14 @@
-"""A run on this machine: the same files and arguments under mpirun, so that an error costs no node."""
+"""A run on this machine: the same files and arguments under mpirun, so that an error costs no node.
+
+They run with what this machine has, or in a container of the image.
+"""
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from horovodjob_cli.errors import UsageError
@@ -24,10 +27,14 @@ OPEN_MPI = {
 }
 
 
+ENGINES = ("docker", "podman", "nerdctl")
+
+
 def run_here(request: RunRequest, output: Path | None) -> int:
     """The exit code of the script with the ranks of all nodes, in a copy of the directory that is deleted at the end.
 
-    $AZ_BATCHAI_OUTPUT_output is `output`, or deleted as well. Raises UsageError.
+    With an image, or without mpirun, they run in a container. $AZ_BATCHAI_OUTPUT_output is `output`, or deleted as
+    well. Raises UsageError.
     """
     if request.source:
         raise UsageError("--local runs a directory and --from a job of the cluster; use one of them")
@@ -35,34 +42,74 @@ def run_here(request: RunRequest, output: Path | None) -> int:
     files = code_files(directory)
     script, interpreter = script_of(request, directory, files)
     spec = manifests.with_variables(Submission({"spec": {}}), request.env).job["spec"]
-    variables = {each["name"]: each["value"] for each in spec.get("env", ())}
     processes = (request.nodes or (request.elastic or (1, 1))[1]) * max(1 if request.gpus is None else request.gpus, 1)
-    words = ["mpirun", "-n", str(processes), interpreter, script, *request.args]
-    if shutil.which("mpirun") is None:
-        image = shlex.quote(request.image or "IMAGE")
-        raise UsageError(
-            "--local needs mpirun, which this machine lacks; install Open MPI, or use a container engine: "
-            f'docker run --rm -v "$PWD":/job/code -w /job/code {image} {shlex.join(words)}'
-        )
+    engine = _engine(request)
     with tempfile.TemporaryDirectory(prefix="hvj-run-") as temporary:
-        code, packages, outputs = (Path(temporary) / name for name in ("code", "packages", "output"))
-        code.mkdir()
+        directories = {name: Path(temporary) / name for name in ("code", "packages", "output")}
+        if output is not None:
+            directories["output"] = output.absolute()
+        for each in directories.values():
+            each.mkdir(parents=True, exist_ok=True)
         for file in files:
-            target = code / file.path
+            target = directories["code"] / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file.source, target)
-        environment = os.environ | OPEN_MPI | variables
+        # What a command calls these directories.
+        names = {name: f"/job/{name}" if engine else str(path) for name, path in directories.items()}
+        variables = OPEN_MPI | {each["name"]: each["value"] for each in spec.get("env", ())}
+        variables[f"AZ_BATCHAI_OUTPUT_{OUTPUT}"] = names["output"]
         if request.requirements is not None:
-            install = ["python3", "-m", "pip", "install", "--quiet", "--target", str(packages)]
-            if ended := _run([*install, "-r", request.requirements], code, environment):
+            variables["PYTHONPATH"] = names["packages"]
+        if engine:
+            variables = {"HOME": "/tmp", **variables}  # the user of this machine has none in the image
+
+        def run(*words: str) -> int:
+            prefix = container_command(engine, str(request.image), directories, variables) if engine else []
+            sys.stdout.flush()  # before the lines of the program
+            done = subprocess.run(
+                [*prefix, *words], cwd=directories["code"], env=os.environ | variables, check=False
+            ).returncode
+            return done if done >= 0 else 128 - done
+
+        if request.requirements is not None:
+            install = ("python3", "-m", "pip", "install", "--quiet", "--target", names["packages"])
+            if ended := run(*install, "-r", request.requirements):
                 return ended
-            environment["PYTHONPATH"] = str(packages)
-        outputs = (output or outputs).absolute()
-        outputs.mkdir(parents=True, exist_ok=True)
-        return _run(words, code, environment | {f"AZ_BATCHAI_OUTPUT_{OUTPUT}": str(outputs)})
+        return run("mpirun", "-n", str(processes), interpreter, script, *request.args)
 
 
-def _run(words: list[str], directory: Path, environment: dict[str, str]) -> int:
-    sys.stdout.flush()  # before the lines of the program
-    code = subprocess.run(words, cwd=directory, env=environment, check=False).returncode
-    return code if code >= 0 else 128 - code
+def container_command(
+    engine: str, image: str, directories: Mapping[str, Path], variables: Mapping[str, str]
+) -> list[str]:
+    """The beginning of a command that runs in a container with these directories below /job.
+
+    It names the variables, which must be in the environment of the engine: every process list shows arguments.
+    """
+    command = [engine, "run", "--rm", "--workdir", "/job/code"]
+    if hasattr(os, "getuid"):  # files in the directories belong to the user of this machine
+        is_rootless = engine == "podman" and os.getuid() != 0
+        command.append("--userns=keep-id" if is_rootless else f"--user={os.getuid()}:{os.getgid()}")
+    for name, path in directories.items():
+        command += ["--volume", f"{path}:/job/{name}"]
+    for name in variables:
+        command += ["--env", name]
+    return [*command, image]
+
+
+def _engine(request: RunRequest) -> str | None:
+    """The container engine to use; None for mpirun of this machine. Raises UsageError if there is neither."""
+    if request.image is None and shutil.which("mpirun"):
+        return None
+    found = [engine for engine in ENGINES if shutil.which(engine)]
+    # A client can be there without its server.
+    engine = next((each for each in found if not subprocess.run([each, "info"], capture_output=True).returncode), None)
+    if engine and request.image:
+        return engine
+    if engine:
+        raise UsageError(f"--local needs mpirun, which this machine lacks; name an image for {engine} with --image")
+    engines = f"{' and '.join(found)} does not answer" if found else "no docker, podman or nerdctl is on PATH"
+    if request.image:
+        raise UsageError(
+            f"--local --image needs a container engine, and {engines}; without --image, mpirun runs the script"
+        )
+    raise UsageError(f"--local needs mpirun or a container engine, and {engines}; install Open MPI")

@@ -8,6 +8,8 @@ from pathlib import Path
 from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.errors import UsageError
 
+CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
@@ -23,6 +25,7 @@ class RunRequest:
     requirements: str | None = None
     env: tuple[str, ...] = ()  # NAME=VALUE
     share: str | None = None
+    claim: str | None = None
     account: Options = field(default_factory=Options)
     mounts: Mapping[str, str] = field(default_factory=dict)  # claim -> path in the containers
     queue: str | None = None
@@ -51,7 +54,14 @@ def claim_paths(options: list[str] | None) -> dict[str, str]:
     paths = {}
     for option in options or ():
         claim, equals, path = option.partition("=")
-        if not equals or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", claim) or path[:1] != "/":
+        if not equals or not CLAIM.fullmatch(claim) or path[:1] != "/":
             raise UsageError(f"--mount {option!r} must be CLAIM=/PATH, a PersistentVolumeClaim and an absolute path")
         paths[claim] = path
     return paths
+
+
+def claim_name(option: str | None) -> str | None:
+    """The claim of --claim. Raises UsageError."""
+    if option is not None and not CLAIM.fullmatch(option):
+        raise UsageError(f"--claim {option!r} must be the name of a PersistentVolumeClaim")
+    return option

@@ -1,7 +1,8 @@
 """A sweep of runs: jobs of one script and its directory, with other arguments each."""
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from horovodjob.api.constants import LABEL_EXPERIMENT
@@ -10,9 +11,10 @@ from horovodjob.conversion import ConversionError
 from horovodjob.sweeps import definition as definitions
 from horovodjob.sweeps import template
 from horovodjob.sweeps.definition import Definition
-from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import UsageError
+from horovodjob_cli.errors import NotFound, UsageError
+from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
+from horovodjob_cli.jobs.sweep import jobs_of
 
 Object = dict[str, Any]
 
@@ -37,17 +39,37 @@ def definition(made: Submission, options: Sequence[str], settings: Mapping[str, 
         raise UsageError("; ".join(map(str, error.problems))) from None
 
 
-def send_code(made: Submission, sweep: Definition) -> None:
-    """Create the ConfigMap with the code, as part of the sweep's experiment: it is deleted with that."""
-    from kubernetes.client import ApiException
+@contextlib.contextmanager
+def with_code(made: Submission, sweep: Definition) -> Iterator[None]:
+    """Creates the ConfigMap with the code, as part of the sweep's experiment: it is deleted with that.
 
+    Deletes it after an error if no job of the sweep mounts it.
+    """
+    created = _created_code(made, sweep)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            job_creation.delete([each for each in created if not _is_mounted(each, sweep)])
+        raise
+
+
+def _created_code(made: Submission, sweep: Definition) -> list[Object]:
     experiment = (made.job["metadata"].get("labels") or {}).get(LABEL_EXPERIMENT, sweep.name)
+    created = []
     for each in made.config_maps:
-        metadata = each["metadata"]
-        labels = {**metadata["labels"], LABEL_EXPERIMENT: experiment}
-        body = {**each, "metadata": {**metadata, "labels": labels, "annotations": {ANNOTATION_NAME: experiment}}}
-        try:
-            kube.core().create_namespaced_config_map(metadata["namespace"], body)
-        except ApiException as error:
-            if error.status != 409:  # its name has a hash of its contents, so it is the same code
-                raise
+        labels = {**each["metadata"]["labels"], LABEL_EXPERIMENT: experiment}
+        metadata = {**each["metadata"], "labels": labels, "annotations": {ANNOTATION_NAME: experiment}}
+        if job_creation.create_missing({**each, "metadata": metadata}):
+            created.append(each)
+    return created
+
+
+def _is_mounted(code: Object, sweep: Definition) -> bool:
+    name, namespace = code["metadata"]["name"], code["metadata"]["namespace"]
+    try:
+        jobs = jobs_of(sweep.name, namespace)
+    except NotFound:
+        return False
+    volumes = [volume for job in jobs for volume in job["spec"].get("volumes", ())]
+    return any(volume.get("configMap", {}).get("name") == name for volume in volumes)

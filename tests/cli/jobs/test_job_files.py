@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from cli.cluster_state import RUNNING, ClusterState
+from cli.cluster_state import ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process
 from support.api_client import Api, Object, wait_for
@@ -270,23 +270,6 @@ class Volume:
         kubelet.answer = run_here
         kubelet.pods.clear()
 
-    def reading_pods(self) -> list[Object]:
-        """Pods that `hvj` created."""
-        selector = "labelSelector=app.kubernetes.io/managed-by%3Dhvj"
-        found: list[Object] = self.cluster.api.get(f"{self.cluster.pods}?{selector}")["items"]
-        return found
-
-    def start_reading_pod(self) -> Object:
-        """Schedules and starts the pod that `hvj` creates."""
-        (pod,) = wait_for("the pod", self.reading_pods)
-        name = pod["metadata"]["name"]
-        self.cluster.api.create(
-            f"{self.cluster.pods}/{name}/binding",
-            {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}},
-        )
-        self.cluster.set_container(name, "files", RUNNING)
-        return pod
-
 
 def run_here(command: list[str], stdin: bytes) -> tuple[bytes, bytes, int]:
     """The command as the container would run it."""
@@ -311,7 +294,7 @@ def test_files_of_a_claim_are_read_through_a_pod_of_the_job(hvj: Hvj, volume: Vo
     assert names == [(".hidden", "file", 0), ("name with 'quotes' ü.bin", "file", 300_000)]
     assert hvj("job", "file", "download", "-j", "train", "-f", "name with 'quotes' ü.bin", "--dest", "copy").code == 0
     assert (tmp_path / "copy").read_bytes() == data
-    assert volume.reading_pods() == []
+    assert volume.cluster.pods_of_hvj() == []
 
 
 def test_files_of_a_claim_are_read_through_a_short_lived_pod_when_the_job_has_none(
@@ -320,11 +303,11 @@ def test_files_of_a_claim_are_read_through_a_short_lived_pod_when_the_job_has_no
     (volume.logs / "stdout.txt").write_text("all of it")
     volume.cluster.succeed()
     with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
-        pod = volume.start_reading_pod()
+        pod = volume.cluster.start_pod_of_hvj(NODE)
         output, errors = process.communicate(timeout=120)
     assert (output, process.returncode) == ("all of it", 0)
     assert errors == f"reading the job's volume through pod {pod['metadata']['name']}, which is deleted afterwards\n"
-    assert volume.reading_pods() == []
+    assert volume.cluster.pods_of_hvj() == []
     (container,) = pod["spec"]["containers"]
     assert container["securityContext"]["runAsNonRoot"] is True
     assert [mount["readOnly"] for mount in container["volumeMounts"]] == [True]
@@ -343,21 +326,21 @@ def test_a_stream_of_a_claim_continues_without_the_pods_of_the_job(
         append(out, "zuletzt €".encode())
         volume.cluster.api.delete(f"{volume.cluster.pods}/train-launcher", {"gracePeriodSeconds": 0})
         volume.cluster.succeed()
-        volume.start_reading_pod()
+        volume.cluster.start_pod_of_hvj(NODE)
         assert end_of(process)[0] == "zuletzt €"
-    assert volume.reading_pods() == []
+    assert volume.cluster.pods_of_hvj() == []
 
 
 def test_a_reader_pod_that_cannot_start_is_reported_and_deleted(workspace: str, volume: Volume) -> None:
     volume.cluster.succeed()
     with hvj_process("job", "file", "list", "-j", "train") as process:
-        (pod,) = wait_for("the pod", volume.reading_pods)
+        (pod,) = wait_for("the pod", volume.cluster.pods_of_hvj)
         refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes for it"}
         path = f"{volume.cluster.pods}/{pod['metadata']['name']}/status"
         volume.cluster.api.patch(path, {"status": {"phase": "Failed", "conditions": [refused]}})
         _, errors = process.communicate(timeout=120)
     assert (process.returncode, "did not start: no nodes for it" in errors) == (1, True)
-    assert volume.reading_pods() == []
+    assert volume.cluster.pods_of_hvj() == []
 
 
 def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, cluster: ClusterState) -> None:
@@ -376,11 +359,11 @@ def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, clust
 def test_ctrl_c_deletes_the_reader_pod(workspace: str, volume: Volume) -> None:
     volume.cluster.report(phase="Suspended")
     with hvj_process("job", "file", "stream", "-j", "train", "-f", "stdout.txt") as process:
-        wait_for("the pod", volume.reading_pods)
+        wait_for("the pod", volume.cluster.pods_of_hvj)
         process.send_signal(signal.SIGINT)
         _, errors, code = end_of(process)
     assert (code, "Traceback" in errors) == (130, False)
-    assert volume.reading_pods() == []
+    assert volume.cluster.pods_of_hvj() == []
 
 
 def test_missing_files_of_a_claim_are_not_found(hvj: Hvj, volume: Volume) -> None:

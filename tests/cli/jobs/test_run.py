@@ -1,10 +1,13 @@
 """`hvj run` and `hvj attach`: a script of a directory as a job, its output and its exit code."""
 
+import json
 import os
+import signal
 import subprocess
 import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,11 +17,14 @@ from cli.cluster_state import TIME, ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
 from cli.service_account import account_kubeconfig
+from horovodjob_cli.jobs import job_creation
+from horovodjob_cli.jobs.manifests import Submission
 from support.api_client import BASE, Api, Object, wait_for
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
 
 TRAINING = {"epoch": 3, "epochs": 30, "progress": 0.1, "percent": "10%", "metrics": {"loss": 1.125}, "eta": TIME}
+DEFAULTS = "horovodjob.dev/job-defaults"
 ACCOUNT, MOUNT = "mystorageaccount", "/mnt/batchai/mounts/myshare"
 # What a cluster's controller aggregates to the ClusterRole `edit`, and the rules of the operator's chart for it.
 EDIT = ("system:aggregate-to-edit", "system:aggregate-to-view", "horovodjob-edit")
@@ -135,6 +141,35 @@ def test_a_terminal_shows_the_training_and_ctrl_c_leaves_the_job_to_hvj_attach(
         assert process.returncode == 7
 
 
+def pull_event(cluster: ClusterState, pod: Object, reason: str, message: str, seconds_ago: int) -> None:
+    """An event about the image of the pod, as its kubelet creates it."""
+    metadata = pod["metadata"]
+    time = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    involved = {"kind": "Pod", "name": metadata["name"], "namespace": cluster.namespace, "uid": metadata["uid"]}
+    body: Object = {"metadata": {"name": f"{metadata['name']}.{reason}"}, "involvedObject": involved, "type": "Normal"}
+    body |= {"source": {"component": "kubelet", "host": pod["spec"]["nodeName"]}, "count": 1}
+    body |= {"reason": reason, "message": message, "firstTimestamp": time, "lastTimestamp": time}
+    cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/events", body)
+
+
+def test_the_pull_of_the_image_is_shown_with_its_nodes_and_time(
+    project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
+) -> None:
+    with terminal("run", "--name", "train", "train.py", columns=100) as screen:
+        started(cluster, "train")
+        job = cluster.report(phase="Starting", workersReady="0/2")
+        pods = [cluster.pod(job, "worker", index, node=node) for index, node in enumerate((NODE, "other"))]
+        cluster.pod(cluster.create("train-worker"), "worker", node="third")
+        pull_event(cluster, pods[0], "Pulling", 'Pulling image "trainer:1"', 35)
+        screen.until("pulling image trainer:1")
+        screen.until("pulling image on 1 of 2 nodes, 3")
+        words = 'Successfully pulled image "trainer:1" in 40s (40s including waiting). Image size: 1468006400 bytes.'
+        pull_event(cluster, pods[0], "Pulled", words, -5)
+        screen.until("pulled image trainer:1 on 1 node in 40 s, 1400 MiB")
+        end(cluster, kubelet, "train")
+        assert screen.end() == 0
+
+
 def test_a_job_is_deleted_at_its_end_if_requested(project: Path, cluster: ClusterState, kubelet: Kubelet) -> None:
     with hvj_process("run", "--rm", "--name", "train", "train.py") as process:
         job = started(cluster, "train")
@@ -200,6 +235,23 @@ def test_a_member_of_a_namespace_sweeps_a_script_whose_code_is_deleted_with_the_
     assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--image", "two words"), "spec.image: Invalid value"),
+        (("--name", "taken"), "job taken-0 exists and is no trial of this sweep"),
+    ],
+)
+def test_a_sweep_whose_first_job_is_refused_leaves_no_code(
+    hvj: Hvj, project: Path, cluster: ClusterState, options: tuple[str, ...], words: str
+) -> None:
+    cluster.create("taken-0")
+    done = hvj("run", "--quiet", *options, "--sweep", "lr=0.1,0.01", "train.py")
+    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
+    left = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/configmaps")
+    assert [each["metadata"]["name"] for each in left if "code" in each["metadata"]["name"]] == []
+
+
 def test_what_a_killed_run_left_does_not_prevent_the_next(hvj: Hvj, project: Path, cluster: ClusterState) -> None:
     code, _ = yaml.safe_load_all(hvj("run", "--dry-run", "--name", "train", "train.py").stdout)
     code["metadata"]["annotations"] = {"left": "behind"}
@@ -256,6 +308,150 @@ def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
     assert (mounted["account"], mounted["share"]) == (ACCOUNT, "myshare")
 
 
+def test_the_job_gets_the_files_as_they_were_read_although_one_is_saved_meanwhile(
+    hvj: Hvj,
+    project: Path,
+    cluster: ClusterState,
+    service: FilesService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check = job_creation.check
+
+    def save_and_check(made: Submission) -> None:
+        (project / "notes.txt").write_text("saved after the directory was read")
+        check(made)
+
+    monkeypatch.setattr(job_creation, "check", save_and_check)
+    done = hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "train", "train.py")
+    assert done.code == 0, done.stderr
+    share = service.accounts[ACCOUNT].directory / "myshare"
+    command = cluster.api.get(f"{cluster.jobs}/train")["spec"]["preparation"]["command"]
+    assert unpacked(command.replace(MOUNT, str(share)), tmp_path / "code").keys() == {
+        ".gitignore",
+        "package/model.py",
+        "train.py",
+    }
+
+
+def test_a_file_that_changes_after_its_list_was_made_is_named(
+    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = job_creation.check
+
+    def change_and_check(made: Submission) -> None:
+        (project / "train.py").write_text("changed")
+        check(made)
+
+    monkeypatch.setattr(job_creation, "check", change_and_check)
+    done = hvj("run", "--detach", "--quiet", "--share", "myshare", "--name", "train", "train.py")
+    assert (done.code, done.stderr.count("\n"), cluster.api.items(cluster.jobs)) == (1, 1, [])
+    assert "train.py changed while it was uploaded" in done.stderr
+    assert list((service.accounts[ACCOUNT].directory / "myshare").rglob("*.hvj-*")) == []
+
+
+@pytest.fixture
+def storage(api: Api, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path) -> Iterator[Path]:
+    """The volume of the claim `data` on this machine, where the pods of `hvj` mount it. Their image has a default."""
+    defaults = json.dumps({"image": "trainer:1"})
+    api.patch(f"/api/v1/namespaces/{cluster.namespace}", {"metadata": {"annotations": {DEFAULTS: defaults}}})
+    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
+    api.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    path = tmp_path / "storage"
+    path.mkdir()
+    kubelet.environment, kubelet.mounts = dict(os.environ), {"/job/storage": path}
+    yield path
+    kubelet.environment, kubelet.mounts = None, {}
+
+
+def run_on_claim(cluster: ClusterState, name: str, *options: str) -> tuple[int, str]:
+    """Exit code and standard error of a run that sends its directory to the claim."""
+    with hvj_process("run", "--detach", "--claim", "data", "--name", name, *options, "train.py") as process:
+        cluster.start_pod_of_hvj(NODE)
+        errors = process.communicate(timeout=120)[1]
+    assert cluster.pods_of_hvj() == []
+    return process.returncode, errors
+
+
+def test_a_claim_gets_a_file_once_through_a_pod_that_a_member_of_the_namespace_may_create(
+    project: Path, cluster: ClusterState, member: None, storage: Path, tmp_path: Path
+) -> None:
+    (project / "run.sh").write_text("sh")
+    (project / "run.sh").chmod(0o755)
+    (project / "two words.txt").write_text("layers = 3")  # as the package's module
+    (project / "empty").touch()
+    (project / "model.h5").write_bytes(os.urandom(3_000_000))
+    (project / ".hvjignore").write_text("model.h5\n")
+    (project / "large.txt").write_text("0123456789" * 100_000)
+    assert run_on_claim(cluster, "first")[0] == 0
+    files = {path.name: path.stat().st_ino for path in (storage / "code" / "files").iterdir()}
+    assert len(files) == 7
+    (project / "train.py").write_text("changed")
+    assert run_on_claim(cluster, "second")[0] == 0
+    now = {path.name: path.stat().st_ino for path in (storage / "code" / "files").iterdir()}
+    assert (files.items() <= now.items(), len(now)) == (True, 8)
+    assert sorted(path.name for path in (storage / "code").iterdir()) == ["files", "trees"]
+
+    jobs = [cluster.api.get(f"{cluster.jobs}/{name}") for name in ("first", "second")]
+    commands = [job["spec"]["preparation"]["command"].replace("/job/storage", str(storage)) for job in jobs]
+    first, second = (unpacked(commands[0], tmp_path / "first"), unpacked(commands[1], tmp_path / "second"))
+    assert first == {path: (project / path).read_text() for path in first} | {"train.py": "import package.model"}
+    assert second == first | {"train.py": "changed"}
+    assert os.access(tmp_path / "first" / "run.sh", os.X_OK)
+    assert {"name": "storage", "mountPath": "/job/storage"} in jobs[0]["spec"]["volumeMounts"]
+    assert jobs[0]["spec"]["outputs"][0]["pathPrefix"] == "/job/storage"
+
+
+def test_a_claim_that_cannot_be_written_is_reported_and_leaves_neither_job_nor_pod(
+    project: Path, cluster: ClusterState, storage: Path
+) -> None:
+    (storage / "code").write_text("a file")
+    code, errors = run_on_claim(cluster, "train")
+    assert (code, cluster.api.items(cluster.jobs)) == (1, [])
+    assert "error: claim data did not take the directory: mkdir: cannot create directory" in errors
+
+
+def test_a_file_that_changes_on_its_way_to_a_claim_is_named_and_leaves_nothing(
+    project: Path, cluster: ClusterState, storage: Path
+) -> None:
+    (project / "uptime").symlink_to("/proc/uptime")  # has other contents at each moment
+    code, errors = run_on_claim(cluster, "train")
+    assert (code, cluster.api.items(cluster.jobs)) == (1, [])
+    assert f"error: {Path('uptime')} changed while it was sent" in errors
+    wait_for("the partial files to be deleted", lambda: not list((storage / "code").glob(".hvj-*")))
+    assert list((storage / "code" / "files").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "modes", "code", "words"),
+    [
+        ("missing", "ReadWriteMany", 3, "claim missing does not exist in workspace test-"),
+        ("data", "ReadWriteOncePod", 2, "claim data is ReadWriteOncePod, and a job has several pods"),
+        ("data", "ReadWriteMany", 1, "only the operator knows its default image: name one with --image"),
+    ],
+)
+def test_a_claim_that_no_pod_can_write_is_refused_before_a_pod_is_created(
+    hvj: Hvj, project: Path, cluster: ClusterState, claim: str, modes: str, code: int, words: str
+) -> None:
+    wanted = {"accessModes": [modes], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = f"/api/v1/namespaces/{cluster.namespace}/persistentvolumeclaims"
+    cluster.api.create(claims, {"metadata": {"name": "data"}, "spec": wanted})
+    done = hvj("run", "--claim", claim, "train.py")
+    assert (done.code, words in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
+    assert (cluster.api.items(cluster.jobs), cluster.pods_of_hvj()) == ([], [])
+
+
+def test_ctrl_c_deletes_the_pod_that_would_receive_the_directory(
+    project: Path, cluster: ClusterState, storage: Path
+) -> None:
+    with hvj_process("run", "--claim", "data", "--name", "train", "train.py") as process:
+        wait_for("the pod", cluster.pods_of_hvj)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    assert (process.returncode, cluster.pods_of_hvj(), cluster.api.items(cluster.jobs)) == (130, [], [])
+
+
 def test_the_secret_with_which_a_job_mounts_its_share_is_created_once(
     hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService
 ) -> None:
@@ -300,11 +496,14 @@ def test_the_outputs_of_a_successful_run_are_downloaded(
         (("--elastic", "2:8", "--nodes", "9", "train.py"), "--nodes 9 is not within --elastic 2:8"),
         (("--mount", "claim", "train.py"), "--mount 'claim' must be CLAIM=/PATH"),
         (("--mount", "claim=/job/code", "train.py"), "two volumes have the path /job/code: code and claim-claim"),
-        (("--download", "results", "train.py"), "--download needs --share"),
+        (("--download", "results", "train.py"), "--download needs --share or --claim"),
         (("--local", "--dry-run", "train.py"), "--local creates no job"),
         (("--local", "--env", "SEED", "train.py"), "--env 'SEED' must be NAME=VALUE"),
         (("--local", "--from", "train"), "--local runs a directory and --from a job of the cluster"),
         (("--from", "train", "--workdir", "."), "--workdir has no effect with --from"),
+        (("--share", "a", "--claim", "b", "train.py"), "--share and --claim are two places for the directory"),
+        (("--claim", "B", "train.py"), "--claim 'B' must be the name of a PersistentVolumeClaim"),
+        (("--from", "train", "--claim", "data"), "--claim has no effect with --from"),
         (("--rm", "--detach", "train.py"), "it cannot be combined with --detach"),
         (
             ("--sweep", "lr=0.1,0.01", "--detach", "train.py"),

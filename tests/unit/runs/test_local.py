@@ -1,5 +1,9 @@
 """`hvj run --local`: the files of a run under mpirun on this machine."""
 
+import json
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +22,7 @@ sys.exit(7)
 """
 
 
-def test_each_rank_runs_in_a_copy_of_the_files_that_a_job_gets(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "train.py").write_text(SCRIPT)
+def test_each_rank_runs_in_a_copy_of_the_files_that_a_job_gets(project: Path, tmp_path: Path) -> None:
     (project / "data.bin").write_text("ignored")
     (project / ".hvjignore").write_text("*.bin\n.hvjignore\n")
     request = RunRequest("train.py", ("--epochs", "3"), project, nodes=2, gpus=0, env=("SEED=1",))
@@ -30,10 +31,84 @@ def test_each_rank_runs_in_a_copy_of_the_files_that_a_job_gets(tmp_path: Path) -
     assert texts == dict.fromkeys("01", "2 ['--epochs', '3'] 1 ['train.py']")
 
 
-def test_without_mpirun_the_command_for_a_container_engine_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# Runs what follows the image on this machine, with the directories, variables and current directory of the container.
+ENGINE = f"""#!{sys.executable}
+import argparse, json, os, pathlib, sys
+if sys.argv[1:] == ["info"]:
+    sys.exit(0)
+parser = argparse.ArgumentParser()
+parser.add_argument("command", choices=["run"])
+parser.add_argument("--rm", action="store_true", required=True)
+for option in ("--workdir", "--user", "--userns"):
+    parser.add_argument(option)
+for option in ("--volume", "--env"):
+    parser.add_argument(option, action="append")
+parser.add_argument("image")
+parser.add_argument("words", nargs=argparse.REMAINDER)
+given = parser.parse_args()
+pathlib.Path(sys.argv[0] + ".json").write_text(json.dumps(sys.argv[1:]))
+volumes = {{inside: outside for outside, inside in (each.rsplit(":", 1) for each in given.volume)}}
+environment = {{name: volumes.get(os.environ[name], os.environ[name]) for name in given.env}}
+environment["PATH"] = os.environ["PATH"]
+os.chdir(volumes[given.workdir])
+words = [volumes.get(word, word) for word in given.words]
+os.execvpe(words[0], words, environment)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory with the script."""
+    path = tmp_path / "project"
+    path.mkdir()
+    (path / "train.py").write_text(SCRIPT)
+    return path
+
+
+def write_program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_with_an_image_the_ranks_run_in_a_container_of_the_engine_that_answers(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "train.py").write_text("")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match=r"docker run .* trainer:1 mpirun -n 8 python3 train\.py '--name=a b'"):
-        run_here(RunRequest("train.py", ("--name=a b",), tmp_path, nodes=4, gpus=2, image="trainer:1"), None)
+    (project / "requirements.txt").write_text("")
+    write_program(tmp_path / "bin" / "docker", "#!/bin/sh\nexit 1\n")  # its daemon does not run
+    engine = write_program(tmp_path / "bin" / "podman", ENGINE)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    request = RunRequest("train.py", ("--name=a b",), project, nodes=2, gpus=0, env=("SEED=secret",), image="trainer:1")
+    assert run_here(replace(request, requirements="requirements.txt"), tmp_path / "output") == 7
+    texts = {path.name: path.read_text() for path in (tmp_path / "output").iterdir()}
+    assert texts == dict.fromkeys("01", "2 ['--name=a b'] secret ['requirements.txt', 'train.py']")
+    command = json.loads(engine.with_name("podman.json").read_text())
+    at = command.index("trainer:1")
+    assert command[at + 1 :] == ["mpirun", "-n", "2", "python3", "train.py", "--name=a b"]
+    assert f"{tmp_path / 'output'}:/job/output" in command[:at]
+    assert "secret" not in " ".join(command)
+
+
+@pytest.mark.parametrize(
+    ("programs", "image", "words"),
+    [
+        ((), None, "--local needs mpirun or a container engine, and no docker, podman or nerdctl is on PATH"),
+        (("docker",), None, "--local needs mpirun or a container engine, and docker does not answer"),
+        (("docker", "mpirun"), "trainer:1", "--local --image needs a container engine, and docker does not answer"),
+        (("podman",), None, "name an image for podman with --image"),
+    ],
+)
+def test_what_a_machine_lacks_is_one_sentence(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    programs: tuple[str, ...],
+    image: str | None,
+    words: str,
+) -> None:
+    for name in programs:
+        write_program(tmp_path / "bin" / name, f"#!/bin/sh\nexit {int(name == 'docker')}\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(UsageError, match=words):
+        run_here(RunRequest("train.py", (), project, image=image), None)

@@ -1,0 +1,137 @@
+"""Short-lived pods that mount volumes of a job, in which `hvj` runs commands while the job has no pods."""
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from horovodjob.api.constants import ANNOTATION_JOB_DEFAULTS, LABEL_ROLE
+from horovodjob.azurefiles.errors import Unavailable
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.errors import CliError
+
+Object = dict[str, Any]
+ROLE = "files"
+START_SECONDS = 300
+LIFETIME_SECONDS = 6 * 3600  # of a pod that outlives `hvj`, which was killed
+
+
+def volume_pod(job: Object, volumes: Sequence[Object], mounts: Sequence[Object]) -> Object:
+    """A pod with these volumes, under Pod Security `restricted` if the job's pods are. Raises CliError."""
+    metadata, spec = job["metadata"], job["spec"]
+    container: Object = {
+        "name": ROLE,
+        "image": _image(job),
+        "command": ["sleep", str(LIFETIME_SECONDS)],
+        "volumeMounts": mounts,
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+    }
+    if pull_policy := spec.get("imagePullPolicy"):
+        container["imagePullPolicy"] = pull_policy
+    if spec.get("podSecurity", "Restricted") == "Restricted":
+        container["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    template = (spec.get("worker", {}).get("template") or {}).get("spec") or {}
+    kept = {key: spec[key] for key in ("nodeSelector", "tolerations", "imagePullSecrets") if spec.get(key)}
+    pod: Object = {
+        "metadata": {
+            "name": f"{metadata['name'][:48]}-files-{secrets.token_hex(4)}",
+            "namespace": metadata["namespace"],
+            "labels": {LABEL_ROLE: ROLE, "app.kubernetes.io/managed-by": "hvj"},
+        },
+        "spec": {
+            **kept,
+            "activeDeadlineSeconds": LIFETIME_SECONDS,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            "restartPolicy": "Never",
+            "securityContext": template.get("securityContext") or {},
+            "terminationGracePeriodSeconds": 0,
+            "volumes": volumes,
+        },
+    }
+    if "uid" in metadata:
+        owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+        pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+def started(wanted: Object, purpose: str) -> Object:
+    """The new pod, as soon as it runs. The caller deletes it, also after an error. Raises Unavailable, ApiException."""
+    name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
+    pod: Object = kube.plain(kube.core().create_namespaced_pod(namespace, wanted))
+    deadline = time.monotonic() + START_SECONDS
+    while not is_running(pod):
+        if time.monotonic() > deadline or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+            raise Unavailable(
+                f"pod {name}, which {purpose}, did not start: {_reason(pod)}; "
+                f"see `kubectl describe pod {name} -n {namespace}`"
+            )
+        time.sleep(0.5)
+        pod = kube.plain(kube.core().read_namespaced_pod(name, namespace))
+    return pod
+
+
+def delete(pod: Object) -> None:
+    """Delete the pod, and those that have ended since a killed `hvj` left them behind."""
+    from kubernetes.client import ApiException
+
+    metadata = pod["metadata"]
+    with suppress(ApiException):
+        kube.core().delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
+    with suppress(ApiException):
+        kube.core().delete_collection_namespaced_pod(
+            metadata["namespace"],
+            label_selector=f"{LABEL_ROLE}={ROLE},app.kubernetes.io/managed-by=hvj",
+            field_selector="status.phase=Failed",
+        )
+
+
+def is_running(pod: Object) -> bool:
+    """Whether the pod's container runs, so that it can run commands."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    role = pod["metadata"]["labels"][LABEL_ROLE]
+    running = any(status["name"] == role and "running" in status.get("state", {}) for status in statuses)
+    return running and not pod["metadata"].get("deletionTimestamp")
+
+
+def _image(job: Object) -> str:
+    """The image of the job: its own, that of its pods, or the default of its namespace. Raises CliError."""
+    if image := job["spec"].get("image"):
+        return str(image)
+    for pod in kube.pods(job) if "uid" in job["metadata"] else ():
+        for container in pod["spec"]["containers"]:
+            if container["name"] == pod["metadata"]["labels"][LABEL_ROLE]:
+                return str(container["image"])
+    if image := _default_image(job["metadata"]["namespace"]):
+        return image
+    raise CliError(
+        "a pod that mounts the volume needs an image, and only the operator knows its default image: "
+        f"name one with --image, or set the annotation {ANNOTATION_JOB_DEFAULTS} of the namespace"
+    )
+
+
+def _default_image(namespace: str) -> str:
+    """The image of the annotation with which an administrator sets the defaults of a namespace."""
+    from kubernetes.client import ApiException
+
+    with suppress(ApiException, ValueError, AttributeError):
+        annotations = kube.plain(kube.core().read_namespace(namespace))["metadata"].get("annotations") or {}
+        return str(json.loads(annotations.get(ANNOTATION_JOB_DEFAULTS, "{}")).get("image") or "")
+    return ""
+
+
+def _reason(pod: Object) -> str:
+    status = pod.get("status", {})
+    waiting = [each["state"]["waiting"] for each in status.get("containerStatuses", []) if each["state"].get("waiting")]
+    conditions = [each for each in status.get("conditions", []) if each.get("status") == "False"]
+    for found in (*waiting, *conditions):
+        if words := found.get("message") or found.get("reason"):
+            return str(words)
+    return str(status.get("phase", "Pending"))

@@ -1,0 +1,147 @@
+"""A directory on a PersistentVolumeClaim, which a short-lived pod receives as a stream of tar archives."""
+
+import hashlib
+import os
+import secrets
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from horovodjob.azurefiles.errors import FileChanged
+from horovodjob.azurefiles.files import Progress, no_progress
+from horovodjob_cli.cluster import exec as pod_exec
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.errors import CliError, NotFound, UsageError
+from horovodjob_cli.files import volume_pods
+from horovodjob_cli.files.file_transfers import progress_bars
+from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
+
+Object = dict[str, Any]
+Member = tuple[str, Path]  # the path on the volume, which ends with the SHA-256 of the content, and the source
+VOLUME, DIRECTORY = "storage", "/job/storage"
+# A new disk belongs to root: the kubelet gives it to this group, which all pods of the job have.
+SECURITY_CONTEXT = {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch"}
+CHUNK = 1 << 18
+# A batch is on the volume as a whole, or not at all: what a later run sends again after an interruption.
+BATCH_BYTES = 64 << 20
+BATCH_FILES = 1000
+# Prints the names of the files; first deletes what receptions that were killed have left.
+LIST = """
+exec 2>&1
+umask 002
+mkdir -p "$1/code/files" "$1/code/trees" || exit
+find "$1/code" -maxdepth 1 -name '.hvj-*' -mmin +1440 -exec rm -rf {} +
+ls "$1/code/files"
+"""
+RECEIVE = """
+umask 002
+new=$1/code/.hvj-$2
+trap 'rm -rf "$new"' EXIT
+trap 'exit 1' HUP INT TERM
+mkdir "$new" && tar -xof - -C "$new" || exit
+for kind in files trees; do
+    cd "$new/code/$kind" 2>/dev/null || continue
+    for name in *; do echo "$name  $name"; done | sha256sum -c >/dev/null && mv -f -- * "$1/code/$kind/" || exit
+done
+"""
+
+
+def check(claim: str, namespace: str) -> None:
+    """Raises NotFound if the claim does not exist, and UsageError if only one pod can mount it."""
+    from kubernetes.client import ApiException
+
+    try:
+        found = kube.plain(kube.core().read_namespaced_persistent_volume_claim(claim, namespace))
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        raise NotFound(
+            f"claim {claim} does not exist in workspace {namespace}; see `kubectl get pvc -n {namespace}`"
+        ) from None
+    if found["spec"]["accessModes"] == ["ReadWriteOncePod"]:
+        raise UsageError(
+            f"claim {claim} is ReadWriteOncePod, and a job has several pods; use one that is ReadWriteMany"
+        )
+
+
+def send(claim: str, tree: FileTree, job: Object, *, quiet: bool) -> None:
+    """Send the files that the claim does not have, and then the list. Raises CliError, FilesError, OSError."""
+    volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}
+    wanted = volume_pods.volume_pod(job, [volume], [{"name": VOLUME, "mountPath": DIRECTORY}])
+    if not quiet:
+        sys.stderr.write(f"sending the directory to claim {claim} through pod {wanted['metadata']['name']}\n")
+    try:
+        pod = volume_pods.started(wanted, f"receives the directory on claim {claim}")
+        code, listed = pod_exec.output(pod, ["sh", "-c", LIST, "sh", DIRECTORY])
+        if code:
+            raise _refused(claim, listed)
+        there = set(listed.decode().split())
+        files = [
+            (f"{FILES}/{digest}", source) for digest, source in sorted(tree.sources.items()) if digest not in there
+        ]
+        with progress_bars(quiet=quiet) as display, tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "tree"
+            path.write_bytes(tree.listed.encode())
+            display.plan(len(files), sum(source.stat().st_size for _, source in files))
+            for batch in _batches(files):
+                _receive(pod, claim, _archive(batch, display.progress))
+            _receive(pod, claim, _archive([(f"{TREES}/{tree.name}", path)], no_progress))
+    finally:
+        volume_pods.delete(wanted)
+
+
+def _receive(pod: Object, claim: str, archive: Iterator[bytes]) -> None:
+    code, error = pod_exec.send(pod, ["sh", "-c", RECEIVE, "sh", DIRECTORY, secrets.token_hex(8)], archive)
+    if code:
+        raise _refused(claim, error)
+
+
+def _refused(claim: str, output: bytes) -> CliError:
+    reason = output.decode(errors="replace").strip().rpartition("\n")[2] or "it gave no reason"
+    return CliError(f"claim {claim} did not take the directory: {reason}")
+
+
+def _batches(files: Sequence[Member]) -> Iterator[Sequence[Member]]:
+    batch: list[Member] = []
+    size = 0
+    for member in files:
+        batch.append(member)
+        size += member[1].stat().st_size
+        if size >= BATCH_BYTES or len(batch) >= BATCH_FILES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _archive(batch: Sequence[Member], progress: Progress) -> Iterator[bytes]:
+    """The files as a tar archive. Raises FileChanged for a file whose contents are not those of its name."""
+    size = 0
+    for member in batch:
+        for part in _tar_member(member, progress):
+            size += len(part)
+            yield part
+    end = 2 * tarfile.BLOCKSIZE
+    yield bytes(end + -(size + end) % tarfile.RECORDSIZE)  # tar reads whole records
+
+
+def _tar_member(member: Member, progress: Progress) -> Iterator[bytes]:
+    path, source = member
+    digest = hashlib.sha256()
+    with source.open("rb") as file:
+        header = tarfile.TarInfo(path)
+        header.size = size = os.fstat(file.fileno()).st_size
+        yield header.tobuf(tarfile.GNU_FORMAT)
+        progress(path, 0, size)
+        for start in range(0, size, CHUNK):
+            length = min(CHUNK, size - start)
+            part = file.read(length)
+            digest.update(part)
+            yield part.ljust(length, b"\0")
+            progress(path, start + length, size)
+    if digest.hexdigest() != path.rpartition("/")[2]:
+        raise FileChanged(f"{source} changed while it was sent; run the command again when its writer has finished")
+    yield bytes(-size % tarfile.BLOCKSIZE)

@@ -1,0 +1,50 @@
+"""A directory by contents, on a volume of the job: files in `code/files/<sha256>`, lists in `code/trees/<sha256>`.
+
+A run sends the files that no run before it has sent. Each node makes a directory of its own from the list.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from horovodjob.command_line import shell_text
+from horovodjob_cli.runs.directory import CodeFile
+
+FILES, TREES = "code/files", "code/trees"
+
+
+@dataclass(frozen=True, slots=True)
+class FileTree:
+    """The list of a directory's files, and their sources by the SHA-256 of their contents."""
+
+    listed: str
+    sources: Mapping[str, Path]
+
+    @property
+    def name(self) -> str:
+        """The name of the list on the volume."""
+        return hashlib.sha256(self.listed.encode()).hexdigest()
+
+
+def file_tree(files: Sequence[CodeFile]) -> FileTree:
+    """The files as they are now. Raises OSError."""
+    lines, sources = [], {}
+    for file in files:
+        with file.source.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        lines.append(f"{digest} {'x' if file.is_executable else '-'} {file.path}\n")
+        sources[digest] = file.source
+    return FileTree("".join(lines), sources)
+
+
+def unpack_command(tree: FileTree, volume: str, directory: str) -> str:
+    """A shell command that makes the directory from the files on the mounted volume."""
+    return shell_text(
+        f"code={volume}/code\n"
+        "while read -r content mode path; do\n"
+        f'    case $path in */*) mkdir -p "{directory}/${{path%/*}}" ;; esac &&\n'
+        f'        cp "$code/files/$content" "{directory}/$path" &&\n'
+        f'        {{ [ "$mode" != x ] || chmod +x "{directory}/$path"; }} || exit 1\n'
+        f'done <"$code/trees/{tree.name}"'
+    )
