@@ -13,7 +13,9 @@ import yaml
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.kubelet import NODE, Kubelet
 from horovodjob import Client, ClientError, NotFound, UsageError
-from support.api_client import ROOT
+from horovodjob_cli.cluster.connections import THREADS
+from horovodjob_cli.jobs import logs
+from support.api_client import ROOT, wait_for
 
 NOTEBOOK, PAGE = ROOT / "docs" / "python.ipynb", ROOT / "docs" / "python.md"
 EPOCHS = [{"epoch": number, "time": TIME, "metrics": {"loss": 1.5 / number}, "learningRate": 0.1} for number in (1, 2)]
@@ -82,6 +84,26 @@ def test_wait_reports_each_change_and_a_job_that_is_terminated_has_an_exit_code(
     waiting.join(120)
     assert (seen[0], seen[-2:]) == ("Running", ["Failed", "255"])
     assert client.get("train").message == "the user terminated the job"
+
+
+def test_an_iterator_of_logs_that_is_left_ends_its_threads(
+    cluster: ClusterState, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "QUEUED_LINES", 1)  # so that a thread waits for room
+    job = cluster.create()
+    cluster.pod(job, "launcher", node=NODE)
+    cluster.pod(job, "worker", node=NODE)
+    kubelet.log(cluster.namespace, "train-launcher").write(*map(str, range(1000)))
+    lines = Client().logs("train")
+    assert [int(next(lines).text) for _ in range(100)] == list(range(100))
+    assert readers() == 4, "watches of the job and its pods, a long log, and a silent one"
+    del lines
+    wait_for("the end of the threads", lambda: not readers())
+
+
+def readers() -> int:
+    """The number of threads that read from the API server."""
+    return [thread.name for thread in threading.enumerate()].count(THREADS)
 
 
 def test_errors_are_of_one_family_and_one_sentence(cluster: ClusterState, tmp_path: Path) -> None:
