@@ -1,4 +1,4 @@
-"""Entry point of `hvj` and `kubectl hvj`: runs one command and exits with its exit code."""
+"""Entry points of `hvj`, of `kubectl hvj` and of its completion; a command ends with its exit code."""
 
 import atexit
 import os
@@ -36,6 +36,13 @@ def main() -> NoReturn:
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code)
+
+
+def complete() -> None:
+    """Print completions for kubectl, which runs `kubectl_complete-hvj` with the words after `kubectl hvj`."""
+    from horovodjob_cli import commands
+
+    sys.stdout.write(commands.kubectl_completion(sys.argv[1:]))
 
 
 def terminate(*_: object) -> NoReturn:
