@@ -1,6 +1,7 @@
 """Entry points of `hvj`, of `kubectl hvj` and of its completion; a command ends with its exit code."""
 
 import atexit
+import io
 import os
 import signal
 import sys
@@ -19,6 +20,8 @@ class Terminated(KeyboardInterrupt):
 def main() -> NoReturn:
     """Run the command of `sys.argv` and exit with its code."""
     before = signal.signal(signal.SIGTERM, terminate)
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8")  # as files of YAML and JSON have to be; Windows has another default
     try:
         from horovodjob_cli import commands
 

@@ -91,5 +91,5 @@ def send(
     with progress_bars(quiet=quiet) as display, tempfile.TemporaryDirectory() as directory:
         upload_contents(store, FILES, sources, display.progress, display.plan)
         path = Path(directory) / "tree"
-        path.write_text(listed, encoding="utf-8")
+        path.write_bytes(listed.encode())  # as text, Windows would end its lines with \r\n
         upload_contents(store, TREES, {tree_name(listed): path})
