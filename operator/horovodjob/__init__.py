@@ -8,14 +8,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from horovodjob.sweeps.trials import Trial
     from horovodjob_cli.client import Client, Job
     from horovodjob_cli.errors import ClientError, NotFound, UsageError
 
-__all__ = ["Client", "ClientError", "Job", "NotFound", "UsageError"]
+__all__ = ["Client", "ClientError", "Job", "NotFound", "Trial", "UsageError"]
+MODULES = {"Client": "horovodjob_cli.client", "Job": "horovodjob_cli.client", "Trial": "horovodjob.sweeps.trials"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        module = "horovodjob_cli.client" if name in ("Client", "Job") else "horovodjob_cli.errors"
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(MODULES.get(name, "horovodjob_cli.errors")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

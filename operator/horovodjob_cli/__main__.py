@@ -1,6 +1,7 @@
-"""Entry point of `hvj` and `kubectl hvj`: runs one command and exits with its exit code."""
+"""Entry points of `hvj`, of `kubectl hvj` and of its completion; a command ends with its exit code."""
 
 import atexit
+import io
 import os
 import signal
 import sys
@@ -19,6 +20,8 @@ class Terminated(KeyboardInterrupt):
 def main() -> NoReturn:
     """Run the command of `sys.argv` and exit with its code."""
     before = signal.signal(signal.SIGTERM, terminate)
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8")  # as files of YAML and JSON have to be; Windows has another default
     try:
         from horovodjob_cli import commands
 
@@ -36,6 +39,13 @@ def main() -> NoReturn:
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code)
+
+
+def complete() -> None:
+    """Print completions for kubectl, which runs `kubectl_complete-hvj` with the words after `kubectl hvj`."""
+    from horovodjob_cli import commands
+
+    sys.stdout.write(commands.kubectl_completion(sys.argv[1:]))
 
 
 def terminate(*_: object) -> NoReturn:

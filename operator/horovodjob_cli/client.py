@@ -14,12 +14,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from horovodjob import training_history
 from horovodjob.api.constants import Phase, Role
 from horovodjob.azurefiles.credentials import Options
+from horovodjob.sweeps.trials import Trial
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import job_versions, wait_for_deletion
 from horovodjob_cli.errors import translated
 from horovodjob_cli.files.file_transfers import download_to
 from horovodjob_cli.files.job_files import STDOUTERR, open_directory
 from horovodjob_cli.jobs import batchai_records, logs, termination
+from horovodjob_cli.jobs import sweep as sweeps
 from horovodjob_cli.jobs.logs import Line
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs.request import RunRequest
@@ -84,6 +86,7 @@ class Job:
 
 JobName = str | Job
 Jobs = list[Job]
+Trials = list[Trial]
 
 
 def _connected(
@@ -218,6 +221,36 @@ class Client:
         while (line := _run(context, lambda: next(lines, end))) is not end:
             assert isinstance(line, Line)
             yield line
+
+    @_connected
+    def sweep(
+        self,
+        sweep: Mapping[str, Any] | PathLike[str] | str,
+        *,
+        trials: int | None = None,
+        parallel: int | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Trial:
+        """Run a sweep until all its trials have ended, and return the best one; one that was interrupted continues.
+
+        `sweep` is a definition, the pathlib.Path of a file with one, or the name of a sweep that has jobs. `progress`
+        gets a line for each trial that begins or ends. Raises ClientError if no trial is complete.
+        """
+        if isinstance(sweep, str):
+            definition = sweeps.existing(sweep, self.namespace, trials=trials, parallel=parallel)
+        elif isinstance(sweep, Mapping):
+            definition = sweeps.parsed("the sweep", sweep, trials=trials, parallel=parallel)
+        else:
+            definition = sweeps.of_file(Path(sweep), trials=trials, parallel=parallel)
+        running = sweeps.Sweep(definition, self.namespace, progress or (lambda line: None))
+        running.run()
+        return sweeps.complete(running.best, definition.name)
+
+    @_connected
+    def trials(self, sweep: str) -> Trials:
+        """The trials of a sweep so far, by number. Raises NotFound."""
+        jobs = sweeps.jobs_of(sweep, self.namespace)
+        return [*sweeps.trials_of(jobs, sweeps.definition_of(jobs)).values()]
 
     @_connected
     def history(self, job: JobName) -> Rows:

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator
-from contextvars import copy_context
 from typing import Any
 
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.connections import Closed, Connections
 from horovodjob_cli.jobs.logs import open_log
 
 Object = dict[str, Any]
@@ -22,21 +22,25 @@ async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(QUEUED_CHUNKS)
     last = {"tail_lines": FIRST_LINES} if follow else {}
-    response = await asyncio.to_thread(open_log, pod, follow=follow, **last)
+    connections = await asyncio.to_thread(lambda: Connections(kube.client()))
 
     def put(item: bytes | Exception | None) -> None:
-        asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
+        connections.check()
+        with contextlib.suppress(RuntimeError, asyncio.CancelledError):  # the event loop has ended
+            asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError, asyncio.CancelledError):  # the event loop has ended
-            try:
+        try:
+            with contextlib.closing(open_log(pod, follow=follow, **last)) as response:
                 for chunk in response.stream():
                     put(chunk)
-                put(None)
-            except Exception as error:
-                put(error)
+            put(None)
+        except Closed:
+            raise
+        except Exception as error:
+            put(error)
 
-    threading.Thread(target=copy_context().run, args=(read,), name="log", daemon=True).start()
+    connections.start(read)
     try:
         while (item := await queue.get()) is not None:
             if isinstance(item, Exception):
@@ -44,6 +48,5 @@ async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
             yield item
     finally:
         # The thread waits for data, or for room in the queue.
-        with contextlib.suppress(OSError, ValueError, RuntimeError):
-            response.shutdown()
+        connections.close()
         queue.get_nowait() if queue.full() else None

@@ -31,6 +31,12 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(autouse=True)
+def signed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sign-in at Azure, and no request that looks for one."""
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
+
+
 @pytest.fixture(scope="session")
 def kubelet(control_plane: ControlPlane, api: Api) -> Iterator[Kubelet]:
     """The kubelet that serves logs and commands to the API server."""

@@ -118,9 +118,9 @@ class Kubelet:
         log = self.log(request.match_info["namespace"], request.match_info["pod"])
         follow = request.query.get("follow") == "true"
         response = web.StreamResponse()
-        await response.prepare(request)
         sent = 0
         while (lines := await asyncio.to_thread(log.read, sent, follow)) is not None:
+            await response.prepare(request)  # a kubelet's response begins with the first line
             for line in lines:
                 if line == BREAK and not log.broken.is_set():
                     log.broken.set()
@@ -132,6 +132,7 @@ class Kubelet:
                 sent += 1
             if not follow:
                 break
+        await response.prepare(request)
         return response
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:

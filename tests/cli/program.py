@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from horovodjob_cli.__main__ import main
+from support.api_client import binary
 
 PROGRAM = Path(sys.executable).with_name("hvj")
 SECONDS = 120
@@ -52,6 +53,13 @@ def run(*arguments: str, stdin: str = "", program: str = "hvj") -> Result:
         sys.argv, sys.stdin = before
     printed = [each.detach().getvalue().decode() for each in (stdout, stderr)]
     return Result(int(end.value.code or 0), *printed)
+
+
+def kubectl_completions(*words: str) -> list[str]:
+    """The answer of kubectl's own completion for the words after `kubectl hvj`, with its directive."""
+    environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    command = [binary("kubectl"), "__complete", "hvj", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cli.program import PROGRAM, run
+from cli.program import PROGRAM, kubectl_completions, run
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
@@ -60,6 +60,20 @@ def test_bash_completes_commands_and_options(words: str, completed: str) -> None
     environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == f"{completed}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (("job", "sho"), ["show\tShow a job: its state, what it waits for,...", ":4"]),
+        (("job", "show", "--worksp"), ["--workspace\tNamespace. Default: that of the kubeconfig's context.", ":4"]),
+        (("job", "create", "--pod-security", "B"), ["Baseline", ":4"]),
+        (("convert", "--config-file", ""), [":0"]),
+        (("list-usages", ""), [":0"]),
+    ],
+)
+def test_kubectl_completes_commands_options_and_values(words: tuple[str, ...], completed: list[str]) -> None:
+    assert kubectl_completions(*words) == completed
 
 
 @pytest.mark.parametrize(

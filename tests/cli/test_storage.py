@@ -2,22 +2,19 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
+from cli.azure_sign_in import ACCOUNT, CLIENT, GROUP, AzureSignIn, azure_sign_in
 from cli.program import SECONDS, hvj_process, run, terminal
 from support.api_client import wait_for
-from support.azure_fakes.entra.server import AUDIENCE, TENANT, Entra, FederatedCredential
-from support.azure_fakes.files.accounts import Account, DataRole, new_key
+from support.azure_fakes.arm.server import SUBSCRIPTION, Role
+from support.azure_fakes.files.accounts import Account, new_key
 from support.azure_fakes.files.faults import Kind
 from support.azure_fakes.files.server import FilesService
 
-ACCOUNT, CLIENT = "mystorageaccount", "11111111-0000-4000-8000-00000000000f"
 MIB = 1 << 20
 TUTORIAL_SHARE = ("--share-name", "myshare", "--account-name", ACCOUNT)
 
@@ -149,30 +146,58 @@ def test_without_an_account_the_error_describes_how_to_set_one(monkeypatch: pyte
     assert (done.code, "--account-name" in done.stderr) == (1, True)
 
 
-def test_entra_authentication_requires_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    account, key = Account(ACCOUNT, tmp_path / "account"), rsa.generate_private_key(65537, 2048)
-    (account.directory / "myshare").mkdir(parents=True)
-    claims = {"iss": "https://issuer", "sub": "hvj", "aud": AUDIENCE, "exp": int(time.time()) + 3600}
-    (tmp_path / "token").write_text(jwt.encode(claims, key, "RS256", headers={"kid": "k"}))
-    with Entra(tmp_path) as entra, FilesService([account], tls=tmp_path, claims=entra.claims) as service:
-        entra.register(CLIENT, federated=(FederatedCredential("https://issuer", "hvj"),))
-        public = jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
-        entra.trust("https://issuer", {"keys": [public | {"kid": "k"}]})
-        for name, value in {
-            "AZURE_TOKEN_CREDENTIALS": "WorkloadIdentityCredential",
-            "AZURE_TENANT_ID": TENANT,
-            "AZURE_CLIENT_ID": CLIENT,
-            "AZURE_FEDERATED_TOKEN_FILE": str(tmp_path / "token"),
-            "AZURE_AUTHORITY_HOST": entra.url,
-            "REQUESTS_CA_BUNDLE": str(entra.certificate),
-            "AZURE_STORAGE_SERVICE_ENDPOINT": service.url(ACCOUNT),
-        }.items():
-            monkeypatch.setenv(name, value)
-        refused = run("storage", "directory", "create", "-n", "a", *TUTORIAL_SHARE)
-        assert (refused.code, "Storage File Data Privileged Contributor" in refused.stderr) == (1, True)
-        storage = "https://storage.azure.com"
-        account.roles[entra.claims(entra.token(CLIENT, storage), storage)["oid"]] = DataRole.CONTRIBUTOR
-        assert run("storage", "directory", "create", "-n", "a", *TUTORIAL_SHARE).data == {"created": True}
+@pytest.fixture
+def signed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureSignIn]:
+    """A workload identity without roles, the tutorial's account and its share."""
+    monkeypatch.chdir(tmp_path)
+    with azure_sign_in(tmp_path, monkeypatch) as found:
+        (found.account.directory / "myshare").mkdir(parents=True)
+        yield found
+
+
+LIST = ("storage", "file", "list", *TUTORIAL_SHARE)
+
+
+def test_a_role_for_the_files_requires_no_key(signed_in: AzureSignIn) -> None:
+    signed_in.allow_files()
+    assert run("storage", "directory", "create", "-n", "a", *TUTORIAL_SHARE).data == {"created": True}
+    assert [each["name"] for each in run(*LIST).data] == ["a"]
+    assert signed_in.arm.requests == []
+
+
+@pytest.mark.parametrize(
+    ("role", "options"),
+    [
+        (Role.KEY_READER, ()),
+        (Role.KEY_READER, ("-g", GROUP)),
+        (Role.KEY_OPERATOR, ("-g", GROUP, "--subscription", SUBSCRIPTION)),
+    ],
+)
+def test_a_sign_in_that_may_list_the_key_needs_no_role_for_the_files(
+    signed_in: AzureSignIn, role: Role, options: tuple[str, ...]
+) -> None:
+    signed_in.arm.assign(CLIENT, role)
+    made = run("storage", "directory", "create", "-n", "a", *TUTORIAL_SHARE, *options, "--debug")
+    assert made.data == {"created": True}
+    assert signed_in.account.key not in made.stdout + made.stderr
+
+
+@pytest.mark.parametrize(
+    ("role", "words"),
+    [
+        (None, "shows no storage account mystorageaccount in the 0 subscriptions of your sign-in"),
+        (Role.KEY_OPERATOR, "request the role Reader and Data Access on the account"),
+        (Role.READER, "az role assignment create --role 'Storage Account Key Operator Service Role'"),
+    ],
+)
+def test_a_sign_in_without_a_right_to_files_or_key_is_told_the_roles(
+    signed_in: AzureSignIn, role: Role | None, words: str
+) -> None:
+    signed_in.arm.assign(CLIENT, role)
+    done = run(*LIST)
+    assert (done.code, done.stderr.count("\n")) == (1, 1)
+    assert "lacks the role Storage File Data Privileged Contributor" in done.stderr
+    assert words in done.stderr
 
 
 def test_without_credentials_the_command_fails_at_once(service: FilesService, monkeypatch: pytest.MonkeyPatch) -> None:

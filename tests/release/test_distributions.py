@@ -99,7 +99,7 @@ def test_a_command_that_needs_an_extra_says_so(hvj: Path, tmp_path: Path, comman
 
 def test_the_plain_installation_has_no_operator_that_cannot_start(hvj: Path) -> None:
     programs = {path.name for path in hvj.parent.iterdir() if "horovodjob" in path.name or "hvj" in path.name}
-    assert programs == {"hvj", "kubectl-hvj"}
+    assert programs == {"hvj", "kubectl-hvj", "kubectl_complete-hvj"}
     command = [str(hvj.with_name("python")), "-m", "horovodjob_operator"]
     started = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert (started.returncode, started.stderr.count("\n")) == (1, 1)

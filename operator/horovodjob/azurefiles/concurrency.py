@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TypeVar, TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
@@ -14,6 +16,7 @@ BLOCKS = 8
 BLOCKS_OF_A_FILE = 4
 # Longest wait for requests that run when a transfer is cancelled: Ctrl-C has to end it within a second.
 GRACE_SECONDS = 0.4
+SIGNAL_SECONDS = 0.1
 
 
 class Cancelled(Exception):
@@ -29,10 +32,14 @@ class Transfers:
 
     def run(self, transfer: Callable[[*Arguments], None], files: Iterable[tuple[*Arguments]]) -> None:
         """Call `transfer` with each of the files. Raises its first error, KeyboardInterrupt."""
-        transfers = [self._files.submit(partial(copy_context().run, transfer, *file)) for file in files]
+        transfers: list[Future[None]] = []
+        ended: SimpleQueue[Future[None]] = SimpleQueue()
         try:
-            for ended in as_completed(transfers):
-                ended.result()
+            for file in files:
+                transfers.append(self._files.submit(partial(copy_context().run, transfer, *file)))
+                transfers[-1].add_done_callback(ended.put)
+            for _ in transfers:
+                _next(ended).result()
         except BaseException:
             self._cancelled.set()
             self._shut_down()
@@ -56,3 +63,11 @@ class Transfers:
     def _shut_down(self) -> None:
         for pool in (self._files, self._blocks):
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _next(ended: "SimpleQueue[Future[None]]") -> Future[None]:
+    """The next transfer that has ended."""
+    while True:
+        with suppress(Empty):
+            # A signal that arrives just before a wait does not interrupt it.
+            return ended.get(timeout=SIGNAL_SECONDS)

@@ -58,6 +58,9 @@ class Options:
     key: str | None = field(default=None, repr=False)
     sas: str | None = field(default=None, repr=False)
     connection_string: str | None = field(default=None, repr=False)
+    # Where Azure Resource Manager has the account, for its key; otherwise the account is found by its name.
+    subscription: str | None = None
+    group: str | None = None
 
 
 def choose_account(

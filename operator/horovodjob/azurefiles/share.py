@@ -1,6 +1,7 @@
 """Operations on a share of Azure Files, through azure-storage-file-share."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -54,14 +55,30 @@ class Retries(ExponentialRetry):
 
 
 class Share:
-    """One share of an account. Every method raises FilesError."""
+    """One share of an account. Every method raises FilesError.
 
-    def __init__(self, account: Account, name: str) -> None:
+    `find_key` gives the account's key to a sign-in without a role for the files; its errors pass through.
+    """
+
+    def __init__(self, account: Account, name: str, find_key: Callable[[], str] | None = None) -> None:
         check_share_name(name)
-        self.account, self.name = account, name
+        self.account, self.name, self._find_key = account, name, find_key
 
     @cached_property
     def _client(self) -> ShareClient:
+        client = self._new_client()
+        if self._find_key is None or self.account.key is not None or self.account.sas is not None:
+            return client
+        try:
+            next(client.get_directory_client("").list_directories_and_files(results_per_page=1), None)
+        except HttpResponseError as error:
+            if _code(error) != "AuthorizationPermissionMismatch":
+                return client  # the request itself reports it
+            self.account = replace(self.account, key=self._find_key(), source="the key that your sign-in may list")
+            return self._new_client()
+        return client
+
+    def _new_client(self) -> ShareClient:
         credential = self.account.credential()
         if "token_intent" in credential:
             # Otherwise the client repeats a failed sign-in for a minute.

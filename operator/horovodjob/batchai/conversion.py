@@ -1,6 +1,6 @@
 """Batch AI's job.json, converted to a HorovodJob."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT, PodSecurity
@@ -37,9 +37,11 @@ def convert(
     nfs_servers: Mapping[str, str] | None = None,
     pod_security: PodSecurity | None = None,
     as_worker: bool | None = None,
+    find_key: Callable[[str], str | None] = lambda account: None,
 ) -> Conversion:
     """The HorovodJob of a parsed job.json, with its Secrets and warnings; nfs_servers has `host:/path` by server name.
 
+    find_key gives the key of an account for which the document and storage_key have none.
     Without pod_security and as_worker, image and preparation decide the Pod Security level and launcher.asWorker.
     Raises ConversionError with every problem of the document.
     """
@@ -48,7 +50,7 @@ def convert(
     job_name = _resource_name(name, notes)
     nodes = _nodes(properties)
     environment = convert_environment(properties, job_name, namespace)
-    options = Options(job_name, storage_account, storage_key, nfs_servers or {})
+    options = Options(job_name, storage_account, storage_key, nfs_servers or {}, find_key)
     mounts = convert_mounts(properties.child("mountVolumes"), options)
     container = convert_container(
         properties, properties.child("containerSettings"), image, job_name, namespace, pod_security

@@ -1,7 +1,7 @@
 """Storage accounts of a job: their names and keys, from the document, the caller or a key vault."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ class Options:
     account: str | None
     key: str | None
     nfs_servers: Mapping[str, str]
+    find_key: Callable[[str], str | None] = lambda account: None
 
 
 @dataclass(slots=True)
@@ -44,11 +45,14 @@ class Accounts:
 
 
 def fill_key(accounts: Accounts, options: Options) -> None:
-    """Assign the caller's key to the account that it names, or to the only account."""
+    """Assign the caller's key to the account that it names, or to the only account, and find other missing keys."""
     only = next(iter(accounts.keys)) if len(accounts.keys) == 1 else None
     account = options.account or only
     if options.key and account in accounts.keys and account not in accounts.in_vaults:
         accounts.keys[account] = accounts.keys[account] or options.key
+    for name, key in accounts.keys.items():
+        if key is None and name not in accounts.in_vaults:
+            accounts.keys[name] = options.find_key(name)
 
 
 def text_with_account(node: Node, key: str, options: Options) -> str | None:
@@ -101,11 +105,12 @@ def _given_key(credentials: Node, accounts: Accounts, options: Options, account:
         return None
     if key is None or KEY_PLACEHOLDER not in key:
         return key
-    if not options.key:
+    found = options.key or options.find_key(account)
+    if not found:
         credentials.notes.refuse(
             where,
             f"has the placeholder {KEY_PLACEHOLDER}: give the account's key with --storage-account-key or in the "
             "environment variable AZURE_BATCHAI_STORAGE_KEY",
         )
         return None
-    return options.key
+    return found

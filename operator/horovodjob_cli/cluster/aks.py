@@ -176,10 +176,15 @@ def client(subscription: str, **settings: Any) -> Any:
     """The client for one subscription."""
     from azure.mgmt.containerservice import ContainerServiceClient
 
-    endpoint = os.environ.get(ENDPOINT)
-    if endpoint and not endpoint.startswith("https://"):
-        raise CliError(f"{ENDPOINT}={endpoint} is not an https:// address; tokens are sent only over TLS")
-    return ContainerServiceClient(credential(), subscription, base_url=endpoint or None, retry_total=4, **settings)
+    return ContainerServiceClient(credential(), subscription, base_url=endpoint(), retry_total=4, **settings)
+
+
+def endpoint() -> str | None:
+    """The address of Azure Resource Manager, if the environment sets one."""
+    address = os.environ.get(ENDPOINT)
+    if address and not address.startswith("https://"):
+        raise CliError(f"{ENDPOINT}={address} is not an https:// address; tokens are sent only over TLS")
+    return address or None
 
 
 def credential() -> Any:

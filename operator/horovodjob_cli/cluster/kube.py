@@ -23,6 +23,7 @@ from horovodjob.api.constants import (
 )
 from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
+from horovodjob_cli.cluster.connections import own_client
 from horovodjob_cli.errors import CliError, NotFound, UsageError, one_line
 
 Object = dict[str, Any]
@@ -58,7 +59,7 @@ def refine(kubeconfig: str | None, context: str | None) -> None:
 
 def client() -> Any:
     """The API client for `CoreV1Api(client())` and the like."""
-    return _client(_chosen.get())
+    return own_client.get() or _client(_chosen.get())
 
 
 @functools.lru_cache(8)
@@ -226,10 +227,8 @@ def _age(job: Object) -> tuple[str, str]:
 def create_job(job: Object, *, dry_run: bool = False) -> Object:
     """Create a HorovodJob; with `dry_run`, the API server only validates it."""
     options = {"dry_run": "All"} if dry_run else {}
-    made: Object = custom().create_namespaced_custom_object(
-        **JOBS, namespace=job["metadata"]["namespace"], body=job, field_validation="Strict", **options
-    )
-    return made
+    selection = {**JOBS, "namespace": job["metadata"]["namespace"]}
+    return dict(custom().create_namespaced_custom_object(**selection, body=job, field_validation="Strict", **options))
 
 
 def patch_job(job: Object, spec: Object, annotations: Mapping[str, str] | None = None) -> Object:

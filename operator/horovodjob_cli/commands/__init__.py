@@ -48,6 +48,8 @@ COMMANDS = {
 }
 # The shell sets it to request the completion of a command line.
 COMPLETION_VARIABLE = "_HVJ_COMPLETE"
+# Directives of Cobra's completions: whether the shell completes the names of files.
+FILES, NO_FILES = 0, 4
 JOB_COMMANDS = {
     "run": Entry("run_script", "Run a script of a directory as a job, and show its output."),
     "attach": Entry("attach", "Show the output of a job, and exit with its exit code."),
@@ -204,6 +206,19 @@ def run(arguments: list[str], program: str) -> int:
         sys.stderr.write(f"error: {found}\n")
         return found.exit_code
     return 0
+
+
+def kubectl_completion(words: list[str]) -> str:
+    """The completions of the last word, as kubectl reads them from `kubectl_complete-hvj`."""
+    from typer._completion_classes import BashComplete
+
+    shell = BashComplete(get_command(_root()), {}, "kubectl hvj", COMPLETION_VARIABLE)
+    try:
+        found = shell.get_completions(words[:-1], words[-1] if words else "")
+    except Exception:  # the command itself reports its error
+        found = []
+    lines = [f"{each.value}\t{each.help or ''}".rstrip() for each in found]
+    return "\n".join([*lines, f":{NO_FILES if found else FILES}\n"])
 
 
 def usage(error: typer.TyperException, program: str) -> str:

@@ -126,6 +126,9 @@ def create(
         mounts=CommandLineMounts(afs_name, afs_mount_path, bfs_name, bfs_mount_path, nfs, nfs_mount_path)
         if afs_name or bfs_name or nfs
         else None,
+        find_key=lambda account: (
+            job_creation.find_key(account, kube.namespace(workspace)) if dry_run is DryRun.NONE else None
+        ),
     )
     submitted = manifests.with_variables(manifests.read(config_file, overrides), env)
     submitted = manifests.with_queue(submitted, queue, priority)

@@ -6,16 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from horovodjob.conversion import ConversionError
-from horovodjob.sweeps import definition as definitions
 from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.trials import State
 from horovodjob.training_history import Goal
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
-from horovodjob_cli.errors import CliError, UsageError
-from horovodjob_cli.jobs import document_files, manifests
 from horovodjob_cli.jobs import sweep as sweeps
 from horovodjob_cli.options import Quiet, Workspace
 
@@ -62,10 +58,7 @@ def run(
 
     A sweep that was interrupted continues.
     """
-    documents = document_files.documents(config_file)
-    if len(documents) != 1:
-        raise UsageError(f"{config_file} has {len(documents)} objects; a sweep is one, with its job in the field job")
-    definition = _parsed(config_file, documents[0] | _given(name=name, trials=trials, parallel=parallel))
+    definition = sweeps.of_file(config_file, name=name, trials=trials, parallel=parallel)
     namespace = workspace or (definition.job.get("metadata") or {}).get("namespace")
     sweep = sweeps.Sweep(definition, kube.namespace(namespace), _ignore if quiet else sweeps.to_standard_error)
     if dry_run:
@@ -79,8 +72,7 @@ def resume(
 ) -> Any:
     """Continue a sweep as its jobs record it; needs no file."""
     namespace = kube.namespace(workspace)
-    before = sweeps.definition_of(sweeps.jobs_of(name, namespace))
-    definition = _parsed(name, before.source | _given(trials=trials, parallel=parallel))
+    definition = sweeps.existing(name, namespace, trials=trials, parallel=parallel)
     return followed(sweeps.Sweep(definition, namespace, _ignore if quiet else sweeps.to_standard_error), definition)
 
 
@@ -123,20 +115,7 @@ def followed(sweep: sweeps.Sweep, definition: Definition) -> Any:
 
 
 def _best_record(trial: sweep_trials.Trial | None, definition: Definition) -> Any:
-    if trial is None:
-        raise CliError(f"no trial of sweep {definition.name} is complete; `hvj sweep show {definition.name}` shows why")
-    return sweep_trials.record(trial, definition.metric)
-
-
-def _parsed(where: Path | str, source: Any) -> Definition:
-    try:
-        return definitions.parse(source)
-    except ConversionError as error:
-        raise manifests.refused(Path(where), error.problems) from None
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
+    return sweep_trials.record(sweeps.complete(trial, definition.name), definition.metric)
 
 
 def _ignore(line: str) -> None:

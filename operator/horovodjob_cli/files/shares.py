@@ -10,6 +10,7 @@ import typer
 
 from horovodjob.azurefiles.credentials import Options, choose_account
 from horovodjob.azurefiles.files import Entry
+from horovodjob_cli.errors import CliError
 
 if TYPE_CHECKING:
     from horovodjob.azurefiles.share import Share
@@ -42,6 +43,13 @@ ConnectionString = Annotated[
     str | None,
     typer.Option("--connection-string", help="Connection string; or AZURE_STORAGE_CONNECTION_STRING."),
 ]
+Subscription = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Azure subscription of the storage account, for its key. Default: all of yours."),
+]
+ResourceGroup = Annotated[
+    str | None, typer.Option("--resource-group", "-g", metavar="NAME", help="Azure resource group of the account.")
+]
 ShareName = Annotated[str, typer.Option("--share-name", "-s", help="Name of the share.", show_default=False)]
 
 
@@ -50,9 +58,11 @@ def account_options(
     account_key: AccountKey = None,
     sas_token: SasToken = None,
     connection_string: ConnectionString = None,
+    subscription: Subscription = None,
+    resource_group: ResourceGroup = None,
 ) -> Options:
     """The options with a storage account and its credentials."""
-    return Options(account_name, account_key, sas_token, connection_string)
+    return Options(account_name, account_key, sas_token, connection_string, subscription, resource_group)
 
 
 def with_account(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +90,10 @@ def open_share(
     secret_name: str = "",
     read_secret: Callable[[], Mapping[str, str]] = dict,
 ) -> "Share":
-    """The share, with the first credentials that exist: options, environment, Secret, Microsoft Entra ID."""
+    """The share, with the first credentials that exist: options, environment, Secret, Microsoft Entra ID.
+
+    A sign-in that has no role for the files uses the account's key, if it may list that, as `az storage` does.
+    """
     chosen = choose_account(
         account,
         options,
@@ -95,7 +108,19 @@ def open_share(
 
     # The errors of the SDK contain what it logs.
     logging.getLogger("azure").addHandler(logging.NullHandler())
-    return Share(chosen, share)
+    return Share(chosen, share, lambda: _listed_key(chosen.name, options))
+
+
+def _listed_key(account: str, options: Options) -> str:
+    """The key of the account that the sign-in may list. Raises CliError."""
+    from horovodjob.azurefiles.error_translation import ROLE
+    from horovodjob_cli.cluster.storage_keys import account_key
+
+    try:
+        return account_key(account, options.subscription, options.group)
+    except CliError as error:
+        lacking = f"storage account {account}: your sign-in with Microsoft Entra ID lacks the role {ROLE}"
+        raise CliError(f"{lacking}, and its key is not available: {error}") from error
 
 
 def transfer_record(name: str, size: int | None) -> Object:

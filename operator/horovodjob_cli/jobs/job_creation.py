@@ -3,9 +3,11 @@
 import base64
 import contextlib
 from collections.abc import Iterable
+import sys
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND
+from horovodjob.api.storage_account import key_secret_name
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError
 from horovodjob_cli.jobs import batchai_records
@@ -89,6 +91,26 @@ def _create(wanted: Object, *, dry_run: bool = False) -> Object | None:
             f"delete it with `kubectl delete {kind.lower()} -n {metadata['namespace']} {metadata['name']}`"
         )
     return None
+
+
+def find_key(account: str, namespace: str) -> str | None:
+    """A key of a storage account that the user's sign-in at Azure may list; none if the namespace has its Secret."""
+    from kubernetes.client import ApiException
+
+    from horovodjob_cli.cluster.storage_keys import account_key
+
+    try:
+        kube.core().read_namespaced_secret(key_secret_name(account), namespace)
+    except ApiException as error:
+        if error.status not in (403, 404):
+            raise
+    else:
+        return None
+    try:
+        return account_key(account)
+    except CliError as error:
+        sys.stderr.write(f"warning: no key of storage account {account} is given, and {error}\n")
+        return None
 
 
 def create_missing(wanted: Object) -> bool:

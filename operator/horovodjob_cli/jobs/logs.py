@@ -2,14 +2,13 @@
 
 import contextlib
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from horovodjob.api.constants import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.connections import Closed, Connections
 from horovodjob_cli.cluster.watch import SYNCED, TRANSIENT, changes, job_versions
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.jobs import batchai_records
@@ -86,13 +85,26 @@ class _Follower:
 
     def __init__(self, job: Object, selection: Selection) -> None:
         self._job, self._selection = job, selection
+        self._connections = Connections(kube.client())
         # Bounded, so that a slow terminal delays the readers instead of filling the memory.
         self._news: queue.Queue[tuple[str, Any]] = queue.Queue(QUEUED_LINES)
         self._begun: set[str] = set()
         self._reading: set[str] = set()
 
     def news(self) -> Iterator[Line | Object]:
-        """Lines and versions until the job has ended and every log has been read to its end."""
+        """Lines and versions until the job has ended and every log has been read to its end.
+
+        The threads end with this iterator, also when its user leaves it before its end.
+        """
+        try:
+            yield from self._all_news()
+        finally:
+            self._connections.close()
+            with contextlib.suppress(queue.Empty):  # room for the threads that wait for it
+                while True:
+                    self._news.get_nowait()
+
+    def _all_news(self) -> Iterator[Line | Object]:
         self._start(self._watch_pods)
         self._start(self._watch_job)
         ended = False
@@ -115,18 +127,24 @@ class _Follower:
         def run() -> None:
             try:
                 target(*arguments)
+            except Closed:
+                raise
             except Exception as error:
-                self._news.put(("failed", error))
+                self._put("failed", error)
 
-        threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
+        self._connections.start(run)
+
+    def _put(self, kind: str, news: Any = None) -> None:
+        self._connections.check()
+        self._news.put((kind, news))
 
     def _watch_job(self) -> None:
         with contextlib.suppress(NotFound):
             for version in job_versions(self._job):
-                self._news.put(("job", version))
+                self._put("job", version)
                 if batchai_records.is_finished(version):
                     break
-        self._news.put(("ended", None))
+        self._put("ended")
 
     def _watch_pods(self) -> None:
         selection = {
@@ -135,7 +153,7 @@ class _Follower:
         }
         for change, pod in changes(kube.core().list_namespaced_pod, selection):
             if change not in (SYNCED, "DELETED"):
-                self._news.put(("pod", pod))
+                self._put("pod", pod)
 
     def _read(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -146,8 +164,8 @@ class _Follower:
 
     def _read_log(self, pod: Object) -> None:
         for line in _followed_log(pod, self._selection.tail):
-            self._news.put(("line", Line(source(pod), line)))
-        self._news.put(("read", pod["metadata"]["uid"]))
+            self._put("line", Line(source(pod), line))
+        self._put("read", pod["metadata"]["uid"])
 
 
 def _followed_log(pod: Object, tail: int | None) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Files that `job create` takes: Batch AI's job.json, and HorovodJobs with their Secrets in YAML or JSON."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Overrides:
     storage_key: str | None = None
     nfs_servers: Mapping[str, str] | None = None
     mounts: CommandLineMounts | None = None
+    find_key: Callable[[str], str | None] = lambda account: None
 
 
 def read(path: Path, overrides: Overrides, *, unnamed: str | None = None) -> Submission:
@@ -84,6 +85,7 @@ def batch_ai_job(path: Path, document: Object, overrides: Overrides, namespace: 
             nfs_servers=overrides.nfs_servers,
             pod_security=overrides.pod_security,
             as_worker=overrides.as_worker,
+            find_key=overrides.find_key,
         )
     except ConversionError as error:
         raise refused(path, error.problems) from None

@@ -6,9 +6,12 @@ The jobs are the only record: a run that begins again, or a second one elsewhere
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from horovodjob.api.constants import ANNOTATION_PRUNED, LABEL_SWEEP, LABEL_TRIAL
+from horovodjob.conversion import ConversionError
+from horovodjob.sweeps import definition as definitions
 from horovodjob.sweeps import trials as sweep_trials
 from horovodjob.sweeps.definition import Definition
 from horovodjob.sweeps.parameters import Value, text
@@ -16,7 +19,7 @@ from horovodjob.sweeps.trials import State, Trial
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import SYNCED, changes, retried
 from horovodjob_cli.errors import CliError, NotFound, UsageError
-from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs import batchai_records, document_files, manifests
 
 Object = dict[str, Any]
 NEEDED = "hvj sweep needs Optuna: install it with `pip install 'horovodjob[sweep]'`"
@@ -65,6 +68,34 @@ def trial_text(trial: Trial, metric: str) -> str:
         case State.FAILED:
             return f"failed: {trial.message}"
     return "running"
+
+
+def parsed(where: Path | str, source: Mapping[str, Any], **changes: Any) -> Definition:
+    """The definition of a document, with the changes that are not None. Raises UsageError with all problems."""
+    try:
+        return definitions.parse({**source, **{key: value for key, value in changes.items() if value is not None}})
+    except ConversionError as error:
+        raise manifests.refused(Path(where), error.problems) from None
+
+
+def of_file(path: Path, **changes: Any) -> Definition:
+    """The definition of a file, as `parsed` gives it. Raises UsageError."""
+    documents = document_files.documents(path)
+    if len(documents) != 1:
+        raise UsageError(f"{path} has {len(documents)} objects; a sweep is one, with its job in the field job")
+    return parsed(path, documents[0], **changes)
+
+
+def existing(name: str, namespace: str, **changes: Any) -> Definition:
+    """The definition that the jobs of a sweep have, as `parsed` gives it. Raises NotFound, UsageError."""
+    return parsed(name, definition_of(jobs_of(name, namespace)).source, **changes)
+
+
+def complete(trial: Trial | None, name: str) -> Trial:
+    """The trial. Raises CliError if it is none."""
+    if trial is None:
+        raise CliError(f"no trial of sweep {name} is complete; `hvj sweep show {name}` shows why")
+    return trial
 
 
 class Sweep:

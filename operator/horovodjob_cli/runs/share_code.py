@@ -11,6 +11,7 @@ from horovodjob.conversion import secret
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import secret_values
 from horovodjob_cli.files.shares import open_share
+from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
 
 Object = dict[str, Any]
@@ -22,11 +23,12 @@ def account_of(options: Options) -> Account:
 
 
 def key_secret(options: Options, namespace: str) -> Object | None:
-    """The Secret with the key of the account; None if options and environment have no key."""
+    """The Secret with the key of the account; None if neither options, environment nor sign-in have a key."""
     account = account_of(options)
-    if account.key is None:
+    key = account.key or (None if account.sas else job_creation.find_key(account.name, namespace))
+    if key is None:
         return None
-    values = {SECRET_ACCOUNT: account.name, SECRET_KEY: account.key}
+    values = {SECRET_ACCOUNT: account.name, SECRET_KEY: key}
     return secret(key_secret_name(account.name), namespace, values)
 
 
@@ -51,5 +53,5 @@ def send(share: str, options: Options, namespace: str, tree: FileTree, *, quiet:
     with progress_bars(quiet=quiet) as display, tempfile.TemporaryDirectory() as directory:
         upload_contents(store, FILES, tree.sources, display.progress, display.plan)
         path = Path(directory) / "tree"
-        path.write_bytes(tree.listed.encode())
+        path.write_bytes(tree.listed.encode())  # as text, Windows would end its lines with \r\n
         upload_contents(store, TREES, {tree.name: path})

@@ -34,6 +34,7 @@ def aks_cluster(api: Api, namespace: str, directory: Path) -> Iterator[tuple[Res
         yield (
             arm,
             {
+                "AZURE_TOKEN_CREDENTIALS": "WorkloadIdentityCredential",
                 "AZURE_CLIENT_ID": CLIENT,
                 "AZURE_TENANT_ID": TENANT,
                 "AZURE_FEDERATED_TOKEN_FILE": str(token),

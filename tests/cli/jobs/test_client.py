@@ -13,9 +13,12 @@ import yaml
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.kubelet import NODE, Kubelet
 from horovodjob import Client, ClientError, NotFound, UsageError
-from support.api_client import ROOT
+from horovodjob_cli.cluster.connections import THREADS
+from horovodjob_cli.jobs import logs
+from support.api_client import ROOT, wait_for
 
-NOTEBOOK, PAGE = ROOT / "docs" / "python.ipynb", ROOT / "docs" / "python.md"
+NOTEBOOK, PAGE, SWEEPS = (ROOT / "docs" / name for name in ("python.ipynb", "python.md", "sweeps.md"))
+LAST_LINES = ["[(1, 1.5), (2, 0.75)]", "digits-1 0.75"]
 EPOCHS = [{"epoch": number, "time": TIME, "metrics": {"loss": 1.5 / number}, "learningRate": 0.1} for number in (1, 2)]
 
 
@@ -47,15 +50,29 @@ def test_the_notebook_runs_a_job_and_reads_its_history(
     cluster.end(f"{job.name}-launcher", "launcher")
     cluster.report(job.name, training={"progress": 1, "percent": "100%", "history": EPOCHS})
     cluster.succeed(job.name)
+    sweep = re.search(r"```yaml\n(name: digits\n.*?)```", SWEEPS.read_text(), re.DOTALL)
+    assert sweep
+    (tmp_path / "sweep.yaml").write_text(sweep[1])
     for cell in others:
         if "delete" in cell:
             cluster.api.delete(f"{cluster.pods}/{job.name}-launcher")
+        if "sweep" in cell:
+            threading.Thread(target=train, args=(cluster, ["digits-0", "digits-1"]), daemon=True).start()
         exec(cell, names)  # noqa: S102
     lines = capsys.readouterr().out.splitlines()
     name = f"{job.name} {cluster.namespace}"
-    assert lines == [name, "Epoch 1/2", "Epoch 2/2", "Succeeded 100%", "Succeeded 0", "[(1, 1.5), (2, 0.75)]"]
+    assert lines == [name, "Epoch 1/2", "Epoch 2/2", "Succeeded 100%", "Succeeded 0", *LAST_LINES]
     assert names["rows"][1] == {"job": job.name, "epoch": 2, "time": TIME, "learningRate": 0.1, "loss": 0.75}
-    assert names["client"].list() == []
+    assert [each.name for each in names["client"].list()] == ["digits-0", "digits-1"]
+
+
+def train(cluster: ClusterState, jobs: list[str]) -> None:
+    """Let these jobs succeed when they exist, each with a better value than the one before."""
+    for number, name in enumerate(jobs):
+        wait_for(name, lambda name=name: name in {each["metadata"]["name"] for each in cluster.api.items(cluster.jobs)})
+        epoch = {"epoch": 1, "time": TIME, "metrics": {"val_accuracy": 0.5 + number / 4}}
+        cluster.run(name, training={"epoch": 1, "progress": 1, "history": [epoch]})
+        cluster.succeed(name)
 
 
 def test_the_page_has_the_code_of_the_notebook() -> None:
@@ -82,6 +99,26 @@ def test_wait_reports_each_change_and_a_job_that_is_terminated_has_an_exit_code(
     waiting.join(120)
     assert (seen[0], seen[-2:]) == ("Running", ["Failed", "255"])
     assert client.get("train").message == "the user terminated the job"
+
+
+def test_an_iterator_of_logs_that_is_left_ends_its_threads(
+    cluster: ClusterState, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "QUEUED_LINES", 1)  # so that a thread waits for room
+    job = cluster.create()
+    cluster.pod(job, "launcher", node=NODE)
+    cluster.pod(job, "worker", node=NODE)
+    kubelet.log(cluster.namespace, "train-launcher").write(*map(str, range(1000)))
+    lines = Client().logs("train")
+    assert [int(next(lines).text) for _ in range(100)] == list(range(100))
+    assert readers() == 4, "watches of the job and its pods, a long log, and a silent one"
+    del lines
+    wait_for("the end of the threads", lambda: not readers())
+
+
+def readers() -> int:
+    """The number of threads that read from the API server."""
+    return [thread.name for thread in threading.enumerate()].count(THREADS)
 
 
 def test_errors_are_of_one_family_and_one_sentence(cluster: ClusterState, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`hvj job create`: creates a job and its Secrets from a file, all or none."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.azure_sign_in import ACCOUNT, CLIENT, azure_sign_in
 from cli.cluster_state import ClusterState
 from cli.program import Hvj, hvj_process
 from support.api_client import job as manifest
+from support.azure_fakes.arm.server import Role
 
 KEY = "c2VjcmV0"
 ROOT = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar"
@@ -45,6 +48,29 @@ def yaml_file(path: Path, *documents: Any) -> str:
     """A YAML file with these documents."""
     path.write_text(yaml.safe_dump_all(documents))
     return str(path)
+
+
+def test_a_missing_key_is_the_one_that_the_sign_in_may_list(
+    hvj: Hvj, job_json: str, cluster: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = ("job", "create", "-f", job_json, "-c", "gpunp", "--storage-account-name", ACCOUNT, "-n")
+    secret = f"/api/v1/namespaces/{cluster.namespace}/secrets/{SECRET}"
+    with azure_sign_in(tmp_path, monkeypatch) as signed_in:
+        refused = hvj(*create, "first")
+        assert refused.code == 0
+        assert "check the name, or request the role Reader and Data Access" in refused.stderr
+        assert f"the job needs the Secret {SECRET}" in refused.stderr
+        signed_in.arm.assign(CLIENT, Role.KEY_READER)
+        signed_in.arm.requests.clear()
+        assert hvj(*create, "printed", "--dry-run").code == 0
+        assert signed_in.arm.requests == []
+        done = hvj(*create, "second")
+        assert (done.code, "no key" in done.stderr, SECRET in done.stderr) == (0, False, False)
+        data = cluster.api.get(secret)["data"]
+        assert base64.b64decode(data["azurestorageaccountkey"]).decode() == signed_in.account.key
+        signed_in.arm.requests.clear()
+        assert hvj(*create, "third").code == 0
+        assert signed_in.arm.requests == [], "the namespace has the Secret"
 
 
 def test_the_command_of_the_tutorial_creates_its_job(hvj: Hvj, job_json: str, cluster: ClusterState) -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
-from cli.program import Hvj, hvj_process, run, terminal
+from cli.program import Hvj, hvj_process, kubectl_completions, run, terminal
 from horovodjob.batchai.names import ANNOTATION_NAME
 
 LABEL = "horovodjob.dev/experiment"
@@ -260,5 +260,6 @@ def test_shells_complete_the_names_of_jobs_experiments_and_workspaces(
     assert completed(monkeypatch, "hvj job delete -w none -n ") == []
     assert completed(monkeypatch, "hvj job create -n ") == []
     assert completed(monkeypatch, "hvj job list -e s") == ["small"]
+    assert kubectl_completions("job", "show", "-n", "") == ["cifar_1", "digits", ":4"]
     assert completed(monkeypatch, f"hvj job list -w {workspace}") == [workspace]
     assert completed(monkeypatch, "hvj --kubeconfig /none job show -n ") == []

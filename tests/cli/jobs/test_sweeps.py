@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 
 from cli.cluster_state import TIME, ClusterState, condition
 from cli.program import Hvj, hvj_process
+from horovodjob import Client, NotFound, Trial, UsageError
 from support.api_client import Object, job, wait_for
 
 SWEEP: Object = {
@@ -77,6 +80,32 @@ def error_of(*arguments: str) -> str:
         _, stderr = process.communicate(timeout=120)
     assert process.returncode in (1, 2)
     return str(stderr)
+
+
+def test_python_runs_a_sweep_and_continues_it_by_its_name(trials: Trials) -> None:
+    client, lines, ends = Client(), SimpleQueue[str](), SimpleQueue[Trial]()
+
+    def start(what: Object | str, number: int) -> None:
+        arguments = {"trials": number, "progress": lines.put}
+        Thread(target=lambda: ends.put(client.sweep(what, **arguments)), daemon=True).start()
+
+    start(SWEEP, 2)
+    trials.until("digits-0", "digits-1")
+    trials.succeed("digits-0", 0.5)
+    trials.succeed("digits-1", 0.9)
+    best = ends.get(timeout=120)
+    assert (best.number, best.job, best.state, best.value) == (1, "digits-1", "complete", 0.9)
+    start("digits", 3)
+    trials.until("digits-0", "digits-1", "digits-2")
+    trials.succeed("digits-2", 0.95)
+    assert ends.get(timeout=120).number == 2
+    assert [(each.number, each.value) for each in client.trials("digits")] == [(0, 0.5), (1, 0.9), (2, 0.95)]
+    shown = [lines.get_nowait() for _ in range(lines.qsize())]
+    assert "trial 2: val_accuracy 0.95 (the best so far)" in shown
+    with pytest.raises(NotFound, match="sweep none has no job"):
+        client.sweep("none")
+    with pytest.raises(UsageError, match="the sweep: metric: is missing"):
+        client.sweep({"name": "x"})
 
 
 def test_a_sweep_that_was_killed_goes_on_without_its_file_in_two_programs_and_finds_the_best_trial(

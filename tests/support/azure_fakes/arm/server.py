@@ -1,4 +1,4 @@
-"""A fake of Azure Resource Manager with the resource type Microsoft.ContainerService/managedClusters.
+"""A fake of Azure Resource Manager with managed clusters of Kubernetes, and the keys of storage accounts.
 
     with Entra(tmp_path) as entra, ResourceManager(tmp_path, entra) as arm:
         arm.assign(client_id, Role.CONTRIBUTOR)
@@ -35,6 +35,7 @@ from support.azure_fakes.arm.errors import (
     unauthenticated,
 )
 from support.azure_fakes.arm.resources import Cluster, Operation, Pool, check_quota, new_pool, validated
+from support.azure_fakes.arm.storage import ACCOUNTS, StorageAccount, storage_answer
 from support.azure_fakes.entra.server import Entra
 from support.azure_fakes.https import HttpsServer, Request, Response
 
@@ -59,13 +60,16 @@ class Role(StrEnum):
 
     READER = "Reader"
     CONTRIBUTOR = "Azure Kubernetes Service Contributor Role"
+    KEY_OPERATOR = "Storage Account Key Operator Service Role"
+    KEY_READER = "Reader and Data Access"
 
 
 class ResourceManager(HttpsServer):
-    """The part of Azure Resource Manager that node pools need."""
+    """The part of Azure Resource Manager that node pools and keys of storage accounts need."""
 
     def __init__(self, directory: Path, entra: Entra) -> None:
         self.clusters: list[Cluster] = []
+        self.accounts: list[StorageAccount] = []
         self.requests: list[tuple[str, str]] = []
         self.polls = 2
         self.poll_milliseconds = 20
@@ -130,6 +134,9 @@ class ResourceManager(HttpsServer):
             raise throttled(request.path.split("/")[2], self._throttled.pop(0))
         if found := OPERATIONS.fullmatch(request.path):
             return self._look_at(found["id"], found["kind"].lower())
+        if found := ACCOUNTS.fullmatch(request.path):
+            body = storage_answer(self.accounts, found, principal, self._roles.get(principal))
+            return self._page(request, body) if isinstance(body, list) else Response(200, body)
         if not (found := CLUSTERS.fullmatch(request.path)):
             raise ArmError(404, "InvalidResourceType", f"The resource type of '{request.path}' could not be found.")
         self._authorize(principal, request, found)

@@ -1,0 +1,82 @@
+"""Threads that read from the API server, and the end of their requests when nobody wants the answers any more."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from typing import Any
+from weakref import WeakSet
+
+THREADS = "reader of the API server"
+# The API client of a thread that has one of its own.
+own_client: ContextVar[Any] = ContextVar("own_client", default=None)
+
+
+class Closed(Exception):
+    """The connections were closed; ends the thread that uses them."""
+
+
+class Connections:
+    """Threads with connections of their own to the cluster of an API client. `close` ends the connections and threads.
+
+    A request can wait for a day, as that for the log of a silent container, and its response can be still to come.
+    """
+
+    def __init__(self, client: Any) -> None:
+        from kubernetes.client import ApiClient
+
+        self._lock = threading.Lock()
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._is_closed = False
+        self._context = copy_context()
+        own = ApiClient(client.configuration)
+        own.user_agent = client.user_agent
+        self._pools = own.rest_client.pool_manager
+        self._pools.pool_classes_by_scheme = {
+            scheme: _pool_class(pool, self._opened) for scheme, pool in self._pools.pool_classes_by_scheme.items()
+        }
+        self._context.run(own_client.set, own)
+
+    def start(self, target: Callable[..., None], *arguments: Any) -> None:
+        """Call the function in a thread with these connections."""
+
+        def run() -> None:
+            with contextlib.suppress(Closed):
+                target(*arguments)
+
+        threading.Thread(target=self._context.copy().run, args=(run,), name=THREADS, daemon=True).start()
+
+    def check(self) -> None:
+        """Raises Closed after `close`."""
+        if self._is_closed:
+            raise Closed
+
+    def close(self) -> None:
+        """End all requests; a later one raises Closed."""
+        with self._lock:
+            self._is_closed = True
+            for each in self._sockets:
+                with contextlib.suppress(OSError):  # it is no longer connected
+                    each.shutdown(socket.SHUT_RDWR)
+        self._pools.clear()
+
+    def _opened(self, connection: socket.socket) -> None:
+        with self._lock:
+            self.check()
+            self._sockets.add(connection)
+
+
+def _pool_class(pool: Any, opened: Callable[[socket.socket], None]) -> Any:
+    """The pool of urllib3, which reports each socket that it opens."""
+
+    class Connection(pool.ConnectionCls):  # type: ignore[misc]
+        def connect(self) -> None:
+            super().connect()
+            try:
+                opened(self.sock)
+            except Closed:
+                self.close()
+                raise
+
+    return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
