@@ -2,8 +2,8 @@
 
 import base64
 import contextlib
-from collections.abc import Iterable
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from horovodjob.api.constants import API_VERSION, KIND
