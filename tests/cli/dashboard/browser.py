@@ -40,8 +40,13 @@ class Browser:
         return words(response)
 
     def post(self, path: str, data: dict[str, str], **headers: str) -> requests.Response:
+        """Sends a form, as a page of the dashboard does if the headers say nothing else."""
         return self.session.post(
-            f"{self.origin}{path}", data=data, headers=headers, timeout=SECONDS, allow_redirects=False
+            f"{self.origin}{path}",
+            data=data,
+            headers={"Origin": self.origin} | headers,
+            timeout=SECONDS,
+            allow_redirects=False,
         )
 
     @contextlib.contextmanager

@@ -1,0 +1,93 @@
+"""The page of a job, and its buttons."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.errors import NotFound, translated
+from horovodjob_cli.jobs.job_times import current_time, job_times
+from horovodjob_dashboard import job_details
+from horovodjob_dashboard.curves import charts_of_a_job
+from horovodjob_dashboard.job_rows import row
+from horovodjob_dashboard.pages import VIEWER, Pages
+
+JOB = "/jobs/{namespace}/{name}"
+ACTIONS = {
+    "suspend": {"runPolicy": {"suspend": True}},
+    "resume": {"runPolicy": {"suspend": False}},
+    "terminate": {"runPolicy": {"terminate": True}},
+}
+log = logging.getLogger(__name__)
+
+
+class JobView:
+    """A job from the feed of the viewer; its pods and events, and all changes, are requests of the viewer's own."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+
+    def routes(self) -> list[web.RouteDef]:
+        """The addresses of a job."""
+        return [
+            web.get(JOB, self.job),
+            web.get(f"{JOB}/state", self.state),
+            web.post(f"{JOB}/{{action:suspend|resume|terminate}}", self.act),
+        ]
+
+    async def job(self, request: web.Request) -> web.Response:
+        """The page of a job."""
+        return self._pages.page(request, "job.html", await _details(request))
+
+    async def state(self, request: web.Request) -> web.Response:
+        """The changing part of the page of a job."""
+        return self._pages.page(request, "job_state.html", await _details(request))
+
+    async def act(self, request: web.Request) -> web.StreamResponse:
+        """Suspends, resumes or terminates the job that the page showed, by its UID."""
+        form = await request.post()
+        namespace, name, action = (request.match_info[key] for key in ("namespace", "name", "action"))
+        job = {"metadata": {"namespace": namespace, "name": name, "uid": str(form.get("uid", ""))}}
+        await asyncio.to_thread(kube.patch_job, job, ACTIONS[action])
+        log.info("%s/%s: %s by %s", namespace, name, action, request[VIEWER].user)
+        return web.HTTPSeeOther(f"{self._pages.root}/jobs/{namespace}/{name}")
+
+
+async def _details(request: web.Request) -> dict[str, Any]:
+    key = (request.match_info["namespace"], request.match_info["name"])
+    feed = await request[VIEWER].feed(key[0])
+    version = feed.version(key)
+    job = feed.jobs.get(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
+    if job is None:
+        raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
+    pods, pods_error = await _or_error(kube.pods, job)
+    events = await asyncio.to_thread(kube.events, job)
+    shown = row(job)
+    return {
+        "row": shown,
+        "uid": job["metadata"]["uid"],
+        "workers_ready": (job.get("status") or {}).get("workersReady", ""),
+        "is_suspended": bool((job["spec"].get("runPolicy") or {}).get("suspend")),
+        "version": version,
+        "pods": [job_details.pod_row(pod) for pod in pods],
+        "pods_error": pods_error,
+        "timeline": job_details.timeline(job, events or []),
+        "may_read_events": events is not None,
+        "charts": charts_of_a_job(job),
+        "gpu_hours": job_times(job, current_time())["gpuHours"],
+        "manifest": job_details.manifest(job),
+        "commands": job_details.commands(job),
+    }
+
+
+async def _or_error(function: Callable[[Any], Any], job: Any) -> tuple[list[Any], str]:
+    """What the function returns, and an empty sentence; or nothing, and why the API server refused it."""
+    try:
+        return await asyncio.to_thread(function, job), ""
+    except Exception as error:
+        if (found := translated(error)) is None:
+            raise
+        return [], str(found)
