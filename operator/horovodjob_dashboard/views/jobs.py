@@ -15,8 +15,6 @@ from horovodjob_dashboard.pages import VIEWER, Pages
 
 # Between two messages of the same stream: a browser that draws more often shows nothing more.
 SECONDS_BETWEEN_CHANGES = 0.5
-# A stream asks this often whether its viewer may still watch; the viewer counts as present.
-SECONDS_BETWEEN_REVIEWS = 30
 
 
 class JobsView:
@@ -69,16 +67,17 @@ class JobsView:
 
 async def _versions(request: web.Request, key: Key | None) -> AsyncIterator[str]:
     """The version of the jobs, or of one job, whenever it changes."""
+    viewer, namespace = request[VIEWER], request.match_info.get("namespace", "")
     since = request.query.get("since", "")
     version = int(since) if since.isdecimal() and len(since) < 18 else -1
     before = None
     while True:
-        feed = await request[VIEWER].feed(request.match_info.get("namespace", ""))
+        feed = await viewer.feed(namespace)  # again and again: the viewer is present, and may lose the right
         if before not in (None, feed):
             version = -1
         before = feed
         try:
-            async with asyncio.timeout(SECONDS_BETWEEN_REVIEWS):
+            async with asyncio.timeout(viewer.review_seconds):
                 version = await feed.wait_for_change(version, key)
         except TimeoutError:
             pass  # Ages and durations have changed, and what acts on the jobs may have.
