@@ -50,7 +50,15 @@ async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: 
     middlewares = [AccessGuard(access.origins).check, access.check]
     feeds = [Feeds() for _ in contexts]
     viewers = [
-        Viewer(each.client, shared, user=each.name, cluster=each.cluster, only=each.only, default=each.default)
+        Viewer(
+            each.client,
+            shared,
+            user=each.name,
+            cluster=each.cluster,
+            only=each.only,
+            default=each.default,
+            is_local=True,
+        )
         for each, shared in zip(contexts, feeds, strict=True)
     ]
     if len(viewers) == 1:

@@ -58,13 +58,22 @@ class Viewer:
     """Somebody with rights of their own.
 
     `user` is a name that no two viewers share; `cluster` is what the pages call the cluster. `only` limits the list to
-    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none.
+    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none. `is_local`: this
+    process is the viewer's own, and so are the credentials in its environment.
     """
 
     def __init__(
-        self, client: Any, feeds: Feeds, *, user: str, cluster: str, only: str = "", default: str = ""
+        self,
+        client: Any,
+        feeds: Feeds,
+        *,
+        user: str,
+        cluster: str,
+        only: str = "",
+        default: str = "",
+        is_local: bool = False,
     ) -> None:
-        self.client, self.user, self.cluster = client, user, cluster
+        self.client, self.user, self.cluster, self.is_local = client, user, cluster, is_local
         self.has_left = asyncio.Event()
         self.seen = time.monotonic()
         self._feeds, self._only, self._default = feeds, only, default
