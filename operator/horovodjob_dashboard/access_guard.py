@@ -1,63 +1,65 @@
-"""Who may use the dashboard: the browser that opened the address with the token, on this machine.
+"""Which requests may reach the pages: those that a browser sends for a page of this dashboard.
 
-Other pages in the same browser can send requests to this machine too. Their requests have no cookie (SameSite), another
-Host (DNS rebinding) or another Origin, and are refused.
+Other pages in the same browser can send requests too. Theirs have another Host (DNS rebinding) or another Origin, and
+are refused. A request that changes something must name the Origin of this dashboard, which a forged form cannot.
 """
 
-import hmac
-import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
-COOKIE = "hvj_dashboard"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Without a referrer policy that includes the own pages, browsers send `Origin: null` with forms.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+HEALTH = "/healthz"
+LOOPBACK = ("127.0.0.1", "localhost")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class AccessGuard:
-    """A random token, and the middleware that requires it."""
+    """The addresses at which the dashboard answers, as in `https://jobs.example.com`.
 
-    def __init__(self, port: int) -> None:
-        self._token = secrets.token_urlsafe(32)
-        self._hosts = tuple(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
-        # A browser sends cookies to all ports of a host: two dashboards need two names.
-        self._cookie = f"{COOKIE}_{port}"
+    With `any_port`, it also answers at each port of this machine: those that `kubectl port-forward` opens.
+    """
 
-    @property
-    def address(self) -> str:
-        """The address that the user opens once; the cookie serves from then on."""
-        return f"http://{self._hosts[0]}/?token={self._token}"
+    def __init__(self, origins: Iterable[str], *, any_port: bool = False) -> None:
+        self._schemes = {host: scheme for scheme, _, host in (each.partition("://") for each in origins)}
+        self._any_port = any_port
+
+    def origin(self, request: web.Request) -> str | None:
+        """The address of the dashboard that the browser has used; None if it has none of this Host."""
+        scheme = self._schemes.get(request.host)
+        if scheme is None and self._any_port and request.host.partition(":")[0] in LOOPBACK:
+            scheme = "http"
+        return scheme and f"{scheme}://{request.host}"
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers the request if it may, with headers for security."""
-        response = await self._answer(request, handler)
+        try:
+            response = self._refusal(request) or await handler(request)
+        except web.HTTPException as error:
+            error.headers.update(HEADERS)
+            raise
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.host not in self._hosts:
-            return web.Response(status=403, text=f"This dashboard answers as {self._hosts[0]} only.\n")
-        if (origin := request.headers.get("Origin")) and origin != f"http://{request.host}":
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if request.path == HEALTH:  # the kubelet asks by the address of the pod
+            return None
+        own = self.origin(request)
+        if own is None:
+            known = ", ".join(self._schemes) or "localhost"
+            return web.Response(status=403, text=f"This dashboard answers as {known} only.\n")
+        given = request.headers.get("Origin")
+        if given != own and (given is not None or request.method not in ("GET", "HEAD")):
             return web.Response(status=403, text="Requests of other pages are refused.\n")
-        if given := request.query.get("token"):
-            response: web.StreamResponse = web.HTTPSeeOther(request.path)
-            if self._is_token(given):
-                response.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict")
-            return response
-        if not self._is_token(request.cookies.get(self._cookie, "")):
-            return web.Response(status=403, text="Open the address that `hvj dashboard` printed.\n")
-        return await handler(request)
-
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), self._token.encode())
+        return None

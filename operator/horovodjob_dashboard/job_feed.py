@@ -1,8 +1,9 @@
-"""The jobs of a cluster as a watch keeps them, for all pages of the dashboard."""
+"""The jobs of a cluster or of a namespace as one watch keeps them, for all viewers who may list and watch them."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+import time
 from contextvars import copy_context
 from typing import Any
 
@@ -13,25 +14,51 @@ from horovodjob_dashboard.job_rows import JobRow, row
 
 Object = dict[str, Any]
 Key = tuple[str, str]
+REFUSED = (401, 403)
 
 
 class JobFeed:
     """One watch, in a thread. Pages read `jobs` and `rows`, and wait for their next version.
 
-    `namespace` limits it to one namespace; by default it has those of all namespaces, or of the namespace of the
-    kubeconfig's context where the user may not list them all.
+    `namespace` limits it to one namespace; empty: all. The watch is made with the client of one of the viewers, and
+    with that of another one when the first leaves or the API server refuses it. Without viewers, it ends.
     """
 
-    def __init__(self, namespace: str | None) -> None:
+    def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.jobs: dict[Key, Object] = {}
         self.rows: dict[Key, JobRow] = {}
         self.error = ""
         """Why the watch ended, as a sentence."""
         self.is_synced = False
+        self._clients: dict[Any, float] = {}
+        self._watching: tuple[Any, Any] = (None, None)
         self._versions: dict[Key, int] = {}
-        self._version = 0
+        # Larger than any version of an earlier feed, which a page may still wait for.
+        self._version = time.time_ns() // 1_000_000
         self._changed = asyncio.Condition()
+
+    def join(self, client: Any) -> None:
+        """Adds a viewer's client, which may list and watch the jobs, or notes that it is still used."""
+        self._clients[client] = time.monotonic()
+
+    def leave(self, client: Any) -> None:
+        """Removes a viewer's client; its watch is ended."""
+        self._clients.pop(client, None)
+        user, response = self._watching
+        if user is client:
+            _end(response)
+
+    def leave_unused(self, seconds: float) -> None:
+        """Removes the clients that have not joined for so long."""
+        for client, joined in list(self._clients.items()):
+            if time.monotonic() - joined > seconds:
+                self.leave(client)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the watch has ended or is about to: nobody may join it."""
+        return bool(self.error) or not self._clients
 
     def start(self) -> None:
         """Starts the watch; changes arrive in the running event loop."""
@@ -41,10 +68,11 @@ class JobFeed:
             asyncio.run_coroutine_threadsafe(self._apply(change, job), loop).result()
 
         def watch() -> None:
+            selection = kube.JOBS | ({"namespace": self.namespace} if self.namespace else {})
             try:
-                self._watch(deliver)
-            except RuntimeError:
-                return  # the event loop has ended
+                with contextlib.suppress(RuntimeError, _NobodyLeft):  # the event loop has ended
+                    for change in changes(self._request, selection):
+                        deliver(*change)
             except Exception as error:
                 deliver("FAILED", {"message": str(translated(error) or error)})
 
@@ -60,20 +88,31 @@ class JobFeed:
             await self._changed.wait_for(lambda: self.version(key) > since)
         return self.version(key)
 
-    def _watch(self, deliver: Callable[[str, Object], None]) -> None:
-        from kubernetes.client import ApiException
+    def _request(self, **options: Any) -> Any:
+        """Lists or watches with the first client that the API server does not refuse. Raises its last refusal."""
+        from kubernetes.client import ApiException, CustomObjectsApi
 
-        if self.namespace is None:
+        refusal: ApiException | None = None
+        while (client := next(iter(tuple(self._clients)), None)) is not None:
+            custom = CustomObjectsApi(client)
+            method = custom.list_namespaced_custom_object if self.namespace else custom.list_cluster_custom_object
             try:
-                for change in changes(kube.custom().list_cluster_custom_object, dict(kube.JOBS)):
-                    deliver(*change)
+                response = method(**options)
+                if options.get("watch") and response.status in REFUSED:
+                    raise ApiException(http_resp=response)
             except ApiException as error:
-                if error.status != 403 or self.is_synced:
+                if error.status not in REFUSED:
                     raise
-                self.namespace = kube.namespace(None)
-        selection = {**kube.JOBS, "namespace": self.namespace}
-        for change in changes(kube.custom().list_namespaced_custom_object, selection):
-            deliver(*change)
+                refusal = error
+                self._clients.pop(client, None)
+                continue
+            if not options.get("watch"):
+                return response
+            self._watching = client, response
+            if client in self._clients:
+                return response
+            _end(response)  # the viewer has left in the meantime
+        raise refusal or _NobodyLeft
 
     async def _apply(self, change: str, job: Object) -> None:
         async with self._changed:
@@ -92,3 +131,13 @@ class JobFeed:
                     else:
                         self.jobs[key], self.rows[key] = job, row(job)
             self._changed.notify_all()
+
+
+class _NobodyLeft(Exception):
+    """All viewers have left."""
+
+
+def _end(response: Any) -> None:
+    """Ends a response that another thread reads."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        response.shutdown()

@@ -1,26 +1,104 @@
-"""The process of the dashboard."""
+"""The process of `hvj dashboard`: contexts of the kubeconfig, for the user of this machine."""
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
 from aiohttp import web
 
 from horovodjob_dashboard.access_guard import AccessGuard
 from horovodjob_dashboard.application import application
-from horovodjob_dashboard.job_feed import JobFeed
+from horovodjob_dashboard.local_access import LocalAccess
+from horovodjob_dashboard.pages import Link, Pages
+from horovodjob_dashboard.viewer import Feeds, Viewer
+
+SECONDS_BETWEEN_SWEEPS = 30
 
 
-async def serve(listener: socket.socket, namespace: str | None, cluster: str, is_ready: Callable[[str], None]) -> None:
-    """Serves the jobs of a namespace, or of all, on the socket until it is cancelled; `is_ready` gets the address."""
-    guard, feed = AccessGuard(listener.getsockname()[1]), JobFeed(namespace)
-    feed.start()
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A context of the kubeconfig: a client, and what the pages call its cluster.
+
+    `only` limits the list to one namespace; `default` is the namespace if the user may not list all.
+    """
+
+    name: str
+    cluster: str
+    client: Any
+    only: str
+    default: str
+
+
+class _Fixed:
+    """Access of one viewer, whoever asks."""
+
+    def __init__(self, viewer: Viewer) -> None:
+        self._viewer = viewer
+
+    async def viewer(self, _: web.Request) -> Viewer:
+        return self._viewer
+
+    def forget(self, _: web.Request) -> None:
+        pass
+
+
+async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: Callable[[str], None]) -> NoReturn:
+    """Serves the jobs of the contexts on the socket until it is cancelled; `is_ready` gets the address."""
+    access = LocalAccess(listener.getsockname()[1])
+    middlewares = [AccessGuard(access.origins).check, access.check]
+    feeds = [Feeds() for _ in contexts]
+    viewers = [
+        Viewer(
+            each.client,
+            shared,
+            user=each.name,
+            cluster=each.cluster,
+            only=each.only,
+            default=each.default,
+            is_local=True,
+        )
+        for each, shared in zip(contexts, feeds, strict=True)
+    ]
+    if len(viewers) == 1:
+        made = application(_Fixed(viewers[0]), Pages(), middlewares=middlewares)
+    else:
+        links = [Link(each.name, f"/contexts/{number}") for number, each in enumerate(contexts, start=1)]
+        made = web.Application(middlewares=middlewares)
+        made.router.add_get("/", _redirect_to(f"{links[0].root}/"))
+        for link, viewer in zip(links, viewers, strict=True):
+            made.add_subapp(link.root, application(_Fixed(viewer), Pages(link.root, links)))
+    await run(made, listener, feeds, lambda: is_ready(access.address))
+
+
+class Swept(Protocol):
+    """State that outlives requests."""
+
+    def sweep(self) -> None:
+        """Ends what nobody uses any more."""
+
+
+async def run(
+    made: web.Application, listener: socket.socket, state: Sequence[Swept], is_ready: Callable[[], None]
+) -> NoReturn:
+    """Serves an application until it is cancelled."""
     # Streams end only with their pages: do not wait for them.
-    runner = web.AppRunner(application(feed, cluster, guard), access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(made, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.SockSite(runner, listener).start()
-        is_ready(guard.address)
-        await asyncio.Event().wait()
+        is_ready()
+        while True:
+            await asyncio.sleep(SECONDS_BETWEEN_SWEEPS)
+            for each in state:
+                each.sweep()
     finally:
         await runner.cleanup()
+
+
+def _redirect_to(address: str) -> Callable[[web.Request], Any]:
+    async def redirect(_: web.Request) -> web.StreamResponse:
+        return web.HTTPSeeOther(address)
+
+    return redirect

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakSet
 
 THREADS = "reader of the API server"
-# The API client of a thread that has one of its own.
+# The API client of a thread, or of a request to a server, that has one of its own.
 own_client: ContextVar[Any] = ContextVar("own_client", default=None)
 
 

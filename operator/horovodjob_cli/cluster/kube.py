@@ -1,14 +1,12 @@
-"""The cluster, through the official client and the user's kubeconfig.
+"""The cluster, through the official client and the user's kubeconfig, or through a client that a server gives.
 
 Objects are plain dicts as in YAML. The client's exceptions pass through: `errors` makes sentences of them.
 """
 
 import contextlib
 import functools
-import os
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from horovodjob.api.constants import (
@@ -23,13 +21,12 @@ from horovodjob.api.constants import (
 )
 from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
+from horovodjob_cli.cluster import kubeconfig
 from horovodjob_cli.cluster.connections import own_client
 from horovodjob_cli.errors import CliError, NotFound, UsageError, one_line
 
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
-SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-DEFAULT_KUBECONFIG = "~/.kube/config"
 MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -45,16 +42,26 @@ DEFAULT_ACCESS = Access()
 _chosen = ContextVar("access", default=DEFAULT_ACCESS)
 
 
-def choose(kubeconfig: str | None, context: str | None) -> None:
+def choose(config_file: str | None, context: str | None) -> None:
     """Use this kubeconfig and this context of it instead of the default ones, in the current context of Python."""
-    _chosen.set(Access(kubeconfig, context))
+    _chosen.set(Access(config_file, context))
     _client.cache_clear()
 
 
-def refine(kubeconfig: str | None, context: str | None) -> None:
+def refine(config_file: str | None, context: str | None) -> None:
     """Use these instead of those that were chosen, where they are given."""
     before = _chosen.get()
-    choose(kubeconfig or before.config_file, context or before.context)
+    choose(config_file or before.config_file, context or before.context)
+
+
+@contextlib.contextmanager
+def using(api_client: Any) -> Iterator[None]:
+    """Within the block, requests are those of this client: a server's, which answers many users."""
+    token = own_client.set(api_client)
+    try:
+        yield
+    finally:
+        own_client.reset(token)
 
 
 def client() -> Any:
@@ -68,10 +75,10 @@ def _client(access: Access) -> Any:
     from kubernetes.client import ApiClient, Configuration
 
     configuration = Configuration()
-    if _in_cluster():
+    if kubeconfig.is_replaced_by_service_account(access.config_file):
         config.load_incluster_config(client_configuration=configuration)
     else:
-        with _readable(_kubeconfig()) as path:
+        with kubeconfig.readable(access.config_file) as path:
             config.load_kube_config(path, access.context, configuration, persist_config=False)
     api_client = ApiClient(configuration)
     api_client.user_agent = "hvj"
@@ -101,8 +108,8 @@ def namespace(workspace: str | None) -> str:
     """The namespace of the workspace, or of the kubeconfig's context."""
     if workspace is not None:
         return resource_name(workspace, DNS_LABEL_LENGTH)
-    if _in_cluster():
-        return SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+    if kubeconfig.is_replaced_by_service_account(_chosen.get().config_file):
+        return kubeconfig.SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
     return str(active_context().get("namespace") or "default")
 
 
@@ -110,7 +117,7 @@ def active_context() -> Object:
     """Cluster, user and optional namespace of the active context."""
     from kubernetes import config
 
-    with _readable(_kubeconfig()) as path:
+    with kubeconfig.readable(_chosen.get().config_file) as path:
         contexts, active = config.list_kube_config_contexts(path)
     wanted = _chosen.get().context
     if wanted is None:
@@ -267,33 +274,3 @@ def pod_selector(job: Object) -> str:
 def _role_and_index(pod: Object) -> tuple[str, int]:
     labels = pod["metadata"]["labels"]
     return labels[LABEL_ROLE], int(labels[LABEL_REPLICA_INDEX])
-
-
-def _kubeconfig() -> str:
-    """One path, or several in the format of KUBECONFIG. Raises CliError if no file exists."""
-    paths = _chosen.get().config_file or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
-    if not any(path and Path(path).expanduser().is_file() for path in paths.split(os.pathsep)):
-        raise CliError(f"no kubeconfig at {paths}; name one with --kubeconfig or in KUBECONFIG")
-    return paths
-
-
-@contextlib.contextmanager
-def _readable(path: str) -> Iterator[str]:
-    """Raises CliError for any error of the client about an invalid kubeconfig."""
-    from kubernetes.config import ConfigException
-    from yaml import YAMLError
-
-    try:
-        yield path
-    except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = (
-            one_line(error) if isinstance(error, ConfigException) else f"it is not a kubeconfig ({one_line(error)})"
-        )
-        raise CliError(f"cannot use {path}: {reason}; use --kubeconfig or --context") from error
-
-
-def _in_cluster() -> bool:
-    """Whether hvj runs in a pod without a kubeconfig and uses the pod's service account."""
-    if _chosen.get().config_file or os.environ.get("KUBECONFIG") or Path(DEFAULT_KUBECONFIG).expanduser().exists():
-        return False
-    return "KUBERNETES_SERVICE_HOST" in os.environ

@@ -142,7 +142,9 @@ def command(
                 # Some commands also write files, so the value of their --output can be a path.
                 format_ = values["output"] if isinstance(values["output"], output.Format) else None
                 printer = output.Printer(format_, values["query"])
-                kube.refine(values["kubeconfig"], values["context"])
+                # A command with several contexts chooses them itself.
+                context = None if "context" in own else values["context"]
+                kube.refine(values["kubeconfig"], context)
                 result = function(**{key: values[key] for key in own})
                 data, code, columns = result if isinstance(result, CommandResult) else (result, 0, None)
                 printer.write(data, columns or table)

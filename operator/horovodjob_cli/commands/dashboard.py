@@ -15,11 +15,16 @@ from horovodjob_cli.options import ListedWorkspace
 
 app = group("A page with the jobs of a cluster.")
 LOOPBACK = "127.0.0.1"
+NO_CONTEXTS: list[str] = []
 
 
 @command(app, "dashboard")
 def dashboard(
     workspace: ListedWorkspace = None,
+    context: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="Context of the kubeconfig; repeat it for pages of several clusters."),
+    ] = NO_CONTEXTS,
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="Port of this machine; 0 is a free one.")
     ] = 0,
@@ -27,11 +32,21 @@ def dashboard(
 ) -> None:
     """Serve a page with the jobs of a cluster on this machine, with the rights of the kubeconfig, until Ctrl-C."""
     try:
-        from horovodjob_dashboard.server import serve
+        from horovodjob_dashboard.server import Context, serve
     except ModuleNotFoundError as error:
         raise CliError(f"the dashboard needs {error.name}; run `pip install 'horovodjob[dashboard]'`") from None
-    namespace = kube.namespace(workspace) if workspace is not None else None
-    cluster = str(kube.active_context().get("cluster", ""))
+
+    def context_of(name: str | None) -> Context:
+        kube.refine(None, name)
+        return Context(
+            name=name or "",
+            cluster=str(kube.active_context().get("cluster", "")),
+            client=kube.client(),
+            only=kube.namespace(workspace) if workspace is not None else "",
+            default=kube.namespace(None),
+        )
+
+    contexts = [context_of(each) for each in dict.fromkeys(context) or (None,)]
     try:
         listener = socket.create_server((LOOPBACK, port))
     except OSError as error:
@@ -47,4 +62,4 @@ def dashboard(
             webbrowser.open(address)
 
     with listener:
-        asyncio.run(serve(listener, namespace, cluster, is_ready))
+        asyncio.run(serve(listener, contexts, is_ready))

@@ -1,0 +1,65 @@
+"""Templates and what all pages show: the viewer, the cluster and its neighbours."""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+from aiohttp import web
+
+from horovodjob.api.constants import Phase
+from horovodjob_cli.jobs.job_times import active_seconds, current_time, duration_text
+from horovodjob_dashboard.viewer import Viewer
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+VIEWER = web.RequestKey("viewer", Viewer)
+
+
+class Link(NamedTuple):
+    """A context of the kubeconfig in the header."""
+
+    name: str
+    root: str
+
+
+class Pages:
+    """Renders templates. `root` is the part of all addresses before those of this cluster."""
+
+    def __init__(self, root: str = "", contexts: Sequence[Link] = (), *, has_sessions: bool = False) -> None:
+        self.root, self.has_sessions = root, has_sessions
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
+        )
+        self._templates.globals |= {
+            "root": root,
+            "contexts": contexts,
+            "has_sessions": has_sessions,
+            "phases": list(Phase),
+        }
+        self._templates.filters |= {"age": _age, "duration": _duration, "clock": _clock}
+
+    def page(self, request: web.Request, template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
+        """A page, or the part of one that replaces an older version."""
+        text = self._templates.get_template(template).render(viewer=request.get(VIEWER), **values)
+        return web.Response(text=text, content_type="text/html", status=status)
+
+
+def _age(created: str) -> str:
+    """The time since the creation of a job."""
+    return duration_text((current_time() - datetime.fromisoformat(created)).total_seconds())
+
+
+def _duration(status: dict[str, Any]) -> str:
+    """How long the job has been active; empty before its admission."""
+    seconds = active_seconds(status, current_time())
+    return "" if seconds is None else duration_text(seconds)
+
+
+def _clock(moment: str) -> str:
+    """A time in the time zone of the process, without the date of today; UTC, as in a pod, is named."""
+    local = datetime.fromisoformat(moment).astimezone()
+    text = local.strftime("%H:%M:%S" if local.date().isoformat() == time.strftime("%Y-%m-%d") else "%Y-%m-%d %H:%M")
+    return f"{text} UTC" if local.tzname() == "UTC" else text

@@ -1,0 +1,140 @@
+"""Who looks at the pages: a client of the API server with their rights, and the feeds that they share with others."""
+
+import asyncio
+import math
+import time
+from typing import Any
+
+from horovodjob_cli.cluster import kube
+from horovodjob_cli.errors import CliError, translated
+from horovodjob_dashboard.job_feed import JobFeed
+
+# How long an answer of the API server about a viewer's rights is valid for a watch that others may have made.
+REVIEW_SECONDS = 30.0
+# A viewer without an open page for this long has left.
+ABSENT_SECONDS = 300
+ALL = ""
+
+
+class SignedOut(Exception):
+    """The request has no viewer; the message is a sentence."""
+
+
+class NamespaceNeeded(CliError):
+    """The viewer may not list the jobs of all namespaces, and has chosen none."""
+
+
+class Feeds:
+    """The watches of a cluster: one for all namespaces, and one for each namespace that somebody chose."""
+
+    def __init__(self, review_seconds: float = REVIEW_SECONDS) -> None:
+        self.review_seconds = review_seconds
+        self._feeds: dict[str, JobFeed] = {}
+
+    def join(self, client: Any, namespace: str) -> JobFeed:
+        """The feed of a namespace, or of all, for a client that may list and watch its jobs."""
+        feed = self._feeds.get(namespace)
+        if feed is None or feed.is_over:
+            feed = self._feeds[namespace] = JobFeed(namespace)
+            feed.join(client)
+            feed.start()
+        feed.join(client)
+        return feed
+
+    def leave(self, client: Any, namespace: str | None = None) -> None:
+        """Ends the part of a client in the feed of a namespace, by default in all feeds."""
+        for each in self._feeds.values():
+            if namespace in (None, each.namespace):
+                each.leave(client)
+
+    def sweep(self) -> None:
+        """Ends the parts of viewers who have left, and forgets feeds without viewers."""
+        for each in self._feeds.values():
+            each.leave_unused(ABSENT_SECONDS)
+        self._feeds = {namespace: feed for namespace, feed in self._feeds.items() if not feed.is_over}
+
+
+class Viewer:
+    """Somebody with rights of their own.
+
+    `user` is a name that no two viewers share; `cluster` is what the pages call the cluster. `only` limits the list to
+    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none. `is_local`: this
+    process is the viewer's own, and so are the credentials in its environment.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        feeds: Feeds,
+        *,
+        user: str,
+        cluster: str,
+        only: str = "",
+        default: str = "",
+        is_local: bool = False,
+    ) -> None:
+        self.client, self.user, self.cluster, self.is_local = client, user, cluster, is_local
+        self.has_left = asyncio.Event()
+        self.seen = time.monotonic()
+        self._feeds, self._only, self._default = feeds, only, default
+        self.review_seconds = feeds.review_seconds
+        self._reviews: dict[str, tuple[float, bool]] = {}
+
+    async def feed(self, namespace: str = "") -> JobFeed:
+        """The jobs of all namespaces if the viewer may list and watch them, else those of this namespace.
+
+        Raises NamespaceNeeded, and the API server's refusal.
+        """
+        self.seen = time.monotonic()
+        wanted = self._only or namespace or self._default
+        for each in (self._only or ALL, wanted):
+            if await self._may_watch(each):
+                return self._feeds.join(self.client, each)
+            self._feeds.leave(self.client, each)
+        refusal = await asyncio.to_thread(_refusal, self.client, wanted)
+        if wanted:
+            raise refusal
+        raise NamespaceNeeded(str(translated(refusal) or refusal))
+
+    def leave(self) -> None:
+        """Ends the streams and the watches of the viewer."""
+        self.has_left.set()
+        self._feeds.leave(self.client)
+
+    async def _may_watch(self, namespace: str) -> bool:
+        reviewed, allowed = self._reviews.get(namespace, (-math.inf, False))
+        if time.monotonic() - reviewed >= self.review_seconds:
+            allowed = await asyncio.to_thread(_may_list_and_watch, self.client, namespace)
+            self._reviews[namespace] = time.monotonic(), allowed
+        return allowed
+
+
+def _may_list_and_watch(client: Any, namespace: str) -> bool:
+    """What the API server answers about the jobs of a namespace, or of all."""
+    from kubernetes.client import AuthorizationV1Api
+
+    resource = {"group": kube.JOBS["group"], "resource": kube.JOBS["plural"], "namespace": namespace}
+    reviews = AuthorizationV1Api(client)
+    return all(
+        reviews.create_self_subject_access_review(
+            {"spec": {"resourceAttributes": {**resource, "verb": verb}}}
+        ).status.allowed
+        for verb in ("list", "watch")
+    )
+
+
+def _refusal(client: Any, namespace: str) -> Exception:
+    """The refusal of the API server, in its own words."""
+    from kubernetes.client import ApiException, CustomObjectsApi
+
+    custom = CustomObjectsApi(client)
+    try:
+        if namespace:
+            custom.list_namespaced_custom_object(**kube.JOBS, namespace=namespace, limit=1)
+        else:
+            custom.list_cluster_custom_object(**kube.JOBS, limit=1)
+    except ApiException as error:
+        refusal: Exception = error
+        return refusal
+    where = f"namespace {namespace}" if namespace else "all namespaces"
+    return CliError(f"you may list the jobs of {where}, and not watch them; ask the administrator for this right")
