@@ -23,7 +23,7 @@ from horovodjob.batchai import names
 from horovodjob.batchai.names import ANNOTATION_NAME, DNS_LABEL_LENGTH, JOB_NAME_LENGTH
 from horovodjob_cli.cluster import kubeconfig
 from horovodjob_cli.cluster.connections import own_client
-from horovodjob_cli.errors import CliError, NotFound, UsageError, one_line
+from horovodjob_cli.errors import CliError, NotFound, UsageError
 
 Object = dict[str, Any]
 JOBS = {"group": GROUP, "version": VERSION, "plural": PLURAL}
