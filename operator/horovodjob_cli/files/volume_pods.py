@@ -112,8 +112,8 @@ def _image(job: Object) -> str:
     if image := _default_image(job["metadata"]["namespace"]):
         return image
     raise CliError(
-        "a pod that mounts the volume needs an image, and only the operator knows its default image: "
-        f"name one with --image, or set the annotation {ANNOTATION_JOB_DEFAULTS} of the namespace"
+        "a pod that mounts the volume needs the image of the job, and only the operator knows its default image: "
+        f"create the job with --image, or set the annotation {ANNOTATION_JOB_DEFAULTS} of the namespace"
     )
 
 

@@ -23,30 +23,36 @@ def show_output(job: Object, *, quiet: bool) -> Object:
 
     Raises NotFound if the job is deleted.
     """
-    before = ""
+    before, has_lines = "", False
     with _display(quiet) as display:
         if batchai_records.is_finished(job):
             for line in logs.current_lines(job, OUTPUT):
+                has_lines = True
                 display.line(line.text)
         else:
             if not quiet:
-                display.pulls = ImagePulls(job, display.note)
+                display.pulls = ImagePulls(job, lambda text: display.note(_timed(text)))
                 display.pulls.follow()
             for news in logs.followed_job(job, OUTPUT):
                 if isinstance(news, Line):
+                    has_lines = True
                     display.line(news.text)
                     continue
                 job = news
                 transition = transition_text(job)
                 if transition != before and not quiet:
-                    display.note(f"{time.strftime('%H:%M:%S')} {transition}")
+                    display.note(_timed(transition))
                 before = transition
                 display.progress(job)
     if not batchai_records.is_finished(job):
         raise NotFound(f"job {batchai_records.display_name(job)} was deleted; its output ends here")
-    for error in error_lines(job):
+    for error in error_lines(job, shown=OUTPUT.role if has_lines and OUTPUT.role else ""):
         sys.stderr.write(f"{error}\n")
     return job
+
+
+def _timed(text: str) -> str:
+    return f"{time.strftime('%H:%M:%S')} {text}"
 
 
 class _Display:

@@ -80,8 +80,11 @@ def eta_text(end: float, *, now: float) -> str:
     return f"ETA {time.strftime('%H:%M', time.localtime(end))} ({distance})"
 
 
-def error_lines(job: Object) -> list[str]:
-    """Why a job failed: its condition and each of its errors, with the last lines of the container's log."""
+def error_lines(job: Object, *, shown: str = "") -> list[str]:
+    """Why a job failed: its condition and each of its errors, with the last lines of the container's log.
+
+    The log of the container `shown` has been shown already.
+    """
     status = job.get("status", {})
     if status.get("phase") != "Failed":
         return []
@@ -90,8 +93,11 @@ def error_lines(job: Object) -> list[str]:
     for error in status.get("errors", []):
         where = " ".join(f"{key} {error[key]}" for key in ("pod", "node", "container") if error.get(key))
         code = f", exit code {error['exitCode']}" if error.get("exitCode") is not None else ""
-        first, *rest = (error.get("message") or "").splitlines() or [""]
-        lines.append(f"  attempt {error['attempt']}, {error['reason']}{code}: {where}: {first}")
+        words = "" if error.get("container") == shown else error.get("message") or ""
+        first, *rest = words.splitlines() or [""]
+        lines.append(
+            f"  attempt {error['attempt']}, {error['reason']}{code}: {where}" + (f": {first}" if first else "")
+        )
         lines.extend(f"    {line}" for line in rest)
     return lines
 

@@ -20,7 +20,7 @@ KEY = "code.tar.gz"
 
 def archive(directory: Path, files: Sequence[CodeFile]) -> bytes:
     """The files as a compressed tar archive, the same for the same contents. Raises UsageError if it is too large."""
-    hint = "a ConfigMap can have; add --share to send it to a share of Azure Files"
+    hint = "a ConfigMap can have; put it on a volume with --share or --claim"
     if (total := sum(file.size for file in files)) > MOST_PLAIN_BYTES:
         raise too_large(directory, files, f"has {size_text(total)}, which is more than {hint}")
     buffer = io.BytesIO()

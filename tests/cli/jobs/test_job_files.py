@@ -1,6 +1,7 @@
 """`hvj job file`: the files of a job, from its share or through a pod, also after its own pods are deleted."""
 
 import base64
+import json
 import os
 import signal
 import subprocess
@@ -354,6 +355,22 @@ def test_an_nfs_share_is_read_through_a_pod_that_mounts_it(workspace: str, clust
     assert volume["nfs"] == {"server": f"{ACCOUNT}.file.core.windows.net", "path": f"/{ACCOUNT}/myshare"}
     (mount,) = container["volumeMounts"]
     assert (mount["mountPath"], mount["subPath"]) == ("/mnt/batchai/mounts/myshare", "sub")
+
+
+def test_the_pod_that_reads_a_claim_has_the_image_that_the_operator_gives_the_job(
+    hvj: Hvj, cluster: ClusterState, kubelet: Kubelet
+) -> None:
+    claim: Object = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    cluster.create(image="", volumes=[claim], volumeMounts=mounts, logs={"pathPrefix": "/data"})
+    cluster.run(outputPathSegment=SEGMENT)
+    done = hvj("job", "file", "list", "-j", "train")
+    assert (done.code, "only the operator knows its default image" in done.stderr) == (1, True), done.stderr
+    defaults = {"horovodjob.dev/job-defaults": json.dumps({"image": "trainer:2"})}
+    cluster.api.patch(f"/api/v1/namespaces/{cluster.namespace}", {"metadata": {"annotations": defaults}})
+    with hvj_process("job", "file", "list", "-j", "train"):
+        (pod,) = wait_for("the pod", cluster.pods_of_hvj)
+    assert [each["image"] for each in pod["spec"]["containers"]] == ["trainer:2"]
 
 
 def test_ctrl_c_deletes_the_reader_pod(workspace: str, volume: Volume) -> None:

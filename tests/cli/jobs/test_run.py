@@ -9,6 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -71,9 +72,9 @@ def started(cluster: ClusterState, name: str) -> Object:
     return job
 
 
-def end(cluster: ClusterState, kubelet: Kubelet, name: str, exit_code: int = 0) -> None:
+def end(cluster: ClusterState, kubelet: Kubelet, name: str, exit_code: int = 0, **status: Any) -> None:
     """The job and its output end."""
-    cluster.succeed(name) if exit_code == 0 else cluster.fail(name, exit_code)
+    cluster.succeed(name) if exit_code == 0 else cluster.fail(name, exit_code, **status)
     kubelet.log(cluster.namespace, f"{name}-launcher").end()
     cluster.end(f"{name}-launcher", "launcher")
 
@@ -102,10 +103,19 @@ def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code
         assert process.stdout
         assert process.stdout.readline() == "Epoch 1/30\n"
         log.write("Epoch 2/30")
-        end(cluster, kubelet, "train", 3)
+        error = {
+            "time": TIME,
+            "attempt": 1,
+            "reason": "RankFailed",
+            "pod": "train-launcher",
+            "container": "launcher",
+            "exitCode": 3,
+        }
+        end(cluster, kubelet, "train", 3, errors=[error | {"message": "Epoch 1/30\nEpoch 2/30"}])
         stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, stdout) == (3, "Epoch 2/30\n")
     assert "Failed, exit code 3" in stderr
+    assert ("pod train-launcher container launcher\n" in stderr, "Epoch" in stderr) == (True, False), stderr
     spec = job["spec"]
     assert spec["script"] == {
         "path": "/job/code/train.py",
@@ -123,7 +133,7 @@ def test_a_member_of_a_namespace_runs_a_script_and_gets_its_output_and_exit_code
 
 
 def test_a_terminal_shows_the_training_and_ctrl_c_leaves_the_job_to_hvj_attach(
-    project: Path, cluster: ClusterState, kubelet: Kubelet
+    project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
 ) -> None:
     with terminal("run", "--name", "train", "train.py") as screen:
         started(cluster, "train")
@@ -170,7 +180,9 @@ def test_the_pull_of_the_image_is_shown_with_its_nodes_and_time(
         assert screen.end() == 0
 
 
-def test_a_job_is_deleted_at_its_end_if_requested(project: Path, cluster: ClusterState, kubelet: Kubelet) -> None:
+def test_a_job_is_deleted_at_its_end_if_requested(
+    project: Path, cluster: ClusterState, kubelet: Kubelet, member: None
+) -> None:
     with hvj_process("run", "--rm", "--name", "train", "train.py") as process:
         job = started(cluster, "train")
         end(cluster, kubelet, "train")
@@ -278,7 +290,7 @@ def sent(service: FilesService) -> int:
 
 
 def test_a_share_gets_a_file_once_and_the_job_makes_its_directory_from_it(
-    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService, tmp_path: Path
+    hvj: Hvj, project: Path, cluster: ClusterState, member: None, service: FilesService, tmp_path: Path
 ) -> None:
     (project / "run.sh").write_text("sh")
     (project / "run.sh").chmod(0o755)
@@ -428,7 +440,7 @@ def test_a_file_that_changes_on_its_way_to_a_claim_is_named_and_leaves_nothing(
     [
         ("missing", "ReadWriteMany", 3, "claim missing does not exist in workspace test-"),
         ("data", "ReadWriteOncePod", 2, "claim data is ReadWriteOncePod, and a job has several pods"),
-        ("data", "ReadWriteMany", 1, "only the operator knows its default image: name one with --image"),
+        ("data", "ReadWriteMany", 1, "only the operator knows its default image: create the job with --image"),
     ],
 )
 def test_a_claim_that_no_pod_can_write_is_refused_before_a_pod_is_created(
@@ -453,7 +465,7 @@ def test_ctrl_c_deletes_the_pod_that_would_receive_the_directory(
 
 
 def test_the_secret_with_which_a_job_mounts_its_share_is_created_once(
-    hvj: Hvj, project: Path, cluster: ClusterState, service: FilesService
+    hvj: Hvj, project: Path, cluster: ClusterState, member: None, service: FilesService
 ) -> None:
     path = f"/api/v1/namespaces/{cluster.namespace}/secrets/azure-storage-account-{ACCOUNT}-secret"
     options = ("run", "--detach", "--quiet", "--share", "myshare")
