@@ -109,7 +109,9 @@ def test_a_later_start_of_a_script_owns_the_directory_and_the_earlier_one_ends(
     (tmp_path / "earlier-released").touch()
     code, output = earlier.ended()
     assert code == 1, output
-    assert re.search(r"JobError: (attempt 2 of the job training/mnist started later|.*is missing, because a run)", output)
+    assert re.search(
+        r"JobError: (attempt 2 of the job training/mnist started later|.*is missing, because a run)", output
+    )
     (tmp_path / "later-released").touch()
     code, output = later.ended()
     assert code == 0, output
