@@ -30,7 +30,7 @@ def prepare_trainer_environment() -> None:
         headers = (f"{Path(python).name}-dev",) if python.startswith("/usr/bin/") else ()
         install_packages(*HOROVOD_PACKAGES, *headers)
     with _locked(CACHE / "uv" / "horovod.lock"):  # the trainer image also compiles Horovod under this lock
-        _sync("--group", "trainer", "--group", "onnx")
+        _sync("--group", "trainer", "--group", "onnx", "--group", "mpi4py")
 
 
 def _sync(*arguments: str) -> None:

@@ -8,47 +8,6 @@ import importlib
 from typing import Any, NoReturn
 
 import keras
-from horovod.tensorflow import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    Sum,
-    add_process_set,
-    allgather_object,
-    alltoall,
-    broadcast_object,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_rank_op,
-    local_size,
-    local_size_op,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rank_op,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    size_op,
-    start_timeline,
-    stop_timeline,
-)
 
 from horovodjob_trainer.hvd import callbacks, elastic
 from horovodjob_trainer.hvd.collectives import (
@@ -62,6 +21,7 @@ from horovodjob_trainer.hvd.collectives import (
 )
 from horovodjob_trainer.hvd.compression import Compression
 from horovodjob_trainer.hvd.elastic import run as elastic_run
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.keras_patches import patch_keras
 from horovodjob_trainer.hvd.optimizer import DistributedOptimizer, PartialDistributedOptimizer, is_distributed
 from horovodjob_trainer.hvd.saving import load_model
@@ -72,6 +32,46 @@ if keras.backend.backend() != "tensorflow":
         f"Horovod for Keras 3 needs the Keras backend tensorflow; KERAS_BACKEND is {keras.backend.backend()}"
     )
 patch_keras()
+
+Adasum = exchange.Adasum
+Average = exchange.Average
+Max = exchange.Max
+Min = exchange.Min
+ProcessSet = exchange.ProcessSet
+Product = exchange.Product
+Sum = exchange.Sum
+add_process_set = exchange.add_process_set
+allgather_object = exchange.allgather_object
+alltoall = exchange.alltoall
+broadcast_object = exchange.broadcast_object
+ccl_built = exchange.ccl_built
+cross_rank = exchange.cross_rank
+cross_size = exchange.cross_size
+cuda_built = exchange.cuda_built
+ddl_built = exchange.ddl_built
+global_process_set = exchange.global_process_set
+gloo_built = exchange.gloo_built
+gloo_enabled = exchange.gloo_enabled
+init = exchange.init
+is_homogeneous = exchange.is_homogeneous
+is_initialized = exchange.is_initialized
+local_rank = exchange.local_rank
+local_rank_op = exchange.local_rank_op
+local_size = exchange.local_size
+local_size_op = exchange.local_size_op
+mpi_built = exchange.mpi_built
+mpi_enabled = exchange.mpi_enabled
+mpi_threads_supported = exchange.mpi_threads_supported
+nccl_built = exchange.nccl_built
+rank = exchange.rank
+rank_op = exchange.rank_op
+remove_process_set = exchange.remove_process_set
+rocm_built = exchange.rocm_built
+shutdown = exchange.shutdown
+size = exchange.size
+size_op = exchange.size_op
+start_timeline = exchange.start_timeline
+stop_timeline = exchange.stop_timeline
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:

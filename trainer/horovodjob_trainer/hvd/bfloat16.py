@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import horovod.tensorflow as horovod
 import tensorflow as tf
 
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.process_sets import UNSCOPED, process_set_size
 
 
@@ -23,7 +23,7 @@ def reduce_as_bfloat16(
     With several ranks per node, those of each node first add their float32 values, so that a node sends each element
     once to the other nodes and not once per rank. The traffic between the nodes is that of a ring allreduce of 16 bits.
     """
-    if op not in (horovod.Sum, horovod.Average):
+    if op not in (exchange.Sum, exchange.Average):
         raise ValueError("bfloat16 supports only op=Average and op=Sum")
     name = name or "HorovodAllreduce_bfloat16"
     size = process_set_size(process_set)
@@ -31,7 +31,7 @@ def reduce_as_bfloat16(
     flat = tf.concat([tf.reshape(tf.cast(tensor, tf.float32) * prescale_factor, [-1]) for tensor in tensors], 0)
     part = tf.pad(flat, [[0, -tf.size(flat) % size]])
     if ranks_per_node == 1:
-        parts = horovod.alltoall(_bits(part), name=f"{name}_parts", process_set=process_set, **UNSCOPED)
+        parts = exchange.alltoall(_bits(part), name=f"{name}_parts", process_set=process_set, **UNSCOPED)
     else:
         rank, ranks = process_set.rank(), range(size)
         in_node = [int(each // ranks_per_node == rank // ranks_per_node) for each in ranks]
@@ -41,8 +41,8 @@ def reduce_as_bfloat16(
         parts = _send(_bits(part), on_other_nodes, f"{name}_parts", process_set)
     senders = size // ranks_per_node
     sums = tf.reduce_sum(tf.reshape(_floats(parts), [senders, -1]), axis=0)
-    factor = postscale_factor / tf.cast(size, tf.float32) if op == horovod.Average else postscale_factor
-    bits = horovod.allgather(_bits(sums * factor), name=f"{name}_sums", process_set=process_set, **UNSCOPED)
+    factor = postscale_factor / tf.cast(size, tf.float32) if op == exchange.Average else postscale_factor
+    bits = exchange.allgather(_bits(sums * factor), name=f"{name}_sums", process_set=process_set, **UNSCOPED)
     # Rank j of node i has the sums of chunk i of part j.
     whole = tf.reshape(tf.transpose(tf.reshape(bits, [senders, ranks_per_node, -1]), [1, 0, 2]), [-1])
     pieces = tf.split(tf.bitcast(whole, tf.bfloat16)[: tf.size(flat)], lengths, num=len(lengths))
@@ -54,7 +54,7 @@ def reduce_as_bfloat16(
 def _send(values: Any, receivers: Sequence[int], name: str, process_set: Any) -> Any:
     """Send equal parts of the values to the receivers, and return the parts that this rank receives."""
     splits = tf.constant(receivers, tf.int32) * (tf.size(values) // sum(receivers))
-    received, _ = horovod.alltoall(values, splits=splits, name=name, process_set=process_set, **UNSCOPED)
+    received, _ = exchange.alltoall(values, splits=splits, name=name, process_set=process_set, **UNSCOPED)
     return received
 
 

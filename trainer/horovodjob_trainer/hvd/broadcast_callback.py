@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.collectives import broadcast_variables
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
 from horovodjob_trainer.hvd.gradient_reducer import variable_key
 from horovodjob_trainer.hvd.optimizer import gradient_reduction, local_slots
@@ -48,7 +48,7 @@ class BroadcastGlobalVariablesCallback(FirstBatchCallback):
         with tf.device(self.device):
             states = tf.constant([has_variables, has_variables and is_built], tf.int32)
             # A rank that has loaded a model can be ahead of the others.
-            states = horovod.allreduce(states, op=horovod.Min, name="HorovodBroadcast_is_built", **UNSCOPED).numpy()
+            states = exchange.allreduce(states, op=exchange.Min, name="HorovodBroadcast_is_built", **UNSCOPED).numpy()
         if states[0]:
             self._broadcast()
         self.waits_for_first_batch = not states[1]

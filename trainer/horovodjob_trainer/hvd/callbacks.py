@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 import numpy as np
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.broadcast_callback import BroadcastGlobalVariablesCallback
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
 from horovodjob_trainer.hvd.uneven_steps import report_wait
 
@@ -39,7 +39,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         steps = self._completed_steps() - self.first_step
         waits = f"has ended epoch {epoch + 1} after {steps} steps and waits for the metrics of the other ranks"
         with tf.device(self.device), report_wait(waits):
-            metrics = horovod.allgather_object(own, name="MetricAverage")
+            metrics = exchange.allgather_object(own, name="MetricAverage")
         shapes = [{name: value.shape for name, value in each.items()} for each in metrics]
         for rank, other in enumerate(shapes):
             if other != shapes[0]:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.bfloat16 import reduce_as_bfloat16
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.process_sets import UNSCOPED, ranks_per_node
 from horovodjob_trainer.hvd.usage import USAGE
 
@@ -29,10 +29,10 @@ def allreduce(
     postscale_factor: float = 1.0,
     op: Any = None,
     compression: Any = Compression.none,
-    process_set: Any = horovod.global_process_set,
+    process_set: Any = exchange.global_process_set,
 ) -> Any:
     """The average of a value over the ranks, or another reduction with `op`."""
-    op = horovod.handle_average_backwards_compatibility(op, average)
+    op = exchange.handle_average_backwards_compatibility(op, average)
     scale = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
     return reduce_tensors([tf.convert_to_tensor(value)], name, op, compression, process_set, **scale)[0]
 
@@ -46,11 +46,11 @@ def grouped_allreduce(
     op: Any = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = horovod.global_process_set,
+    process_set: Any = exchange.global_process_set,
     name: str | None = None,
 ) -> list[Any]:
     """The averages of several tensors over the ranks, in a single operation for each of their types."""
-    op = horovod.handle_average_backwards_compatibility(op, average)
+    op = exchange.handle_average_backwards_compatibility(op, average)
     scale = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
     with tf.device(device_dense):
         return reduce_tensors(
@@ -80,28 +80,30 @@ def _reduce_group(
     if compression is Compression.bf16 or tensors[0].dtype == tf.bfloat16:
         return reduce_as_bfloat16(tensors, name, op, process_set, ranks_per_node(process_set), **scale)
     settings = {"op": op, "compression": compression, "process_set": process_set, **UNSCOPED, **scale}
-    return list(horovod.grouped_allreduce(list(tensors), name=name, **settings))
+    return list(exchange.grouped_allreduce(list(tensors), name=name, **settings))
 
 
-def allgather(value: Any, name: str | None = None, process_set: Any = horovod.global_process_set) -> Any:
+def allgather(value: Any, name: str | None = None, process_set: Any = exchange.global_process_set) -> Any:
     """The values of all ranks, concatenated along the first axis."""
     return allgather_any_type(tf.convert_to_tensor(value), name, process_set, ignore_name_scope=False)
 
 
 def allgather_any_type(tensor: Any, name: str | None, process_set: Any, ignore_name_scope: bool = True) -> Any:
     """The tensors of all ranks, concatenated along the first axis, also of a type that Horovod does not support."""
-    gathered = horovod.allgather(
+    gathered = exchange.allgather(
         _supported(tensor), name=name, process_set=process_set, ignore_name_scope=ignore_name_scope
     )
     return _original(gathered, tensor.dtype)
 
 
 def broadcast(
-    value: Any, root_rank: int, name: str | None = None, process_set: Any = horovod.global_process_set
+    value: Any, root_rank: int, name: str | None = None, process_set: Any = exchange.global_process_set
 ) -> Any:
     """The value of `root_rank`."""
     tensor = tf.convert_to_tensor(value)
-    return _original(horovod.broadcast(_supported(tensor), root_rank, name=name, process_set=process_set), tensor.dtype)
+    return _original(
+        exchange.broadcast(_supported(tensor), root_rank, name=name, process_set=process_set), tensor.dtype
+    )
 
 
 def _supported(tensor: Any) -> Any:
@@ -120,23 +122,23 @@ def join() -> Any:
     """
     if USAGE.allreduces:
         raise RuntimeError(
-            f"rank {horovod.rank()}: hvd.join() does not support the grouped operations of this package: run the same "
+            f"rank {exchange.rank()}: hvd.join() does not support the grouped operations of this package: run the same "
             "number of steps on all ranks, for example with steps_per_epoch, and remove hvd.join()"
         )
-    return horovod.join()
+    return exchange.join()
 
 
 def reducescatter(
-    value: Any, name: str | None = None, op: Any = horovod.Average, process_set: Any = horovod.global_process_set
+    value: Any, name: str | None = None, op: Any = exchange.Average, process_set: Any = exchange.global_process_set
 ) -> Any:
     """The part of this rank, along the first axis, of the average over the ranks."""
-    return horovod.reducescatter(tf.convert_to_tensor(value), name=name, op=op, process_set=process_set)
+    return exchange.reducescatter(tf.convert_to_tensor(value), name=name, op=op, process_set=process_set)
 
 
 def broadcast_variables(
     variables: Sequence[Any],
     root_rank: int = 0,
-    process_set: Any = horovod.global_process_set,
+    process_set: Any = exchange.global_process_set,
     inplace: bool = False,
 ) -> None:
     """Assign the values of `root_rank` to Keras or TensorFlow variables, with few large messages.
@@ -169,7 +171,7 @@ def _chunks(variables: list[Any]) -> list[list[Any]]:
 def _broadcast_chunk(variables: list[Any], root_rank: int, name: str, process_set: Any) -> None:
     flat = tf.concat([tf.reshape(variable, [-1]) for variable in variables], 0)
     flat = _original(
-        horovod.broadcast(_supported(flat), root_rank, name=name, process_set=process_set, **UNSCOPED), flat.dtype
+        exchange.broadcast(_supported(flat), root_rank, name=name, process_set=process_set, **UNSCOPED), flat.dtype
     )
     pieces = tf.split(flat, [variable.shape.num_elements() for variable in variables])
     for variable, piece in zip(variables, pieces, strict=True):

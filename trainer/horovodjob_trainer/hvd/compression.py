@@ -2,11 +2,14 @@
 
 from typing import Any
 
-import horovod.tensorflow as horovod
 import tensorflow as tf
 
+from horovodjob_trainer.hvd.exchange import exchange
 
-class BF16Compressor(horovod.Compression.none):  # type: ignore[misc]
+Base: Any = exchange.Compression
+
+
+class BF16Compressor(Base.none):  # type: ignore[misc]
     """Sends gradients as bfloat16: half the bytes of float32 at its full range.
 
     Horovod cannot add bfloat16. `horovodjob_trainer.hvd.bfloat16` sends the bits and adds in float32.
@@ -23,7 +26,7 @@ class BF16Compressor(horovod.Compression.none):  # type: ignore[misc]
         return tf.cast(tensor, ctx)
 
 
-class Compression(horovod.Compression):  # type: ignore[misc]
+class Compression(Base):  # type: ignore[misc]
     """The compression methods `none`, `fp16` and `bf16`."""
 
     bf16 = BF16Compressor

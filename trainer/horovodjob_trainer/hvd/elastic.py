@@ -6,11 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import horovod.tensorflow as horovod
 import numpy as np
 import tensorflow as tf
-from horovod.common.elastic import ObjectState, State, run_fn
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from horovodjob_trainer.hvd.collectives import broadcast_variables
 from horovodjob_trainer.hvd.elastic_callbacks import (
@@ -18,8 +15,13 @@ from horovodjob_trainer.hvd.elastic_callbacks import (
     UpdateBatchStateCallback,
     UpdateEpochStateCallback,
 )
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.model_optimizers import used_optimizers
 from horovodjob_trainer.hvd.process_sets import is_elastic
+
+HorovodInternalError, HostsUpdatedInterrupt = exchange.HorovodInternalError, exchange.HostsUpdatedInterrupt
+ObjectState: Any = exchange.ObjectState
+State: Any = exchange.State
 
 __all__ = [
     "CommitStateCallback",
@@ -48,7 +50,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         with collective_failures():
             return func(state, *args, **kwargs)
 
-    elastic_function: Callable[..., Any] = run_fn(call, _reset)
+    elastic_function: Callable[..., Any] = exchange.run_fn(call, _reset)
     return elastic_function
 
 
@@ -71,8 +73,8 @@ def collective_failures() -> Iterator[None]:
 def _reset() -> None:
     if not is_elastic():
         raise RuntimeError("elastic training needs `horovodrun --gloo` with --host-discovery-script")
-    horovod.shutdown()
-    horovod.init()
+    exchange.shutdown()
+    exchange.init()
 
 
 class KerasState(ObjectState):  # type: ignore[misc]
@@ -95,9 +97,9 @@ class KerasState(ObjectState):  # type: ignore[misc]
         self.optimizer = optimizer
         others = [each for each in used_optimizers(model) if each is not optimizer]
         self._optimizer_variables = [each for part in (optimizer, *others) for each in part.variables]
-        self._size = horovod.size()
+        self._size = exchange.size()
         self._save_variables()
-        super().__init__(bcast_object=horovod.broadcast_object, get_rank=horovod.rank, **kwargs)
+        super().__init__(bcast_object=exchange.broadcast_object, get_rank=exchange.rank, **kwargs)
 
     @property
     def variables(self) -> list[Any]:
@@ -127,8 +129,8 @@ class KerasState(ObjectState):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Trace the functions of the model again if the number of ranks has changed."""
-        if self._size != horovod.size():
-            self._size = horovod.size()
+        if self._size != exchange.size():
+            self._size = exchange.size()
             self.model.train_function = self.model.test_function = self.model.predict_function = None
 
     def _all_variables(self) -> list[Any]:

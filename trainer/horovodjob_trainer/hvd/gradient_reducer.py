@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -15,6 +14,7 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGra
 from horovodjob_trainer.hvd.buckets import bucket_bytes_from_environment, buckets_of_bytes, equal_buckets
 from horovodjob_trainer.hvd.collectives import allgather_any_type, reduce_tensors
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.process_sets import UNSCOPED, is_elastic, process_set_size
 from horovodjob_trainer.hvd.usage import USAGE
 
@@ -33,19 +33,19 @@ class GradientReducer:
     compression: Any = Compression.none
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
-    op: Any = horovod.Average
+    op: Any = exchange.Average
     groups: Any = None
     bucket_bytes: int | None = None
-    process_set: Any = horovod.global_process_set
+    process_set: Any = exchange.global_process_set
     scale_local_gradients: bool = True
     factor: float = 1.0
     local: dict[int, Any] = field(default_factory=dict)
     """The variables with local gradients, by their keys. The references prevent the reuse of a key."""
 
     def __post_init__(self) -> None:
-        if self.op not in (horovod.Average, horovod.Sum):
+        if self.op not in (exchange.Average, exchange.Sum):
             raise ValueError("op must be hvd.Average or hvd.Sum; gradients support neither Adasum nor other operations")
-        if self.gradient_predivide_factor != 1.0 and self.op != horovod.Average:
+        if self.gradient_predivide_factor != 1.0 and self.op != exchange.Average:
             raise ValueError("gradient_predivide_factor needs op=hvd.Average")
         if not (self.groups is None or isinstance(self.groups, list) or _is_positive_integer(self.groups)):
             raise ValueError(f"groups must be a positive integer or a list of lists of variables, not {self.groups!r}")
@@ -53,7 +53,7 @@ class GradientReducer:
             raise ValueError(f"bucket_bytes must be a positive integer, not {self.bucket_bytes!r}")
         if self.groups is not None and self.bucket_bytes is not None:
             raise ValueError("use either groups (or num_groups) or bucket_bytes, not both")
-        if is_elastic() and self.process_set is not horovod.global_process_set:
+        if is_elastic() and self.process_set is not exchange.global_process_set:
             raise ValueError("process_set is not supported with elastic: its ranks may leave")
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Gradients:
@@ -92,9 +92,9 @@ class GradientReducer:
         """Whether a condition, a boolean tensor, is true on all ranks."""
         if not self.is_active():
             return condition
-        minimum = horovod.allreduce(
+        minimum = exchange.allreduce(
             tf.cast(condition, tf.int32),
-            op=horovod.Min,
+            op=exchange.Min,
             name=f"{self.name}_agree",
             process_set=self.process_set,
             **UNSCOPED,
@@ -147,7 +147,7 @@ class GradientReducer:
         with tf.device(self.device_sparse):
             values = allgather_any_type(slices.values, f"{name}_values", self.process_set)
             indices = allgather_any_type(slices.indices, f"{name}_indices", self.process_set)
-            divisor = tf.cast(process_set_size(self.process_set) if self.op == horovod.Average else 1, values.dtype)
+            divisor = tf.cast(process_set_size(self.process_set) if self.op == exchange.Average else 1, values.dtype)
             return tf.IndexedSlices(values * (self.factor / divisor), indices, slices.dense_shape)
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
+
+from horovodjob_trainer.hvd.exchange import exchange
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -111,11 +112,11 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     def _warmup_factor(self, epoch: float) -> float:
         # The last batch of the warm-up has the full rate.
         done = (epoch + 1 / (self.steps_per_epoch or 1)) / self.warmup_epochs
-        size: int = horovod.size()
+        size: int = exchange.size()
         return (1 + (size - 1) * min(done, 1.0)) / size
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
-        if epoch == self.warmup_epochs - 1 and self.verbose > 0 and horovod.rank() == 0:
+        if epoch == self.warmup_epochs - 1 and self.verbose > 0 and exchange.rank() == 0:
             rate = float(self.model.optimizer.learning_rate)
             print(f"Epoch {epoch + 1}: warm-up of the learning rate ended at {rate:g}", flush=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, build_gradient_reducer, variable_key
 
 Optimizer = keras.optimizers.Optimizer
@@ -64,13 +64,13 @@ def DistributedOptimizer(  # the name in Horovod
     compression: Any = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
-    op: Any = horovod.Average,
+    op: Any = exchange.Average,
     *,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
     groups: Any = None,
-    process_set: Any = horovod.global_process_set,
+    process_set: Any = exchange.global_process_set,
     scale_local_gradients: bool = True,
     bucket_bytes: int | None = None,
 ) -> Any:

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer
 from horovodjob_trainer.hvd.learning_rate import innermost
 from horovodjob_trainer.hvd.optimizer import distribute, gradient_reduction
@@ -56,7 +56,7 @@ def _no_local_variables(reducer: GradientReducer) -> dict[int, Any]:
 def _picklable_settings(reducer: GradientReducer) -> dict[str, Any]:
     settings = {each.name: getattr(reducer, each.name) for each in dataclasses.fields(reducer)}
     settings["local"] = _no_local_variables(reducer)
-    if settings.pop("process_set") is not horovod.global_process_set or isinstance(reducer.groups, list):
+    if settings.pop("process_set") is not exchange.global_process_set or isinstance(reducer.groups, list):
         raise ValueError(
             "a distributed optimizer with a process_set or with lists as groups can be neither copied nor pickled: "
             "create a new optimizer and call hvd.DistributedOptimizer with these arguments"

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-import horovod.tensorflow as horovod
+from horovodjob_trainer.hvd.exchange import exchange
 
 # Horovod matches the operations of the ranks by name. Name scopes contain counters of functions and graphs: a rank that
 # has traced one more function than the others would wait indefinitely.
@@ -18,12 +18,12 @@ def is_elastic() -> bool:
 def process_set_size(process_set: Any) -> Any:
     """Number of ranks in a process set; with elastic a tensor, because a traced function is reused after a change."""
     if is_elastic():
-        return horovod.size_op(process_set_id=process_set.process_set_id)
+        return exchange.size_op(process_set_id=process_set.process_set_id)
     return process_set.size()
 
 
 def ranks_per_node(process_set: Any) -> int:
     """Number of ranks on each node of a job with several nodes; 1 if it can change or differs between the nodes."""
-    if is_elastic() or process_set is not horovod.global_process_set or not horovod.is_homogeneous():
+    if is_elastic() or process_set is not exchange.global_process_set or not exchange.is_homogeneous():
         return 1
-    return int(horovod.local_size()) if horovod.local_size() < horovod.size() else 1
+    return int(exchange.local_size()) if exchange.local_size() < exchange.size() else 1

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
 
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.process_sets import UNSCOPED
 
 
@@ -17,7 +17,7 @@ def average_statistics(model: Any) -> None:
         return
     means = [tf.cast(mean.value, tf.float64) for mean, _ in pairs]
     squares = [tf.cast(variance.value, tf.float64) + mean**2 for mean, (_, variance) in zip(means, pairs, strict=True)]
-    averages = horovod.grouped_allreduce([*means, *squares], op=horovod.Average, name="HorovodStatistics", **UNSCOPED)
+    averages = exchange.grouped_allreduce([*means, *squares], op=exchange.Average, name="HorovodStatistics", **UNSCOPED)
     count = len(pairs)
     for (mean, variance), average, square in zip(pairs, averages[:count], averages[count:], strict=True):
         mean.assign(tf.cast(average, mean.dtype))

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 import tensorflow as tf
+
+from horovodjob_trainer.hvd.exchange import exchange
 
 BatchNormalization = keras.layers.BatchNormalization
 
@@ -14,7 +15,7 @@ def patch_batch_normalization() -> None:
     original_moments = BatchNormalization._moments
 
     def _moments(self: Any, inputs: Any, mask: Any) -> Any:
-        if self.synchronized and horovod.is_initialized() and horovod.size() > 1:
+        if self.synchronized and exchange.is_initialized() and exchange.size() > 1:
             return synchronized_moments(inputs, mask, self._reduction_axes)
         return original_moments(self, inputs, mask)
 
@@ -33,6 +34,6 @@ def synchronized_moments(inputs: Any, mask: Any, axes: list[int]) -> tuple[Any, 
         weights = tf.cast(tf.broadcast_to(tf.expand_dims(mask, -1), tf.shape(inputs)), inputs.dtype)
         inputs = tf.where(weights > 0, inputs, 0)
     own = [tf.reduce_sum(part, axis=axes) for part in (inputs, tf.square(inputs), weights)]
-    total, squares, count = tf.unstack(horovod.allreduce(tf.stack(own), op=horovod.Sum))
+    total, squares, count = tf.unstack(exchange.allreduce(tf.stack(own), op=exchange.Sum))
     mean = tf.math.divide_no_nan(total, count)
     return mean, tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0.0)

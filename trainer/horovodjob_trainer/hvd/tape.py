@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import horovod.tensorflow as horovod
 import tensorflow as tf
 
 from horovodjob_trainer.hvd.compression import Compression
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, build_gradient_reducer, variable_key
 from horovodjob_trainer.hvd.optimizer import local_variables
 
@@ -16,11 +16,11 @@ def DistributedGradientTape(  # the name in Horovod
     device_sparse: str = "",
     compression: Any = Compression.none,
     sparse_as_dense: bool = False,
-    op: Any = horovod.Average,
+    op: Any = exchange.Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
     groups: Any = None,
-    process_set: Any = horovod.global_process_set,
+    process_set: Any = exchange.global_process_set,
     scale_local_gradients: bool = True,
     bucket_bytes: int | None = None,
 ) -> Any:

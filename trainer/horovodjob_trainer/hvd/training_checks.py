@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import horovod.tensorflow as horovod
 import keras
 import numpy as np
 
 from horovodjob_trainer.hvd.broadcast_callback import BroadcastGlobalVariablesCallback
+from horovodjob_trainer.hvd.exchange import exchange
 from horovodjob_trainer.hvd.first_batch import FirstBatchCallback
 from horovodjob_trainer.hvd.fit_callback import FitCallback
 from horovodjob_trainer.hvd.gradient_reducer import GradientReducer, variable_key
@@ -43,7 +43,9 @@ class TrainingChecks(FirstBatchCallback):
         self.reductions = USAGE.gradient_reductions
         if (reducer := self._active_reducer()) is None:
             return
-        steps = horovod.allgather_object(self.params.get("steps"), name="HorovodSteps", process_set=reducer.process_set)
+        steps = exchange.allgather_object(
+            self.params.get("steps"), name="HorovodSteps", process_set=reducer.process_set
+        )
         if difference := step_difference(steps):
             raise ValueError(f"{difference}; {REMEDY}")
 
@@ -63,10 +65,10 @@ class TrainingChecks(FirstBatchCallback):
         elif (
             gradient_reduction(self.model.optimizer) is None
             and self.reductions == USAGE.gradient_reductions
-            and horovod.rank() == 0
+            and exchange.rank() == 0
         ):
             _warn_once(
-                f"fit trains on {horovod.size()} ranks, and each rank trains alone: the gradients are not averaged. "
+                f"fit trains on {exchange.size()} ranks, and each rank trains alone: the gradients are not averaged. "
                 "Wrap the optimizer with hvd.DistributedOptimizer"
             )
 
@@ -83,7 +85,7 @@ class TrainingChecks(FirstBatchCallback):
 
     def _compare_ranks(self, reducer: GradientReducer) -> None:
         own = _checksums(self.model, reducer.local)
-        ranks = horovod.allgather_object(own, name="HorovodChecksums", process_set=reducer.process_set)
+        ranks = exchange.allgather_object(own, name="HorovodChecksums", process_set=reducer.process_set)
         if reducer.process_set.rank() != 0:
             return
         weights, statistics = (_differences([each[kind] for each in ranks]) for kind in (0, 1))
@@ -104,7 +106,7 @@ class TrainingChecks(FirstBatchCallback):
         if not self.has_ended_epoch:
             place = f"was in step {self.steps} of epoch {self.epoch + 1}"
         return (
-            f"rank {horovod.rank()} {place} when another rank ended, because it failed or because it had fewer steps. "
+            f"rank {exchange.rank()} {place} when another rank ended, because it failed or because it had fewer steps. "
             f"In the second case: {REMEDY}"
         )
 
@@ -125,7 +127,7 @@ def patch_fit() -> None:
             return checked_fit(call)
 
     def checked_fit(call: inspect.BoundArguments) -> Any:
-        if not (horovod.is_initialized() and horovod.size() > 1):
+        if not (exchange.is_initialized() and exchange.size() > 1):
             return original(*call.args, **call.kwargs)
         given, callbacks = call.arguments.get("callbacks"), _callbacks(call.arguments)
         checks = TrainingChecks(callbacks)

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-import horovod.tensorflow as horovod
+from horovodjob_trainer.hvd.exchange import exchange
 
 DEFAULT_WAIT_SECONDS = 60
 REMEDY = "every step needs all ranks, so call fit with the same steps_per_epoch on all ranks"
@@ -18,7 +18,7 @@ def report_wait(text: str) -> Iterator[None]:
     seconds = int(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS") or DEFAULT_WAIT_SECONDS)
 
     def report() -> None:
-        message = f"rank {horovod.rank()} {text}, since {seconds} s; if they have more steps: {REMEDY}"
+        message = f"rank {exchange.rank()} {text}, since {seconds} s; if they have more steps: {REMEDY}"
         print(message, file=sys.stderr, flush=True)
 
     timer = threading.Timer(seconds, report)

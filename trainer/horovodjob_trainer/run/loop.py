@@ -14,7 +14,7 @@ from horovodjob_trainer.checkpoint.writer import CheckpointWriter, WritePolicy
 from horovodjob_trainer.data.reading.example_reader import data_error
 from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer
 from horovodjob_trainer.reporting.metric_values import mean_values
-from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
+from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.coordination import Coordination, different_ranks, diverged_ranks
 from horovodjob_trainer.run.metrics.best_epoch import update_best_epoch
 from horovodjob_trainer.run.metrics.evaluation import Evaluation
@@ -24,6 +24,7 @@ from horovodjob_trainer.run.optimization.weight_averages import averages_in_mode
 from horovodjob_trainer.run.setup import Setup
 from horovodjob_trainer.run.step import build_step_function
 from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
+from horovodjob_trainer.run.training_position import training_position
 
 
 class Loop:
@@ -131,8 +132,7 @@ class Loop:
         if configuration.check_sync_every and state.step % configuration.check_sync_every == 0:
             self._check_sync()
         if self.reporter and not ends_epoch and self.reporter.is_due():
-            position = self._training_position(state.epoch + 1, state.step_in_epoch(self.job_batch))
-            self.reporter.report(position, mean_values(logs) | self._damaged_metrics(), self.learning_rates.current)
+            self._report(mean_values(logs), state.epoch + 1, state.step_in_epoch(self.job_batch))
         if updates_weights and not ends_epoch:
             self._end_step()
         return logs
@@ -164,8 +164,7 @@ class Loop:
         state.unvalidated = None
         update_best_epoch(self.model, state, metrics, self.configuration, self.setup.log)
         if self.reporter:
-            position = self._training_position(state.epoch, self._steps_in_epoch)
-            self.reporter.report(position, metrics | self._damaged_metrics(), self.learning_rates.current)
+            self._report(metrics, state.epoch, self._steps_in_epoch)
 
     def _metrics(self) -> dict[str, float]:
         """Loss and metrics of the model in its current state."""
@@ -191,6 +190,11 @@ class Loop:
                 self._nonfinite_is_logged = True
                 self.setup.log(f"Training continues although {problem}")
         self._check_damaged()
+
+    def _report(self, metrics: dict[str, float], epoch: int, step: int) -> None:
+        assert self.reporter is not None
+        position = training_position(self.state, epoch, step, self._steps_in_epoch)
+        self.reporter.report(position, metrics | self._damaged_metrics(), self.learning_rates.current)
 
     def _damaged_metrics(self) -> dict[str, float]:
         is_active = self.setup.dataset.damaged is not None
@@ -234,18 +238,6 @@ class Loop:
         state = self.state
         return (
             state.stopped or state.position >= state.total or state.step >= (self.configuration.max_steps or math.inf)
-        )
-
-    def _training_position(self, epoch: int, step: int) -> TrainingPosition:
-        state = self.state
-        return TrainingPosition(
-            epoch=epoch,
-            epochs=state.epochs,
-            step=step,
-            steps_per_epoch=self._steps_in_epoch,
-            examples=state.position,
-            total_examples=state.total,
-            global_step=state.step,
         )
 
     _is_compared = _nonfinite_is_logged = False

@@ -19,13 +19,14 @@ from horovodjob_trainer.errors import JobError, OutputError, Terminated
 from horovodjob_trainer.launch import Launch
 from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.reporting.progress_client import ProgressClient
-from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
+from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.coordination import Coordination
 from horovodjob_trainer.run.ranks import call_on_all_ranks
 from horovodjob_trainer.run.scripts.batches import Batches
 from horovodjob_trainer.run.scripts.options import RunOptions
 from horovodjob_trainer.run.step_checkpoints import StepCheckpoints
 from horovodjob_trainer.run.termination import Termination
+from horovodjob_trainer.run.training_position import training_position
 
 PROGRAM = "script"
 # The options of the training program in messages, and the arguments of a script in their place.
@@ -129,17 +130,8 @@ class Session:
 
     def _report(self, epoch: int, step: int, metrics: Mapping[str, Any]) -> None:
         assert self.reporter is not None
-        state = self.state
         rate = metrics.get("learning_rate", float("nan"))
-        position = TrainingPosition(
-            epoch=epoch + 1,
-            epochs=state.epochs,
-            step=step,
-            steps_per_epoch=self._steps_in_epoch,
-            examples=state.position,
-            total_examples=state.total,
-            global_step=state.step,
-        )
+        position = training_position(self.state, epoch + 1, step, self._steps_in_epoch)
         values = {name: value for name, value in metrics.items() if name != "learning_rate"}
         self.reporter.report(position, all_values(values), float(rate))
 
