@@ -39,9 +39,13 @@ def remove() -> None:
         delattr(signal, name)
     for name in ("pause", "pthread_kill", "pthread_sigmask", "sigwait", "setitimer", "alarm"):
         delattr(signal, name)
-    asyncio.AbstractEventLoop.add_signal_handler = no_signal_handler  # type: ignore[assignment, method-assign]
-    asyncio.SelectorEventLoop.add_signal_handler = no_signal_handler  # type: ignore[method-assign]
-    pathlib.Path.owner = pathlib.Path.group = no_signal_handler  # type: ignore[assignment, method-assign]
+    for owner, name in (
+        (asyncio.AbstractEventLoop, "add_signal_handler"),
+        (asyncio.SelectorEventLoop, "add_signal_handler"),
+        (pathlib.Path, "owner"),
+        (pathlib.Path, "group"),
+    ):
+        setattr(owner, name, no_signal_handler)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ JOB_DESCRIPTION = Description(
         "Epoch": "training.epoch",
         "Epochs": "training.epochs",
         "Metrics": "training.metrics",
-        "Expected end": "training.eta",
+        "Expected end": "executionState == 'running' && training.eta || null",
         "Age": "age",
         "Duration": "duration",
         "GPU hours": "gpuHours",

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,15 @@ def test_the_notebook_runs_a_job_and_reads_its_history(
     assert [each.name for each in names["client"].list()] == ["digits-0", "digits-1"]
 
 
+def has_job(cluster: ClusterState, name: str) -> bool:
+    """Whether the namespace has this job."""
+    return name in {each["metadata"]["name"] for each in cluster.api.items(cluster.jobs)}
+
+
 def train(cluster: ClusterState, jobs: list[str]) -> None:
     """Let these jobs succeed when they exist, each with a better value than the one before."""
     for number, name in enumerate(jobs):
-        wait_for(name, lambda name=name: name in {each["metadata"]["name"] for each in cluster.api.items(cluster.jobs)})
+        wait_for(f"job {name}", partial(has_job, cluster, name))
         epoch = {"epoch": 1, "time": TIME, "metrics": {"val_accuracy": 0.5 + number / 4}}
         cluster.run(name, training={"epoch": 1, "progress": 1, "history": [epoch]})
         cluster.succeed(name)

@@ -217,6 +217,15 @@ def test_a_job_in_a_queue_is_shown_with_its_place_and_the_sentence_of_kueue(hvj:
     assert record["message"] == message
 
 
+def test_only_a_job_that_runs_has_an_expected_end(hvj: Hvj, cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.run(training={"progress": 0.5, "eta": "2026-11-22T13:00:00Z"})
+    show = ("job", "show", "-n", "train", "-o", "table")
+    assert "Expected end" in hvj(*show).stdout
+    cluster.fail()
+    assert "Expected end" not in hvj(*show).stdout
+
+
 def test_options_of_kubectl_can_be_where_kubectl_has_them(
     cluster: ClusterState, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -86,8 +86,7 @@ def test_python_runs_a_sweep_and_continues_it_by_its_name(trials: Trials) -> Non
     client, lines, ends = Client(), SimpleQueue[str](), SimpleQueue[Trial]()
 
     def start(what: Object | str, number: int) -> None:
-        arguments = {"trials": number, "progress": lines.put}
-        Thread(target=lambda: ends.put(client.sweep(what, **arguments)), daemon=True).start()
+        Thread(target=lambda: ends.put(client.sweep(what, trials=number, progress=lines.put)), daemon=True).start()
 
     start(SWEEP, 2)
     trials.until("digits-0", "digits-1")
