@@ -254,7 +254,7 @@ def test_queues_have_their_jobs_in_order_and_jobs_without_a_queue_are_last() -> 
     ],
 )
 def test_an_operator_is_away_if_a_change_of_a_job_has_no_answer_for_a_minute(changed: Object, expected: bool) -> None:
-    values = {"observed": 1, "minutes": 2, "operator_minutes": 9, "spec": {}} | changed
+    values: Object = {"observed": 1, "minutes": 2, "operator_minutes": 9, "spec": {}} | changed
     managers = [
         {"manager": "kubectl", "time": (NOON - timedelta(minutes=values["minutes"])).isoformat()},
         {
