@@ -1,5 +1,6 @@
 # The images of HorovodJob:
 #   docker build --target operator    -t $IMAGE_REGISTRY/horovodjob/operator:0.1.0    .
+#   docker build --target dashboard   -t $IMAGE_REGISTRY/horovodjob/dashboard:0.1.0   .   (docs/dashboard.md)
 #   docker build --target trainer     -t $IMAGE_REGISTRY/horovodjob/trainer:0.1.0     .
 #   docker build --target trainer-gpu -t $IMAGE_REGISTRY/horovodjob/trainer-gpu:0.1.0 .   (docs/gpu-image.md)
 #   docker build --target mpi         -t $IMAGE_REGISTRY/horovodjob/mpi:0.1.0         .   (for the tests)
@@ -69,6 +70,18 @@ COPY --from=lock /src/ ./
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
     uv sync --frozen --only-group operator-image \
  && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
+ && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
+
+
+# ---- the dashboard's packages -----------------------------------------------------------------------------
+FROM uv AS dashboard-packages
+
+COPY --from=lock /src/ ./
+# kubernetes/aio is a second client, for asyncio, and half of the package; nothing imports it.
+RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    uv sync --frozen --only-group dashboard-image \
+ && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
+ && rm -r /opt/venv/lib/python3.11/site-packages/kubernetes/aio \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib
 
 
@@ -164,6 +177,21 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
 WORKDIR /home/horovod
 USER 1000:1000
 ENTRYPOINT ["python", "-m", "horovodjob_operator"]
+
+
+# ---- dashboard --------------------------------------------------------------------------------------------
+FROM python AS dashboard
+
+LABEL org.opencontainers.image.title="HorovodJob dashboard" \
+      org.opencontainers.image.description="A page with the HorovodJobs of a cluster, with the rights of each viewer" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=dashboard-packages /opt/venv /opt/venv
+COPY --from=operator-project /out/ /opt/venv/
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /home/horovod
+USER 1000:1000
+ENTRYPOINT ["python", "-m", "horovodjob_dashboard"]
 
 
 # ---- trainer, for CPUs and for GPUs -----------------------------------------------------------------------

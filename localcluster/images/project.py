@@ -27,12 +27,13 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMON_INPUTS = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE")
 INPUTS = {
     "operator": ("operator",),
+    "dashboard": ("operator",),
     "trainer": ("trainer", "images/slim.sh"),
     "trainer-gpu": ("trainer", "images"),
     "mpi": (),
 }
 # The trainer is last: it may have to wait for Horovod, which the environment of the tests may be compiling.
-TESTED = ("operator", "mpi", "trainer")
+TESTED = ("operator", "dashboard", "mpi", "trainer")
 # Tables of pyproject.toml on which no image depends; the Dockerfile ignores the same ones.
 LINTER_TABLES = re.compile(r"^\[+tool\.(ruff|mypy|pytest|importlinter)")
 

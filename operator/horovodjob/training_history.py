@@ -111,10 +111,10 @@ def comparison(jobs: Sequence[Object], metric: str, goal: Goal | None = None) ->
 
     Jobs without a value come last, with None.
     """
+    jobs = sorted(jobs, key=lambda job: rank(job, metric, goal))
     all_settings = [settings(job) for job in jobs]
     names = dict.fromkeys(name for each in all_settings for name in each)
     differing = [name for name in names if len({each.get(name) for each in all_settings}) > 1]
-    sign = -1 if (goal or goal_of(metric)) is Goal.MAX else 1
     found = []
     for job, values in zip(jobs, all_settings, strict=True):
         epoch, value = best(job, metric, goal) or (None, None)
@@ -127,7 +127,14 @@ def comparison(jobs: Sequence[Object], metric: str, goal: Goal | None = None) ->
                 "settings": {name: values.get(name) for name in differing},
             }
         )
-    return sorted(found, key=lambda row: (row["best"] is None, sign * (row["best"] or 0)))
+    return found
+
+
+def rank(job: Object, metric: str, goal: Goal | None = None) -> tuple[bool, float]:
+    """A key that sorts jobs by their best value of the metric: the best first, those without a value last."""
+    _, value = best(job, metric, goal) or (None, None)
+    sign = -1 if (goal or goal_of(metric)) is Goal.MAX else 1
+    return value is None, sign * (value or 0)
 
 
 def _is_option(word: str) -> bool:

@@ -10,8 +10,10 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, translated
 from horovodjob_dashboard.access_guard import Handler
 from horovodjob_dashboard.event_streams import EventStreams
+from horovodjob_dashboard.operator_state import OperatorState
 from horovodjob_dashboard.pages import STATIC, VIEWER, Pages
 from horovodjob_dashboard.viewer import NamespaceNeeded, SignedOut, Viewer
+from horovodjob_dashboard.views.cluster import ClusterView
 from horovodjob_dashboard.views.comparison import ComparisonView
 from horovodjob_dashboard.views.job import JobView
 from horovodjob_dashboard.views.jobs import JobsView
@@ -86,10 +88,17 @@ def application(
     public: Iterable[web.AbstractRouteDef] = (),
 ) -> web.Application:
     """The pages of one cluster. The middlewares precede all others; `public` are addresses for everybody."""
-    requests, streams = _Requests(access, pages), EventStreams()
+    requests, streams, operator = _Requests(access, pages), EventStreams(), OperatorState()
     made = web.Application(middlewares=[*middlewares, requests.errors_as_pages])
     made.add_routes([*public, web.static("/static", STATIC)])
-    for view in (JobsView(pages, streams), JobView(pages), LogsView(streams), ComparisonView(pages)):
+    views = (
+        JobsView(pages, streams, operator),
+        JobView(pages, operator),
+        LogsView(streams),
+        ComparisonView(pages),
+        ClusterView(pages, streams, operator),
+    )
+    for view in views:
         for route in view.routes():
             made.router.add_route(route.method, route.path, requests.with_viewer(route.handler))
     return made

@@ -1,21 +1,41 @@
-"""What the page of a job shows: its pods, its history as a timeline, its cost and the lines to copy.
+"""What the page of a job shows: its pods, its attempts, its events and the lines to copy.
 
 Pure: objects as the API server returns them in, plain records out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import yaml
 
-from horovodjob.api.constants import LABEL_ROLE
+from horovodjob.api.constants import LABEL_ROLE, EventReason, Phase
 from horovodjob_cli.cluster.kube import event_time
+from horovodjob_cli.jobs.batchai_records import message
 from horovodjob_cli.jobs.logs import source
 
 Object = Mapping[str, Any]
 MANAGED = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp")
+STDOUT = "stdout.txt"
+"""The file of all ranks' output in the directory stdouterr of a job's share."""
+# The events of an attempt, in the words of the page.
+TITLES: dict[str, str] = {
+    EventReason.QUEUED: "Queued",
+    EventReason.CREATED: "Starting",
+    EventReason.ADMITTED: "All pods have a node",
+    EventReason.WORKERS_READY: "Workers ready",
+    EventReason.STARTED: "Running",
+    EventReason.RESTARTING: "Restarting",
+    EventReason.PREEMPTED: "Preempted",
+    EventReason.RESIZED: "Resized",
+    EventReason.SCHEDULING_TIMEOUT: "Not scheduled in time",
+    EventReason.SUSPENDED: "Suspended",
+    EventReason.RESUMED: "Resumed",
+    EventReason.SUCCEEDED: "Succeeded",
+    EventReason.FAILED: "Failed",
+}
+ENDS_AN_ATTEMPT = (EventReason.RESTARTING, EventReason.PREEMPTED, EventReason.SCHEDULING_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +54,33 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An entry of the timeline."""
+    """Something that happened to the job."""
 
     time: str
     title: str
     text: str
     where: str = ""
+    """Pod, node and container of an error."""
     is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What happened in an attempt, the oldest first."""
+
+    number: int
+    moments: list[Moment]
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event of the job."""
+
+    time: str
+    reason: str
+    text: str
+    count: int
+    is_warning: bool
 
 
 def pod_row(pod: Object) -> PodRow:
@@ -66,25 +106,80 @@ def pod_row(pod: Object) -> PodRow:
     )
 
 
-def timeline(job: Object, events: Iterable[Object]) -> list[Moment]:
-    """What happened to the job, the oldest first: conditions, errors of all attempts, and events."""
+def attempts(job: Object, events: Iterable[Object]) -> list[Attempt]:
+    """The attempts of the job: from its status, and from its events, which Kubernetes keeps for an hour.
+
+    A restart belongs to the attempt that it ends.
+    """
     status = job.get("status") or {}
-    moments = [Moment(job["metadata"]["creationTimestamp"], "Created", "")]
-    for condition in status.get("conditions") or []:
-        if condition["status"] == "True":
-            text = condition.get("message") or ""
-            bad = condition["type"] in ("Failed", "Stalled")
-            moments.append(Moment(condition["lastTransitionTime"], condition["type"], text, is_error=bad))
-    for error in status.get("errors") or []:
-        code = f", exit code {error['exitCode']}" if error.get("exitCode") is not None else ""
-        where = ", ".join(str(error[key]) for key in ("pod", "node", "container") if error.get(key))
-        title = f"Attempt {error['attempt']}: {error['reason']}{code}"
-        moments.append(Moment(error["time"], title, error.get("message") or "", where, is_error=True))
+    errors, last = status.get("errors") or [], max(int(status.get("attempt") or 1), 1)
+    found: dict[int, list[Moment]] = {}
+    for error in errors:
+        found.setdefault(error["attempt"], []).append(_error_moment(error))
+    ends = {number: max(_time(each.time) for each in moments) for number, moments in found.items() if number < last}
     for event in events:
-        count = f" ({event['count']} times)" if (event.get("count") or 1) > 1 else ""
-        title, is_warning = f"{event['reason']}{count}", event.get("type") == "Warning"
-        moments.append(Moment(event_time(dict(event)), title, event.get("message") or "", is_error=is_warning))
-    return sorted(moments, key=lambda moment: datetime.fromisoformat(moment.time))
+        if title := TITLES.get(event["reason"]):
+            time, is_warning = event_time(dict(event)), event.get("type") == "Warning"
+            moment = Moment(time, title, event.get("message") or "", is_error=is_warning)
+            found.setdefault(_attempt_of(event, time, ends, last), []).append(moment)
+    for number, moment in _status_moments(job, last):
+        known = found.setdefault(number, [])
+        if not any(each.title == moment.title for each in known):
+            known.append(moment)
+    return [
+        Attempt(number, sorted(moments, key=lambda moment: _time(moment.time)))
+        for number, moments in sorted(found.items())
+    ]
+
+
+def _error_moment(error: Object) -> Moment:
+    code = f", exit code {error['exitCode']}" if error.get("exitCode") is not None else ""
+    where = ", ".join(str(error[key]) for key in ("pod", "node", "container") if error.get(key))
+    return Moment(error["time"], f"{error['reason']}{code}", error.get("message") or "", where, is_error=True)
+
+
+def _attempt_of(event: Object, time: str, ends: Mapping[int, datetime], last: int) -> int:
+    """The attempt of an event by the times at which attempts ended; the event of a restart comes after its error."""
+    if event["reason"] in ENDS_AN_ATTEMPT:
+        return max((number for number, end in ends.items() if end <= _time(time)), default=last)
+    return min((number for number, end in ends.items() if _time(time) <= end), default=last)
+
+
+def _status_moments(job: Object, last: int) -> Iterator[tuple[int, Moment]]:
+    """The transitions that the status has, for those whose events are gone, each with its attempt."""
+    status = job.get("status") or {}
+    yield 1, Moment(job["metadata"]["creationTimestamp"], "Created", "")
+    if time := status.get("startTime"):
+        yield 1, Moment(time, TITLES[EventReason.CREATED], "")
+    if time := status.get("runningTime"):
+        yield last, Moment(time, TITLES[EventReason.STARTED], "")
+    if time := status.get("completionTime"):
+        failed = status["phase"] == Phase.FAILED
+        yield last, Moment(time, str(status["phase"]), message(status) or "", is_error=failed)
+
+
+def conditions(job: Object) -> list[Object]:
+    """The conditions of the job, those that are True first."""
+    found = (job.get("status") or {}).get("conditions") or []
+    return sorted(found, key=lambda condition: condition["status"] != "True")
+
+
+def event_rows(events: Iterable[Object]) -> list[EventRow]:
+    """The events of the job, the newest first."""
+    return [
+        EventRow(
+            time=event_time(dict(event)),
+            reason=event["reason"],
+            text=event.get("message") or "",
+            count=(event.get("series") or {}).get("count") or event.get("count") or 1,
+            is_warning=event.get("type") == "Warning",
+        )
+        for event in reversed(list(events))
+    ]
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def manifest(job: Object) -> str:
@@ -96,10 +191,17 @@ def manifest(job: Object) -> str:
 
 def commands(job: Object) -> list[str]:
     """Lines of kubectl and hvj about the job, to copy."""
-    namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+    metadata, spec = job["metadata"], job["spec"]
+    this = f"-n {metadata['name']} -w {metadata['namespace']}"
+    file = f"hvj job file stream -j {metadata['name']} -w {metadata['namespace']} -f {STDOUT}"
+    is_suspended = bool((spec.get("runPolicy") or {}).get("suspend"))
+    change = f"hvj job {'resume' if is_suspended else 'suspend'} {this}"
+    is_finished = (job.get("status") or {}).get("phase") in (Phase.SUCCEEDED, Phase.FAILED)
     return [
-        f"kubectl -n {namespace} get hvj {name} -o yaml",
-        f"hvj job show -n {name} -w {namespace}",
-        f"hvj job logs -n {name} -w {namespace} --follow",
-        f"hvj job terminate -n {name} -w {namespace}",
+        f"kubectl -n {metadata['namespace']} describe hvj {metadata['name']}",
+        f"kubectl -n {metadata['namespace']} get hvj {metadata['name']} -o yaml",
+        f"hvj job show {this}",
+        f"hvj job logs {this} --follow",
+        *([file] if spec.get("logs") else []),
+        *([] if is_finished else [change, f"hvj job terminate {this}"]),
     ]

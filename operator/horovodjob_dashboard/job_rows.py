@@ -4,15 +4,26 @@ Pure: jobs as the API server returns them in, rows out.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
-from horovodjob.api.constants import LABEL_EXPERIMENT, Phase
+from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_OWNER, Phase
 from horovodjob.batchai.names import display_name
-from horovodjob_cli.jobs.batchai_records import message, queue_text, worker
+from horovodjob_cli.jobs.batchai_records import message, queue_place, worker
+from horovodjob_cli.jobs.job_times import active_seconds
 
 ROWS_OF_A_PAGE = 100
 NEWEST_FIRST = "-created"
+# What deployed a job, by the label or annotation that each tool sets on its objects.
+DEPLOYERS = {
+    "meta.helm.sh/release-name": "Helm release",
+    "argocd.argoproj.io/tracking-id": "Argo CD application",
+    "argocd.argoproj.io/instance": "Argo CD application",
+    "kustomize.toolkit.fluxcd.io/name": "Flux Kustomization",
+    "helm.toolkit.fluxcd.io/name": "Flux HelmRelease",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,8 @@ class JobRow:
     name: str
     shown_name: str
     experiment: str
+    owner: str
+    """Who the job belongs to, or what deployed it; empty if nothing names either."""
     phase: str
     sentence: str
     percent: float | None
@@ -32,6 +45,9 @@ class JobRow:
     gpus: int
     """GPUs of all workers."""
     queue: str
+    """LocalQueue of Kueue; empty without one."""
+    position: int | None
+    """Position in the queue, from 1, while the job waits in it."""
     created: str
     status: Mapping[str, Any] = field(repr=False)
 
@@ -43,7 +59,8 @@ class JobRow:
     @property
     def words(self) -> str:
         """What the filter for text searches."""
-        return f"{self.namespace}/{self.name} {self.shown_name} {self.experiment} {self.sentence} {self.queue}".lower()
+        texts = (self.shown_name, self.experiment, self.owner, self.sentence, self.queue)
+        return f"{self.namespace}/{self.name} {' '.join(texts)}".lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,7 @@ class Selection:
     text: str = ""
     phase: str = ""
     experiment: str = ""
+    owner: str = ""
     namespace: str = ""
     sort: str = NEWEST_FIRST
     page: int = 1
@@ -66,6 +84,7 @@ class Selection:
             text=query.get("text", "").strip(),
             phase=query.get("phase", ""),
             experiment=query.get("experiment", ""),
+            owner=query.get("owner", ""),
             namespace=query.get("namespace", ""),
             sort=sort if sort.removeprefix("-") in SORTED_BY else NEWEST_FIRST,
             page=max(int(page), 1) if page.isdecimal() and len(page) < 9 else 1,
@@ -76,18 +95,57 @@ class Selection:
         return (
             (not self.phase or row.phase == self.phase)
             and (not self.experiment or row.experiment == self.experiment)
+            and (not self.owner or row.owner == self.owner)
             and (not self.namespace or row.namespace == self.namespace)
             and all(word in row.words for word in self.text.lower().split())
         )
 
+    def address(self, **changes: str | int) -> str:
+        """The query string of this selection with changes; it has only what is not the default."""
+        default = asdict(Selection())
+        values = asdict(self) | {"page": 1} | changes
+        return "?" + urlencode({name: value for name, value in values.items() if value != default[name]})
 
-SORTED_BY: dict[str, Callable[[JobRow], Any]] = {
-    "name": lambda row: (row.name, row.namespace),
-    "phase": lambda row: (list(Phase).index(Phase(row.phase)), row.name),
-    "progress": lambda row: (row.percent or 0, row.name),
-    "gpus": lambda row: (row.gpus, row.name),
-    "created": lambda row: (row.created, row.name),
+    def sorted_by(self, column: str) -> str:
+        """The query string of the order by a column, and of the reverse order if that is the present one."""
+        first = f"-{column}" if column in LARGEST_FIRST else column
+        reverse = first.removeprefix("-") if first.startswith("-") else f"-{column}"
+        return self.address(sort=reverse if self.sort == first else first)
+
+    def direction(self, column: str) -> str:
+        """The order of a column as the attribute aria-sort."""
+        if self.sort.removeprefix("-") != column:
+            return "none"
+        return "descending" if self.sort.startswith("-") else "ascending"
+
+
+# The rows of equal values are in the order of their names. Times and amounts begin with the largest.
+SORTED_BY: dict[str, Callable[[JobRow, datetime], Any]] = {
+    "name": lambda row, _: row.shown_name,
+    "phase": lambda row, _: list(Phase).index(Phase(row.phase)),
+    "progress": lambda row, _: row.percent or 0,
+    "workers": lambda row, _: row.workers,
+    "gpus": lambda row, _: row.gpus,
+    "queue": lambda row, _: (not row.queue, row.queue, row.position is None, row.position or 0),
+    "experiment": lambda row, _: (not row.experiment, row.experiment),
+    "owner": lambda row, _: (not row.owner, row.owner),
+    "created": lambda row, _: row.created,
+    "duration": lambda row, now: active_seconds(row.status, now) or 0,
 }
+# The columns of the list by what they are sorted by, in the order of the cells of a row.
+COLUMNS = {
+    "name": "Name",
+    "phase": "Phase",
+    "progress": "Progress",
+    "workers": "Workers",
+    "gpus": "GPUs",
+    "queue": "Queue",
+    "experiment": "Experiment",
+    "owner": "Owner",
+    "created": "Age",
+    "duration": "Duration",
+}
+LARGEST_FIRST = ("progress", "workers", "gpus", "created", "duration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,29 +163,43 @@ def row(job: Mapping[str, Any]) -> JobRow:
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     training = status.get("training") or {}
     progress = training.get("progress")
-    workers = worker(spec, "replicas")
+    workers, queue = worker(spec, "replicas"), queue_place(status) or {}
     return JobRow(
         namespace=metadata["namespace"],
         name=metadata["name"],
         shown_name=display_name(job),
         experiment=(metadata.get("labels") or {}).get(LABEL_EXPERIMENT, ""),
+        owner=owner(metadata),
         phase=status.get("phase") or Phase.QUEUED.value,
         sentence=message(status) or "",
         percent=None if progress is None else round(100 * progress, 1),
         eta=training.get("eta") or "",
         workers=workers,
         gpus=workers * worker(spec, "gpus"),
-        queue=queue_text(status),
+        queue=queue.get("name", ""),
+        position=queue.get("position"),
         created=metadata["creationTimestamp"],
         status=status,
     )
 
 
-def page(rows: Iterable[JobRow], selection: Selection) -> Page:
+def owner(metadata: Mapping[str, Any]) -> str:
+    """The label for it, or what deployed the job: the API server does not record who created an object."""
+    known = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    if named := known.get(LABEL_OWNER):
+        return str(named)
+    for key, kind in DEPLOYERS.items():
+        if name := known.get(key):
+            return f"{kind} {name.partition(':')[0]}"  # Argo CD adds the object to the application.
+    controller = next((each for each in metadata.get("ownerReferences") or [] if each.get("controller")), None)
+    return f"{controller['kind']} {controller['name']}" if controller else ""
+
+
+def page(rows: Iterable[JobRow], selection: Selection, now: datetime) -> Page:
     """The page of the selection; a page after the last one is the last one."""
-    found = sorted(filter(selection.has, rows), key=SORTED_BY[selection.sort.removeprefix("-")])
-    if selection.sort.startswith("-"):
-        found.reverse()
+    key = SORTED_BY[selection.sort.removeprefix("-")]
+    found = sorted(filter(selection.has, rows), key=lambda row: (row.name, row.namespace))
+    found.sort(key=lambda row: key(row, now), reverse=selection.sort.startswith("-"))
     pages = max(-(-len(found) // ROWS_OF_A_PAGE), 1)
     number = min(selection.page, pages)
     first = (number - 1) * ROWS_OF_A_PAGE

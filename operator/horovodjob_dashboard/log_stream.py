@@ -1,28 +1,75 @@
-"""The log of a pod for a browser: chunks as they arrive, and nothing of it is held in memory."""
+"""Logs for a browser, of a container or of a file on a share: chunks as they arrive. None of it is held in memory."""
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextvars import copy_context
 from typing import Any
 
+from horovodjob.azurefiles.credentials import Options
+from horovodjob.azurefiles.errors import NotFound
+from horovodjob.azurefiles.files import FileStore
+from horovodjob.azurefiles.tail import tail_bytes
+from horovodjob_cli.files.job_files import STDOUTERR, open_directory
 from horovodjob_cli.jobs.logs import open_log
+from horovodjob_dashboard.job_details import STDOUT
 
 Object = dict[str, Any]
 FIRST_LINES = 1000
+LAST_BYTES = 256 << 10
 QUEUED_CHUNKS = 16
 
 
-async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
+async def chunks(pod: Object, *, follow: bool) -> AsyncGenerator[bytes]:
     """The log of the pod's container: with `follow` its last lines and then each new one, else all of it.
 
-    A thread reads it, as fast as the browser takes it; it ends with this iterator. Raises the errors of the client.
+    Raises the errors of the client.
     """
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(QUEUED_CHUNKS)
     last = {"tail_lines": FIRST_LINES} if follow else {}
     response = await asyncio.to_thread(open_log, pod, follow=follow, **last)
+    async with contextlib.aclosing(_in_thread(response.stream(), response.shutdown)) as read:
+        async for chunk in read:
+            yield chunk
+
+
+async def stdout_chunks(
+    job: Object, options: Options, has_ended: Callable[[], bool], *, follow: bool
+) -> AsyncGenerator[bytes]:
+    """The file on the job's share with the output of all ranks: with `follow` from its last lines until the job ends.
+
+    Raises CliError and FilesError.
+    """
+    stopped = threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        with open_directory(job, STDOUTERR, ".", options, with_pods=False) as place:
+            path = f"{place.path}/{STDOUT}"
+            start = _start_of_last_lines(place.store, path) if follow else 0
+            is_over = stopped.is_set if follow else lambda: True
+            for data in tail_bytes(place.store, path, lambda: is_over() or has_ended(), stopped.wait, start):
+                if stopped.is_set():
+                    return
+                yield data
+
+    async with contextlib.aclosing(_in_thread(parts(), stopped.set)) as read:
+        async for chunk in read:
+            yield chunk
+
+
+def _start_of_last_lines(store: FileStore, path: str) -> int:
+    """Where to begin so that a long file is not read from its beginning; 0 for a file that does not exist yet."""
+    try:
+        start = max(store.state(path).size - LAST_BYTES, 0)
+        return start + store.read(path, start, LAST_BYTES).data.find(b"\n") + 1 if start else 0
+    except NotFound:
+        return 0
+
+
+async def _in_thread(parts: Iterable[bytes], stop: Callable[[], None]) -> AsyncGenerator[bytes]:
+    """The parts, which a thread reads as fast as they are taken; `stop` ends it, also while it waits for the next."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(QUEUED_CHUNKS)
 
     def put(item: bytes | Exception | None) -> None:
         asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
@@ -30,8 +77,8 @@ async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
     def read() -> None:
         with contextlib.suppress(RuntimeError, asyncio.CancelledError):  # the event loop has ended
             try:
-                for chunk in response.stream():
-                    put(chunk)
+                for part in parts:
+                    put(part)
                 put(None)
             except Exception as error:
                 put(error)
@@ -45,5 +92,5 @@ async def chunks(pod: Object, *, follow: bool) -> AsyncIterator[bytes]:
     finally:
         # The thread waits for data, or for room in the queue.
         with contextlib.suppress(OSError, ValueError, RuntimeError):
-            response.shutdown()
+            stop()
         queue.get_nowait() if queue.full() else None

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from aiohttp import web
 
@@ -50,7 +50,15 @@ async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: 
     middlewares = [AccessGuard(access.origins).check, access.check]
     feeds = [Feeds() for _ in contexts]
     viewers = [
-        Viewer(each.client, shared, user=each.name, cluster=each.cluster, only=each.only, default=each.default)
+        Viewer(
+            each.client,
+            shared,
+            user=each.name,
+            cluster=each.cluster,
+            only=each.only,
+            default=each.default,
+            is_local=True,
+        )
         for each, shared in zip(contexts, feeds, strict=True)
     ]
     if len(viewers) == 1:
@@ -64,8 +72,15 @@ async def serve(listener: socket.socket, contexts: Sequence[Context], is_ready: 
     await run(made, listener, feeds, lambda: is_ready(access.address))
 
 
+class Swept(Protocol):
+    """State that outlives requests."""
+
+    def sweep(self) -> None:
+        """Ends what nobody uses any more."""
+
+
 async def run(
-    made: web.Application, listener: socket.socket, feeds: Sequence[Feeds], is_ready: Callable[[], None]
+    made: web.Application, listener: socket.socket, state: Sequence[Swept], is_ready: Callable[[], None]
 ) -> NoReturn:
     """Serves an application until it is cancelled."""
     # Streams end only with their pages: do not wait for them.
@@ -76,7 +91,7 @@ async def run(
         is_ready()
         while True:
             await asyncio.sleep(SECONDS_BETWEEN_SWEEPS)
-            for each in feeds:
+            for each in state:
                 each.sweep()
     finally:
         await runner.cleanup()

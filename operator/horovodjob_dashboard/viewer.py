@@ -1,15 +1,16 @@
 """Who looks at the pages: a client of the API server with their rights, and the feeds that they share with others."""
 
 import asyncio
+import math
 import time
 from typing import Any
 
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import CliError
+from horovodjob_cli.errors import CliError, translated
 from horovodjob_dashboard.job_feed import JobFeed
 
-# How long an answer of the API server about a viewer's rights is valid for the watches of others.
-REVIEW_SECONDS = 30
+# How long an answer of the API server about a viewer's rights is valid for a watch that others may have made.
+REVIEW_SECONDS = 30.0
 # A viewer without an open page for this long has left.
 ABSENT_SECONDS = 300
 ALL = ""
@@ -26,7 +27,8 @@ class NamespaceNeeded(CliError):
 class Feeds:
     """The watches of a cluster: one for all namespaces, and one for each namespace that somebody chose."""
 
-    def __init__(self) -> None:
+    def __init__(self, review_seconds: float = REVIEW_SECONDS) -> None:
+        self.review_seconds = review_seconds
         self._feeds: dict[str, JobFeed] = {}
 
     def join(self, client: Any, namespace: str) -> JobFeed:
@@ -56,15 +58,26 @@ class Viewer:
     """Somebody with rights of their own.
 
     `user` is a name that no two viewers share; `cluster` is what the pages call the cluster. `only` limits the list to
-    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none.
+    one namespace; `default` is the namespace of a viewer who may not list all and has chosen none. `is_local`: this
+    process is the viewer's own, and so are the credentials in its environment.
     """
 
     def __init__(
-        self, client: Any, feeds: Feeds, *, user: str, cluster: str, only: str = "", default: str = ""
+        self,
+        client: Any,
+        feeds: Feeds,
+        *,
+        user: str,
+        cluster: str,
+        only: str = "",
+        default: str = "",
+        is_local: bool = False,
     ) -> None:
-        self.client, self.user, self.cluster = client, user, cluster
+        self.client, self.user, self.cluster, self.is_local = client, user, cluster, is_local
         self.has_left = asyncio.Event()
+        self.seen = time.monotonic()
         self._feeds, self._only, self._default = feeds, only, default
+        self.review_seconds = feeds.review_seconds
         self._reviews: dict[str, tuple[float, bool]] = {}
 
     async def feed(self, namespace: str = "") -> JobFeed:
@@ -72,6 +85,7 @@ class Viewer:
 
         Raises NamespaceNeeded, and the API server's refusal.
         """
+        self.seen = time.monotonic()
         wanted = self._only or namespace or self._default
         for each in (self._only or ALL, wanted):
             if await self._may_watch(each):
@@ -80,7 +94,7 @@ class Viewer:
         refusal = await asyncio.to_thread(_refusal, self.client, wanted)
         if wanted:
             raise refusal
-        raise NamespaceNeeded(str(refusal))
+        raise NamespaceNeeded(str(translated(refusal) or refusal))
 
     def leave(self) -> None:
         """Ends the streams and the watches of the viewer."""
@@ -88,8 +102,8 @@ class Viewer:
         self._feeds.leave(self.client)
 
     async def _may_watch(self, namespace: str) -> bool:
-        time_, allowed = self._reviews.get(namespace, (0.0, False))
-        if time.monotonic() - time_ > REVIEW_SECONDS or not time_:
+        reviewed, allowed = self._reviews.get(namespace, (-math.inf, False))
+        if time.monotonic() - reviewed >= self.review_seconds:
             allowed = await asyncio.to_thread(_may_list_and_watch, self.client, namespace)
             self._reviews[namespace] = time.monotonic(), allowed
         return allowed

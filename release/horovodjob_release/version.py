@@ -12,7 +12,7 @@ from horovodjob_release.errors import ReleaseError
 
 SOURCE = "pyproject.toml"
 VERSION = r"(\d+\.\d+\.\d+(?:-rc\.\d+)?)"
-OWN_IMAGE = r"horovodjob/(?:operator|trainer|trainer-gpu|mpi)"
+OWN_IMAGE = r"horovodjob/(?:operator|dashboard|trainer|trainer-gpu|mpi)"
 # Files, and the pattern of what repeats the version in them.
 PLACES = (
     ("pyproject.toml", r'^name = "horovodjob"\nversion = "([^"]+)"$'),

@@ -30,12 +30,12 @@ NAMESPACED_KINDS_ONLY = (
 )
 REVIEWS = ("tokenreviews", "subjectaccessreviews")
 # Values that other values override, and values that are templates.
-OTHERWISE = {"image.tag", "podDisruptionBudget.maxUnavailable", "extraObjects"}
+OTHERWISE = {"image.tag", "dashboard.image.tag", "podDisruptionBudget.maxUnavailable", "extraObjects"}
 
 
 def of_kind(objects: list[Object], kind: str) -> Object:
-    """The only object of a kind that is not part of `helm test`."""
-    own = [each for each in objects if each["kind"] == kind and not is_hook(each)]
+    """The only object of a kind that is neither part of `helm test` nor of the dashboard."""
+    own = [each for each in objects if each["kind"] == kind and not is_hook(each) and not is_dashboard(each)]
     assert len(own) == 1, f"{len(own)} objects of kind {kind}"
     return own[0]
 
@@ -44,6 +44,11 @@ def named_like(objects: list[Object], other: Object) -> Object:
     """The object with the kind and the name of another."""
     kind, name = other["kind"], other["metadata"]["name"]
     return next(each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name))
+
+
+def is_dashboard(each: Object) -> bool:
+    """Whether an object is part of the dashboard."""
+    return each["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "dashboard"
 
 
 def is_hook(each: Object) -> bool:

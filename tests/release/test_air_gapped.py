@@ -63,8 +63,9 @@ def test_the_same_release_gives_the_same_archive(dist: Path) -> None:
 
 
 def chart_images(chart: Path) -> set[str]:
-    """The images of the operator's chart with its default values."""
-    done = subprocess.run([binary("helm4"), "template", "x", str(chart)], capture_output=True, text=True, check=True)
+    """The images of the operator's chart with its default values and the dashboard."""
+    command = [binary("helm4"), "template", "x", str(chart), "--set", "dashboard.enabled=true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return operator_images(done.stdout)
 
 

@@ -1,14 +1,20 @@
 """Rows, pages and curves of the dashboard."""
 
 import math
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs, ticks
-from horovodjob_dashboard.job_rows import ROWS_OF_A_PAGE, Selection, page, row
+from horovodjob_dashboard.job_details import attempts, commands
+from horovodjob_dashboard.job_rows import COLUMNS, ROWS_OF_A_PAGE, Selection, owner, page, row
+from horovodjob_dashboard.operator_state import unanswered_change
 
 Object = dict[str, Any]
+NOON = datetime.fromisoformat("2026-11-22T12:00:00Z")
 
 
 def job(name: str, **status: Any) -> Object:
@@ -26,15 +32,65 @@ def trained(*losses: float, **other: list[float]) -> Object:
 
 def test_a_page_has_at_most_a_hundred_jobs_and_the_last_page_the_rest() -> None:
     rows = [row(job(f"job-{number:04}")) for number in range(2 * ROWS_OF_A_PAGE + 1)]
-    last = page(rows, Selection(sort="name", page=9))
+    last = page(rows, Selection(sort="name", page=9), NOON)
     assert (last.total, last.number, last.pages) == (201, 3, 3)
     assert [each.name for each in last.rows] == ["job-0200"]
 
 
-@pytest.mark.parametrize("sort", ["name", "-name", "phase", "progress", "-gpus", "created"])
+@pytest.mark.parametrize("sort", [*COLUMNS, *(f"-{column}" for column in COLUMNS)])
 def test_jobs_without_a_status_are_in_each_order(sort: str) -> None:
     rows = [row(job("new")), row(job("old", phase="Succeeded", training={"progress": 1}))]
-    assert {each.name for each in page(rows, Selection(sort=sort)).rows} == {"new", "old"}
+    assert {each.name for each in page(rows, Selection(sort=sort), NOON).rows} == {"new", "old"}
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("queue", ["first", "second", "held", "none"]),
+        ("-duration", ["held", "none", "first", "second"]),
+        ("-workers", ["first", "held", "none", "second"]),
+        ("owner", ["second", "first", "held", "none"]),
+        ("phase", ["first", "second", "held", "none"]),
+    ],
+)
+def test_jobs_are_in_the_order_of_a_column_and_those_with_equal_values_in_that_of_their_names(
+    sort: str, expected: list[str]
+) -> None:
+    jobs = [
+        job("none", phase="Running", startTime="2026-11-22T11:30:00Z"),
+        job("second", phase="Queued", queue={"name": "gpus", "position": 2}),
+        job("held", phase="Running", startTime="2026-11-22T11:00:00Z", queue={"name": "gpus"}),
+        job("first", phase="Queued", queue={"name": "gpus", "position": 1}),
+    ]
+    jobs[1]["metadata"]["labels"] = {"horovodjob.dev/owner": "ada"}
+    assert [each.name for each in page(map(row, jobs), Selection(sort=sort), NOON).rows] == expected
+
+
+def test_the_address_of_a_column_keeps_the_filters_begins_with_the_largest_and_then_reverses() -> None:
+    chosen = Selection(text="a b", owner="Helm release x", page=3)
+    assert chosen.sorted_by("gpus") == "?text=a+b&owner=Helm+release+x&sort=-gpus"
+    assert replace(chosen, sort="-gpus").sorted_by("gpus") == "?text=a+b&owner=Helm+release+x&sort=gpus"
+    assert replace(chosen, sort="gpus").sorted_by("name") == "?text=a+b&owner=Helm+release+x&sort=name"
+    assert (chosen.direction("created"), chosen.direction("name")) == ("descending", "none")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, ""),
+        ({"labels": {"horovodjob.dev/owner": "ada"}, "annotations": {"meta.helm.sh/release-name": "x"}}, "ada"),
+        ({"annotations": {"meta.helm.sh/release-name": "digits"}}, "Helm release digits"),
+        (
+            {"annotations": {"argocd.argoproj.io/tracking-id": "team:horovodjob.dev/HorovodJob:ns/job"}},
+            "Argo CD application team",
+        ),
+        ({"labels": {"kustomize.toolkit.fluxcd.io/name": "jobs"}}, "Flux Kustomization jobs"),
+        ({"ownerReferences": [{"kind": "Study", "name": "s", "controller": True}]}, "Study s"),
+        ({"ownerReferences": [{"kind": "ConfigMap", "name": "s"}]}, ""),
+    ],
+)
+def test_the_owner_is_the_label_or_what_deployed_the_job(metadata: Object, expected: str) -> None:
+    assert owner(metadata) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,3 +130,141 @@ def test_jobs_of_a_comparison_have_the_same_color_in_each_chart() -> None:
     jobs = {"one": trained(2, 1), "two": trained(3, 2, recall=[0.5, 0.75])}
     colors = {(chart.title, line.name): line.color for chart in charts_of_jobs(jobs) for line in chart.lines}
     assert colors == {("loss", "one"): 0, ("loss", "two"): 1, ("recall", "two"): 1}
+
+
+def at(minute: int, second: int = 0) -> str:
+    return f"2026-11-22T12:{minute:02}:{second:02}Z"
+
+
+def event(reason: str, time: str, message: str = "") -> Object:
+    return {"metadata": {}, "reason": reason, "message": message, "lastTimestamp": time, "type": "Normal"}
+
+
+def restarted(**status: Any) -> Object:
+    """A job that failed twice and runs its third attempt."""
+    errors = [
+        {"time": at(5), "attempt": 1, "reason": "RankFailed", "exitCode": 1, "pod": "train-launcher", "node": "gpu-1"},
+        {"time": at(9), "attempt": 2, "reason": "NodeLost", "pod": "train-worker-0", "node": "gpu-2"},
+    ]
+    times = {"startTime": at(1), "runningTime": at(12)}
+    return job("train", phase="Running", attempt=3, errors=errors, **times, **status)
+
+
+def test_attempts_have_their_restarts_with_reason_and_place_also_without_events() -> None:
+    found = [
+        (attempt.number, [(moment.title, moment.where) for moment in attempt.moments])
+        for attempt in attempts(restarted(), [])
+    ]
+    assert found == [
+        (1, [("Created", ""), ("Starting", ""), ("RankFailed, exit code 1", "train-launcher, gpu-1")]),
+        (2, [("NodeLost", "train-worker-0, gpu-2")]),
+        (3, [("Running", "")]),
+    ]
+
+
+def test_events_are_in_the_attempt_that_they_are_about_and_replace_what_the_status_says() -> None:
+    events = [
+        event("Created", at(1), "creating the launcher and 2 workers"),
+        event("Started", at(3)),
+        event("Restarting", at(5, 1), "attempt 2 starts in 10s"),
+        event("Started", at(7)),
+        event("Preempted", at(9), "attempt 3 starts"),
+        event("Started", at(12)),
+        event("SomethingElse", at(12)),
+    ]
+    found = [(each.number, [moment.title for moment in each.moments]) for each in attempts(restarted(), events)]
+    assert found == [
+        (1, ["Created", "Starting", "Running", "RankFailed, exit code 1", "Restarting"]),
+        (2, ["Running", "NodeLost", "Preempted"]),
+        (3, ["Running"]),
+    ]
+
+
+def test_the_end_of_a_job_has_its_reason() -> None:
+    failed = {"type": "Failed", "status": "True", "message": "2 of 2 attempts failed", "lastTransitionTime": at(9)}
+    (attempt,) = attempts(job("train", phase="Failed", completionTime=at(9), conditions=[failed]), [])
+    end = attempt.moments[-1]
+    assert (end.title, end.text, end.is_error) == ("Failed", "2 of 2 attempts failed", True)
+
+
+def test_the_commands_are_those_that_the_job_allows_now() -> None:
+    finished, suspended = job("train", phase="Failed"), job("train", phase="Suspended")
+    suspended["spec"] |= {"runPolicy": {"suspend": True}, "logs": {"pathPrefix": "/data"}}
+    assert not [line for line in commands(finished) if "terminate" in line or "suspend" in line or "file" in line]
+    lines = [line.split(" -")[0] for line in commands(suspended)]
+    assert {"hvj job resume", "hvj job terminate", "hvj job file stream"} < set(lines)
+
+
+def node(name: str, gpus: int = 0, pool: str = "", **spec: Any) -> Object:
+    labels = {"agentpool": pool} if pool else {}
+    status = {"allocatable": {"nvidia.com/gpu": str(gpus)}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+
+
+def pod(node_name: str, gpus: int, job_name: str = "", phase: str = "Running") -> Object:
+    labels = {"horovodjob.dev/job": job_name, "horovodjob.dev/role": "worker"} if job_name else {}
+    container = {"name": "worker", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    spec = {"containers": [container]} | ({"nodeName": node_name} if node_name else {})
+    return {"metadata": {"namespace": "team", "labels": labels}, "spec": spec, "status": {"phase": phase}}
+
+
+def test_gpus_are_used_by_all_pods_on_a_node_and_free_on_nodes_that_take_pods() -> None:
+    nodes = [node("a", 4, "gpu"), node("b", 4, "gpu", unschedulable=True), node("c")]
+    pods = [pod("a", 1, "train"), pod("a", 2), pod("a", 4, phase="Succeeded"), pod("", 4, "waits")]
+    gpu, other = pool_rows(nodes, [found for each in pods if (found := pod_on_node(each))], NOON)
+    assert (gpu.name, gpu.gpus, gpu.used, gpu.free) == ("gpu", 8, 3, 1)
+    assert [(each.name, each.state, each.jobs) for each in gpu.nodes] == [
+        ("a", "running", ["team/train"]),
+        ("b", "leaving", []),
+    ]
+    assert (other.name, [each.name for each in other.nodes]) == (WITHOUT_POOL, ["c"])
+
+
+def test_queues_have_their_jobs_in_order_and_jobs_without_a_queue_are_last() -> None:
+    jobs = [
+        job("third", phase="Queued", queue={"name": "gpus", "position": 3}),
+        job("first", phase="Queued", queue={"name": "gpus", "position": 1}),
+        job("runs", phase="Running", queue={"name": "gpus"}),
+        job("ended", phase="Succeeded", queue={"name": "gpus"}),
+        job("held", phase="Suspended", queue={"name": "gpus"}),
+        job("unschedulable", phase="Queued"),
+        job("free", phase="Running"),
+    ]
+    inactive = {"type": "Active", "status": "False", "message": "ClusterQueue team does not exist"}
+    empty = {"metadata": {"namespace": "team", "name": "empty"}, "status": {"conditions": [inactive]}}
+    found = queue_rows(map(row, jobs), [empty])
+    assert [
+        (each.name, [job.name for job in each.waiting], [job.name for job in each.active], each.problem)
+        for each in found
+    ] == [
+        ("empty", [], [], "ClusterQueue team does not exist"),
+        ("gpus", ["first", "third"], ["runs"], ""),
+        ("", ["unschedulable"], [], ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({"observed": 2}, False),
+        ({"minutes": 0.5}, False),
+        ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, False),
+        ({"operator_minutes": 0}, True),
+    ],
+)
+def test_an_operator_is_away_if_a_change_of_a_job_has_no_answer_for_a_minute(changed: Object, expected: bool) -> None:
+    values = {"observed": 1, "minutes": 2, "operator_minutes": 9, "spec": {}} | changed
+    managers = [
+        {"manager": "kubectl", "time": (NOON - timedelta(minutes=values["minutes"])).isoformat()},
+        {
+            "manager": "operator",
+            "subresource": "status",
+            "time": (NOON - timedelta(minutes=values["operator_minutes"])).isoformat(),
+        },
+    ]
+    suspended = job("train", observedGeneration=values["observed"])
+    suspended["metadata"] |= {"generation": 2, "creationTimestamp": "2026-11-22T10:00:00Z", "managedFields": managers}
+    suspended["spec"] = values["spec"]
+    expected_sentence = "no operator has answered the last change of team/train" if expected else ""
+    assert unanswered_change([suspended], NOON) == expected_sentence

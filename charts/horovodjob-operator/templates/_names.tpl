@@ -35,6 +35,12 @@ app.kubernetes.io/name: {{ include "horovodjob-operator.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
+{{- /* Of the dashboard's pods: the selector of the operator's Services and policies must not match them. */ -}}
+{{- define "horovodjob-operator.dashboardSelector" -}}
+app.kubernetes.io/name: {{ printf "%s-dashboard" (include "horovodjob-operator.name" .) | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
 {{- define "horovodjob-operator.labels" -}}
 {{ include "horovodjob-operator.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -67,9 +73,16 @@ annotations:
 {{- end }}
 
 {{- define "horovodjob-operator.image" -}}
-{{- $image := .Values.image }}
-{{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end }}
+{{- include "horovodjob-operator.imageOf" (list . .Values.image) }}
+{{- end }}
+
+{{- /* Takes root and an object with repository, tag and digest. */ -}}
+{{- define "horovodjob-operator.imageOf" -}}
+{{- $root := first . }}
+{{- with last . }}
+{{- with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ .repository }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ default $root.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
 {{- end }}
 
 {{- define "horovodjob-operator.testImage" -}}

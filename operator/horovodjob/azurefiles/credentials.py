@@ -58,6 +58,8 @@ class Options:
     key: str | None = field(default=None, repr=False)
     sas: str | None = field(default=None, repr=False)
     connection_string: str | None = field(default=None, repr=False)
+    uses_environment: bool = True
+    """False in a server: what its environment and its sign-in may read is not what the user may."""
 
 
 def choose_account(
@@ -73,7 +75,7 @@ def choose_account(
 
     In this order: options, environment, the values of a Secret, Microsoft Entra ID. A credential of the environment or
     of the Secret that belongs to another account is ignored, and the Secret is read only if it is needed.
-    Raises FilesError.
+    Raises FilesError; CredentialsMissing if there is no credential but those of a server, which are not the user's.
     """
     given = _connection(options.connection_string, "--connection-string")
     surrounding = _connection(environment.get(CONNECTION_STRING), CONNECTION_STRING)
@@ -95,17 +97,22 @@ def choose_account(
         return Account(account, endpoint, "the given key", key=options.key)
     if options.sas:
         return Account(account, endpoint, "the given SAS", sas=options.sas)
-    for account_variable, key_variable, sas_variable in VARIABLES:
+    for account_variable, key_variable, sas_variable in VARIABLES if options.uses_environment else ():
         if environment.get(account_variable) in (None, "", account):
             if key := environment.get(key_variable):
                 return Account(account, endpoint, f"the key in {key_variable}", key=key)
             if sas_variable and (sas := environment.get(sas_variable)):
                 return Account(account, endpoint, f"the SAS in {sas_variable}", sas=sas)
-    if surrounding and surrounding.name == account:
+    if surrounding and surrounding.name == account and options.uses_environment:
         return Account(account, endpoint, surrounding.source, surrounding.key, surrounding.sas)
     secret = read_secret()
     if secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, account).strip() == account:
         return Account(account, endpoint, f"the key in Secret {secret_name}", key=secret[SECRET_KEY].strip())
+    if not options.uses_environment:
+        raise CredentialsMissing(
+            f"the files are in storage account {account}, with a key in Secret {secret_name} that you may not read or "
+            "that does not exist; `hvj job file` reads them with your sign-in to Azure"
+        )
     return Account(account, endpoint, "your sign-in with Microsoft Entra ID")
 
 

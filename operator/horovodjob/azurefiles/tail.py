@@ -37,10 +37,11 @@ def tail_bytes(
     store: FileStore,
     path: str,
     is_finished: Callable[[], bool],
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] = time.sleep,
+    start: int = 0,
 ) -> Iterator[bytes]:
-    """Bytes of the file, as they are written; see `tail`."""
-    position, identity, failures, wait = 0, "", 0, SHORTEST_WAIT_SECONDS
+    """Bytes of the file from `start`, as they are written; see `tail`."""
+    position, identity, failures, wait = start, "", 0, SHORTEST_WAIT_SECONDS
     while True:
         # Checked before the read, so that the last read includes everything that the writer wrote.
         finished = is_finished()

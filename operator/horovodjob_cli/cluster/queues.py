@@ -83,6 +83,16 @@ def find(name: str, namespace: str) -> Queue | None:
     return Queue(name, cluster_queue, labels, tuple(workloads))
 
 
+def local_queues(namespace: str = "") -> list[Object]:
+    """The LocalQueues of a namespace, or of all; none without Kueue. Raises CliError without the right to list them."""
+    versions = _get(f"/apis/{GROUP}")
+    if versions is None:
+        return []
+    root = f"/apis/{versions['preferredVersion']['groupVersion']}"
+    found = _get(f"{root}/namespaces/{namespace}/localqueues" if namespace else f"{root}/localqueues") or {}
+    return list(found.get("items", ()))
+
+
 def _get(path: str) -> Object | None:
     """The object at a path; None if there is none. Raises CliError without the right to read it."""
     from kubernetes.client import ApiException

@@ -100,20 +100,10 @@ def operator_deployments(facts: Facts) -> list[Object]:
 
 def operator_health(facts: Facts, deployment: Object) -> Iterator[CheckResult]:
     """Health of one installation of the operator: replicas, Lease, watches."""
+    if missing := unavailability(deployment):
+        yield missing
+        return
     namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
-    where = f"Deployment {name} in namespace {namespace}"
-    if not deployment["spec"].get("replicas", 1):
-        command = f"kubectl scale deployment {name} -n {namespace} --replicas=1"
-        yield CheckResult(
-            "operator", Outcome.BLOCKS, f"the operator is scaled to zero: {where} has 0 replicas", command
-        )
-        return
-    if not deployment.get("status", {}).get("availableReplicas"):
-        command = f"kubectl describe pods -n {namespace} -l {OPERATOR_SELECTOR}"
-        yield CheckResult(
-            "operator", Outcome.BLOCKS, f"the operator is not available: {where} has no available replica", command
-        )
-        return
     restart = f"kubectl rollout restart deployment {name} -n {namespace}"
     try:
         problem = lease_error(facts, namespace) or watch_error(facts, namespace)
@@ -125,7 +115,25 @@ def operator_health(facts: Facts, deployment: Object) -> Iterator[CheckResult]:
     if problem:
         yield CheckResult("operator", Outcome.BLOCKS, problem, restart)
     else:
-        yield CheckResult("operator", Outcome.OK, f"the operator is working ({where})")
+        yield CheckResult("operator", Outcome.OK, f"the operator is working ({_place(deployment)})")
+
+
+def unavailability(deployment: Object) -> CheckResult | None:
+    """The problem of an installation without a replica that could work."""
+    namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
+    if not deployment["spec"].get("replicas", 1):
+        message = f"the operator is scaled to zero: {_place(deployment)} has 0 replicas"
+        command = f"kubectl scale deployment {name} -n {namespace} --replicas=1"
+    elif not deployment.get("status", {}).get("availableReplicas"):
+        message = f"the operator is not available: {_place(deployment)} has no available replica"
+        command = f"kubectl describe pods -n {namespace} -l {OPERATOR_SELECTOR}"
+    else:
+        return None
+    return CheckResult("operator", Outcome.BLOCKS, message, command)
+
+
+def _place(deployment: Object) -> str:
+    return f"Deployment {deployment['metadata']['name']} in namespace {deployment['metadata']['namespace']}"
 
 
 def lease_error(facts: Facts, namespace: str) -> str | None:

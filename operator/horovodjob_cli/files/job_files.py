@@ -59,8 +59,13 @@ def directory_in_containers(job: Object, directory_id: str) -> str:
 
 
 @contextmanager
-def open_directory(job: Object, directory_id: str, path: str, options: Options) -> Iterator[StoreDirectory]:
-    """Opens the store with a path below an output directory."""
+def open_directory(
+    job: Object, directory_id: str, path: str, options: Options, *, with_pods: bool = True
+) -> Iterator[StoreDirectory]:
+    """Opens the store with a path below an output directory. Raises CliError, without pods for what only one can read.
+
+    A volume is read through a pod, which is created if none of the job runs.
+    """
     absolute = joined(directory_in_containers(job, directory_id), share_path(path))
     mounts = {f"{MOUNT_ROOT}/{share.mount_path}".strip("/"): share for share in _shares(job)}
     mounts |= {normpath(mount["mountPath"]).strip("/"): mount for mount in job["spec"].get("volumeMounts", [])}
@@ -76,6 +81,9 @@ def open_directory(job: Object, directory_id: str, path: str, options: Options) 
         below = joined(found.directory or "", absolute.removeprefix(mount))
         yield StoreDirectory(_azure_share(job, found, options), below)
         return
+    if not with_pods:
+        where = f"-j {job['metadata']['name']} -w {job['metadata']['namespace']} -d {directory_id}"
+        raise CliError(f"/{absolute} is on a volume, which only a pod can read; `hvj job file list {where}` starts one")
     from horovodjob_cli.files.pod_files import pod_files
 
     with pod_files(job) as store:

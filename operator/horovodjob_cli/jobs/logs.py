@@ -66,7 +66,7 @@ def lines(job: Object, selection: Selection, *, follow: bool) -> Iterator[Line]:
 def current_lines(job: Object, selection: Selection) -> Iterator[Line]:
     """The lines that the pods have written so far, one pod after the other."""
     for pod in kube.pods(job):
-        if selection.has(pod) and _has_started(pod):
+        if selection.has(pod) and has_started(pod):
             for line in _log(pod, tail_lines=selection.tail):
                 yield Line(source(pod), line)
 
@@ -139,7 +139,7 @@ class _Follower:
 
     def _read(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
-        if uid not in self._begun and self._selection.has(pod) and _has_started(pod):
+        if uid not in self._begun and self._selection.has(pod) and has_started(pod):
             self._begun.add(uid)
             self._reading.add(uid)
             self._start(self._read_log, pod)
@@ -217,7 +217,7 @@ def _container(pod: Object) -> Object:
     return next((status.get("state", {}) for status in statuses if status["name"] == role), {})
 
 
-def _has_started(pod: Object) -> bool:
+def has_started(pod: Object) -> bool:
     """Whether there is a log to read."""
     return bool({"running", "terminated"} & _container(pod).keys())
 

@@ -1,12 +1,20 @@
 """The comparison of jobs."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from aiohttp import web
 
-from horovodjob.training_history import comparison, metric_names
+from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_SWEEP
+from horovodjob.training_history import comparison, default_metric, metric_names, rank
 from horovodjob_dashboard.curves import charts_of_jobs
 from horovodjob_dashboard.pages import VIEWER, Pages
 
+Object = dict[str, Any]
 MAX_COMPARED = 8
+# The jobs of a page of the list.
+MAX_NAMED = 100
+GROUPS = {"experiment": LABEL_EXPERIMENT, "sweep": LABEL_SWEEP}
 
 
 class ComparisonView:
@@ -20,28 +28,53 @@ class ComparisonView:
         return [web.get("/compare", self.compare)]
 
     async def compare(self, request: web.Request) -> web.Response:
-        """The page with the jobs of the query, the best one by a metric first."""
-        names = request.query.getall("job", [])[:MAX_COMPARED]
-        found = {}
-        for name in names:
-            namespace, _, job = name.partition("/")
-            feed = await request[VIEWER].feed(namespace)
-            if known := feed.jobs.get((namespace, job)):
-                found[name] = known
+        """The page with the jobs of the query, or of an experiment or a sweep, the best one by a metric first."""
+        names = list(dict.fromkeys(request.query.getall("job", [])))[:MAX_NAMED]
+        found = await _named(request, names)
+        group = next((each for each in GROUPS if request.query.get(each)), "")
+        if group:
+            found |= await _grouped(request, GROUPS[group], request.query[group])
         metrics = metric_names(found.values())
         metric = request.query.get("metric", "")
-        metric = metric if metric in metrics else next(iter(metrics), "")
-        rows = comparison(list(found.values()), metric) if metric else []
+        metric = metric if metric in metrics else default_metric(list(found.values())) or ""
+        ordered = sorted(found, key=lambda name: rank(found[name], metric))[:MAX_COMPARED]
+        shown = {name: found[name] for name in ordered}
+        rows = comparison(list(shown.values()), metric)
         return self._pages.page(
             request,
             "compare.html",
             {
-                "names": list(found),
+                "names": names,
+                "group": group,
+                "group_name": request.query.get(group, ""),
+                "namespace": request.query.get("namespace", ""),
+                "total": len(found),
                 "missing": [name for name in names if name not in found],
-                "charts": charts_of_jobs(found),
+                "charts": charts_of_jobs(shown),
                 "metrics": metrics,
                 "metric": metric,
-                "rows": rows,
-                "settings": list(dict.fromkeys(name for each in rows for name in each["settings"])),
+                "rows": list(zip(shown, rows, strict=True)),
+                "settings": list(rows[0]["settings"]) if rows else [],
             },
         )
+
+
+async def _named(request: web.Request, names: Iterable[str]) -> dict[str, Object]:
+    found = {}
+    for name in names:
+        namespace, _, job = name.partition("/")
+        feed = await request[VIEWER].feed(namespace)
+        if known := feed.jobs.get((namespace, job)):
+            found[name] = known
+    return found
+
+
+async def _grouped(request: web.Request, label: str, value: str) -> dict[str, Object]:
+    """The jobs with the label, in one namespace if the query names it."""
+    namespace = request.query.get("namespace", "")
+    feed = await request[VIEWER].feed(namespace)
+    return {
+        f"{key[0]}/{key[1]}": job
+        for key, job in feed.jobs.items()
+        if namespace in ("", key[0]) and (job["metadata"].get("labels") or {}).get(label) == value
+    }

@@ -7,12 +7,14 @@ from typing import Any
 
 from aiohttp import web
 
+from horovodjob.api.constants import LABEL_SWEEP
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import NotFound, translated
+from horovodjob_cli.errors import CliError, NotFound, translated
 from horovodjob_cli.jobs.job_times import current_time, job_times
 from horovodjob_dashboard import job_details
 from horovodjob_dashboard.curves import charts_of_a_job
 from horovodjob_dashboard.job_rows import row
+from horovodjob_dashboard.operator_state import OperatorState
 from horovodjob_dashboard.pages import VIEWER, Pages
 
 JOB = "/jobs/{namespace}/{name}"
@@ -27,8 +29,8 @@ log = logging.getLogger(__name__)
 class JobView:
     """A job from the feed of the viewer; its pods and events, and all changes, are requests of the viewer's own."""
 
-    def __init__(self, pages: Pages) -> None:
-        self._pages = pages
+    def __init__(self, pages: Pages, operator: OperatorState) -> None:
+        self._pages, self._operator = pages, operator
 
     def routes(self) -> list[web.RouteDef]:
         """The addresses of a job."""
@@ -40,11 +42,11 @@ class JobView:
 
     async def job(self, request: web.Request) -> web.Response:
         """The page of a job."""
-        return self._pages.page(request, "job.html", await _details(request))
+        return self._pages.page(request, "job.html", await self._details(request))
 
     async def state(self, request: web.Request) -> web.Response:
         """The changing part of the page of a job."""
-        return self._pages.page(request, "job_state.html", await _details(request))
+        return self._pages.page(request, "job_state.html", await self._details(request))
 
     async def act(self, request: web.Request) -> web.StreamResponse:
         """Suspends, resumes or terminates the job that the page showed, by its UID."""
@@ -55,32 +57,44 @@ class JobView:
         log.info("%s/%s: %s by %s", namespace, name, action, request[VIEWER].user)
         return web.HTTPSeeOther(f"{self._pages.root}/jobs/{namespace}/{name}")
 
+    async def _details(self, request: web.Request) -> dict[str, Any]:
+        key = (request.match_info["namespace"], request.match_info["name"])
+        feed = await request[VIEWER].feed(key[0])
+        version = feed.version(key)
+        job = feed.jobs.get(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
+        if job is None:
+            raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
+        (pods, pods_error), (events, events_error), problem = await asyncio.gather(
+            _or_error(kube.pods, job), _or_error(_events, job), self._operator.problem(request[VIEWER], [job])
+        )
+        return {
+            "row": row(job),
+            "uid": job["metadata"]["uid"],
+            "sweep": (job["metadata"].get("labels") or {}).get(LABEL_SWEEP, ""),
+            "workers_ready": (job.get("status") or {}).get("workersReady", ""),
+            "is_suspended": bool((job["spec"].get("runPolicy") or {}).get("suspend")),
+            "version": version,
+            "operator_problem": problem,
+            "pods": [job_details.pod_row(pod) for pod in pods],
+            "pods_error": pods_error,
+            "attempts": job_details.attempts(job, events),
+            "conditions": job_details.conditions(job),
+            "events": job_details.event_rows(events),
+            "events_error": events_error,
+            "charts": charts_of_a_job(job),
+            "gpu_hours": job_times(job, current_time())["gpuHours"],
+            "has_log_file": bool(job["spec"].get("logs")),
+            "manifest": job_details.manifest(job),
+            "commands": job_details.commands(job),
+        }
 
-async def _details(request: web.Request) -> dict[str, Any]:
-    key = (request.match_info["namespace"], request.match_info["name"])
-    feed = await request[VIEWER].feed(key[0])
-    version = feed.version(key)
-    job = feed.jobs.get(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
-    if job is None:
-        raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
-    pods, pods_error = await _or_error(kube.pods, job)
-    events = await asyncio.to_thread(kube.events, job)
-    shown = row(job)
-    return {
-        "row": shown,
-        "uid": job["metadata"]["uid"],
-        "workers_ready": (job.get("status") or {}).get("workersReady", ""),
-        "is_suspended": bool((job["spec"].get("runPolicy") or {}).get("suspend")),
-        "version": version,
-        "pods": [job_details.pod_row(pod) for pod in pods],
-        "pods_error": pods_error,
-        "timeline": job_details.timeline(job, events or []),
-        "may_read_events": events is not None,
-        "charts": charts_of_a_job(job),
-        "gpu_hours": job_times(job, current_time())["gpuHours"],
-        "manifest": job_details.manifest(job),
-        "commands": job_details.commands(job),
-    }
+
+def _events(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of the job. Raises CliError without the right to read them."""
+    found = kube.events(job)
+    if found is None:
+        raise CliError(f"you may not read the events of namespace {job['metadata']['namespace']}")
+    return found
 
 
 async def _or_error(function: Callable[[Any], Any], job: Any) -> tuple[list[Any], str]:
@@ -88,6 +102,7 @@ async def _or_error(function: Callable[[Any], Any], job: Any) -> tuple[list[Any]
     try:
         return await asyncio.to_thread(function, job), ""
     except Exception as error:
-        if (found := translated(error)) is None:
+        found = error if isinstance(error, CliError) else translated(error)
+        if found is None:
             raise
         return [], str(found)

@@ -6,22 +6,22 @@ from typing import Any
 
 from aiohttp import web
 
+from horovodjob_cli.jobs.job_times import current_time
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.job_feed import Key
-from horovodjob_dashboard.job_rows import Selection, page
+from horovodjob_dashboard.job_rows import COLUMNS, Selection, page
+from horovodjob_dashboard.operator_state import OperatorState
 from horovodjob_dashboard.pages import VIEWER, Pages
 
 # Between two messages of the same stream: a browser that draws more often shows nothing more.
 SECONDS_BETWEEN_CHANGES = 0.5
-# A stream asks this often whether its viewer may still watch; the viewer counts as present.
-SECONDS_BETWEEN_REVIEWS = 30
 
 
 class JobsView:
     """The list of jobs from the feed of the viewer."""
 
-    def __init__(self, pages: Pages, streams: EventStreams) -> None:
-        self._pages, self._streams = pages, streams
+    def __init__(self, pages: Pages, streams: EventStreams, operator: OperatorState) -> None:
+        self._pages, self._streams, self._operator = pages, streams, operator
 
     def routes(self) -> list[web.RouteDef]:
         """The addresses of the list."""
@@ -35,11 +35,11 @@ class JobsView:
 
     async def jobs(self, request: web.Request) -> web.Response:
         """The list of jobs."""
-        return self._pages.page(request, "jobs.html", await _listed(request))
+        return self._pages.page(request, "jobs.html", await self._listed(request))
 
     async def rows(self, request: web.Request) -> web.Response:
         """The rows of the list, which replace those in the page after a change."""
-        return self._pages.page(request, "job_rows.html", await _listed(request))
+        return self._pages.page(request, "job_rows.html", await self._listed(request))
 
     async def changes(self, request: web.Request) -> web.StreamResponse:
         """A stream with a message after each change of the jobs of the list, or of one job."""
@@ -48,35 +48,38 @@ class JobsView:
         await request[VIEWER].feed(name.get("namespace", ""))  # a refusal is a response, not an empty stream
         return await self._streams.send(request, _versions(request, key))
 
+    async def _listed(self, request: web.Request) -> dict[str, Any]:
+        selection = Selection.from_query(request.query)
+        feed = await request[VIEWER].feed(selection.namespace)
+        rows = feed.rows.values()
+        return {
+            "feed": feed,
+            "selection": selection,
+            "columns": COLUMNS,
+            "page": page(rows, selection, current_time()),
+            "experiments": sorted({each.experiment for each in rows if each.experiment}),
+            "owners": sorted({each.owner for each in rows if each.owner}),
+            "namespaces": sorted({each.namespace for each in rows}),
+            "operator_problem": await self._operator.problem(request[VIEWER], feed.jobs.values()),
+            "version": feed.version(),
+        }
+
 
 async def _versions(request: web.Request, key: Key | None) -> AsyncIterator[str]:
     """The version of the jobs, or of one job, whenever it changes."""
+    viewer, namespace = request[VIEWER], request.match_info.get("namespace", "")
     since = request.query.get("since", "")
     version = int(since) if since.isdecimal() and len(since) < 18 else -1
     before = None
     while True:
-        feed = await request[VIEWER].feed(request.match_info.get("namespace", ""))
+        feed = await viewer.feed(namespace)  # again and again: the viewer is present, and may lose the right
         if before not in (None, feed):
             version = -1
         before = feed
         try:
-            async with asyncio.timeout(SECONDS_BETWEEN_REVIEWS):
+            async with asyncio.timeout(viewer.review_seconds):
                 version = await feed.wait_for_change(version, key)
         except TimeoutError:
-            continue
+            pass  # Ages and durations have changed, and what acts on the jobs may have.
         yield str(version)
         await asyncio.sleep(SECONDS_BETWEEN_CHANGES)
-
-
-async def _listed(request: web.Request) -> dict[str, Any]:
-    selection = Selection.from_query(request.query)
-    feed = await request[VIEWER].feed(selection.namespace)
-    rows = feed.rows.values()
-    return {
-        "feed": feed,
-        "selection": selection,
-        "page": page(rows, selection),
-        "experiments": sorted({each.experiment for each in rows if each.experiment}),
-        "namespaces": sorted({each.namespace for each in rows}),
-        "version": feed.version(),
-    }

@@ -1,69 +1,189 @@
-"""The log of a pod: followed in the page, or as a file."""
+"""The logs of a job, followed in the page or as a file: of all ranks, of a pod, or on the share of the job."""
 
 import asyncio
 import codecs
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from aiohttp import web
 
+from horovodjob.api.constants import LABEL_ROLE, Role
+from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
-from horovodjob_cli.errors import translated
+from horovodjob_cli.errors import CliError, NotFound, translated
+from horovodjob_cli.jobs.batchai_records import is_finished
+from horovodjob_cli.jobs.logs import Selection, has_started
 from horovodjob_dashboard import log_stream
 from horovodjob_dashboard.access_guard import HEADERS
 from horovodjob_dashboard.event_streams import EventStreams
+from horovodjob_dashboard.job_feed import JobFeed, Key
 from horovodjob_dashboard.pages import VIEWER
 
-LOG = "/jobs/{namespace}/{name}/log/{pod}"
+Object = dict[str, Any]
+LOG = "/jobs/{namespace}/{name}/log/{source}"
+# Names that no pod of a job has: theirs end with a role.
+ALL_RANKS, SHARE = "all", "share"
+# mpirun forwards the output of all ranks to the launcher.
+LAUNCHER = Selection(Role.LAUNCHER)
+# A pod can start without a change of its job.
+SECONDS_BETWEEN_PODS = 5
 
 
 class LogsView:
-    """Logs, with requests of the viewer's own."""
+    """Logs, with requests of the viewer's own to the API server and to the share."""
 
     def __init__(self, streams: EventStreams) -> None:
         self._streams = streams
 
     def routes(self) -> list[web.RouteDef]:
-        """The addresses of a pod's log."""
+        """The addresses of a log."""
         return [web.get(f"{LOG}.txt", self.file), web.get(LOG, self.followed)]
 
     async def followed(self, request: web.Request) -> web.StreamResponse:
-        """A stream with the last lines of a pod's log and each new one."""
-        return await self._streams.send(request, _messages(await _pod(request)))
+        """A stream with the last lines of a log and each new one."""
+        source = request.match_info["source"]
+        if source in (ALL_RANKS, SHARE):
+            feed = await request[VIEWER].feed(_key(request)[0])  # a refusal is a response, not a message
+            texts = _all_ranks(request) if source == ALL_RANKS else _decoded(_share(request, feed, follow=True))
+        else:
+            texts = _decoded(log_stream.chunks(await _pod(request), follow=True))
+        end = "The container has ended." if source not in (ALL_RANKS, SHARE) else "The log has ended."
+        return await self._streams.send(request, _messages(texts, end))
 
     async def file(self, request: web.Request) -> web.StreamResponse:
-        """The whole log of a pod, as a file."""
+        """The whole log, as a file."""
         with self._streams.one(request[VIEWER]):
             return await _file(request)
 
 
-async def _file(request: web.Request) -> web.StreamResponse:
-    pod = await _pod(request)
-    name = pod["metadata"]["name"]
-    response = web.StreamResponse(headers={**HEADERS, "Content-Disposition": f'attachment; filename="{name}.log"'})
-    response.content_type = "text/plain"
-    stream = log_stream.chunks(pod, follow=False)
-    first = await anext(stream, b"")  # an error is a page, not a broken file
-    await response.prepare(request)
-    await response.write(first)
-    async for chunk in stream:
-        await response.write(chunk)
-    return response
-
-
-async def _messages(pod: dict[str, Any]) -> AsyncIterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+async def _messages(texts: AsyncGenerator[str], end: str) -> AsyncGenerator[str]:
+    """The texts as messages of a stream, and last why it ends."""
     try:
-        async for chunk in log_stream.chunks(pod, follow=True):
-            yield json.dumps({"text": decoder.decode(chunk)})
+        async with contextlib.aclosing(texts) as read:
+            async for text in read:
+                yield json.dumps({"text": text})
     except Exception as error:
         yield json.dumps({"end": str(translated(error) or error)})
     else:
-        yield json.dumps({"end": "The container has ended."})
+        yield json.dumps({"end": end})
 
 
-async def _pod(request: web.Request) -> dict[str, Any]:
-    namespace, name = request.match_info["namespace"], request.match_info["pod"]
-    pod: dict[str, Any] = kube.plain(await asyncio.to_thread(kube.core().read_namespaced_pod, name, namespace))
+async def _all_ranks(request: web.Request) -> AsyncGenerator[str]:
+    """The output of all ranks: the log of each launcher while there is one, else the file on the share."""
+    viewer, key = request[VIEWER], _key(request)
+    read: set[str] = set()
+    while True:
+        feed = await viewer.feed(key[0])
+        version = feed.version(key)
+        job = await _job(feed, key)
+        try:
+            pod = await asyncio.to_thread(_launcher, job)
+        except Exception as error:
+            if (refusal := translated(error)) is None:
+                raise
+            async for text in _share_instead(request, feed, refusal):
+                yield text
+            return
+        if pod and pod["metadata"]["uid"] not in read:
+            read.add(pod["metadata"]["uid"])
+            try:
+                async for text in _decoded(log_stream.chunks(pod, follow=True)):
+                    yield text
+            except Exception as error:
+                if not isinstance(translated(error), NotFound):
+                    raise
+                # The pod was deleted in the meantime, and a next attempt may have another.
+        elif is_finished(job):
+            if not read:
+                async for text in _decoded(_share(request, feed, follow=True)):
+                    yield text
+            return
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SECONDS_BETWEEN_PODS):
+                    await feed.wait_for_change(version, key)
+
+
+async def _share_instead(request: web.Request, feed: JobFeed, refusal: Exception) -> AsyncGenerator[str]:
+    """The file on the share, for a viewer without the right to read pods."""
+    try:
+        async for text in _decoded(_share(request, feed, follow=True)):
+            yield text
+    except Exception as error:
+        raise CliError(f"{refusal}. {translated(error) or error}") from error
+
+
+async def _share(request: web.Request, feed: JobFeed, *, follow: bool) -> AsyncGenerator[bytes]:
+    key = _key(request)
+    job = await _job(feed, key)
+
+    def has_ended() -> bool:
+        known = feed.jobs.get(key)
+        return known is None or is_finished(known)
+
+    options = Options(uses_environment=request[VIEWER].is_local)
+    async for chunk in log_stream.stdout_chunks(job, options, has_ended, follow=follow):
+        yield chunk
+
+
+async def _file(request: web.Request) -> web.StreamResponse:
+    source, key = request.match_info["source"], _key(request)
+    feed = await request[VIEWER].feed(key[0])
+    pod = None if source == SHARE else await _log_pod(request, feed)
+    name = pod["metadata"]["name"] if pod else f"{key[1]}-stdout"
+    response = web.StreamResponse(headers={**HEADERS, "Content-Disposition": f'attachment; filename="{name}.log"'})
+    response.content_type = "text/plain"
+    stream = log_stream.chunks(pod, follow=False) if pod else _share(request, feed, follow=False)
+    async with contextlib.aclosing(stream) as read:
+        first = await anext(read, b"")  # an error is a page, not a broken file
+        await response.prepare(request)
+        await response.write(first)
+        async for chunk in read:
+            await response.write(chunk)
+    return response
+
+
+async def _log_pod(request: web.Request, feed: JobFeed) -> Object | None:
+    """The pod with the log; None if the launcher has none, or not for this viewer."""
+    if request.match_info["source"] != ALL_RANKS:
+        return await _pod(request)
+    try:
+        return await asyncio.to_thread(_launcher, await _job(feed, _key(request)))
+    except Exception as error:
+        if translated(error) is None:
+            raise
+        return None
+
+
+async def _decoded(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    async with contextlib.aclosing(chunks) as read:
+        async for chunk in read:
+            yield decoder.decode(chunk)
+
+
+async def _job(feed: JobFeed, key: Key) -> Object:
+    job = feed.jobs.get(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
+    if job is None:
+        raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
+    return job
+
+
+def _launcher(job: Object) -> Object | None:
+    """The launcher with a log, if there is one."""
+    return next((pod for pod in kube.pods(job) if LAUNCHER.has(pod) and has_started(pod)), None)
+
+
+def _key(request: web.Request) -> Key:
+    return request.match_info["namespace"], request.match_info["name"]
+
+
+async def _pod(request: web.Request) -> Object:
+    name = request.match_info["source"]
+    namespace = request.match_info["namespace"]
+    pod: Object = kube.plain(await asyncio.to_thread(kube.core().read_namespaced_pod, name, namespace))
+    if LABEL_ROLE not in (pod["metadata"].get("labels") or {}):
+        raise NotFound(f"pod {name} of namespace {namespace} is not one of a job")
     return pod

@@ -64,6 +64,7 @@ class Stream:
 
     def __init__(self, response: requests.Response) -> None:
         self._messages: queue.Queue[str] = queue.Queue()
+        self._has_ended = threading.Event()
         self._lines = response.iter_lines(chunk_size=1)
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -72,6 +73,11 @@ class Stream:
             for line in self._lines:
                 if line.startswith(b"data: "):
                     self._messages.put(line.removeprefix(b"data: ").decode())
+        self._has_ended.set()
+
+    def end(self) -> None:
+        """Returns when the dashboard has ended the stream."""
+        assert self._has_ended.wait(SECONDS)
 
     def next(self) -> str:
         """The next message."""

@@ -1,0 +1,91 @@
+"""The process of the dashboard in a cluster: it has no rights, and uses those of each viewer."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+from horovodjob_dashboard.access_guard import AccessGuard
+from horovodjob_dashboard.application import application
+from horovodjob_dashboard.pages import Pages
+from horovodjob_dashboard.server import run
+from horovodjob_dashboard.token_access import ApiServer, TokenAccess
+from horovodjob_dashboard.viewer import REVIEW_SECONDS, Feeds
+
+CA_FILE = "/etc/horovodjob/kubernetes/ca.crt"
+
+
+def main() -> None:
+    """Serves the dashboard until SIGTERM or SIGINT."""
+    options = _options()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("aiohttp.server").addFilter(_without_request_text)
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(_serve(options))
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    task = asyncio.current_task()
+    assert task
+    for signal_ in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signal_, task.cancel)
+    guard, feeds = AccessGuard(options.url, any_port=True), Feeds(options.review_seconds)
+    api_server = ApiServer(options.server, options.certificate_authority)
+    access = TokenAccess(api_server, guard, feeds, cluster=options.cluster, header=options.token_header)
+    pages = Pages(has_sessions=not options.token_header)
+    made = application(access, pages, middlewares=[guard.check], public=access.routes())
+    with socket.create_server(("", options.port)) as listener:
+        port = listener.getsockname()[1]
+        await run(made, listener, [access, feeds], lambda: logging.info("the dashboard listens on port %d", port))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m horovodjob_dashboard", description=__doc__)
+    parser.add_argument("--port", type=int, default=8080, help="port of all addresses; 0 is a free one")
+    parser.add_argument(
+        "--url", type=_origin, action="append", default=[], help="address in browsers, such as https://jobs.example.com"
+    )
+    parser.add_argument("--token-header", default="", help="header in which a proxy sends the token of each viewer")
+    parser.add_argument("--cluster", default="", help="name of the cluster on the pages")
+    parser.add_argument(
+        "--review-seconds", type=float, default=REVIEW_SECONDS, help="time between two reviews of a viewer's rights"
+    )
+    parser.add_argument("--server", default=_service(), help="address of the API server")
+    parser.add_argument("--certificate-authority", default=CA_FILE, help="certificates that verify the API server")
+    options = parser.parse_args()
+    if not options.server:
+        parser.error("not in a pod: name the API server with --server")
+    if not Path(options.certificate_authority).is_file():
+        parser.error(f"--certificate-authority: there is no file {options.certificate_authority}")
+    return options
+
+
+def _origin(url: str) -> str:
+    scheme, separator, host = url.rstrip("/").partition("://")
+    if scheme not in ("http", "https") or not separator or not host or "/" in host:
+        raise argparse.ArgumentTypeError(f"{url} is not http:// or https:// with a host name and nothing else")
+    return f"{scheme}://{host.lower()}"
+
+
+def _service() -> str:
+    """The API server as each pod finds it in its environment; empty outside of pods."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return host and f"https://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _without_request_text(record: logging.LogRecord) -> bool:
+    """Leaves out what the parser quotes of a malformed request: it may be a token."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info = None
+        record.msg += ": it is malformed"
+    return True
+
+
+if __name__ == "__main__":
+    main()

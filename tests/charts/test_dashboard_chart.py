@@ -1,0 +1,91 @@
+"""The dashboard in the operator's chart: what its pods may do, and who reaches them."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from charts.test_operator_chart import CHART, is_dashboard
+from support.api_client import Api, Object
+from support.helm import Helm
+
+ENABLED = ("x", str(CHART), "--namespace", "system", "--set", "dashboard.enabled=true")
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def dashboard(helm: Helm, *values: str) -> dict[str, Object]:
+    """The dashboard's objects by kind."""
+    settings = [part for value in values for part in ("--set", value)]
+    found = [each for each in helm.objects(*ENABLED, *settings) if is_dashboard(each)]
+    assert len({each["kind"] for each in found}) == len(found)
+    return {each["kind"]: each for each in found}
+
+
+def test_without_the_value_nothing_of_the_dashboard_is_installed(helm4: Helm) -> None:
+    assert "dashboard" not in {each["metadata"]["name"].rpartition("-")[2] for each in helm4.objects("x", str(CHART))}
+
+
+def test_the_dashboard_has_an_account_without_rights_and_no_token(helm4: Helm) -> None:
+    objects = dashboard(helm4)
+    account = objects["ServiceAccount"]
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    assert (account["automountServiceAccountToken"], pod["automountServiceAccountToken"]) == (False, False)
+    name = account["metadata"]["name"]
+    assert pod["serviceAccountName"] == name
+    bindings = [each for each in helm4.objects(*ENABLED) if each["kind"].endswith("Binding") and "subjects" in each]
+    assert bindings
+    assert name not in {subject["name"] for each in bindings for subject in each["subjects"]}
+    (volume,) = pod["volumes"]
+    assert volume["configMap"] == {"name": "kube-root-ca.crt"}
+    assert "env" not in pod["containers"][0]
+
+
+def test_objects_of_the_operator_do_not_select_pods_of_the_dashboard(helm4: Helm) -> None:
+    values = ["networkPolicy.enabled=true", "metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true"]
+    labels = dashboard(helm4)["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    objects = helm4.objects(*ENABLED, *[part for value in values for part in ("--set", value)])
+
+    def selects(each: Object) -> bool:
+        spec = each.get("spec", {})
+        selector = spec.get("podSelector") or spec.get("selector") or {}
+        return (selector.get("matchLabels") or selector).items() <= labels.items() and bool(selector)
+
+    selecting = {(each["kind"], each["metadata"]["name"].rpartition("-")[2]) for each in objects if selects(each)}
+    assert selecting == {(kind, "dashboard") for kind in ("Deployment", "Service", "NetworkPolicy")}
+
+
+def test_the_network_policy_admits_the_named_peers_only(helm4: Helm) -> None:
+    assert "NetworkPolicy" not in dashboard(helm4)
+    peer = "dashboard.from[0].namespaceSelector.matchLabels.team=web"
+    spec = dashboard(helm4, "networkPolicy.enabled=true", peer)["NetworkPolicy"]["spec"]
+    from_ = [{"namespaceSelector": {"matchLabels": {"team": "web"}}}]
+    assert spec["ingress"] == [{"ports": [{"port": "http"}], "from": from_}]
+    assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
+
+
+def test_several_pods_need_a_proxy_that_signs_viewers_in(helm4: Helm) -> None:
+    values = ["dashboard.replicas=2", "dashboard.tokenHeader=Authorization"]
+    assert "sessions are in the memory" in helm4.refusal("template", *ENABLED, "--set", values[0])
+    deployment = dashboard(helm4, *values)["Deployment"]["spec"]
+    assert deployment["replicas"] == 2
+    assert "--token-header=Authorization" in deployment["template"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("url", ["jobs.example.com", "https://jobs.example.com/path", "ftp://jobs.example.com"])
+def test_an_address_with_a_path_or_another_scheme_is_refused(helm4: Helm, url: str) -> None:
+    assert "dashboard" in helm4.refusal("template", *ENABLED, "--set", f"dashboard.urls={{{url}}}")
+
+
+def test_the_server_admits_the_pods_at_the_level_restricted(helm4: Helm, api: Api) -> None:
+    api.create("/api/v1/namespaces", {"metadata": {"name": "restricted", "labels": RESTRICTED}})
+    objects = dashboard(helm4)
+    account, deployment = objects["ServiceAccount"], objects["Deployment"]
+    pod = {"metadata": {"name": "dashboard"}, "spec": deployment["spec"]["template"]["spec"]}
+    for each, kind in ((account, "ServiceAccount"), (pod, "Pod")):
+        each |= {"kind": kind, "apiVersion": "v1"}
+        each["metadata"].pop("namespace", None)
+        done = api.kubectl("create", "--namespace", "restricted", "-f", "-", stdin=yaml.safe_dump(each))
+        assert done.returncode == 0, done.stderr
+    created = api.get("/api/v1/namespaces/restricted/pods/dashboard")["spec"]
+    mounted = [each["mountPath"] for each in created["containers"][0]["volumeMounts"]]
+    assert mounted == ["/etc/horovodjob/kubernetes"]
