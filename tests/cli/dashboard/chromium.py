@@ -29,6 +29,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--force-device-scale-factor=1",
 )
+SECONDS = 60
 SCHEMES, WIDTHS = ("light", "dark"), (360, 1280, 2560)
 AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js")
 SERIOUS = ("serious", "critical")
@@ -78,9 +79,10 @@ class Chromium:
         """The visible words of the page."""
         return " ".join(str(self.run("return document.body.innerText")).split())
 
-    def shows(self, *texts: str) -> None:
+    def shows(self, *texts: str) -> Self:
         """Waits until the page shows these texts."""
-        wait_for(f"{texts} in the page", lambda: all(each in self.text for each in texts))
+        wait_for(f"{texts} in the page", lambda: all(each in self.text for each in texts), seconds=SECONDS)
+        return self
 
     def show(self, *, scheme: str = "light", width: int = 1280, height: int = 900) -> None:
         """Dark or light, on a screen of this size in CSS pixels."""
@@ -102,8 +104,8 @@ class Chromium:
     def tab_to(self, name: str) -> None:
         """Presses the Tab key until the element with this name has the focus; fails after a round."""
         met = []
-        while name not in (met[-1:] or [""])[0]:
-            met.append(str(self.tab()["name"]))
+        while [name] != met[-1:]:
+            met.append(str(self.tab()["name"]).splitlines()[0])
             assert len(met) < 100, f"{name} is not reached: {met}"
 
     def violations(self) -> list[Any]:

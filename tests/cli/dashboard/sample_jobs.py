@@ -7,6 +7,7 @@ from typing import Any
 
 from cli.cluster_state import ClusterState
 from cli.kubelet import NODE
+from horovodjob.api.constants import ExecutionState
 from support.api_client import Object
 
 EXPERIMENT, SWEEP = "imagenet", "learning-rate"
@@ -131,7 +132,7 @@ def samples() -> list[Sample]:
                 "startTime": minutes_ago(95),
                 "errors": [lost | {"reason": "PodEvicted", "message": LOST_WORKER}],
                 "training": training(7, 30, 0.05, 0.9),
-                "conditions": [condition("Restarting", "PodEvicted", LOST_WORKER, 9)],
+                "conditions": [condition("Reconciling", "PodEvicted", LOST_WORKER, 9)],
             },
         ),
         Sample(
@@ -174,7 +175,8 @@ def create_samples(cluster: ClusterState) -> dict[str, Object]:
         command = ["python3", "train.py", *one.options]
         policy = {"suspend": one.phase == "Suspended", "terminate": one.phase == "Terminating"}
         created[one.name] = cluster.create(one.name, labels, worker=worker, command=command, runPolicy=policy)
-        cluster.report(one.name, phase=one.phase, executionState=one.phase.lower(), **one.status)
+        state = one.phase.lower() if one.phase.lower() in set(ExecutionState) else "queued"
+        cluster.report(one.name, phase=one.phase, executionState=state, **one.status)
     cluster.pod(created[RUNNING], "launcher", node=NODE)
     for index in range(4):
         cluster.pod(created[RUNNING], "worker", index, node=NODE, gpus=8)

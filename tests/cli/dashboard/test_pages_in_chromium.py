@@ -1,12 +1,11 @@
 """The pages of the dashboard in a real browser: what they show, on all screens, with the keyboard, and without help."""
 
-import pytest
-
 from cli.cluster_state import ClusterState
 from cli.dashboard.chromium import Chromium
 from cli.dashboard.sample_jobs import BLOCKED, COMPARED, FAILED, LOST_WORKER, QUEUED, RESTARTING, RUNNING, create_samples
 from cli.kubelet import Kubelet
 from horovodjob.api.constants import Phase
+from support.api_client import Object, wait_for
 
 
 
@@ -57,28 +56,33 @@ def test_everything_is_reached_with_the_keyboard(page: Chromium, cluster: Cluste
     assert not cluster.api.get(f"{cluster.jobs}/{RUNNING}")["spec"]["runPolicy"]["suspend"]
 
 
-@pytest.mark.parametrize(
-    ("action", "field", "job", "value"),
-    [("Suspend", "suspend", RUNNING, True), ("Terminate", "terminate", RUNNING, True), ("Resume", "suspend", "efficientnet-b7", False)],
-)
-def test_a_button_asks_before_it_changes_the_job(
-    page: Chromium, address: str, cluster: ClusterState, action: str, field: str, job: str, value: bool
-) -> None:
-    create_samples(cluster)
-    page.open(f"{address.partition('/?')[0]}/jobs/{cluster.namespace}/{job}").shows(action)
+def test_the_buttons_ask_before_they_change_the_job(page: Chromium, address: str, cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.run()
+    page.shows("1 job").open(f"{address.partition('/?')[0]}/jobs/{cluster.namespace}/train")
 
-    def policy() -> object:
-        return cluster.api.get(f"{cluster.jobs}/{job}")["spec"]["runPolicy"][field]
+    def policy() -> Object:
+        found: Object = cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
+        return {key: found.get(key, False) for key in ("suspend", "terminate")}
 
-    before = policy()
-    for is_accepted in (False, True):
-        page.run("document.querySelector(`button[formaction$=${arguments[0]}]`).click()", action.lower())
+    def press(button: str, *, is_accepted: bool) -> str:
+        page.shows(button)
+        page.run("document.querySelector(`button[formaction$=${arguments[0]}]`).click()", button.lower())
         question = page.driver.switch_to.alert
-        assert question.text.startswith(f"{action} {job}?")
+        text = question.text
         assert policy() == before
-        if is_accepted:
-            question.accept()
-        else:
-            question.dismiss()
-    page.shows("Resume" if action == "Suspend" else "Suspend")
-    assert policy() == value
+        question.accept() if is_accepted else question.dismiss()
+        return text
+
+    before = {"suspend": False, "terminate": False}
+    assert "Its pods are deleted" in press("Suspend", is_accepted=False)
+    press("Suspend", is_accepted=True)
+    page.shows("Resume")
+    assert policy() == (before := {"suspend": True, "terminate": False})
+    press("Resume", is_accepted=False)
+    press("Resume", is_accepted=True)
+    page.shows("Suspend")
+    assert policy() == (before := {"suspend": False, "terminate": False})
+    assert "never runs again" in press("Terminate", is_accepted=False)
+    press("Terminate", is_accepted=True)
+    wait_for("the termination", lambda: policy()["terminate"])
