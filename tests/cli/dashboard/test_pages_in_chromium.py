@@ -2,11 +2,19 @@
 
 from cli.cluster_state import ClusterState
 from cli.dashboard.chromium import Chromium
-from cli.dashboard.sample_jobs import BLOCKED, COMPARED, FAILED, LOST_WORKER, QUEUED, RESTARTING, RUNNING, create_samples
+from cli.dashboard.sample_jobs import (
+    BLOCKED,
+    COMPARED,
+    FAILED,
+    LOST_WORKER,
+    QUEUED,
+    RESTARTING,
+    RUNNING,
+    create_samples,
+)
 from cli.kubelet import Kubelet
 from horovodjob.api.constants import Phase
 from support.api_client import Object, wait_for
-
 
 
 def test_each_page_shows_jobs_of_every_phase_without_serious_problems(
@@ -40,8 +48,19 @@ def test_everything_is_reached_with_the_keyboard(page: Chromium, cluster: Cluste
     create_samples(cluster)
     page.shows("10 jobs")
     assert page.tab()["name"] == "Skip to the content"
-    seen = [page.tab() for _ in range(int(page.run("return document.querySelectorAll(FOCUSABLE).length".replace(
-        "FOCUSABLE", "'a[href], button, input:not([type=hidden]), select, summary, [tabindex]'"))) - 1)]
+    seen = [
+        page.tab()
+        for _ in range(
+            int(
+                page.run(
+                    "return document.querySelectorAll(FOCUSABLE).length".replace(
+                        "FOCUSABLE", "'a[href], button, input:not([type=hidden]), select, summary, [tabindex]'"
+                    )
+                )
+            )
+            - 1
+        )
+    ]
     assert {"Text", "Compare the selected", f"Compare {QUEUED}", QUEUED} <= {
         str(one["name"]).splitlines()[0].strip() for one in seen
     }
