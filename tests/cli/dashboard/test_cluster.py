@@ -1,5 +1,6 @@
 """The page of the cluster, and what it says of an operator that is away."""
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -91,5 +92,9 @@ def test_an_operator_that_is_away_is_on_the_pages_of_those_who_may_know(
         "Nothing acts on jobs now : the operator is scaled to zero: "
         f"Deployment {OPERATOR} in namespace {SYSTEM} has 0 replicas"
     )
+
+    def shows(path: str) -> bool:
+        return sentence in browser.text(path)
+
     for path in ("/", f"/jobs/{cluster.namespace}/train", "/cluster"):
-        wait_for("the sentence", lambda path=path: sentence in browser.text(path))
+        wait_for("the sentence", functools.partial(shows, path))
