@@ -101,8 +101,13 @@ def _chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> Cha
         title,
         [line for line in lines if line.points],
         [Tick(_at(across, x), f"{x:g}") for x in xs],
-        [Tick(_at(up, y), f"{y:.4g}") for y in ys],
+        [Tick(_at(up, y), _short(y)) for y in ys],
     )
+
+
+def _short(value: float) -> str:
+    """A number of the axis in the few characters that it has room for: 12.5k instead of 12500."""
+    return f"{value / 1000:.4g}k" if 10_000 <= abs(value) < 1_000_000 else f"{value:.4g}"
 
 
 def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:

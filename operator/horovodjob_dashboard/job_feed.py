@@ -4,21 +4,29 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Iterable
 from contextvars import copy_context
 from typing import Any
 
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import SYNCED, changes
 from horovodjob_cli.errors import translated
-from horovodjob_dashboard.job_rows import JobRow, row
+from horovodjob_cli.jobs.job_times import current_time
+from horovodjob_dashboard.job_rows import JobRow, Page, Selection, page, row
 
 Object = dict[str, Any]
 Key = tuple[str, str]
 REFUSED = (401, 403)
+KEPT_PAGES = 256
+# Pages learn of changes at most this often: a browser that draws more often shows nothing more.
+SECONDS_BETWEEN_VERSIONS = 0.5
 
 
 class JobFeed:
     """One watch, in a thread. Pages read `jobs` and `rows`, and wait for their next version.
+
+    The versions of all jobs have an interval. All pages learn of a version at the same time, and those with the same
+    filters and order share the rows that were selected for it.
 
     `namespace` limits it to one namespace; empty: all. The watch is made with the client of one of the viewers, and
     with that of another one when the first leaves or the API server refuses it. Without viewers, it ends.
@@ -28,6 +36,8 @@ class JobFeed:
         self.namespace = namespace
         self.jobs: dict[Key, Object] = {}
         self.rows: dict[Key, JobRow] = {}
+        self.unobserved: dict[Key, Object] = {}
+        """The jobs whose last change no operator has observed yet."""
         self.error = ""
         """Why the watch ended, as a sentence."""
         self.is_synced = False
@@ -35,7 +45,9 @@ class JobFeed:
         self._watching: tuple[Any, Any] = (None, None)
         self._versions: dict[Key, int] = {}
         # Larger than any version of an earlier feed, which a page may still wait for.
-        self._version = time.time_ns() // 1_000_000
+        self._version = self._last_version = time.time_ns() // 1_000_000
+        self._published_at = 0.0
+        self._selected: dict[Selection, Page] = {}
         self._changed = asyncio.Condition()
 
     def join(self, client: Any) -> None:
@@ -64,17 +76,23 @@ class JobFeed:
         """Starts the watch; changes arrive in the running event loop."""
         loop = asyncio.get_running_loop()
 
-        def deliver(change: str, job: Object) -> None:
-            asyncio.run_coroutine_threadsafe(self._apply(change, job), loop).result()
+        def deliver(changes: list[tuple[str, Object]]) -> None:
+            asyncio.run_coroutine_threadsafe(self._apply(changes), loop).result()
 
         def watch() -> None:
             selection = kube.JOBS | ({"namespace": self.namespace} if self.namespace else {})
             try:
                 with contextlib.suppress(RuntimeError, _NobodyLeft):  # the event loop has ended
+                    first = True
+                    listed: list[tuple[str, Object]] = []
                     for change in changes(self._request, selection):
-                        deliver(*change)
+                        listed.append(change)
+                        first = first and change[0] != SYNCED
+                        if not first:  # the existing jobs are delivered at once
+                            deliver(listed)
+                            listed = []
             except Exception as error:
-                deliver("FAILED", {"message": str(translated(error) or error)})
+                deliver([("FAILED", {"message": str(translated(error) or error)})])
 
         threading.Thread(target=copy_context().run, args=(watch,), name="jobs", daemon=True).start()
 
@@ -87,6 +105,14 @@ class JobFeed:
         async with self._changed:
             await self._changed.wait_for(lambda: self.version(key) > since)
         return self.version(key)
+
+    def page(self, selection: Selection) -> Page:
+        """The rows of a selection in the present version."""
+        if selection not in self._selected:
+            if len(self._selected) == KEPT_PAGES:
+                self._selected.clear()
+            self._selected[selection] = page(self.rows.values(), selection, current_time())
+        return self._selected[selection]
 
     def _request(self, **options: Any) -> Any:
         """Lists or watches with the first client that the API server does not refuse. Raises its last refusal."""
@@ -114,22 +140,35 @@ class JobFeed:
             _end(response)  # the viewer has left in the meantime
         raise refusal or _NobodyLeft
 
-    async def _apply(self, change: str, job: Object) -> None:
+    async def _apply(self, changes: Iterable[tuple[str, Object]]) -> None:
+        is_waiting = self._last_version > self._version
+        for change, job in changes:
+            self._last_version += 1
+            if change == "FAILED":
+                self.error = job["message"]
+            elif change == SYNCED:
+                self.is_synced, self.error = True, ""
+            else:
+                key = (job["metadata"]["namespace"], job["metadata"]["name"])
+                self._versions[key] = self._last_version
+                self.unobserved.pop(key, None)
+                if change == "DELETED":
+                    self.jobs.pop(key, None)
+                    self.rows.pop(key, None)
+                else:
+                    self.jobs[key], self.rows[key] = job, row(job)
+                    observed = (job.get("status") or {}).get("observedGeneration", -1)
+                    if observed < job["metadata"].get("generation", 1):
+                        self.unobserved[key] = job
+        if not is_waiting:
+            pause = self._published_at + SECONDS_BETWEEN_VERSIONS - time.monotonic()
+            asyncio.get_running_loop().call_later(pause, lambda: asyncio.ensure_future(self._publish()))
+
+    async def _publish(self) -> None:
+        """Makes all changes until now the next version."""
+        self._version, self._published_at = self._last_version, time.monotonic()
+        self._selected.clear()
         async with self._changed:
-            self._version += 1
-            match change:
-                case "FAILED":
-                    self.error = job["message"]
-                case _ if change == SYNCED:
-                    self.is_synced, self.error = True, ""
-                case _:
-                    key = (job["metadata"]["namespace"], job["metadata"]["name"])
-                    self._versions[key] = self._version
-                    if change == "DELETED":
-                        self.jobs.pop(key, None)
-                        self.rows.pop(key, None)
-                    else:
-                        self.jobs[key], self.rows[key] = job, row(job)
             self._changed.notify_all()
 
 

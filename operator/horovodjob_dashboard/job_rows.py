@@ -49,7 +49,7 @@ class JobRow:
     position: int | None
     """Position in the queue, from 1, while the job waits in it."""
     created: str
-    status: Mapping[str, Any] = field(repr=False)
+    status: Mapping[str, Any] = field(repr=False, compare=False)
 
     @property
     def is_finished(self) -> bool:

@@ -3,18 +3,22 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 from aiohttp import web
+from markupsafe import Markup
 
 from horovodjob.api.constants import Phase
 from horovodjob_cli.jobs.job_times import active_seconds, current_time, duration_text
+from horovodjob_dashboard.job_rows import JobRow
 from horovodjob_dashboard.viewer import Viewer
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
+KEPT_ROWS = 2000
 VIEWER = web.RequestKey("viewer", Viewer)
 
 
@@ -38,6 +42,7 @@ class Pages:
             "contexts": contexts,
             "has_sessions": has_sessions,
             "phases": list(Phase),
+            "job_row": lru_cache(KEPT_ROWS)(self._job_row),
         }
         self._templates.filters |= {"age": _age, "duration": _duration, "clock": _clock}
 
@@ -45,6 +50,11 @@ class Pages:
         """A page, or the part of one that replaces an older version."""
         text = self._templates.get_template(template).render(viewer=request.get(VIEWER), **values)
         return web.Response(text=text, content_type="text/html", status=status)
+
+    def _job_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
+        """A row of the list. Pages share it until something of it changes."""
+        template = self._templates.get_template("job_row.html")
+        return Markup(template.render(job=job, until=until, age=age, duration=duration))
 
 
 def _age(created: str) -> str:

@@ -18,6 +18,8 @@ HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
 IMAGE_PACKAGES = ("buildah", "debootstrap", "debian-archive-keyring")
 # A mount that a test removes.
 E2E_PACKAGES = ("fuse-overlayfs",)
+# Chromium and its WebDriver, for the pages of the dashboard.
+BROWSER_PACKAGES = ("chromium-driver",)
 # For tests of metrics, alerts and dashboards. If installed, the package would start a service.
 PROMETHEUS = "prometheus"
 PROMETHEUS_PROGRAMS = ("prometheus", "promtool")
@@ -27,7 +29,9 @@ def install_all_packages() -> None:
     """Install what any stage needs: one call of apt-get instead of one for each stage."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     headers = (f"{python}-dev", f"{python}-venv") if sys.executable.startswith("/usr/bin/") else ()
-    install_packages(*HOROVOD_PACKAGES, *IMAGE_PACKAGES, *E2E_PACKAGES, *_cluster_packages(), *headers)
+    install_packages(
+        *HOROVOD_PACKAGES, *IMAGE_PACKAGES, *E2E_PACKAGES, *BROWSER_PACKAGES, *_cluster_packages(), *headers
+    )
     extract_programs(PROMETHEUS, *PROMETHEUS_PROGRAMS)
 
 

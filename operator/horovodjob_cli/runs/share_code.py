@@ -10,7 +10,7 @@ from horovodjob.azurefiles.credentials import Account, Options, choose_account
 from horovodjob.conversion import secret
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import secret_values
-from horovodjob_cli.files.shares import open_share
+from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.runs.file_tree import FILES, TREES, FileTree
 

@@ -1,6 +1,30 @@
 // Keeps the changing part of a page current, follows a log, and asks before a button changes a job.
 "use strict";
 
+// Only what differs is changed: the focus, selected texts and marked jobs remain. Rows of jobs have an id, and keep it.
+function updateChildren(old, fresh) {
+  const ids = new Set([...fresh.children].map((child) => child.id).filter(Boolean));
+  for (const child of [...old.children]) if (child.id && !ids.has(child.id)) child.remove();
+  const rows = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
+  let place = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const same = child.id ? rows.get(child.id) : place?.nodeName === child.nodeName && !place.id ? place : null;
+    if (!same) { old.insertBefore(child, place); continue; }
+    if (same === place) place = place.nextSibling;
+    else old.insertBefore(same, place);
+    update(same, child);
+  }
+  while (place) { const next = place.nextSibling; place.remove(); place = next; }
+}
+
+function update(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  if (old.nodeType !== Node.ELEMENT_NODE) { old.data = fresh.data; return; }
+  for (const name of old.getAttributeNames()) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const name of fresh.getAttributeNames()) old.setAttribute(name, fresh.getAttribute(name));
+  updateChildren(old, fresh);
+}
+
 function keepCurrent(part) {
   const changes = new EventSource(`${part.dataset.changes}?since=${part.dataset.version}`);
   const live = document.getElementById("live");
@@ -11,8 +35,6 @@ function keepCurrent(part) {
     isBusy = true;
     do {
       isOutdated = false;
-      const selected = new Set([...part.querySelectorAll("input:checked")].map((input) => input.value));
-      const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
       const response = await fetch(part.dataset.live + location.search).catch(() => null);
       if (!response) continue;
       const text = await response.text();
@@ -22,9 +44,9 @@ function keepCurrent(part) {
         live.hidden = false;
         continue;
       }
-      part.innerHTML = text;
-      for (const input of part.querySelectorAll("input[type=checkbox]")) input.checked = selected.has(input.value);
-      if (focused) part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+      const fresh = document.createElement("div");
+      fresh.innerHTML = text;
+      updateChildren(part, fresh);
     } while (isOutdated);
     isBusy = false;
   }
@@ -79,6 +101,9 @@ document.addEventListener("submit", (event) => {
   const question = event.submitter?.dataset.question;
   if (question && !confirm(question)) event.preventDefault();
 });
+for (const link of document.querySelectorAll(".views a")) {
+  if (link.pathname === location.pathname) link.setAttribute("aria-current", "page");
+}
 for (const part of document.querySelectorAll("[data-live]")) keepCurrent(part);
 const log = document.getElementById("log");
 if (log) followLog(log);

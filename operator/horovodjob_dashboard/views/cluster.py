@@ -53,7 +53,7 @@ class ClusterView:
             _or_sentence(cluster_view.read_nodes),
             _or_sentence(_pods_on_nodes),
             _or_sentence(queues.local_queues, feed.namespace),
-            self._operator.problem(request[VIEWER], feed.jobs.values()),
+            self._operator.problem(request[VIEWER], feed.unobserved.values()),
         )
         return {
             "namespace": feed.namespace,

@@ -6,15 +6,11 @@ from typing import Any
 
 from aiohttp import web
 
-from horovodjob_cli.jobs.job_times import current_time
 from horovodjob_dashboard.event_streams import EventStreams
 from horovodjob_dashboard.job_feed import Key
-from horovodjob_dashboard.job_rows import COLUMNS, Selection, page
+from horovodjob_dashboard.job_rows import COLUMNS, Selection
 from horovodjob_dashboard.operator_state import OperatorState
 from horovodjob_dashboard.pages import VIEWER, Pages
-
-# Between two messages of the same stream: a browser that draws more often shows nothing more.
-SECONDS_BETWEEN_CHANGES = 0.5
 
 
 class JobsView:
@@ -56,11 +52,11 @@ class JobsView:
             "feed": feed,
             "selection": selection,
             "columns": COLUMNS,
-            "page": page(rows, selection, current_time()),
+            "page": feed.page(selection),
             "experiments": sorted({each.experiment for each in rows if each.experiment}),
             "owners": sorted({each.owner for each in rows if each.owner}),
             "namespaces": sorted({each.namespace for each in rows}),
-            "operator_problem": await self._operator.problem(request[VIEWER], feed.jobs.values()),
+            "operator_problem": await self._operator.problem(request[VIEWER], feed.unobserved.values()),
             "version": feed.version(),
         }
 
@@ -82,4 +78,3 @@ async def _versions(request: web.Request, key: Key | None) -> AsyncIterator[str]
         except TimeoutError:
             pass  # Ages and durations have changed, and what acts on the jobs may have.
         yield str(version)
-        await asyncio.sleep(SECONDS_BETWEEN_CHANGES)

@@ -1,0 +1,107 @@
+"""The pages of the dashboard in a real browser: what they show, on all screens, with the keyboard, and without help."""
+
+from cli.cluster_state import ClusterState
+from cli.dashboard.chromium import Chromium
+from cli.dashboard.sample_jobs import (
+    BLOCKED,
+    COMPARED,
+    FAILED,
+    LOST_WORKER,
+    QUEUED,
+    RESTARTING,
+    RUNNING,
+    create_samples,
+)
+from cli.kubelet import Kubelet
+from horovodjob.api.constants import Phase
+from support.api_client import Object, wait_for
+
+
+def test_each_page_shows_jobs_of_every_phase_without_serious_problems(
+    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet
+) -> None:
+    origin, job = address.partition("/?")[0], f"/jobs/{cluster.namespace}"
+    create_samples(cluster)
+    kubelet.log(cluster.namespace, f"{RUNNING}-launcher").write("Epoch 16/24", "loss 1.04")
+    page.shows("10 jobs", *Phase, BLOCKED)
+    compared = "&".join(f"job={cluster.namespace}/{name}" for name in COMPARED)
+    shown = {
+        "/": (RUNNING, "Running"),
+        f"{job}/{RUNNING}": ("worker-3", "loss 1.04", "val_loss", "AllRanksRun", "Terminate"),
+        f"{job}/{FAILED}": ("No such file or directory", "exit code 1"),
+        f"{job}/{RESTARTING}": (LOST_WORKER, "PodEvicted"),
+        f"{job}/{QUEUED}": (BLOCKED, "research"),
+        f"/compare?{compared}": (*COMPARED, "0.03", "learning-rate"),
+        "/compare": ("Select jobs",),
+        f"{job}/other": ("it may have been deleted",),
+        "/other": ("There is no page /other.",),
+    }
+    problems = {}
+    for path, texts in shown.items():
+        page.open(origin + path).shows(*texts)
+        problems[path] = page.problems_of_all_screens()
+    assert {path: found for path, found in problems.items() if found} == {}
+    assert page.requested() == [address.split("/")[2]]
+
+
+def test_everything_is_reached_with_the_keyboard(page: Chromium, cluster: ClusterState) -> None:
+    create_samples(cluster)
+    page.shows("10 jobs")
+    assert page.tab()["name"] == "Skip to the content"
+    seen = [
+        page.tab()
+        for _ in range(
+            int(
+                page.run(
+                    "return document.querySelectorAll(FOCUSABLE).length".replace(
+                        "FOCUSABLE", "'a[href], button, input:not([type=hidden]), select, summary, [tabindex]'"
+                    )
+                )
+            )
+            - 1
+        )
+    ]
+    assert {"Text", "Compare the selected", f"Compare {QUEUED}", QUEUED} <= {
+        str(one["name"]).splitlines()[0].strip() for one in seen
+    }
+    assert [one for one in seen if not (one["outline"] and one["isSeen"] and one["name"])] == []
+    page.tab_to(RUNNING)
+    page.press("\ue007")
+    page.shows("worker-3")
+    page.tab_to("Suspend")
+    page.press("\ue007")
+    assert "Its pods are deleted" in page.driver.switch_to.alert.text
+    page.driver.switch_to.alert.dismiss()
+    assert not cluster.api.get(f"{cluster.jobs}/{RUNNING}")["spec"]["runPolicy"]["suspend"]
+
+
+def test_the_buttons_ask_before_they_change_the_job(page: Chromium, address: str, cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.run()
+    page.shows("1 job").open(f"{address.partition('/?')[0]}/jobs/{cluster.namespace}/train")
+
+    def policy() -> Object:
+        found: Object = cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]
+        return {key: found.get(key, False) for key in ("suspend", "terminate")}
+
+    def press(button: str, *, is_accepted: bool) -> str:
+        page.shows(button)
+        page.run("document.querySelector(`button[formaction$=${arguments[0]}]`).click()", button.lower())
+        question = page.driver.switch_to.alert
+        text = question.text
+        assert policy() == before
+        question.accept() if is_accepted else question.dismiss()
+        return text
+
+    before = {"suspend": False, "terminate": False}
+    assert "Its pods are deleted" in press("Suspend", is_accepted=False)
+    press("Suspend", is_accepted=True)
+    page.shows("Resume")
+    assert policy() == (before := {"suspend": True, "terminate": False})
+    press("Resume", is_accepted=False)
+    press("Resume", is_accepted=True)
+    page.shows("Suspend")
+    assert policy() == (before := {"suspend": False, "terminate": False})
+    assert "never runs again" in press("Terminate", is_accepted=False)
+    press("Terminate", is_accepted=True)
+    wait_for("the termination", lambda: policy()["terminate"])
