@@ -48,7 +48,8 @@ def named_like(objects: list[Object], other: Object) -> Object:
 
 def is_dashboard(each: Object) -> bool:
     """Whether an object is part of the dashboard."""
-    return each["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "dashboard"
+    labels: Object = each["metadata"].get("labels", {})
+    return bool(labels.get("app.kubernetes.io/component") == "dashboard")
 
 
 def is_hook(each: Object) -> bool:

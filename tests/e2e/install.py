@@ -83,12 +83,12 @@ def target() -> Target:
 
 
 def images(on: Target) -> dict[str, str]:
-    """References of the images of operator, trainer and other MPI, built and in the local cluster's store.
+    """References of the images of operator, dashboard, trainer and other MPI, built and in the local cluster's store.
 
-    OPERATOR_IMAGE, TRAINER_IMAGE and MPI_IMAGE name others, which the cluster has or can pull. A given cluster pulls
-    the rest from IMAGE_REGISTRY.
+    OPERATOR_IMAGE, DASHBOARD_IMAGE, TRAINER_IMAGE and MPI_IMAGE name others, which the cluster has or can pull. A given
+    cluster pulls the rest from IMAGE_REGISTRY.
     """
-    given = {role: os.environ.get(f"{role.upper()}_IMAGE", "") for role in ("operator", "trainer", "mpi")}
+    given = {role: os.environ.get(f"{role.upper()}_IMAGE", "") for role in ("operator", "dashboard", "trainer", "mpi")}
     wanted = [role for role, name in given.items() if not name]
     if not wanted:
         return given

@@ -140,8 +140,15 @@ async def _file(request: web.Request) -> web.StreamResponse:
         first = await anext(read, b"")  # an error is a page, not a broken file
         await response.prepare(request)
         await response.write(first)
-        async for chunk in read:
-            await response.write(chunk)
+        try:
+            async for chunk in read:
+                await response.write(chunk)
+        except Exception as error:
+            if translated(error) is None:
+                raise
+            # Without the end of the response, the browser reports that the file is incomplete.
+            assert request.transport
+            request.transport.abort()
     return response
 
 

@@ -1,5 +1,6 @@
 """`hvj dashboard`: the pages, with a real API server."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,33 @@ def test_only_the_browser_that_opened_the_address_is_answered(browser: Browser, 
     page = browser.get("/")
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     assert not re.search(r"<script(?! src)|\sstyle=|\son\w+=|https?://", page.text)
+
+
+def test_each_context_has_its_own_pages(api: Api, cluster: ClusterState, tmp_path: Path) -> None:
+    """Two contexts of one cluster; -w is not given, so each shows all jobs with the rights of its own user."""
+    uid = cluster.create()["metadata"]["uid"]
+    kubeconfig = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
+    (context,) = kubeconfig["contexts"]
+    kubeconfig["users"].append({"name": "stranger", "user": {"token": "invalid"}})
+    kubeconfig["contexts"].append({"name": "b/2", "context": context["context"] | {"user": "stranger"}})
+    path = tmp_path / "two.kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig))
+    with dashboard("--kubeconfig", str(path), "--context", context["name"], "--context", "b/2") as browser:
+        first = browser.get("/")
+        assert first.url.endswith("/contexts/1/")
+        assert (context["name"] in first.text, 'href="/contexts/2/"' in first.text) == (True, True)
+        wait_for("the job", lambda: "train" in browser.text("/contexts/1/"))
+        job = f"/contexts/1/jobs/{cluster.namespace}/train"
+        assert f'data-changes="{job}/changes"' in browser.get(job).text
+        assert browser.post(f"{job}/suspend", {"uid": uid}).headers["Location"] == job
+        assert cluster.api.get(f"{cluster.jobs}/train")["spec"]["runPolicy"]["suspend"] is True
+        refused = browser.get("/contexts/2/")
+        assert (refused.status_code, "does not accept your credentials" in refused.text) == (401, True)
+        assert browser.post(f"{job.replace('/1/', '/2/')}/terminate", {"uid": uid}).status_code == 401
+        assert browser.get("/contexts/3/").status_code == 404
+        assert requests.get(f"{browser.origin}/contexts/1/", timeout=60).status_code == 403
+    with dashboard("--kubeconfig", str(path), "--context", "b/2") as browser:
+        assert browser.get("/").status_code == 401
 
 
 def test_a_viewer_without_rights_sees_what_the_api_server_says(
