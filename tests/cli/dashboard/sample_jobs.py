@@ -41,7 +41,7 @@ def history(epochs: int, rate: float, floor: float) -> list[Object]:
             "accuracy": round(0.86 - 0.19 * loss, 4),
             "val_accuracy": round(0.83 - 0.19 * loss - noise * 0.08, 4),
         }
-        speed = round(11800 + 260 * math.sin(3 * epoch), 1)
+        speed = round(11900 - 1400 / epoch + 90 * math.sin(2.1 * epoch), 1)
         entry = {"epoch": epoch, "time": minutes_ago(6 * (epochs - epoch) + 1), "metrics": metrics}
         entries.append({**entry, "learningRate": round(rate * 0.94**epoch, 5), "samplesPerSecond": speed})
     return entries
