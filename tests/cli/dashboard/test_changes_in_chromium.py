@@ -73,11 +73,12 @@ def test_a_log_of_100_mb_is_streamed_and_not_held(
 ) -> None:
     cluster.pod(cluster.create(), "launcher", node=NODE)
     log = kubelet.log(cluster.namespace, "train-launcher")
-    log.write("the first line", *["x" * LINE_BYTES] * (LOG_BYTES // LINE_BYTES), "the last line")
+    log.write("the first line")
     with dashboard("-w", cluster.namespace) as opened:
         page = started_chromium.open(opened.address).shows("1 job")
+        page.open(f"{opened.origin}/jobs/{cluster.namespace}/train").shows("the first line")
         before = memory(opened.pid)
-        page.open(f"{opened.origin}/jobs/{cluster.namespace}/train")
+        log.write(*["x" * LINE_BYTES] * (LOG_BYTES // LINE_BYTES), "the last line")
         wait_for("the end of the log", lambda: page.run("return lines.textContent.endsWith('the last line\\n')"))
         assert KEPT_CHARACTERS - LINE_BYTES < page.run("return lines.textContent.length") <= KEPT_CHARACTERS
         assert page.heap() < MOST_MEGABYTES
