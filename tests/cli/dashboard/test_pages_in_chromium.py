@@ -4,11 +4,19 @@ from selenium.webdriver.common.keys import Keys
 
 from cli.cluster_state import ClusterState
 from cli.dashboard.chromium import Chromium
-from cli.dashboard.sample_jobs import BLOCKED, COMPARED, FAILED, LOST_WORKER, QUEUED, RESTARTING, RUNNING, create_samples
+from cli.dashboard.sample_jobs import (
+    BLOCKED,
+    COMPARED,
+    FAILED,
+    LOST_WORKER,
+    QUEUED,
+    RESTARTING,
+    RUNNING,
+    create_samples,
+)
 from cli.kubelet import Kubelet
 from horovodjob.api.constants import Phase
 from support.api_client import Object, wait_for
-
 
 FOCUSABLE = """
 return document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex]").length;
