@@ -18,7 +18,6 @@ from cli.kubelet import Kubelet
 from horovodjob.api.constants import Phase
 from support.api_client import Object, wait_for
 
-
 FOCUSABLE = """
 return document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex]").length;
 """
