@@ -18,6 +18,8 @@ from horovodjob_dashboard.job_details import STDOUT
 Object = dict[str, Any]
 FIRST_LINES = 1000
 LAST_BYTES = 256 << 10
+# As the client of Kubernetes reads a log; a share is read in larger parts.
+CHUNK_BYTES = 16 << 10
 QUEUED_CHUNKS = 16
 
 
@@ -48,9 +50,10 @@ async def stdout_chunks(
             start = _start_of_last_lines(place.store, path) if follow else 0
             is_over = stopped.is_set if follow else lambda: True
             for data in tail_bytes(place.store, path, lambda: is_over() or has_ended(), stopped.wait, start):
-                if stopped.is_set():
-                    return
-                yield data
+                for begin in range(0, len(data), CHUNK_BYTES):
+                    if stopped.is_set():
+                        return
+                    yield data[begin : begin + CHUNK_BYTES]
 
     async with contextlib.aclosing(_in_thread(parts(), stopped.set)) as read:
         async for chunk in read:

@@ -29,7 +29,9 @@ def install_all_packages() -> None:
     """Install what any stage needs: one call of apt-get instead of one for each stage."""
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     headers = (f"{python}-dev", f"{python}-venv") if sys.executable.startswith("/usr/bin/") else ()
-    install_packages(*HOROVOD_PACKAGES, *IMAGE_PACKAGES, *E2E_PACKAGES, *BROWSER_PACKAGES, *_cluster_packages(), *headers)
+    install_packages(
+        *HOROVOD_PACKAGES, *IMAGE_PACKAGES, *E2E_PACKAGES, *BROWSER_PACKAGES, *_cluster_packages(), *headers
+    )
     extract_programs(PROMETHEUS, *PROMETHEUS_PROGRAMS)
 
 

@@ -1,6 +1,8 @@
 """Rows, pages and curves of the dashboard."""
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -254,7 +256,7 @@ def test_queues_have_their_jobs_in_order_and_jobs_without_a_queue_are_last() -> 
     ],
 )
 def test_an_operator_is_away_if_a_change_of_a_job_has_no_answer_for_a_minute(changed: Object, expected: bool) -> None:
-    values = {"observed": 1, "minutes": 2, "operator_minutes": 9, "spec": {}} | changed
+    values: Object = {"observed": 1, "minutes": 2, "operator_minutes": 9, "spec": {}} | changed
     managers = [
         {"manager": "kubectl", "time": (NOON - timedelta(minutes=values["minutes"])).isoformat()},
         {
@@ -268,3 +270,10 @@ def test_an_operator_is_away_if_a_change_of_a_job_has_no_answer_for_a_minute(cha
     suspended["spec"] = values["spec"]
     expected_sentence = "no operator has answered the last change of team/train" if expected else ""
     assert unanswered_change([suspended], NOON) == expected_sentence
+
+
+def test_the_dashboard_in_the_cluster_needs_no_package_of_the_command_line() -> None:
+    absent = "typer", "rich", "click", "pathspec", "plotille", "azure.mgmt"
+    program = f"import sys; sys.modules.update(dict.fromkeys({absent})); import horovodjob_dashboard.__main__"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

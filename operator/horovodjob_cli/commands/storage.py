@@ -11,12 +11,12 @@ from horovodjob.azurefiles.location import share_path
 from horovodjob_cli.commands import command, confirm, group
 from horovodjob_cli.errors import NotFound, UsageError
 from horovodjob_cli.files.file_transfers import download_to, progress_bars
+from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.files.shares import (
     FILE_TABLE,
     TRANSFER_TABLE,
     ShareName,
     file_record,
-    open_share,
     transfer_record,
     with_account,
 )

@@ -92,10 +92,11 @@ def operator(facts: Facts) -> Iterator[CheckResult]:
 
 def operator_deployments(facts: Facts) -> list[Object]:
     """Deployments of the operator in all namespaces, or in its default one if the user may not read all."""
+    selector = f"{OPERATOR_SELECTOR},app.kubernetes.io/component!=dashboard"
     try:
-        return facts.list("/apis/apps/v1/deployments", OPERATOR_SELECTOR)
+        return facts.list("/apis/apps/v1/deployments", selector)
     except Forbidden:
-        return facts.list(f"/apis/apps/v1/namespaces/{USUAL_NAMESPACE}/deployments", OPERATOR_SELECTOR)
+        return facts.list(f"/apis/apps/v1/namespaces/{USUAL_NAMESPACE}/deployments", selector)
 
 
 def operator_health(facts: Facts, deployment: Object) -> Iterator[CheckResult]:

@@ -19,7 +19,7 @@ from horovodjob.azurefiles.location import share_path
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import job_versions
 from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.files.shares import open_share
+from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.jobs import batchai_records
 
 Object = dict[str, Any]

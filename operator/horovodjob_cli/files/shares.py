@@ -1,18 +1,14 @@
-"""Shares of Azure Files for commands: options, credentials and records. The SDK is imported when a share is opened."""
+"""Shares of Azure Files for commands: options and records."""
 
 import functools
 import inspect
-import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
-from horovodjob.azurefiles.credentials import Options, choose_account
+from horovodjob.azurefiles.credentials import Options
 from horovodjob.azurefiles.files import Entry
-
-if TYPE_CHECKING:
-    from horovodjob.azurefiles.share import Share
 
 Object = dict[str, Any]
 TRANSFER_TABLE = {"Name": "name", "Type": "fileType", "Size": "contentLength"}
@@ -69,33 +65,6 @@ def with_account(function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (own | dict(added)).values()]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
-
-
-def open_share(
-    share: str,
-    options: Options,
-    *,
-    account: str | None = None,
-    default_endpoint: str = "",
-    secret_name: str = "",
-    read_secret: Callable[[], Mapping[str, str]] = dict,
-) -> "Share":
-    """The share, with the first credentials that exist: options, environment, Secret, Microsoft Entra ID."""
-    chosen = choose_account(
-        account,
-        options,
-        os.environ,
-        default_endpoint=default_endpoint,
-        secret_name=secret_name,
-        read_secret=read_secret,
-    )
-    import logging
-
-    from horovodjob.azurefiles.share import Share
-
-    # The errors of the SDK contain what it logs.
-    logging.getLogger("azure").addHandler(logging.NullHandler())
-    return Share(chosen, share)
 
 
 def transfer_record(name: str, size: int | None) -> Object:

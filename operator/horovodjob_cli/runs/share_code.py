@@ -17,7 +17,7 @@ from horovodjob.command_line import shell_text
 from horovodjob.conversion import secret
 from horovodjob_cli.files.file_transfers import progress_bars
 from horovodjob_cli.files.job_files import secret_values
-from horovodjob_cli.files.shares import open_share
+from horovodjob_cli.files.share_access import open_share
 from horovodjob_cli.runs.directory import CodeFile
 
 Object = dict[str, Any]

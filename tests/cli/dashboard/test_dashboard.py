@@ -34,15 +34,22 @@ def history(*losses: float) -> list[Object]:
 
 def test_the_list_shows_each_job_with_its_phase_and_what_it_waits_for(browser: Browser, cluster: ClusterState) -> None:
     wait_for("the empty list", lambda: "There is no job in namespace" in browser.text("/"))
-    cluster.create("train", {"horovodjob.dev/experiment": "digits"}, worker={"replicas": 3, "gpus": 2})
+    labels = {"horovodjob.dev/experiment": "digits", "horovodjob.dev/owner": "ada"}
+    cluster.create("train", labels, worker={"replicas": 3, "gpus": 2})
     cluster.run("train", training={"progress": 0.25, "percent": "25%", "epoch": 1, "epochs": 4})
     cluster.create("waits")
+    queue = {"name": "gpus", "position": 2}
     blocked = condition("Queued", "Unschedulable", "0/3 nodes have the GPUs")
-    cluster.report("waits", phase="Queued", executionState="queued", conditions=[blocked])
+    cluster.report("waits", phase="Queued", executionState="queued", conditions=[blocked], queue=queue)
     shown = wait_for("both jobs", lambda: text if "25 %" in (text := browser.text("/")) and "0/3" in text else None)
     assert "2 jobs" in shown
-    assert re.search(r"train \S+ Running 25 % 3 6 digits", shown), shown
-    assert "Queued 0/3 nodes have the GPUs" in shown
+    assert re.search(r"train \S+ Running 25 % 3 6 digits ada", shown), shown
+    assert "Queued 0/3 nodes have the GPUs 2 gpus, 2" in shown
+    rows = "Compare the selected"
+    assert "waits" not in browser.text("/?owner=ada").partition(rows)[2]
+    by_queue, reversed_ = (browser.text(f"/?sort={sort}").partition(rows)[2] for sort in ("queue", "-queue"))
+    assert by_queue.index("waits") < by_queue.index("train")
+    assert reversed_.index("train") < reversed_.index("waits")
     assert "waits" not in browser.text("/?phase=Running").partition("Compare the selected")[2]
     assert "1 job" in browser.text("/?text=DIGITS train")
     assert "No job matches the filter." in browser.text("/?text=other")
@@ -75,7 +82,9 @@ def test_the_page_of_a_job_shows_pods_curves_errors_and_events(
     cluster.pod(job, "worker", node=NODE)
     failed = {"time": "2026-11-22T12:30:00Z", "attempt": 1, "reason": "ProgramFailed", "exitCode": 3}
     training = {"progress": 0.5, "percent": "50%", "history": history(2.5, 1.25)}
-    cluster.run(training=training, errors=[failed | {"pod": "train-launcher", "message": SCRIPT}])
+    where = {"pod": "train-launcher", "node": "gpu-1"}
+    ready = condition("Running", "RanksRunning", "all ranks run")
+    cluster.run(training=training, errors=[failed | where | {"message": SCRIPT}], conditions=[ready])
     about = {key: job["metadata"][key] for key in ("name", "namespace", "uid")} | {"kind": "HorovodJob"}
     event = {"reason": "Restarted", "message": "attempt 2 starts", "type": "Warning", "count": 2}
     times = {"lastTimestamp": "2026-11-22T12:31:00Z", "firstTimestamp": "2026-11-22T12:31:00Z"}
@@ -87,9 +96,10 @@ def test_the_page_of_a_job_shows_pods_curves_errors_and_events(
     page = browser.get(path)
     shown = words(page)
     assert f"launcher {NODE} Running yes 0" in shown
-    assert "Attempt 1: ProgramFailed, exit code 3 train-launcher" in shown
-    assert "Restarted (2 times) attempt 2 starts" in shown
-    assert shown.index("ProgramFailed") < shown.index("Restarted")
+    assert re.search(r"Attempt 1 .* Starting .* ProgramFailed, exit code 3 train-launcher, gpu-1", shown), shown
+    assert "Conditions Condition Status Since Reason Running True 2026-11-22 12:00" in shown
+    assert "RanksRunning all ranks run" in shown
+    assert re.search(r"Restarted attempt 2 starts 2 Log", shown), shown
     assert "val_loss, epoch 2: 2.5" in shown
     assert (page.text.count("<polyline"), SCRIPT in page.text) == (2, False)
     manifest = yaml.safe_load(page.text.partition("<summary>YAML</summary><pre>")[2].partition("</pre>")[0])
@@ -133,15 +143,30 @@ def test_buttons_suspend_resume_and_terminate_the_job_that_was_shown(browser: Br
     assert browser.post(f"{path}/delete", {"uid": uid}).status_code == 404
 
 
-def test_jobs_are_compared(browser: Browser, cluster: ClusterState) -> None:
-    for name, loss in (("one", 0.5), ("two", 0.25)):
-        cluster.create(name, command=["python3", "train.py", f"--lr={loss}"])
-        cluster.run(name, training={"progress": 1, "percent": "100%", "history": history(1, loss)})
-    names = [f"job={cluster.namespace}/{name}" for name in ("one", "two", "three")]
+def test_jobs_are_compared_by_their_validation_loss_and_the_best_of_an_experiment_are_first(
+    browser: Browser, cluster: ClusterState
+) -> None:
+    labels = {"horovodjob.dev/experiment": "digits"}
+    for number in range(9):
+        name, losses = f"run-{number}", [1.0, (number + 1) / 10]
+        cluster.create(name, labels, command=["python3", "train.py", f"--seed={number}"])
+        epochs = history(*losses)
+        for entry in epochs:
+            entry["metrics"] = {"accuracy": 0.5, "loss": 9.0, "val_loss": entry["metrics"]["loss"]}
+        cluster.run(name, training={"progress": 1, "percent": "100%", "history": epochs})
+    cluster.create("other", command=["true"])
+    names = [f"job={cluster.namespace}/{name}" for name in ("run-3", "run-1", "gone")]
     address = f"/compare?{'&'.join(names)}"
-    shown = wait_for("both", lambda: found if "two 0.25" in (found := browser.text(address)) else None)
-    assert shown.index("two 0.25 2 0.25") < shown.index("one 0.5 2 0.5")
-    assert f"These jobs do not exist: {cluster.namespace}/three" in shown
+    shown = wait_for("both", lambda: found if "0.4 2 3" in (found := browser.text(address)) else None)
+    assert "Job Best val_loss Epoch --seed" in shown
+    assert shown.index("run-1 0.2 2 1") < shown.index("run-3 0.4 2 3")
+    assert f"These jobs do not exist, or you may not see them: {cluster.namespace}/gone" in shown
+    assert "Best accuracy" in browser.text(f"{address}&metric=accuracy")
+    group = f"/compare?experiment=digits&namespace={cluster.namespace}"
+    experiment = wait_for("all", lambda: found if "of 9 jobs" in (found := browser.text(group)) else None)
+    assert "The best 8 of 9 jobs." in experiment
+    assert ("run-7" in experiment, "run-8" in experiment, "other" in experiment) == (True, False, False)
+    assert "There is no job of experiment none." in browser.text("/compare?experiment=none")
 
 
 def test_only_the_browser_that_opened_the_address_is_answered(browser: Browser, cluster: ClusterState) -> None:
@@ -200,7 +225,10 @@ def test_a_viewer_without_rights_sees_what_the_api_server_says(
         wait_for("the job, although the user may not list all namespaces", lambda: "train" in browser.text("/"))
         shown = browser.text(f"/jobs/{cluster.namespace}/train")
         assert "pods is forbidden" in shown
-        assert "You may not read the events of this namespace." in shown
+        assert "you may not read the events of namespace" in shown
+        nodes = browser.text("/cluster")
+        assert 'nodes is forbidden: User "system:serviceaccount' in nodes
+        assert "Without a queue Position Job" in nodes
         uid = cluster.api.get(f"{cluster.jobs}/train")["metadata"]["uid"]
         refused = browser.post(f"/jobs/{cluster.namespace}/train/terminate", {"uid": uid})
         assert (refused.status_code, "forbidden" in refused.text) == (403, True)

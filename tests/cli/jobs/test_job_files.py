@@ -1,10 +1,8 @@
 """`hvj job file`: the files of a job, from its share or through a pod, also after its own pods are deleted."""
 
-import base64
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -12,49 +10,13 @@ from urllib.request import urlopen
 import pytest
 
 from cli.cluster_state import RUNNING, ClusterState
+from cli.job_share import ACCOUNT, LOGS, ROOT, SEGMENT, SHARE, key, logs, service
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process
-from support.api_client import Api, Object, wait_for
-from support.azure_fakes.files.accounts import Account
+from support.api_client import Object, wait_for
 from support.azure_fakes.files.server import FilesService
 
-ACCOUNT = "mystorageaccount"
-ROOT = "$(AZ_BATCHAI_JOB_MOUNT_ROOT)"
-SHARE = {"name": "myshare", "account": ACCOUNT, "share": "myshare"}
-LOGS: Object = {"azureFiles": [SHARE], "logs": {"pathPrefix": f"{ROOT}/myshare/cifar"}}
-SEGMENT = "batchaidev/experiments/cifar/jobs/train/1234"
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FilesService]:
-    """The account with the share `myshare`; the environment has its endpoint and no key."""
-    (tmp_path / "account" / "myshare").mkdir(parents=True)
-    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_BATCHAI_STORAGE_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    with FilesService([Account(ACCOUNT, tmp_path / "account")]) as running:
-        monkeypatch.setenv("AZURE_STORAGE_SERVICE_ENDPOINT", running.url(ACCOUNT))
-        yield running
-
-
-@pytest.fixture
-def key(service: FilesService, api: Api, workspace: str) -> str:
-    """The account's key, in the Secret from which the job mounts the share."""
-    values = {"azurestorageaccountname": ACCOUNT, "azurestorageaccountkey": service.accounts[ACCOUNT].key}
-    data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
-    metadata = {"name": f"azure-storage-account-{ACCOUNT}-secret"}
-    api.create(f"/api/v1/namespaces/{workspace}/secrets", {"metadata": metadata, "data": data})
-    return values["azurestorageaccountkey"]
-
-
-@pytest.fixture
-def logs(service: FilesService, cluster: ClusterState) -> Path:
-    """Directory of the log files of a running job."""
-    cluster.create(**LOGS)
-    cluster.run(outputPathSegment=SEGMENT)
-    directory = service.accounts[ACCOUNT].directory / "myshare" / "cifar" / SEGMENT / "stdouterr"
-    directory.mkdir(parents=True)
-    return directory
+__all__ = ["key", "logs", "service"]
 
 
 def append(path: Path, data: bytes) -> None:

@@ -1,0 +1,152 @@
+"""The log of all ranks in the page of a job: of its launchers, else on its share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.cluster_state import ClusterState
+from cli.dashboard.browser import Browser, dashboard
+from cli.dashboard.in_cluster import READER, Accounts, in_cluster
+from cli.job_share import SEGMENT, key, logs, service
+from cli.kubelet import NODE, Kubelet
+from cli.service_account import account_kubeconfig
+from support.api_client import Api, wait_for
+from support.azure_fakes.files.server import FilesService
+
+__all__ = ["key", "logs", "service"]
+OLD_LINES = 40_000
+
+
+@pytest.fixture
+def browser(workspace: str, service: FilesService) -> Iterator[Browser]:
+    """A browser with the jobs of the test's workspace; the dashboard knows the storage account."""
+    with dashboard("-w", workspace) as opened:
+        yield opened
+
+
+@pytest.fixture
+def accounts(api: Api, workspace: str) -> Iterator[Accounts]:
+    made = Accounts(api, workspace)
+    yield made
+    made.close()
+
+
+def test_the_log_of_all_ranks_begins_with_the_launcher_and_continues_with_that_of_the_next_attempt(
+    browser: Browser, cluster: ClusterState, kubelet: Kubelet
+) -> None:
+    job = cluster.create()
+    log = kubelet.log(cluster.namespace, "train-launcher")
+    log.write("first attempt")
+    with browser.stream(f"/jobs/{cluster.namespace}/train/log/all") as stream:
+        cluster.pod(job, "launcher", node=NODE)
+        cluster.run()
+        assert stream.log(until="attempt\n") == "first attempt\n"
+        log.end()
+        cluster.api.delete(f"{cluster.pods}/train-launcher", {"gracePeriodSeconds": 0})
+        kubelet.logs.pop(f"{cluster.namespace}/train-launcher")
+        second = kubelet.log(cluster.namespace, "train-launcher")
+        second.write("second attempt")
+        cluster.pod(job, "launcher", node=NODE, attempt=2)
+        cluster.report(attempt=2)
+        assert stream.log(until="attempt\n") == "second attempt\n"
+        second.end()
+        cluster.end("train-launcher", "launcher")
+        cluster.succeed()
+        assert stream.log(until="ended") == "The log has ended."
+    assert browser.get(f"/jobs/{cluster.namespace}/train/log/all.txt").text == "second attempt\n"
+
+
+def test_a_job_without_pods_has_the_last_lines_of_its_file_on_the_share_and_all_of_it_as_a_download(
+    browser: Browser, cluster: ClusterState, key: str, logs: Path
+) -> None:
+    text = "".join(f"step {number} of rank 0\n" for number in range(OLD_LINES)) + "the last line ü\n"
+    (logs / "stdout.txt").write_text(text)
+    cluster.succeed()
+    path = f"/jobs/{cluster.namespace}/train"
+    wait_for("the end", lambda: "Succeeded" in browser.text(path))
+    with browser.stream(f"{path}/log/all") as stream:
+        shown = stream.log(until="ended.")
+    assert shown.endswith("the last line ü\nThe log has ended.")
+    assert shown.startswith("step ")
+    assert 200_000 < len(shown) < 300_000
+    assert browser.get(f"{path}/log/all.txt").content.decode() == text
+
+
+def test_the_file_on_the_share_is_followed_while_the_job_runs(
+    browser: Browser, cluster: ClusterState, key: str, logs: Path
+) -> None:
+    path = f"/jobs/{cluster.namespace}/train"
+    wait_for("the job", lambda: "stdout.txt on the share" in browser.text(path))
+    with browser.stream(f"{path}/log/share") as stream:
+        (logs / "stdout.txt").write_text("epoch 1\n")
+        assert stream.log(until="1\n") == "epoch 1\n"
+        with (logs / "stdout.txt").open("a") as file:
+            file.write("epoch 2\n")
+        assert stream.log(until="2\n") == "epoch 2\n"
+        cluster.succeed()
+        assert stream.log(until="ended.") == "The log has ended."
+
+
+def test_a_job_without_a_log_says_why(browser: Browser, cluster: ClusterState) -> None:
+    cluster.create()
+    cluster.report(phase="Failed", outputPathSegment=SEGMENT)
+    path = f"/jobs/{cluster.namespace}/train"
+    wait_for("the end", lambda: browser.get(path).status_code == 200 and "Failed" in browser.text(path))
+    with browser.stream(f"{path}/log/all") as stream:
+        assert "job train writes no log files because it has no spec.logs" in stream.log(until="spec.logs")
+    refused = browser.get(f"{path}/log/all.txt")
+    assert (refused.status_code, "no spec.logs" in refused.text) == (404, True)
+
+
+def test_a_volume_is_not_read_through_a_new_pod(browser: Browser, cluster: ClusterState) -> None:
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    mount = {"name": "data", "mountPath": "/data"}
+    cluster.create(volumes=[claim], volumeMounts=[mount], logs={"pathPrefix": "/data"})
+    cluster.report(phase="Failed", outputPathSegment=SEGMENT)
+    path = f"/jobs/{cluster.namespace}/train"
+    wait_for("the end", lambda: browser.get(path).status_code == 200 and "Failed" in browser.text(path))
+    with browser.stream(f"{path}/log/all") as stream:
+        assert "is on a volume, which only a pod can read; `hvj job file list -j train" in stream.log(
+            until="starts one"
+        )
+    assert cluster.api.get(cluster.pods)["items"] == []
+
+
+def test_a_viewer_without_the_right_to_pods_reads_the_share(
+    api: Api,
+    cluster: ClusterState,
+    key: str,
+    logs: Path,
+    accounts: Accounts,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (logs / "stdout.txt").write_text("epoch 1\n")
+    cluster.succeed()
+    monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, cluster.namespace, tmp_path, READER)))
+    path = f"/jobs/{cluster.namespace}/train"
+    with dashboard() as browser:
+        wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
+        with browser.stream(f"{path}/log/all") as stream:
+            refusal = stream.log(until="file")
+    assert "pods is forbidden" in refusal
+    monkeypatch.setenv("AZURE_STORAGE_KEY", key)
+    with dashboard() as browser:
+        wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
+        with browser.stream(f"{path}/log/all") as stream:
+            assert stream.log(until="ended.") == "epoch 1\nThe log has ended."
+
+
+def test_a_dashboard_in_the_cluster_reads_a_share_with_the_viewers_rights_only(
+    api: Api, cluster: ClusterState, key: str, logs: Path, accounts: Accounts, tmp_path: Path
+) -> None:
+    (logs / "stdout.txt").write_text("epoch 1\n")
+    cluster.succeed()
+    path = f"/jobs/{cluster.namespace}/train"
+    with in_cluster(api, tmp_path) as server:
+        visitor = server.visitor(accounts.token("reader"))
+        wait_for("the end", lambda: visitor.get(path).status_code == 200 and "Succeeded" in visitor.text(path))
+        with visitor.stream(f"{path}/log/share") as stream:
+            end = stream.log(until="Azure")
+    assert "a key in Secret azure-storage-account-mystorageaccount-secret that you may not read" in end
