@@ -1,6 +1,7 @@
 """Jobs of every phase in one namespace, as operator and kubelet report them, for tests and pictures of the pages."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -157,6 +158,7 @@ def samples() -> list[Sample]:
             options=("--learning-rate=0.1", "--batch-size=256"),
             status={
                 "startTime": minutes_ago(101),
+                "runningTime": minutes_ago(96),
                 "workersReady": "4/4",
                 "training": training(16, 24, 0.06, 0.9, **eta),
                 "conditions": [condition("Running", "AllRanksRun", "32 ranks run on 4 nodes", 96)],
@@ -165,8 +167,8 @@ def samples() -> list[Sample]:
     ]
 
 
-def create_samples(cluster: ClusterState) -> dict[str, Object]:
-    """Creates the jobs, and the pods of the running one; the jobs by name."""
+def create_samples(cluster: ClusterState, nodes: Sequence[str] = (NODE,) * 4) -> dict[str, Object]:
+    """Creates the jobs, and the pods of the running one with its workers on these nodes; the jobs by name."""
     created = {}
     for one in samples():
         labels = {"horovodjob.dev/experiment": one.experiment} if one.experiment else {}
@@ -178,7 +180,7 @@ def create_samples(cluster: ClusterState) -> dict[str, Object]:
         state = one.phase.lower() if one.phase.lower() in set(ExecutionState) else "queued"
         cluster.report(one.name, phase=one.phase, executionState=state, **one.status)
     cluster.pod(created[RUNNING], "launcher", node=NODE)
-    for index in range(4):
-        cluster.pod(created[RUNNING], "worker", index, node=NODE, gpus=8)
+    for index, node in enumerate(nodes):
+        cluster.pod(created[RUNNING], "worker", index, node=node, gpus=8)
     cluster.event(created[RUNNING], "AllRanksRun", "all 32 ranks have started", minute=5)
     return created
