@@ -227,7 +227,7 @@ def test_a_proxy_signs_viewers_in_with_a_header_of_each_request(
     api: Api, accounts: Accounts, cluster: ClusterState, other: str, tmp_path: Path
 ) -> None:
     cluster.create("train")
-    few, all_ = accounts.token("few", namespace=cluster.namespace), accounts.token("all")
+    few, all_ = accounts.token("few", namespace=cluster.namespace), accounts.token("all", role=OPERATOR)
     with in_cluster(api, tmp_path, "--token-header=X-Forwarded-Access-Token") as server:
         browser = server.visitor()
 
