@@ -11,12 +11,13 @@ from localcluster.control_plane.components import ControlPlaneSettings
 
 def compacted_size_mb(settings: ControlPlaneSettings) -> float:
     """The part of the database that is in use after a compaction, which deletes the former versions of all objects."""
-    revision = _call(settings, "kv/range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
-    _call(settings, "kv/compaction", {"revision": revision, "physical": True})
-    return int(_call(settings, "maintenance/status", {})["dbSizeInUse"]) / 1e6
+    revision = call(settings, "kv/range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
+    call(settings, "kv/compaction", {"revision": revision, "physical": True})
+    return int(call(settings, "maintenance/status", {})["dbSizeInUse"]) / 1e6
 
 
-def _call(settings: ControlPlaneSettings, method: str, body: dict[str, Any]) -> dict[str, Any]:
+def call(settings: ControlPlaneSettings, method: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a method of the gateway."""
     pki = settings.pki
     context = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
     context.load_cert_chain(pki / "etcd-client.crt", pki / "etcd-client.key")

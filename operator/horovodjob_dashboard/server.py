@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -15,6 +16,8 @@ from horovodjob_dashboard.pages import Link, Pages
 from horovodjob_dashboard.viewer import Feeds, Viewer
 
 SECONDS_BETWEEN_SWEEPS = 30
+# Requests to the API server at the same time: by default there would be four more than processors.
+REQUEST_THREADS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ async def run(
     made: web.Application, listener: socket.socket, state: Sequence[Swept], is_ready: Callable[[], None]
 ) -> NoReturn:
     """Serves an application until it is cancelled."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(REQUEST_THREADS))
     # Streams end only with their pages: do not wait for them.
     runner = web.AppRunner(made, access_log=None, shutdown_timeout=0.1)
     await runner.setup()

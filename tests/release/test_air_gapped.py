@@ -50,6 +50,7 @@ def test_the_archive_is_complete_and_its_checksums_are_valid(dist: Path, tmp_pat
         f"charts/horovodjob-{VERSION}.tgz",
         f"charts/horovodjob-operator-{VERSION}.tgz",
         "docs/air-gapped.md",
+        f"images/dashboard-{VERSION}.oci.tar",
         f"images/operator-{VERSION}.oci.tar",
         f"images/trainer-{VERSION}.oci.tar",
         f"manifests/horovodjob-{VERSION}.yaml",

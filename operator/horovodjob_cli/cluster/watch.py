@@ -16,6 +16,7 @@ WATCH_SECONDS = 240
 TIMEOUT_SECONDS = (10, WATCH_SECONDS + 30)
 RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
 SYNCED = "SYNCED"
+OBJECTS_OF_A_PAGE = 500
 LOST = "the connection to the cluster is lost; trying again\n"
 TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
 
@@ -97,9 +98,8 @@ def changes(
     while True:
         try:
             if not version:
-                listing = kube.plain(list_objects(**selection))
-                version = listing["metadata"]["resourceVersion"]
-                before, objects = objects, {each["metadata"]["uid"]: each for each in listing["items"]}
+                items, version = _listed(list_objects, selection)
+                before, objects = objects, {each["metadata"]["uid"]: each for each in items}
                 yield from (("DELETED", each) for uid, each in before.items() if uid not in objects)
                 yield from (("MODIFIED" if uid in before else "ADDED", each) for uid, each in objects.items())
                 yield SYNCED, {}
@@ -130,3 +130,15 @@ def changes(
                 sys.stderr.write(LOST)
             time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
+
+
+def _listed(list_objects: Callable[..., Any], selection: Object) -> tuple[list[Object], str]:
+    """The objects, read in pages, and the version that all pages have."""
+    items: list[Object] = []
+    options: Object = {"limit": OBJECTS_OF_A_PAGE}
+    while True:
+        listing = kube.plain(list_objects(**selection, **options))
+        items += listing["items"]
+        options["_continue"] = listing["metadata"].get("continue")
+        if not options["_continue"]:
+            return items, listing["metadata"]["resourceVersion"]

@@ -9,12 +9,20 @@ function updateChildren(old, fresh) {
   let place = old.firstChild;
   for (const child of [...fresh.childNodes]) {
     const same = child.id ? rows.get(child.id) : place?.nodeName === child.nodeName && !place.id ? place : null;
+    while (same && place && place !== same && !place.id) place = removed(place);
     if (!same) { old.insertBefore(child, place); continue; }
     if (same === place) place = place.nextSibling;
     else old.insertBefore(same, place);
     update(same, child);
   }
-  while (place) { const next = place.nextSibling; place.remove(); place = next; }
+  while (place) place = removed(place);
+}
+
+// Removes a node; the one after it.
+function removed(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
 }
 
 function update(old, fresh) {

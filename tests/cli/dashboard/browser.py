@@ -21,8 +21,8 @@ TAGS = re.compile(r"<[^>]+>")
 class Browser:
     """A session with the cookie of a dashboard."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, pid: int = 0) -> None:
+        self.address, self.pid = address, pid
         self.origin = address.partition("/?")[0]
         self.session = requests.Session()
 
@@ -104,7 +104,7 @@ def dashboard(*arguments: str) -> Iterator[Browser]:
         assert process.stdout
         address = process.stdout.readline().strip()
         assert address, process.stderr and process.stderr.read()
-        browser = Browser(address)
+        browser = Browser(address, process.pid)
         browser.open()
         yield browser
         process.send_signal(signal.SIGINT)

@@ -2,11 +2,9 @@
 
 import contextlib
 import importlib.resources
-import json
 import tempfile
 from collections.abc import Iterator
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -49,6 +47,10 @@ const limit = document.documentElement.clientWidth;
 if (document.documentElement.scrollWidth <= limit) return [];
 return [...document.querySelectorAll("body *")].filter((element) => element.getBoundingClientRect().right > limit + 1)
   .map((element) => element.outerHTML.slice(0, 120));
+"""
+REQUESTED = """
+const addresses = performance.getEntries().filter((entry) => ["navigation", "resource"].includes(entry.entryType));
+return addresses.map((entry) => new URL(entry.name).origin);
 """
 VIOLATIONS = """
 const done = arguments[arguments.length - 1];
@@ -103,9 +105,9 @@ class Chromium:
 
     def tab_to(self, name: str) -> None:
         """Presses the Tab key until the element with this name has the focus; fails after a round."""
-        met = []
+        met: list[str] = []
         while [name] != met[-1:]:
-            met.append(str(self.tab()["name"]).splitlines()[0])
+            met.append(str(self.tab()["name"]).partition("\n")[0].strip())
             assert len(met) < 100, f"{name} is not reached: {met}"
 
     def violations(self) -> list[Any]:
@@ -126,16 +128,14 @@ class Chromium:
         self.show()
         return found
 
-    def requested(self) -> list[str]:
-        """The hosts of all requests since the last call, with their ports."""
-        found = set()
-        for entry in self.driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                address = urlsplit(message["params"]["request"]["url"])
-                if address.scheme not in ("data", "about", "chrome"):
-                    found.add(address.netloc)
-        return sorted(found)
+    def heap(self) -> float:
+        """The memory of the page's objects in megabytes, after garbage collection."""
+        self.driver.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
+        return float(self.driver.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"]) / 1e6
+
+    def requested(self) -> set[str]:
+        """The origins of all that the page has requested."""
+        return set(self.run(REQUESTED))
 
 
 @contextlib.contextmanager
@@ -146,7 +146,6 @@ def chromium() -> Iterator[Chromium]:
         options.binary_location = PROGRAM
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
         options.unhandled_prompt_behavior = "ignore"
         driver = Chrome(options, Service(DRIVER))
         try:

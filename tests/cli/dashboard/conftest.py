@@ -1,4 +1,4 @@
-"""A browser for each file."""
+"""A browser for each file, and a user with few rights."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ import pytest
 from cli.cluster_state import ClusterState
 from cli.dashboard.browser import dashboard
 from cli.dashboard.chromium import Chromium, chromium
+from support.api_client import Api
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +29,13 @@ def page(started_chromium: Chromium, address: str) -> Chromium:
     """The browser of the file with the list of jobs, in the light scheme."""
     started_chromium.show()
     return started_chromium.open(address)
+
+
+@pytest.fixture
+def viewer(api: Api) -> Iterator[str]:
+    """A ClusterRole that can only read jobs."""
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    rules = [{"apiGroups": ["horovodjob.dev"], "resources": ["horovodjobs"], "verbs": ["get", "list", "watch"]}]
+    api.create(roles, {"metadata": {"name": "dashboard-viewer"}, "rules": rules})
+    yield "dashboard-viewer"
+    api.delete(f"{roles}/dashboard-viewer")

@@ -1,6 +1,7 @@
 """Jobs of every phase in one namespace, as operator and kubelet report them, for tests and pictures of the pages."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,7 +42,7 @@ def history(epochs: int, rate: float, floor: float) -> list[Object]:
             "accuracy": round(0.86 - 0.19 * loss, 4),
             "val_accuracy": round(0.83 - 0.19 * loss - noise * 0.08, 4),
         }
-        speed = round(11800 + 260 * math.sin(3 * epoch), 1)
+        speed = round(11900 - 1400 / epoch + 90 * math.sin(2.1 * epoch), 1)
         entry = {"epoch": epoch, "time": minutes_ago(6 * (epochs - epoch) + 1), "metrics": metrics}
         entries.append({**entry, "learningRate": round(rate * 0.94**epoch, 5), "samplesPerSecond": speed})
     return entries
@@ -157,6 +158,7 @@ def samples() -> list[Sample]:
             options=("--learning-rate=0.1", "--batch-size=256"),
             status={
                 "startTime": minutes_ago(101),
+                "runningTime": minutes_ago(96),
                 "workersReady": "4/4",
                 "training": training(16, 24, 0.06, 0.9, **eta),
                 "conditions": [condition("Running", "AllRanksRun", "32 ranks run on 4 nodes", 96)],
@@ -165,8 +167,8 @@ def samples() -> list[Sample]:
     ]
 
 
-def create_samples(cluster: ClusterState) -> dict[str, Object]:
-    """Creates the jobs, and the pods of the running one; the jobs by name."""
+def create_samples(cluster: ClusterState, nodes: Sequence[str] = (NODE,) * 4) -> dict[str, Object]:
+    """Creates the jobs, and the pods of the running one with its workers on these nodes; the jobs by name."""
     created = {}
     for one in samples():
         labels = {"horovodjob.dev/experiment": one.experiment} if one.experiment else {}
@@ -178,7 +180,7 @@ def create_samples(cluster: ClusterState) -> dict[str, Object]:
         state = one.phase.lower() if one.phase.lower() in set(ExecutionState) else "queued"
         cluster.report(one.name, phase=one.phase, executionState=state, **one.status)
     cluster.pod(created[RUNNING], "launcher", node=NODE)
-    for index in range(4):
-        cluster.pod(created[RUNNING], "worker", index, node=NODE, gpus=8)
+    for index, node in enumerate(nodes):
+        cluster.pod(created[RUNNING], "worker", index, node=node, gpus=8)
     cluster.event(created[RUNNING], "AllRanksRun", "all 32 ranks have started", minute=5)
     return created

@@ -232,13 +232,3 @@ def test_a_viewer_without_rights_sees_what_the_api_server_says(
         uid = cluster.api.get(f"{cluster.jobs}/train")["metadata"]["uid"]
         refused = browser.post(f"/jobs/{cluster.namespace}/train/terminate", {"uid": uid})
         assert (refused.status_code, "forbidden" in refused.text) == (403, True)
-
-
-@pytest.fixture
-def viewer(api: Api) -> Iterator[str]:
-    """A ClusterRole that can only read jobs."""
-    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-    rules = [{"apiGroups": ["horovodjob.dev"], "resources": ["horovodjobs"], "verbs": ["get", "list", "watch"]}]
-    api.create(roles, {"metadata": {"name": "dashboard-viewer"}, "rules": rules})
-    yield "dashboard-viewer"
-    api.delete(f"{roles}/dashboard-viewer")

@@ -131,7 +131,8 @@ def test_a_watch_passes_on_when_the_api_server_refuses_its_token(
     ):
         tokens = [accounts.token(name) for name in ("first", "second")]
         first, second = map(server.visitor, tokens)
-        first.text("/")
+        cluster.create("earlier")
+        wait_for("the list", lambda: "earlier" in first.text("/"))
         with second.stream("/changes") as changes:
             changes.next()
             accounts.delete("first")
@@ -139,7 +140,13 @@ def test_a_watch_passes_on_when_the_api_server_refuses_its_token(
             wait_for("the refusal", lambda: _status(api, tokens[0]) == 401)
             connection.cut()
             cluster.create("later")
-            wait_for("the job", lambda: "later" in second.text("/"))
+
+            def has_later() -> bool:
+                text = second.text("/")
+                assert "earlier" in text, text  # the list is neither empty nor read again
+                return "later" in text
+
+            wait_for("the job", has_later)
         assert "has left" not in server.log()
         refused = first.get("/")
         assert (refused.status_code, "does not accept your credentials" in words(refused)) == (401, True)
@@ -220,7 +227,7 @@ def test_a_proxy_signs_viewers_in_with_a_header_of_each_request(
     api: Api, accounts: Accounts, cluster: ClusterState, other: str, tmp_path: Path
 ) -> None:
     cluster.create("train")
-    few, all_ = accounts.token("few", namespace=cluster.namespace), accounts.token("all")
+    few, all_ = accounts.token("few", namespace=cluster.namespace), accounts.token("all", role=OPERATOR)
     with in_cluster(api, tmp_path, "--token-header=X-Forwarded-Access-Token") as server:
         browser = server.visitor()
 

@@ -1,0 +1,108 @@
+"""Takes docs/images/dashboard-*.png: pages of `hvj dashboard` in Chromium, with jobs of every phase.
+
+    PYTHONPATH=tests:. .venv/bin/python benchmarks/dashboard_screenshots.py
+
+The API server is a real one; jobs, pods and nodes are what operator and kubelets would report.
+"""
+
+import base64
+import json
+import os
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from etcd_size import call
+
+from cli.cluster_state import ClusterState
+from cli.dashboard.browser import dashboard
+from cli.dashboard.chromium import Chromium, chromium
+from cli.dashboard.sample_jobs import COMPARED, RUNNING, create_samples, samples
+from cli.kubelet import NODE, Kubelet
+from localcluster.control_plane.components import ControlPlaneSettings
+from localcluster.control_plane.standalone import ControlPlane
+from support.api_client import ROOT, Api, Object, install_definition, wait_for
+
+IMAGES = ROOT / "docs" / "images"
+NAMESPACE, CLUSTER = "research", "training"
+NODES = tuple(f"gpu-{number:02}" for number in range(1, 7))
+POOLS = (("a100", "Standard_ND96asr_v4", "8"), ("t4", "Standard_NC16as_T4_v3", "1"), ("cpu", "Standard_D16s_v5", "0"))
+LARGEST_BYTES = 150_000
+WIDTH = 1280
+
+
+def create_nodes(api: Api) -> None:
+    """The labels, GPUs and conditions of the nodes: two pools with GPUs, and one with the launcher."""
+    for index, name in enumerate((*NODES, NODE)):
+        pool, size, gpus = POOLS[0] if index < 4 else POOLS[1] if index < 6 else POOLS[2]
+        labels = {"kubernetes.azure.com/agentpool": pool, "node.kubernetes.io/instance-type": size}
+        if name == NODE:  # the one with a kubelet
+            api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
+        else:
+            api.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+        room = {"cpu": "96", "memory": "900Gi", "pods": "110", "nvidia.com/gpu": gpus}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+        api.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+        api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})  # the API server gives new nodes one
+
+
+def make_older(settings: ControlPlaneSettings) -> None:
+    """Moves the creation of each job to three minutes before its start: the API server knows only the present."""
+    for one in samples():
+        key = base64.b64encode(f"/registry/horovodjob.dev/horovodjobs/{NAMESPACE}/{one.name}".encode()).decode()
+        stored = call(settings, "kv/range", {"key": key})["kvs"][0]["value"]
+        job: Object = json.loads(base64.b64decode(stored))
+        waits = [each["lastTransitionTime"] for each in job["status"].get("conditions", [])]
+        started = datetime.fromisoformat(job["status"].get("startTime") or min(waits))
+        job["metadata"]["creationTimestamp"] = (started - timedelta(minutes=3)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        value = base64.b64encode(json.dumps(job).encode()).decode()
+        call(settings, "kv/put", {"key": key, "value": value})
+
+
+def take(page: Chromium, name: str, height: int) -> None:
+    """Writes what the page shows on a screen of this height."""
+    page.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    page.show(width=WIDTH, height=height)
+    wait_for("the size of the screen", lambda: page.run("return innerHeight") == height)
+    picture = base64.b64decode(page.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
+    if len(picture) > LARGEST_BYTES:
+        raise SystemExit(f"{name} has {len(picture)} bytes, more than {LARGEST_BYTES}; make the page shorter")
+    path = IMAGES / f"dashboard-{name}.png"
+    path.write_bytes(picture)
+    print(f"wrote {path.relative_to(ROOT)}, {len(picture) // 1000} kB")
+
+
+def main() -> None:
+    """Plays the cluster and takes the pictures."""
+    with ControlPlane(controllers=True) as control_plane:
+        api = Api(control_plane.kubeconfig)
+        install_definition(api)
+        api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        with Kubelet(control_plane, api) as kubelet:
+            create_nodes(api)
+            create_samples(ClusterState(api, NAMESPACE), NODES[:4])
+            make_older(control_plane.settings)
+            log = kubelet.log(NAMESPACE, f"{RUNNING}-launcher")
+            log.write(*(f"epoch {epoch}/24, 11850 images/s" for epoch in range(1, 17)))
+            kubeconfig = yaml.safe_load(control_plane.kubeconfig.read_text())
+            kubeconfig["clusters"][0]["name"] = kubeconfig["contexts"][0]["context"]["cluster"] = CLUSTER
+            os.environ["KUBECONFIG"] = path = str(control_plane.directory / "pictures.kubeconfig")
+            Path(path).write_text(yaml.safe_dump(kubeconfig))
+            with dashboard("-w", NAMESPACE) as opened, chromium() as page:
+                page.open(opened.address).shows(f"{len(samples())} jobs")
+                take(page, "jobs-list", 1040)
+                page.open(f"{opened.origin}/jobs/{NAMESPACE}/{RUNNING}").shows("val_loss", "worker-3")
+                take(page, "job", 1080)
+                compared = "&".join(f"job={NAMESPACE}/{name}" for name in COMPARED)
+                page.open(f"{opened.origin}/compare?{compared}").shows(*COMPARED)
+                take(page, "comparison", 940)
+                page.open(f"{opened.origin}/cluster").shows(*NODES)
+                take(page, "cluster", 1000)
+
+
+if __name__ == "__main__":
+    main()
