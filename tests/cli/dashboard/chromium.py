@@ -105,7 +105,7 @@ class Chromium:
 
     def tab_to(self, name: str) -> None:
         """Presses the Tab key until the element with this name has the focus; fails after a round."""
-        met = []
+        met: list[str] = []
         while [name] != met[-1:]:
             met.append(str(self.tab()["name"]).partition("\n")[0].strip())
             assert len(met) < 100, f"{name} is not reached: {met}"
