@@ -11,9 +11,9 @@ _state: dict[str, Any] = {}
 
 def init(*_: Any, **__: Any) -> None:
     """Find the ranks of this node. Every rank calls it."""
-    _state["local"] = COMM.Split_type(MPI.COMM_TYPE_SHARED)
-    _state["nodes"] = COMM.allgather(local_rank())
-    _state["local_sizes"] = COMM.allgather(local_size())
+    local = COMM.Split_type(MPI.COMM_TYPE_SHARED)
+    _state.update(rank=COMM.Get_rank(), size=COMM.Get_size(), local_rank=local.Get_rank(), local_size=local.Get_size())
+    _state.update(local_ranks=COMM.allgather(local_rank()), local_sizes=COMM.allgather(local_size()))
 
 
 def shutdown() -> None:
@@ -23,37 +23,37 @@ def shutdown() -> None:
 
 def is_initialized() -> bool:
     """Whether `init` was called."""
-    return "local" in _state
+    return "rank" in _state
 
 
 def rank() -> int:
     """The number of this process in the job."""
-    return int(_initialized() and COMM.Get_rank())
+    return _number("rank")
 
 
 def size() -> int:
     """The number of processes of the job."""
-    return int(_initialized() and COMM.Get_size())
+    return _number("size")
 
 
 def local_rank() -> int:
     """The number of this process on its node."""
-    return int(_initialized().Get_rank())
+    return _number("local_rank")
 
 
 def local_size() -> int:
     """The number of processes on this node."""
-    return int(_initialized().Get_size())
+    return _number("local_size")
 
 
 def cross_rank() -> int:
     """The number of this node among those with as many processes."""
-    return int(_state["nodes"][: rank()].count(local_rank()))
+    return int(_state["local_ranks"][: rank()].count(local_rank()))
 
 
 def cross_size() -> int:
     """The number of nodes with a process of this local rank."""
-    return int(_state["nodes"].count(local_rank()))
+    return int(_state["local_ranks"].count(local_rank()))
 
 
 def is_homogeneous() -> bool:
@@ -81,7 +81,7 @@ def local_size_op(**_: Any) -> Any:
     return tf.constant(local_size())
 
 
-def _initialized() -> Any:
-    if not is_initialized():
+def _number(name: str) -> int:
+    if name not in _state:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
-    return _state["local"]
+    return int(_state[name])
