@@ -348,7 +348,9 @@ def test_a_taint_that_the_job_does_not_tolerate_is_reported(doctor: Doctor, clus
 def test_a_missing_csi_driver_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
     finding = failed_row(doctor(azureFiles=[SHARE]), "CSI driver")
     assert f"the CSI driver {DRIVER}" in finding["message"]
-    assert "azurefile-csi-driver" in finding["command"]
+    assert finding["command"].startswith("helm install azurefile-csi-driver")
+    cluster_setup.nodes.add("node-0", on_azure=True)
+    assert failed_row(doctor(azureFiles=[SHARE]), "CSI driver")["command"].startswith("az aks update")
 
 
 def test_a_csi_driver_that_runs_on_no_node_is_reported(doctor: Doctor, cluster_setup: ClusterSetup) -> None:
