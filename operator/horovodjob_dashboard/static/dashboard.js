@@ -69,17 +69,19 @@ function followLog(form) {
   if (!lines) return;
   const limit = 2_000_000;
   const end = document.getElementById("log-end");
-  let stream = null, text = "", isDrawn = true;
+  let stream = null, text = "", isDrawn = true, pause = 0;
 
   function draw() {
     isDrawn = true;
+    const begin = performance.now();
     const find = form.elements.find.value;
     lines.textContent = find ? text.split("\n").filter((line) => line.includes(find)).join("\n") : text;
     if (form.elements.end.checked) lines.scrollTop = lines.scrollHeight;
+    pause = 4 * (performance.now() - begin);  // A long log is drawn less often, and the page still answers.
   }
 
   function drawSoon() {
-    if (isDrawn) { isDrawn = false; requestAnimationFrame(draw); }
+    if (isDrawn) { isDrawn = false; setTimeout(requestAnimationFrame, pause, draw); }
   }
 
   function open() {
