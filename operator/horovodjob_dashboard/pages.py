@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -37,12 +38,13 @@ class Pages:
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
         )
+        self._rendered_row = lru_cache(KEPT_ROWS)(self._render_row)
         self._templates.globals |= {
             "root": root,
             "contexts": contexts,
             "has_sessions": has_sessions,
             "phases": list(Phase),
-            "job_row": lru_cache(KEPT_ROWS)(self._job_row),
+            "job_row": self._job_row,
         }
         self._templates.filters |= {"age": _age, "duration": _duration, "clock": _clock}
 
@@ -53,6 +55,10 @@ class Pages:
 
     def _job_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
         """A row of the list. Pages share it until something of it changes."""
+        # What is kept must not keep the former statuses of jobs, which are large.
+        return self._rendered_row(replace(job, status={}), until, age, duration)
+
+    def _render_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
         template = self._templates.get_template("job_row.html")
         return Markup(template.render(job=job, until=until, age=age, duration=duration))
 

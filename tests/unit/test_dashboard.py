@@ -224,8 +224,8 @@ def test_gpus_are_used_by_all_pods_on_a_node_and_free_on_nodes_that_take_pods() 
 
 def test_queues_have_their_jobs_in_order_and_jobs_without_a_queue_are_last() -> None:
     jobs = [
-        job("third", phase="Queued", queue={"name": "gpus", "position": 3}),
-        job("first", phase="Queued", queue={"name": "gpus", "position": 1}),
+        job("after", phase="Queued", queue={"name": "gpus", "position": 3}),
+        job("next", phase="Queued", queue={"name": "gpus", "position": 1}),
         job("runs", phase="Running", queue={"name": "gpus"}),
         job("ended", phase="Succeeded", queue={"name": "gpus"}),
         job("held", phase="Suspended", queue={"name": "gpus"}),
@@ -240,7 +240,7 @@ def test_queues_have_their_jobs_in_order_and_jobs_without_a_queue_are_last() -> 
         for each in found
     ] == [
         ("empty", [], [], "ClusterQueue team does not exist"),
-        ("gpus", ["first", "third"], ["runs"], ""),
+        ("gpus", ["next", "after"], ["runs"], ""),
         ("", ["unschedulable"], [], ""),
     ]
 

@@ -55,7 +55,7 @@ def test_pools_have_their_gpus_and_queues_what_waits_and_why(
     assert re.search(rf"gpu-a \w+ 4 3 {cluster.namespace}/train", shown), shown
     assert "gpu-b GPUMissing: GPUMissing! unusable 4 0" in shown
     assert re.search(rf"{QUEUE} namespace {cluster.namespace}, ClusterQueue team 2 waiting, 1 admitted: train", shown)
-    assert re.search(r" 1 next \S+ 1 \S+ next waits for quota 2 later \S+ 1 \S+ later waits for quota", shown), shown
+    assert re.search(r" 1 next \S+ \S+ next waits for quota 2 later \S+ \S+ later waits for quota", shown), shown
 
 
 def test_the_page_is_read_again_without_a_reload(browser: Browser, nodes: Nodes) -> None:
