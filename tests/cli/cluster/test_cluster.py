@@ -523,6 +523,7 @@ def test_a_user_with_the_role_for_nodes_sees_their_states(
 def test_a_user_with_a_queue_sees_its_jobs_and_with_the_role_for_nodes_its_flavors(
     hvj: Hvj, api: Api, workspace: str, nodes: Nodes, kueue: Kueue, member: None
 ) -> None:
+    assert hvj("cluster", "show", "-n", QUEUE).data["allocationState"] is None, "it may be a pool"
     rules = [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues", "workloads"], "verbs": ["get", "list"]}]
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{workspace}"
     api.create(f"{rbac}/roles", {"metadata": {"name": "queues"}, "rules": rules})
