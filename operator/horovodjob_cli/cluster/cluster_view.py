@@ -35,7 +35,7 @@ class View:
     azure: AzureView
     now: datetime
     sees_nodes: bool = True
-    """Whether the user may list nodes; otherwise, what only nodes tell is None."""
+    """Whether the user may list nodes; otherwise, what only nodes report is None."""
 
     def record(self, name: str, nodes: list[Object]) -> Object:
         """A pool in the format of `az batchai cluster show`, from its nodes and its Azure resource."""
@@ -133,7 +133,7 @@ def _known_without_nodes(pool: Any | None) -> Object:
 
 
 def _node_of(pod: Object) -> Object:
-    """What a pod tells of its node."""
+    """What a pod reports about its node."""
     addresses = [{"type": "InternalIP", "address": pod["status"].get("hostIP")}]
     return {"metadata": {"name": pod["spec"]["nodeName"]}, "spec": {}, "status": {"addresses": addresses}}
 
