@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMON_INPUTS = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE")
 INPUTS = {
     "operator": ("operator",),
-    "trainer": ("trainer", "images/slim.sh"),
+    "trainer": ("trainer", "images/slim.sh", "images/horovod"),
     "trainer-gpu": ("trainer", "images"),
     "mpi": (),
 }
