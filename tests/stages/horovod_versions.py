@@ -33,10 +33,11 @@ PACKAGES = (
     "setuptools<81",
     "wheel",
 )
+PATCH_TESTS = ("tests/trainer/horovod_build",)
 # Two ranks of 32 examples end like one of 64; ranks join and are killed over Gloo.
 MPI_TESTS = ("tests/trainer/hvd/test_layer.py",)
 GLOO_TESTS = ("tests/trainer/hvd/test_elastic.py",)
-HEADER = ("TensorFlow", "Python", "build", "MPI", "Gloo, elastic")
+HEADER = ("TensorFlow", "Python", "build, patches", "MPI", "Gloo, elastic")
 
 
 @dataclass(slots=True)
@@ -105,6 +106,7 @@ def check(row: Row) -> None:
         call(*install, f"tensorflow-cpu=={row.tensorflow}", f"keras=={KERAS}", *PACKAGES)
         call(*install, "--no-deps", f"tf-keras=={KERAS_2[row.tensorflow]}")
         install_horovod(python)
+        run_tests(python, *PATCH_TESTS)
 
     row.run(build)
     row.run(lambda: run_tests(python, *MPI_TESTS))

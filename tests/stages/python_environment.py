@@ -15,8 +15,8 @@ from stages.commands import call, output
 from stages.debian import HOROVOD_PACKAGES, install_packages
 from stages.settings import CACHE, ROOT, VENV, StageError
 
-# TensorFlow 2.21 has wheels for these.
-PYTHONS = ("python3.11", "python3.12", "python3.13")
+# TensorFlow 2.18 has wheels for these.
+PYTHONS = ("python3.11", "python3.12")
 
 
 def prepare_environment() -> None:
@@ -63,7 +63,7 @@ def find_python(names: Sequence[str] = PYTHONS) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return done.stdout.strip()
-    raise StageError(f"install {' or '.join(names)}: TensorFlow 2.21 has no wheels for other versions")
+    raise StageError(f"install {' or '.join(names)}: TensorFlow has no wheels for other versions")
 
 
 def find_uv(python: str) -> Path:

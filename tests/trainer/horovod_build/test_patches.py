@@ -1,4 +1,4 @@
-"""Each patch of Horovod is necessary and sufficient: its check fails without it and passes with all patches."""
+"""Each patch of Horovod is necessary for its versions and sufficient: its check fails only without it."""
 
 import os
 import re
@@ -19,11 +19,16 @@ MODULE = "import sys; sys.modules['distutils'] = None; import horovod.runner.js_
 CUDA_HEADER = "using cudaStream_t = struct Stream_*;\n"
 
 
+def tensorflow_version() -> tuple[int, int]:
+    major, minor, _ = distribution("tensorflow-cpu").version.split(".")
+    return int(major), int(minor)
+
+
 def compiles(sources: Path, file: str, *options: str) -> bool:
     """Whether the compiler accepts a file, with the headers of this environment's TensorFlow."""
-    major, minor, _ = distribution("tensorflow-cpu").version.split(".")
+    major, minor = tensorflow_version()
     includes = distribution("tensorflow-cpu").locate_file("tensorflow/include")
-    version = f"-DTENSORFLOW_VERSION={major}{int(minor):03}000000"
+    version = f"-DTENSORFLOW_VERSION={major}{minor:03}000000"
     command = ["c++", "-std=c++17", "-fsyntax-only", "-w", version, "-isystem", str(includes), *options, file]
     return subprocess.run(command, cwd=sources / "horovod/tensorflow", check=False).returncode == 0
 
@@ -66,6 +71,8 @@ CHECKS: dict[str, Callable[[Path], bool]] = {
     "gpu-stream": stream_has_a_handle,
     "xla-ops": xla_file_compiles,
 }
+# `make horovod-versions` runs these tests with newer versions than the images have.
+NEWER_TENSORFLOW = ("gpu-stream", "xla-ops")
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +94,10 @@ def test_each_patch_has_a_check_and_says_which_versions_it_concerns() -> None:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_a_patch_is_necessary(published: Path, tmp_path: Path, name: str) -> None:
+def test_a_patch_is_necessary_for_the_versions_that_it_concerns(published: Path, tmp_path: Path, name: str) -> None:
     assert CHECKS[name](patched(published, tmp_path / "with"))
-    assert not CHECKS[name](patched(published, tmp_path / "without", without=name))
+    concerned = name not in NEWER_TENSORFLOW or tensorflow_version() >= (2, 19)
+    assert CHECKS[name](patched(published, tmp_path / "without", without=name)) is not concerned
 
 
 def test_the_wheel_is_another_one_for_another_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
