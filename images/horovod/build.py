@@ -76,13 +76,14 @@ def patches() -> list[Path]:
 
 
 def key(python: str, *, cuda: bool) -> str:
-    """A hash of what the wheel depends on: source, patches, this program, Python, TensorFlow, tools of CUDA."""
+    """A hash of what the wheel depends on: source, patches, settings, Python, TensorFlow, compiler, tools of CUDA."""
     answer = subprocess.run([python, "-c", ASK_PYTHON], stdout=subprocess.PIPE, check=True).stdout
     if not json.loads(answer)[1]:
         raise BuildError(f"install TensorFlow for {python} first: Horovod is compiled against it")
     compilers = [os.environ.get(name, "") for name in ("CC", "CXX")]
-    digest = hashlib.sha256(f"{source()[1]} {cuda} {compilers}".encode() + answer)
-    for path in (Path(__file__), *patches(), *(sorted(CUDA.iterdir()) if cuda else ())):
+    settings = [source()[1], VARIABLES, FLAGS, compilers, CUDA_VARIABLES if cuda else {}]
+    digest = hashlib.sha256(json.dumps(settings).encode() + answer)
+    for path in (*patches(), *(sorted(CUDA.iterdir()) if cuda else ())):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -145,6 +146,8 @@ def build(python: str, wheels: Path, *, cuda: bool = False) -> Path:
     wheels.mkdir(parents=True, exist_ok=True)
     with (wheels / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        for leftover in wheels.glob("tmp*"):  # of a build that was killed
+            shutil.rmtree(leftover)
         if not folder.exists():
             print(f"compiling Horovod into {folder}", file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory(dir=wheels) as scratch:
