@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp import web
 
-from horovodjob.api.constants import LABEL_SWEEP
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, translated
 from horovodjob_cli.jobs.job_times import current_time, job_times
@@ -61,7 +60,7 @@ class JobView:
         key = (request.match_info["namespace"], request.match_info["name"])
         feed = await request[VIEWER].feed(key[0])
         version = feed.version(key)
-        job = feed.jobs.get(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
+        job = feed.job(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
         if job is None:
             raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
         (pods, pods_error), (events, events_error), problem = await asyncio.gather(
@@ -70,7 +69,6 @@ class JobView:
         return {
             "row": row(job),
             "uid": job["metadata"]["uid"],
-            "sweep": (job["metadata"].get("labels") or {}).get(LABEL_SWEEP, ""),
             "workers_ready": (job.get("status") or {}).get("workersReady", ""),
             "is_suspended": bool((job["spec"].get("runPolicy") or {}).get("suspend")),
             "version": version,
