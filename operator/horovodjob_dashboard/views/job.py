@@ -64,7 +64,7 @@ class JobView:
         if job is None:
             raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
         (pods, pods_error), (events, events_error), problem = await asyncio.gather(
-            _or_error(kube.pods, job), _or_error(_events, job), self._operator.problem(request[VIEWER], [job])
+            _or_error(kube.pods, job), _or_error(kube.read_events, job), self._operator.problem(request[VIEWER], [job])
         )
         return {
             "row": row(job),
@@ -85,14 +85,6 @@ class JobView:
             "manifest": job_details.manifest(job),
             "commands": job_details.commands(job),
         }
-
-
-def _events(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of the job. Raises CliError without the right to read them."""
-    found = kube.events(job)
-    if found is None:
-        raise CliError(f"you may not read the events of namespace {job['metadata']['namespace']}")
-    return found
 
 
 async def _or_error(function: Callable[[Any], Any], job: Any) -> tuple[list[Any], str]:
