@@ -25,7 +25,7 @@ from cli.dashboard.sample_jobs import RUNNING, create_samples, samples
 from cli.kubelet import NODE, Kubelet
 from localcluster.control_plane.components import ControlPlaneSettings
 from localcluster.control_plane.standalone import ControlPlane
-from support.api_client import ROOT, Api, Object, install_definition, wait_for
+from support.api_client import ROOT, Api, Object, install_definition
 
 IMAGES = ROOT / "docs" / "images"
 NAMESPACE, CLUSTER = "research", "training"

@@ -49,13 +49,20 @@ class ComparisonView:
                 "namespace": request.query.get("namespace", ""),
                 "total": len(found),
                 "missing": [name for name in names if name not in found],
-                "charts": charts_of_jobs(shown),
+                "charts": charts_of_jobs(_without_common_namespace(shown)),
                 "metrics": metrics,
                 "metric": metric,
                 "rows": list(zip(shown, rows, strict=True)),
                 "settings": list(rows[0]["settings"]) if rows else [],
             },
         )
+
+
+def _without_common_namespace(jobs: dict[str, Object]) -> dict[str, Object]:
+    """The jobs by their short names if all are in one namespace."""
+    if len({name.partition("/")[0] for name in jobs}) > 1:
+        return jobs
+    return {name.partition("/")[2]: job for name, job in jobs.items()}
 
 
 async def _named(request: web.Request, names: Iterable[str]) -> dict[str, Object]:
