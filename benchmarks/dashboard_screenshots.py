@@ -80,8 +80,8 @@ def main() -> None:
             Path(path).write_text(yaml.safe_dump(kubeconfig))
             with dashboard("-w", NAMESPACE) as opened, chromium() as page:
                 page.open(opened.address).shows(f"{len(samples())} jobs")
-                for path in take_pictures(page, opened.origin, NAMESPACE, NODES, IMAGES):
-                    print(f"wrote {path.relative_to(ROOT)}, {path.stat().st_size // 1000} kB")
+                for picture in take_pictures(page, opened.origin, NAMESPACE, NODES, IMAGES):
+                    print(f"wrote {picture.relative_to(ROOT)}, {picture.stat().st_size // 1000} kB")
 
 
 if __name__ == "__main__":
