@@ -284,9 +284,14 @@ def test_only_partial_files_that_no_run_writes_are_deleted(tmp_path: Path) -> No
 def test_a_start_during_a_write_prevents_the_replacement(output: Any) -> None:
     target = output.checkpoint_path(2)
     content = target.read_bytes()
-    with pytest.raises(OutputError, match="started later"), output.write(target) as path:
-        path.write_bytes(b"late")
-        open_directory(output.directory, resume=True)
+
+    def write_late() -> None:
+        with output.write(target) as path:
+            path.write_bytes(b"late")
+            open_directory(output.directory, resume=True)
+
+    with pytest.raises(OutputError, match="started later"):
+        write_late()
     assert target.read_bytes() == content
 
 
