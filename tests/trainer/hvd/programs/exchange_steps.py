@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -67,7 +68,7 @@ print(f"broadcast {np.array(hvd.broadcast(tf.fill([2], tf.cast(rank, tf.bfloat16
 print(f"objects {hvd.allgather_object({'rank': rank})} {hvd.broadcast_object(rank, root_rank=1)}")
 
 
-REFUSED = {
+REFUSED: dict[str, Callable[[], Any]] = {
     "process sets": lambda: hvd.ProcessSet([0]),
     "Adasum": lambda: hvd.allreduce(1.0, op=hvd.Adasum),
     "elastic training": lambda: hvd.elastic.run(lambda state: None),
