@@ -7,8 +7,8 @@ CLUSTER := $(PYTHON) localcluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu localcluster e2e \
-        environment images cluster-up cluster-down crd python
+.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu horovod-versions localcluster e2e \
+        environment images cluster-up cluster-down crd python screenshots
 
 help: ## print the targets
 	@echo "HorovodJob: distributed Keras/Horovod training on Kubernetes"
@@ -54,6 +54,9 @@ trainer: environment ## run the tests with real ranks under mpirun
 	@$(STAGES) trainer-environment
 	@$(STAGES) trainer
 
+horovod-versions: environment ## build and test Horovod with each version of TensorFlow and Python (10 minutes each)
+	@$(STAGES) horovod-versions
+
 localcluster: environment ## run the tests of the local cluster itself
 	@$(STAGES) binaries
 	@$(STAGES) localcluster
@@ -86,6 +89,10 @@ crd: environment ## generate the CustomResourceDefinition, and the schema of the
 	@cp manifests/base/crd.yaml charts/horovodjob-operator/files/crd.yaml
 	@.venv/bin/python -m horovodjob.api.chart charts/horovodjob
 	@echo "wrote crd.yaml in manifests/base and charts/horovodjob-operator/files, and the job chart's values.schema.json"
+
+screenshots: environment ## take the pictures of the dashboard in docs/images
+	@$(STAGES) control-plane
+	@PYTHONPATH=tests:. .venv/bin/python benchmarks/dashboard_screenshots.py
 
 docs: environment ## generate docs/api.md from the models, and the tables of values in the charts' READMEs
 	@.venv/bin/python -m horovodjob.api.reference docs/api.md

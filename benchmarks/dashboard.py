@@ -98,12 +98,17 @@ def seconds_of(action: Callable[[], object]) -> float:
     return time.monotonic() - begin
 
 
+def first_paint(page: Chromium) -> float:
+    """Milliseconds from the request for the page to its first content."""
+    return float(wait_for("the first paint", lambda: page.run(PAINT)))
+
+
 def measure(cluster: ClusterState, page: Chromium, opened: Browser, arguments: argparse.Namespace) -> None:
     """Prints the figures."""
     total = f"{arguments.jobs} jobs"
     read = seconds_of(lambda: wait_for("all jobs", lambda: total in opened.text("/")))
     print(f"from the first request to all {total}: {read:.2f} s", flush=True)
-    paints = [float(page.open(f"{opened.origin}/").shows(total).run(PAINT)) for _ in range(5)]
+    paints = [first_paint(page.open(f"{opened.origin}/").shows(total)) for _ in range(5)]
     print(f"first paint: {statistics.median(paints):.0f} ms (of 5: {min(paints):.0f} to {max(paints):.0f})", flush=True)
     ended = threading.Event()
     with ThreadPoolExecutor(arguments.pages + 1) as threads:

@@ -1,6 +1,6 @@
 """Takes docs/images/dashboard-*.png: pages of `hvj dashboard` in Chromium, with jobs of every phase.
 
-    PYTHONPATH=tests:. .venv/bin/python benchmarks/dashboard_screenshots.py
+    make screenshots
 
 The API server is a real one; jobs, pods and nodes are what operator and kubelets would report.
 """
@@ -19,19 +19,18 @@ from etcd_size import call
 
 from cli.cluster_state import ClusterState
 from cli.dashboard.browser import dashboard
-from cli.dashboard.chromium import Chromium, chromium
-from cli.dashboard.sample_jobs import COMPARED, RUNNING, create_samples, samples
+from cli.dashboard.chromium import chromium
+from cli.dashboard.pictures import take_pictures
+from cli.dashboard.sample_jobs import RUNNING, create_samples, samples
 from cli.kubelet import NODE, Kubelet
 from localcluster.control_plane.components import ControlPlaneSettings
 from localcluster.control_plane.standalone import ControlPlane
-from support.api_client import ROOT, Api, Object, install_definition, wait_for
+from support.api_client import ROOT, Api, Object, install_definition
 
 IMAGES = ROOT / "docs" / "images"
 NAMESPACE, CLUSTER = "research", "training"
 NODES = tuple(f"gpu-{number:02}" for number in range(1, 7))
 POOLS = (("a100", "Standard_ND96asr_v4", "8"), ("t4", "Standard_NC16as_T4_v3", "1"), ("cpu", "Standard_D16s_v5", "0"))
-LARGEST_BYTES = 150_000
-WIDTH = 1280
 
 
 def create_nodes(api: Api) -> None:
@@ -63,19 +62,6 @@ def make_older(settings: ControlPlaneSettings) -> None:
         call(settings, "kv/put", {"key": key, "value": value})
 
 
-def take(page: Chromium, name: str, height: int) -> None:
-    """Writes what the page shows on a screen of this height."""
-    page.driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
-    page.show(width=WIDTH, height=height)
-    wait_for("the size of the screen", lambda: page.run("return innerHeight") == height)
-    picture = base64.b64decode(page.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
-    if len(picture) > LARGEST_BYTES:
-        raise SystemExit(f"{name} has {len(picture)} bytes, more than {LARGEST_BYTES}; make the page shorter")
-    path = IMAGES / f"dashboard-{name}.png"
-    path.write_bytes(picture)
-    print(f"wrote {path.relative_to(ROOT)}, {len(picture) // 1000} kB")
-
-
 def main() -> None:
     """Plays the cluster and takes the pictures."""
     with ControlPlane(controllers=True) as control_plane:
@@ -94,14 +80,8 @@ def main() -> None:
             Path(path).write_text(yaml.safe_dump(kubeconfig))
             with dashboard("-w", NAMESPACE) as opened, chromium() as page:
                 page.open(opened.address).shows(f"{len(samples())} jobs")
-                take(page, "jobs-list", 1040)
-                page.open(f"{opened.origin}/jobs/{NAMESPACE}/{RUNNING}").shows("val_loss", "worker-3")
-                take(page, "job", 1080)
-                compared = "&".join(f"job={NAMESPACE}/{name}" for name in COMPARED)
-                page.open(f"{opened.origin}/compare?{compared}").shows(*COMPARED)
-                take(page, "comparison", 940)
-                page.open(f"{opened.origin}/cluster").shows(*NODES)
-                take(page, "cluster", 1000)
+                for picture in take_pictures(page, opened.origin, NAMESPACE, NODES, IMAGES):
+                    print(f"wrote {picture.relative_to(ROOT)}, {picture.stat().st_size // 1000} kB")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from horovodjob_cli.cluster import node_pools
 from horovodjob_dashboard.job_rows import JobRow
 
 Object = Mapping[str, Any]
-WITHOUT_POOL = "nodes without a pool"
+WITHOUT_POOL = "Nodes without a pool"
 ENDED = ("Succeeded", "Failed")
 # Phases of a job that waits for quota or for nodes.
 WAITING = (Phase.QUEUED, Phase.RESTARTING)

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
+import zlib
 from collections.abc import Iterable
 from contextvars import copy_context
 from typing import Any
@@ -23,7 +25,7 @@ SECONDS_BETWEEN_VERSIONS = 0.5
 
 
 class JobFeed:
-    """One watch, in a thread. Pages read `jobs` and `rows`, and wait for their next version.
+    """One watch, in a thread. Pages read `rows` and each `job`, and wait for their next version.
 
     The versions of all jobs have an interval. All pages learn of a version at the same time, and those with the same
     filters and order share the rows that were selected for it.
@@ -34,13 +36,13 @@ class JobFeed:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self.jobs: dict[Key, Object] = {}
         self.rows: dict[Key, JobRow] = {}
         self.unobserved: dict[Key, Object] = {}
         """The jobs whose last change no operator has observed yet."""
         self.error = ""
         """Why the watch ended, as a sentence."""
         self.is_synced = False
+        self._packed: dict[Key, bytes] = {}
         self._clients: dict[Any, float] = {}
         self._watching: tuple[Any, Any] = (None, None)
         self._versions: dict[Key, int] = {}
@@ -85,7 +87,7 @@ class JobFeed:
                 with contextlib.suppress(RuntimeError, _NobodyLeft):  # the event loop has ended
                     first = True
                     listed: list[tuple[str, Object]] = []
-                    for change in changes(self._request, selection):
+                    for change in changes(self._request, selection, extract=_extract):
                         listed.append(change)
                         first = first and change[0] != SYNCED
                         if not first:  # the existing jobs are delivered at once
@@ -95,6 +97,11 @@ class JobFeed:
                 deliver([("FAILED", {"message": str(translated(error) or error)})])
 
         threading.Thread(target=copy_context().run, args=(watch,), name="jobs", daemon=True).start()
+
+    def job(self, key: Key) -> Object | None:
+        """The job as the API server has it, if there is one."""
+        packed = self._packed.get(key)
+        return None if packed is None else dict(json.loads(zlib.decompress(packed)))
 
     def version(self, key: Key | None = None) -> int:
         """The version of a job, or of all jobs; it grows with each change."""
@@ -124,7 +131,7 @@ class JobFeed:
             method = custom.list_namespaced_custom_object if self.namespace else custom.list_cluster_custom_object
             try:
                 response = method(**options)
-                if options.get("watch") and response.status in REFUSED:
+                if response.status in REFUSED:
                     raise ApiException(http_resp=response)
             except ApiException as error:
                 if error.status not in REFUSED:
@@ -153,13 +160,12 @@ class JobFeed:
                 self._versions[key] = self._last_version
                 self.unobserved.pop(key, None)
                 if change == "DELETED":
-                    self.jobs.pop(key, None)
+                    self._packed.pop(key, None)
                     self.rows.pop(key, None)
                 else:
-                    self.jobs[key], self.rows[key] = job, row(job)
-                    observed = (job.get("status") or {}).get("observedGeneration", -1)
-                    if observed < job["metadata"].get("generation", 1):
-                        self.unobserved[key] = job
+                    self._packed[key], self.rows[key] = job["packed"], job["row"]
+                    if job["unobserved"]:
+                        self.unobserved[key] = job["unobserved"]
         if not is_waiting:
             pause = self._published_at + SECONDS_BETWEEN_VERSIONS - time.monotonic()
             asyncio.get_running_loop().call_later(pause, lambda: asyncio.ensure_future(self._publish()))
@@ -174,6 +180,18 @@ class JobFeed:
 
 class _NobodyLeft(Exception):
     """All viewers have left."""
+
+
+def _extract(job: Object) -> Object:
+    """What the feed keeps of a job. As Python's objects, the curves of thousands of jobs would fill the memory."""
+    metadata = job["metadata"]
+    is_observed = (job.get("status") or {}).get("observedGeneration", -1) >= metadata.get("generation", 1)
+    return {
+        "metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")},
+        "row": row(job),
+        "packed": zlib.compress(json.dumps(job).encode(), level=1),
+        "unobserved": None if is_observed else job,
+    }
 
 
 def _end(response: Any) -> None:

@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_OWNER, Phase
+from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_OWNER, LABEL_SWEEP, Phase
 from horovodjob.batchai.names import display_name
 from horovodjob_cli.jobs.batchai_records import message, queue_place, worker
 from horovodjob_cli.jobs.job_times import active_seconds
 
 ROWS_OF_A_PAGE = 100
 NEWEST_FIRST = "-created"
+TIMES = ("activeSeconds", "startTime", "completionTime")
 # What deployed a job, by the label or annotation that each tool sets on its objects.
 DEPLOYERS = {
     "meta.helm.sh/release-name": "Helm release",
@@ -34,6 +35,7 @@ class JobRow:
     name: str
     shown_name: str
     experiment: str
+    sweep: str
     owner: str
     """Who the job belongs to, or what deployed it; empty if nothing names either."""
     phase: str
@@ -49,7 +51,8 @@ class JobRow:
     position: int | None
     """Position in the queue, from 1, while the job waits in it."""
     created: str
-    status: Mapping[str, Any] = field(repr=False, compare=False)
+    times: Mapping[str, Any] = field(repr=False, compare=False)
+    """The fields of the status that give the duration."""
 
     @property
     def is_finished(self) -> bool:
@@ -130,7 +133,7 @@ SORTED_BY: dict[str, Callable[[JobRow, datetime], Any]] = {
     "experiment": lambda row, _: (not row.experiment, row.experiment),
     "owner": lambda row, _: (not row.owner, row.owner),
     "created": lambda row, _: row.created,
-    "duration": lambda row, now: active_seconds(row.status, now) or 0,
+    "duration": lambda row, now: active_seconds(row.times, now) or 0,
 }
 # The columns of the list by what they are sorted by, in the order of the cells of a row.
 COLUMNS = {
@@ -164,11 +167,13 @@ def row(job: Mapping[str, Any]) -> JobRow:
     training = status.get("training") or {}
     progress = training.get("progress")
     workers, queue = worker(spec, "replicas"), queue_place(status) or {}
+    labels = metadata.get("labels") or {}
     return JobRow(
         namespace=metadata["namespace"],
         name=metadata["name"],
         shown_name=display_name(job),
-        experiment=(metadata.get("labels") or {}).get(LABEL_EXPERIMENT, ""),
+        experiment=labels.get(LABEL_EXPERIMENT, ""),
+        sweep=labels.get(LABEL_SWEEP, ""),
         owner=owner(metadata),
         phase=status.get("phase") or Phase.QUEUED.value,
         sentence=message(status) or "",
@@ -179,7 +184,7 @@ def row(job: Mapping[str, Any]) -> JobRow:
         queue=queue.get("name", ""),
         position=queue.get("position"),
         created=metadata["creationTimestamp"],
-        status=status,
+        times={name: status[name] for name in TIMES if name in status},
     )
 
 

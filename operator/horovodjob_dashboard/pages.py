@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -55,8 +54,7 @@ class Pages:
 
     def _job_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
         """A row of the list. Pages share it until something of it changes."""
-        # What is kept must not keep the former statuses of jobs, which are large.
-        return self._rendered_row(replace(job, status={}), until, age, duration)
+        return self._rendered_row(job, until, age, duration)
 
     def _render_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
         template = self._templates.get_template("job_row.html")
@@ -68,9 +66,9 @@ def _age(created: str) -> str:
     return duration_text((current_time() - datetime.fromisoformat(created)).total_seconds())
 
 
-def _duration(status: dict[str, Any]) -> str:
+def _duration(times: dict[str, Any]) -> str:
     """How long the job has been active; empty before its admission."""
-    seconds = active_seconds(status, current_time())
+    seconds = active_seconds(times, current_time())
     return "" if seconds is None else duration_text(seconds)
 
 

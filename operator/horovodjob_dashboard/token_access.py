@@ -20,6 +20,8 @@ from horovodjob_dashboard.access_guard import HEALTH, AccessGuard
 from horovodjob_dashboard.viewer import ABSENT_SECONDS, Feeds, SignedOut, Viewer
 
 COOKIE = "horovodjob_session"
+# Connect, read: otherwise requests to an API server that does not answer would occupy all threads.
+REQUEST_SECONDS = (5, 20)
 SESSION_SECONDS = 8 * 3600
 SESSIONS_OF_A_USER = 10
 # The characters of a bearer token (RFC 6750); longer ones do not fit into the headers that the API server accepts.
@@ -36,13 +38,18 @@ class ApiServer:
     ca_file: str
 
     def client(self, token: str) -> Any:
-        """A client with the rights of a bearer token."""
+        """A client with the rights of a bearer token; a request has a limit of time."""
         from kubernetes.client import ApiClient, Configuration
 
+        class Client(ApiClient):  # type: ignore[misc]
+            def call_api(self, *request: Any, _request_timeout: Any = None, **options: Any) -> Any:
+                return super().call_api(*request, _request_timeout=_request_timeout or REQUEST_SECONDS, **options)
+
         configuration = Configuration()
+        configuration.retries = 1  # a connection that was kept open may have ended
         configuration.host, configuration.ssl_ca_cert = self.address, self.ca_file
         configuration.api_key = {"BearerToken": f"Bearer {token}"}
-        client = ApiClient(configuration)
+        client = Client(configuration)
         client.user_agent = "horovodjob-dashboard"
         return client
 

@@ -1,6 +1,7 @@
 """Rows, pages and curves of the dashboard."""
 
 import math
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,7 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from kubernetes.client import CoreV1Api
+from urllib3.exceptions import HTTPError
 
+from horovodjob_dashboard import token_access
 from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs, ticks
 from horovodjob_dashboard.job_details import attempts, commands
@@ -277,3 +281,11 @@ def test_the_dashboard_in_the_cluster_needs_no_package_of_the_command_line() -> 
     program = f"import sys; sys.modules.update(dict.fromkeys({absent})); import horovodjob_dashboard.__main__"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_request_to_an_api_server_that_does_not_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_access, "REQUEST_SECONDS", (5, 0.1))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = token_access.ApiServer(f"http://127.0.0.1:{silent.getsockname()[1]}", "").client("token")
+        with pytest.raises(HTTPError, match="timed out"):
+            CoreV1Api(client).list_node()

@@ -80,6 +80,7 @@ def choose_account(
     of the Secret that belongs to another account is ignored, and the Secret is read only if it is needed.
     Raises FilesError; CredentialsMissing if there is no credential but those of a server, which are not the user's.
     """
+    environment = environment if options.uses_environment else {}
     given = _connection(options.connection_string, "--connection-string")
     surrounding = _connection(environment.get(CONNECTION_STRING), CONNECTION_STRING)
     named = [environment.get(variable) for variable, _, _ in VARIABLES]
@@ -100,13 +101,13 @@ def choose_account(
         return Account(account, endpoint, "the given key", key=options.key)
     if options.sas:
         return Account(account, endpoint, "the given SAS", sas=options.sas)
-    for account_variable, key_variable, sas_variable in VARIABLES if options.uses_environment else ():
+    for account_variable, key_variable, sas_variable in VARIABLES:
         if environment.get(account_variable) in (None, "", account):
             if key := environment.get(key_variable):
                 return Account(account, endpoint, f"the key in {key_variable}", key=key)
             if sas_variable and (sas := environment.get(sas_variable)):
                 return Account(account, endpoint, f"the SAS in {sas_variable}", sas=sas)
-    if surrounding and surrounding.name == account and options.uses_environment:
+    if surrounding and surrounding.name == account:
         return Account(account, endpoint, surrounding.source, surrounding.key, surrounding.sas)
     secret = read_secret()
     if secret.get(SECRET_KEY) and secret.get(SECRET_ACCOUNT, account).strip() == account:

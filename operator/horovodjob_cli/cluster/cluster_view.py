@@ -67,15 +67,17 @@ class View:
         return self.record(name, nodes)
 
     def pool_or_queue_record(self, name: str, selector: str | None) -> Object:
-        """The record of a pool, or else of a queue of Kueue in the workspace. Raises NotFound, CliError."""
+        """The record of a pool, or else of a queue of Kueue in the workspace. Raises NotFound, ApiException."""
         is_pool = name in node_pools.pools(self.nodes).keys() | self.azure.pools.keys()
         queue = None if is_pool or selector else self._queue(name)
         return self.queue_record(queue) if queue else self.named_record(name, selector)
 
     def _queue(self, name: str) -> queues.Queue | None:
+        from kubernetes.client import ApiException
+
         try:
             return queues.find(name, self.workspace, with_flavors=self.sees_nodes)
-        except CliError:
+        except ApiException:
             if self.sees_nodes:
                 raise
             return None  # The name may be that of a pool, about which a user with few rights may ask.

@@ -24,13 +24,11 @@ class Connections:
     """
 
     def __init__(self, client: Any) -> None:
-        from kubernetes.client import ApiClient
-
         self._lock = threading.Lock()
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._is_closed = False
         self._context = copy_context()
-        own = ApiClient(client.configuration)
+        own = type(client)(client.configuration)
         own.user_agent = client.user_agent
         self._pools = own.rest_client.pool_manager
         self._pools.pool_classes_by_scheme = {

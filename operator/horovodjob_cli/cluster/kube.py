@@ -210,14 +210,19 @@ def events(object_: Object) -> list[Object] | None:
     """The events of an object, the oldest first; None if the user may not read them."""
     from kubernetes.client import ApiException
 
-    metadata = object_["metadata"]
-    selector = f"involvedObject.uid={metadata['uid']}"
     try:
-        found = plain(core().list_namespaced_event(metadata["namespace"], field_selector=selector))["items"]
+        return read_events(object_)
     except ApiException as error:
         if error.status != 403:
             raise
         return None
+
+
+def read_events(object_: Object) -> list[Object]:
+    """The events of an object, the oldest first. Raises ApiException without the right to read them."""
+    metadata = object_["metadata"]
+    selector = f"involvedObject.uid={metadata['uid']}"
+    found = plain(core().list_namespaced_event(metadata["namespace"], field_selector=selector))["items"]
     return sorted(found, key=event_time)
 
 

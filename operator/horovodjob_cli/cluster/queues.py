@@ -7,7 +7,6 @@ from typing import Any
 
 from horovodjob.api.constants import LABEL_JOB, LABEL_ROLE, Role
 from horovodjob_cli.cluster import kube, node_pools
-from horovodjob_cli.errors import CliError
 
 Object = dict[str, Any]
 GROUP = "kueue.x-k8s.io"
@@ -65,7 +64,7 @@ class Queue:
 
 
 def find(name: str, namespace: str, *, with_flavors: bool = True) -> Queue | None:
-    """The LocalQueue with this name; None if there is none, or no Kueue. Raises CliError without the rights.
+    """The LocalQueue with this name; None if there is none, or no Kueue. Raises ApiException without the rights.
 
     Flavors are objects of the cluster, which a user of a namespace may not read.
     """
@@ -87,7 +86,7 @@ def find(name: str, namespace: str, *, with_flavors: bool = True) -> Queue | Non
 
 
 def local_queues(namespace: str = "") -> list[Object]:
-    """The LocalQueues of a namespace, or of all; none without Kueue. Raises CliError without the right to list them."""
+    """The LocalQueues of a namespace, or of all; none without Kueue. Raises ApiException without the right."""
     versions = _get(f"/apis/{GROUP}")
     if versions is None:
         return []
@@ -97,7 +96,7 @@ def local_queues(namespace: str = "") -> list[Object]:
 
 
 def _get(path: str) -> Object | None:
-    """The object at a path; None if there is none. Raises CliError without the right to read it."""
+    """The object at a path; None if there is none. Raises ApiException without the right to read it."""
     from kubernetes.client import ApiException
 
     client = kube.client()
@@ -108,10 +107,10 @@ def _get(path: str) -> Object | None:
     text = response.read().decode(errors="replace")
     if response.status == 404:
         return None
-    if response.status == 403:
-        raise CliError(f"you may not read {path}: ask the administrator of the queue for the right to get it")
     if response.status >= 400:
-        raise ApiException(status=response.status, reason=response.reason)
+        error = ApiException(status=response.status, reason=response.reason)
+        error.body = text
+        raise error
     return dict(json.loads(text))
 
 

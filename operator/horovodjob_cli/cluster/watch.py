@@ -1,6 +1,7 @@
 """Watches of objects, opened again when they end or fail."""
 
 import itertools
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ TIMEOUT_SECONDS = (10, WATCH_SECONDS + 30)
 RETRY_SECONDS = (0.5, 1, 2, 4, 8, 15)
 SYNCED = "SYNCED"
 OBJECTS_OF_A_PAGE = 500
+LIST_SECONDS = (10, 60)
 LOST = "the connection to the cluster is lost; trying again\n"
 TRANSIENT = (0, 410, 429, 500, 502, 503, 504)
 
@@ -80,13 +82,21 @@ def retried(request: Callable[[], Result]) -> Result:
     raise AssertionError
 
 
+def _whole(each: Object) -> Object:
+    return each
+
+
 def changes(
-    list_objects: Callable[..., Any], selection: Object, known: Object | None = None
+    list_objects: Callable[..., Any],
+    selection: Object,
+    known: Object | None = None,
+    extract: Callable[[Object], Object] = _whole,
 ) -> Iterator[tuple[str, Object]]:
     """ADDED, MODIFIED or DELETED and the object: first the existing ones, then SYNCED, then each change.
 
     With `known`, only changes after this version of it. After a lost connection, the watch is opened again and missed
-    changes are reported.
+    changes are reported. With `extract`, what it makes of each object is kept and reported instead of it; its metadata
+    must have uid and resourceVersion.
     """
     from kubernetes.client import ApiException
     from kubernetes.watch import Watch
@@ -98,10 +108,14 @@ def changes(
     while True:
         try:
             if not version:
-                items, version = _listed(list_objects, selection)
+                items, version = _listed(list_objects, selection, extract)
                 before, objects = objects, {each["metadata"]["uid"]: each for each in items}
                 yield from (("DELETED", each) for uid, each in before.items() if uid not in objects)
-                yield from (("MODIFIED" if uid in before else "ADDED", each) for uid, each in objects.items())
+                for uid, each in objects.items():
+                    if uid not in before:
+                        yield "ADDED", each
+                    elif _version(each) != _version(before[uid]):
+                        yield "MODIFIED", each
                 yield SYNCED, {}
             connected = True
             watch = Watch().stream(
@@ -113,10 +127,11 @@ def changes(
                 _request_timeout=TIMEOUT_SECONDS,
             )
             for event in watch:
-                change, each = event["type"], event["raw_object"]
-                version, failures = each["metadata"]["resourceVersion"], 0
+                change, failures = event["type"], 0
+                version = _version(event["raw_object"])
                 if change == "BOOKMARK":
                     continue
+                each = extract(event["raw_object"])
                 uid = each["metadata"]["uid"]
                 objects |= {uid: each}
                 if change == "DELETED":
@@ -132,13 +147,25 @@ def changes(
             failures += 1
 
 
-def _listed(list_objects: Callable[..., Any], selection: Object) -> tuple[list[Object], str]:
+def _listed(
+    list_objects: Callable[..., Any], selection: Object, extract: Callable[[Object], Object]
+) -> tuple[list[Object], str]:
     """The objects, read in pages, and the version that all pages have."""
+    from kubernetes.client import ApiException
+
     items: list[Object] = []
-    options: Object = {"limit": OBJECTS_OF_A_PAGE}
+    # The models of the client take several times as long as JSON.
+    options: Object = {"limit": OBJECTS_OF_A_PAGE, "_preload_content": False, "_request_timeout": LIST_SECONDS}
     while True:
-        listing = kube.plain(list_objects(**selection, **options))
-        items += listing["items"]
+        response = list_objects(**selection, **options)
+        if response.status != 200:
+            raise ApiException(http_resp=response)
+        listing = json.loads(response.data)
+        items += map(extract, listing["items"])
         options["_continue"] = listing["metadata"].get("continue")
         if not options["_continue"]:
-            return items, listing["metadata"]["resourceVersion"]
+            return items, _version(listing)
+
+
+def _version(each: Object) -> str:
+    return str(each["metadata"]["resourceVersion"])

@@ -5,7 +5,6 @@ from typing import Any
 
 from aiohttp import web
 
-from horovodjob.api.constants import LABEL_EXPERIMENT, LABEL_SWEEP
 from horovodjob.training_history import comparison, default_metric, metric_names, rank
 from horovodjob_dashboard.curves import charts_of_jobs
 from horovodjob_dashboard.pages import VIEWER, Pages
@@ -14,7 +13,7 @@ Object = dict[str, Any]
 MAX_COMPARED = 8
 # The jobs of a page of the list.
 MAX_NAMED = 100
-GROUPS = {"experiment": LABEL_EXPERIMENT, "sweep": LABEL_SWEEP}
+GROUPS = ("experiment", "sweep")
 
 
 class ComparisonView:
@@ -33,7 +32,7 @@ class ComparisonView:
         found = await _named(request, names)
         group = next((each for each in GROUPS if request.query.get(each)), "")
         if group:
-            found |= await _grouped(request, GROUPS[group], request.query[group])
+            found |= await _grouped(request, group)
         metrics = metric_names(found.values())
         metric = request.query.get("metric", "")
         metric = metric if metric in metrics else default_metric(list(found.values())) or ""
@@ -50,7 +49,7 @@ class ComparisonView:
                 "namespace": request.query.get("namespace", ""),
                 "total": len(found),
                 "missing": [name for name in names if name not in found],
-                "charts": charts_of_jobs(shown),
+                "charts": charts_of_jobs(_without_common_namespace(shown)),
                 "metrics": metrics,
                 "metric": metric,
                 "rows": list(zip(shown, rows, strict=True)),
@@ -59,22 +58,29 @@ class ComparisonView:
         )
 
 
+def _without_common_namespace(jobs: dict[str, Object]) -> dict[str, Object]:
+    """The jobs by their short names if all are in one namespace."""
+    if len({name.partition("/")[0] for name in jobs}) > 1:
+        return jobs
+    return {name.partition("/")[2]: job for name, job in jobs.items()}
+
+
 async def _named(request: web.Request, names: Iterable[str]) -> dict[str, Object]:
     found = {}
     for name in names:
         namespace, _, job = name.partition("/")
         feed = await request[VIEWER].feed(namespace)
-        if known := feed.jobs.get((namespace, job)):
+        if known := feed.job((namespace, job)):
             found[name] = known
     return found
 
 
-async def _grouped(request: web.Request, label: str, value: str) -> dict[str, Object]:
-    """The jobs with the label, in one namespace if the query names it."""
+async def _grouped(request: web.Request, group: str) -> dict[str, Object]:
+    """The jobs of the experiment or of the sweep, in one namespace if the query names it."""
     namespace = request.query.get("namespace", "")
     feed = await request[VIEWER].feed(namespace)
     return {
         f"{key[0]}/{key[1]}": job
-        for key, job in feed.jobs.items()
-        if namespace in ("", key[0]) and (job["metadata"].get("labels") or {}).get(label) == value
+        for key, row in feed.rows.items()
+        if namespace in ("", key[0]) and getattr(row, group) == request.query[group] and (job := feed.job(key))
     }

@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp import web
 
-from horovodjob.api.constants import LABEL_SWEEP
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, translated
 from horovodjob_cli.jobs.job_times import current_time, job_times
@@ -61,16 +60,15 @@ class JobView:
         key = (request.match_info["namespace"], request.match_info["name"])
         feed = await request[VIEWER].feed(key[0])
         version = feed.version(key)
-        job = feed.jobs.get(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
+        job = feed.job(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
         if job is None:
             raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
         (pods, pods_error), (events, events_error), problem = await asyncio.gather(
-            _or_error(kube.pods, job), _or_error(_events, job), self._operator.problem(request[VIEWER], [job])
+            _or_error(kube.pods, job), _or_error(kube.read_events, job), self._operator.problem(request[VIEWER], [job])
         )
         return {
             "row": row(job),
             "uid": job["metadata"]["uid"],
-            "sweep": (job["metadata"].get("labels") or {}).get(LABEL_SWEEP, ""),
             "workers_ready": (job.get("status") or {}).get("workersReady", ""),
             "is_suspended": bool((job["spec"].get("runPolicy") or {}).get("suspend")),
             "version": version,
@@ -87,14 +85,6 @@ class JobView:
             "manifest": job_details.manifest(job),
             "commands": job_details.commands(job),
         }
-
-
-def _events(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of the job. Raises CliError without the right to read them."""
-    found = kube.events(job)
-    if found is None:
-        raise CliError(f"you may not read the events of namespace {job['metadata']['namespace']}")
-    return found
 
 
 async def _or_error(function: Callable[[Any], Any], job: Any) -> tuple[list[Any], str]:

@@ -120,8 +120,8 @@ async def _share(request: web.Request, feed: JobFeed, *, follow: bool) -> AsyncG
     job = await _job(feed, key)
 
     def has_ended() -> bool:
-        known = feed.jobs.get(key)
-        return known is None or is_finished(known)
+        row = feed.rows.get(key)
+        return row is None or row.is_finished
 
     options = Options(uses_environment=request[VIEWER].is_local)
     async for chunk in log_stream.stdout_chunks(job, options, has_ended, follow=follow):
@@ -172,7 +172,7 @@ async def _decoded(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[str]:
 
 
 async def _job(feed: JobFeed, key: Key) -> Object:
-    job = feed.jobs.get(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
+    job = feed.job(key) or await asyncio.to_thread(kube.find_job, key[1], key[0])
     if job is None:
         raise NotFound(f"job {key[1]} does not exist in namespace {key[0]}; it may have been deleted")
     return job

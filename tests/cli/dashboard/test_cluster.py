@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from cli.cluster.kueue_objects import QUEUE, Kueue
 from cli.cluster.nodes import LABELS, POOL, Nodes
 from cli.cluster_state import ClusterState, condition
 from cli.dashboard.browser import Browser, dashboard
+from cli.service_account import account_kubeconfig
 from support.api_client import Api, Object, wait_for
 
 OPERATOR = "horovodjob-operator"
@@ -56,6 +58,17 @@ def test_pools_have_their_gpus_and_queues_what_waits_and_why(
     assert "gpu-b GPUMissing: GPUMissing! unusable 4 0" in shown
     assert re.search(rf"{QUEUE} namespace {cluster.namespace}, ClusterQueue team 2 waiting, 1 admitted: train", shown)
     assert re.search(r" 1 next \S+ \S+ next waits for quota 2 later \S+ \S+ later waits for quota", shown), shown
+
+
+def test_a_viewer_without_the_right_to_queues_reads_the_refusal_and_what_waits(
+    api: Api, cluster: ClusterState, kueue: Kueue, viewer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster.create("waits")
+    cluster.report("waits", phase="Queued", queue={"name": QUEUE, "position": 1})
+    monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, cluster.namespace, tmp_path, viewer)))
+    with dashboard() as browser:
+        shown = wait_for("the queue", lambda: text if "1 waiting" in (text := browser.text("/cluster")) else "")
+    assert 'localqueues.kueue.x-k8s.io is forbidden: User "system:serviceaccount' in shown
 
 
 def test_the_page_is_read_again_without_a_reload(browser: Browser, nodes: Nodes) -> None:

@@ -225,7 +225,7 @@ def test_a_viewer_without_rights_sees_what_the_api_server_says(
         wait_for("the job, although the user may not list all namespaces", lambda: "train" in browser.text("/"))
         shown = browser.text(f"/jobs/{cluster.namespace}/train")
         assert "pods is forbidden" in shown
-        assert "you may not read the events of namespace" in shown
+        assert "events is forbidden: User" in shown
         nodes = browser.text("/cluster")
         assert 'nodes is forbidden: User "system:serviceaccount' in nodes
         assert "Without a queue Position Job" in nodes

@@ -129,7 +129,7 @@ def test_a_viewer_without_the_right_to_pods_reads_the_share(
     with dashboard() as browser:
         wait_for("the end", lambda: browser.get(path).status_code == 200 and "Succeeded" in browser.text(path))
         with browser.stream(f"{path}/log/all") as stream:
-            refusal = stream.log(until="file")
+            refusal = stream.log(until="Entra ID")
     assert "pods is forbidden" in refusal
     monkeypatch.setenv("AZURE_STORAGE_KEY", key)
     with dashboard() as browser:

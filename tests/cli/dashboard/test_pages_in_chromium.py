@@ -1,9 +1,12 @@
 """The pages of the dashboard in a real browser: what they show, on all screens, with the keyboard, and without help."""
 
+from pathlib import Path
+
 from selenium.webdriver.common.keys import Keys
 
 from cli.cluster_state import ClusterState
 from cli.dashboard.chromium import Chromium
+from cli.dashboard.pictures import WIDTH, take_pictures
 from cli.dashboard.sample_jobs import (
     BLOCKED,
     COMPARED,
@@ -14,9 +17,9 @@ from cli.dashboard.sample_jobs import (
     RUNNING,
     create_samples,
 )
-from cli.kubelet import Kubelet
+from cli.kubelet import NODE, Kubelet
 from horovodjob.api.constants import Phase
-from support.api_client import Object, wait_for
+from support.api_client import ROOT, Object, wait_for
 
 FOCUSABLE = """
 return document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex]").length;
@@ -39,6 +42,7 @@ def test_each_page_shows_jobs_of_every_phase_without_serious_problems(
         f"{job}/{QUEUED}": (BLOCKED, "research"),
         f"/compare?{compared}": (*COMPARED, "0.03", "learning-rate"),
         "/compare": ("Select jobs",),
+        "/cluster": (NODE, "research", BLOCKED),
         f"{job}/other": ("it may have been deleted",),
         "/other": ("There is no page /other.",),
     }
@@ -48,6 +52,18 @@ def test_each_page_shows_jobs_of_every_phase_without_serious_problems(
         problems[path] = page.problems_of_all_screens()
         assert page.requested() == {origin}
     assert {path: found for path, found in problems.items() if found} == {}
+
+
+def test_the_pictures_of_the_documentation_can_be_taken(
+    page: Chromium, address: str, cluster: ClusterState, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    create_samples(cluster)
+    page.shows("10 jobs")
+    pictures = take_pictures(page, address.partition("/?")[0], cluster.namespace, [NODE], tmp_path)
+    assert {path.name for path in pictures} == {
+        path.name for path in (ROOT / "docs" / "images").glob("dashboard-*.png")
+    }
+    assert {int.from_bytes(path.read_bytes()[16:20]) for path in pictures} == {WIDTH}  # the width in a PNG's header
 
 
 def test_everything_is_reached_with_the_keyboard(page: Chromium, cluster: ClusterState) -> None:

@@ -52,6 +52,19 @@ def test_a_key_of_another_account_is_ignored(environment: dict[str, str]) -> Non
     assert selected_account(Options(), environment).source == "the key in Secret s"
 
 
+def test_a_server_uses_neither_its_environment_nor_its_own_sign_in() -> None:
+    server = Options(uses_environment=False)
+    own = BATCHAI | STORAGE | {"AZURE_STORAGE_SAS_TOKEN": "sas", "AZURE_STORAGE_CONNECTION_STRING": FAKE}
+    own |= {"AZURE_STORAGE_SERVICE_ENDPOINT": "https://acc.file.example.com"}
+    account = selected_account(server, own)
+    assert (account.source, account.endpoint, account.sas) == ("the key in Secret s", PUBLIC, None)
+    for secret in ({}, SECRET | {"azurestorageaccountname": "other"}):
+        with pytest.raises(CredentialsMissing, match="that you may not read"):
+            choose_account("acc", server, own, read_secret=lambda found=secret: found)  # type: ignore[misc]
+    with pytest.raises(CredentialsMissing, match="no storage account"):
+        choose_account(None, server, own)
+
+
 def test_the_secret_is_not_read_without_need() -> None:
     account = choose_account("acc", Options(key="given"), {}, read_secret=lambda: pytest.fail("it was read"))
     assert account.key == "given"
