@@ -45,7 +45,7 @@ ENV DEBIAN_FRONTEND=noninteractive \
     UV_PYTHON_DOWNLOADS=never \
     UV_LINK_MODE=copy \
     SOURCE_DATE_EPOCH=0 \
-    COMPILERS="g++ cmake make libopenmpi-dev openmpi-bin python3-dev"
+    COMPILERS="g++ cmake make patch libopenmpi-dev openmpi-bin python3-dev"
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates python3-venv \
  && python3 -m venv /opt/uv \
@@ -89,14 +89,16 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
 FROM uv AS horovod
 
 COPY --from=lock /src/ ./
-# uv's cache may have it compiled already, and whoever else compiles it for this cache holds the lock. Only if it is
-# not there, the compilers are installed. Of the other packages only TensorFlow's version matters: links suffice.
+COPY images/horovod ./images/horovod
+# The cache may have the wheel already. Only if it is not there, the compilers are installed. Of the other packages
+# only TensorFlow's version matters: links suffice.
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    --mount=type=cache,id=horovodjob-horovod,target=/root/.cache/horovod \
     export UV_LINK_MODE=symlink \
- && install() { uv sync --frozen --only-group trainer; } \
- && exec 9> /root/.cache/uv/horovod.lock \
- && flock 9 \
- && { install || { apt-get install -y --no-install-recommends ${COMPILERS} && install; }; } \
+ && uv sync --frozen --only-group trainer --no-install-package horovod \
+ && build() { images/horovod/build.py --python /opt/venv/bin/python --wheels /root/.cache/horovod; } \
+ && { wheel=$(build) || { apt-get install -y --no-install-recommends ${COMPILERS} && wheel=$(build); }; } \
+ && uv pip install --python /opt/venv --no-installer-metadata --no-deps --link-mode copy "$wheel" \
  && mkdir -p /out/bin /out/lib/python3.11/site-packages \
  && cp -a /opt/venv/bin/horovodrun /out/bin/ \
  && cp -aL /opt/venv/lib/python3.11/site-packages/horovod* /out/lib/python3.11/site-packages/ \
@@ -123,12 +125,15 @@ FROM uv AS trainer-gpu-packages
 RUN apt-get install -y --no-install-recommends ${COMPILERS} clang-19
 COPY --from=lock /src/ ./
 COPY images/slim.sh ./
-COPY images/cuda ./cuda
+COPY images/horovod ./images/horovod
+COPY images/cuda ./images/cuda
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
+    --mount=type=cache,id=horovodjob-horovod,target=/root/.cache/horovod \
     uv sync --frozen --only-group trainer-gpu --only-group cuda-build --no-install-package horovod \
- && cuda/toolkit.sh \
- && uv sync --frozen --only-group trainer-gpu --only-group cuda-build --config-file cuda/uv.toml \
- && uv sync --frozen --only-group trainer-gpu --config-file cuda/uv.toml \
+ && images/cuda/toolkit.sh \
+ && wheel=$(images/horovod/build.py --cuda --python /opt/venv/bin/python --wheels /root/.cache/horovod) \
+ && uv sync --frozen --only-group trainer-gpu --no-install-package horovod \
+ && uv pip install --python /opt/venv --no-installer-metadata --no-deps "$wheel" \
  && ./slim.sh
 
 

@@ -7,7 +7,7 @@ CLUSTER := $(PYTHON) localcluster --name $(or $(CLUSTER_NAME),main)
 export ONLY
 
 .DEFAULT_GOAL := help
-.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu localcluster e2e \
+.PHONY: docs help release demo demo-tutorial test times lint unit apiserver cli charts gitops trainer trainer-gpu horovod-versions localcluster e2e \
         environment images cluster-up cluster-down crd python screenshots
 
 help: ## print the targets
@@ -53,6 +53,9 @@ gitops: environment ## run Argo CD and Flux with the documented repository, agai
 trainer: environment ## run the tests with real ranks under mpirun
 	@$(STAGES) trainer-environment
 	@$(STAGES) trainer
+
+horovod-versions: environment ## build and test Horovod with each version of TensorFlow and Python (10 minutes each)
+	@$(STAGES) horovod-versions
 
 localcluster: environment ## run the tests of the local cluster itself
 	@$(STAGES) binaries

@@ -24,6 +24,8 @@ SUITE = "bookworm"
 
 # Programs, and the packages of the same names that contain them.
 TOOLS = ("buildah", "debootstrap")
+# Caches of the Dockerfile: horovodjob-NAME.
+SHARED_CACHES = ("uv", "horovod")
 CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 # Below this free space, the layers of earlier builds are removed.
 MINIMUM_FREE_BYTES = 12 * 1024**3
@@ -128,7 +130,7 @@ class Buildah:
         self.signatures = ["--signature-policy", str(policy)]
         self.scratch = IMAGES / "tmp"
         self.mounted = IMAGES / "mnt"
-        for folder in (self.scratch / "buildah-cache", self.mounted, CACHE / "uv"):
+        for folder in (self.scratch / "buildah-cache", self.mounted, *(CACHE / name for name in SHARED_CACHES)):
             folder.mkdir(parents=True, exist_ok=True)
         policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}\n')
         # The state of mounts must not survive a restart of the machine, and each cache has its own.
@@ -137,18 +139,19 @@ class Buildah:
         self.command = ["buildah", "--root", str(self.storage), "--runroot", str(state)]
         self.command += ["--storage-driver", driver]
         self.env = {**os.environ, "TMPDIR": str(self.scratch), "PATH": system_path()}
-        self.share_uv_cache()
+        self.share_caches()
         self.copy_certificates()
 
-    def share_uv_cache(self) -> None:
-        """Let builds use the cache of uv on this machine, so that Horovod is compiled once for images and tests.
+    def share_caches(self) -> None:
+        """Let builds use the packages and wheels on this machine: Horovod is compiled once for images and tests.
 
         Only if this machine has the same Debian: images cannot load what was compiled with a newer C library.
         """
-        link = self.scratch / "buildah-cache" / "horovodjob-uv"
         release = Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else ""
-        if f"VERSION_CODENAME={SUITE}" in release and not link.exists():
-            link.symlink_to(CACHE / "uv")
+        for name in SHARED_CACHES:
+            link = self.scratch / "buildah-cache" / f"horovodjob-{name}"
+            if f"VERSION_CODENAME={SUITE}" in release and not link.exists():
+                link.symlink_to(CACHE / name)
 
     def copy_certificates(self) -> None:
         """Copy the CA bundle of this machine for builds, because a proxy may inspect TLS."""

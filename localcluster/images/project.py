@@ -28,7 +28,7 @@ COMMON_INPUTS = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE")
 INPUTS = {
     "operator": ("operator",),
     "dashboard": ("operator",),
-    "trainer": ("trainer", "images/slim.sh"),
+    "trainer": ("trainer", "images/slim.sh", "images/horovod"),
     "trainer-gpu": ("trainer", "images"),
     "mpi": (),
 }

@@ -87,7 +87,7 @@ def comparable(text: str) -> dict[tuple[str, str, str], Object]:
     """The objects by kind, namespace and name, without intended differences."""
     text = re.sub(f"{SYSTEM}[:.](?=horovodjob-operator[^:])", "", text)  # of cluster-scoped names
     text = re.sub(
-        r"horovodjob-operator-(edit|view|metrics-reader|progress|metrics|dashboards?)\b", r"horovodjob-\1", text
+        r"horovodjob-operator-(edit|view|nodes|metrics-reader|progress|metrics|dashboards?)\b", r"horovodjob-\1", text
     )
     found = {}
     for each in yaml.safe_load_all(text):

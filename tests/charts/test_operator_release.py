@@ -239,5 +239,5 @@ def test_the_rights_for_operators_of_namespaces_are_those_of_the_operator() -> N
 
     prepared, base = NAMESPACE_ADMINS / "rbac.yaml", BASE / "rbac.yaml"
     assert rules(prepared, f"{NAME}-namespaced") == rules(base, NAME)
-    for name in ("horovodjob-edit", "horovodjob-view"):
+    for name in ("horovodjob-edit", "horovodjob-view", "horovodjob-nodes"):
         assert rules(prepared, name) == rules(base, name)

@@ -1,10 +1,12 @@
 """A user with few rights: a service account of the test's namespace."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 
-from support.api_client import Api, Object
+from support.api_client import BASE, Api, Object
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -25,3 +27,19 @@ def account_kubeconfig(api: Api, namespace: str, directory: Path, *cluster_roles
     path = directory / "user.kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig))
     return path
+
+
+@contextmanager
+def role_for_nodes(api: Api, namespace: str) -> Iterator[None]:
+    """The account of the namespace has the ClusterRole of the manifests that reaches nodes."""
+    documents = yaml.safe_load_all((BASE / "rbac.yaml").read_text())
+    (rules,) = (each["rules"] for each in documents if each["metadata"]["name"] == "horovodjob-nodes")
+    name = f"{namespace}-nodes"
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
+    api.create(f"/apis/{RBAC}/v1/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+    api.create(f"/apis/{RBAC}/v1/clusterrolebindings", binding)
+    yield
+    api.delete(f"/apis/{RBAC}/v1/clusterrolebindings/{name}")
+    api.delete(f"/apis/{RBAC}/v1/clusterroles/{name}")

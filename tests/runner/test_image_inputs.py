@@ -7,6 +7,7 @@ import pytest
 from localcluster.images.project import inputs_hash, mounted_digest
 
 FILES = ("Dockerfile", ".dockerignore", "uv.lock", "LICENSE", "operator/a.py", "trainer/a.py", "images/slim.sh")
+PATCH = "images/horovod/patches/a.patch"
 
 
 @pytest.fixture
@@ -16,6 +17,13 @@ def tree(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(name)
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\n[tool.ruff]\nline-length = 120\n')
     return tmp_path
+
+
+def test_a_patch_of_horovod_changes_only_the_tag_of_the_trainer(tree: Path) -> None:
+    before = {role: inputs_hash(role, tree) for role in ("operator", "trainer", "mpi")}
+    (tree / PATCH).parent.mkdir(parents=True)
+    (tree / PATCH).write_text("edited")
+    assert {role for role, tag in before.items() if inputs_hash(role, tree) != tag} == {"trainer"}
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "uv.lock", "images/slim.sh", "pyproject.toml"])

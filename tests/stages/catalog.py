@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stages.commands import cluster, images, pytest, pytest_twice
 from stages.debian import install_all_packages
+from stages.horovod_versions import check_versions
 from stages.lint import lint
 from stages.python_environment import prepare_environment, prepare_trainer_environment
 from stages.schedule import Stage
@@ -122,6 +123,7 @@ FUNCTIONS: dict[str, Callable[[], None]] = {
     "charts": charts,
     "gitops": gitops,
     "trainer": trainer,
+    "horovod-versions": check_versions,
     "localcluster": localcluster,
     "cluster-up": cluster_up,
     "e2e": e2e,

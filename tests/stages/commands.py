@@ -29,6 +29,15 @@ def call(*command: str | Path, **variables: str) -> None:
         raise StageError(f"`{shown}{' ...' if len(words) > 6 else ''}` ended with {done.returncode}")
 
 
+def output(*command: str | Path) -> str:
+    """The standard output of a command; its messages stay visible. Raises StageError if it fails."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise StageError(f"`{' '.join(words[:3])} ...` ended with {done.returncode}")
+    return done.stdout.strip()
+
+
 def cluster(*arguments: str) -> None:
     """Run a command of the local cluster."""
     call(sys.executable, CLUSTER, "--name", CLUSTER_NAME, *arguments)

@@ -13,7 +13,7 @@ from pathlib import Path
 from stages.settings import CACHE, CLUSTER, LOGS, StageError
 
 # Horovod has no wheels: these packages are needed to compile and run it.
-HOROVOD_PACKAGES = ("g++", "make", "cmake", "openmpi-bin", "libopenmpi-dev")
+HOROVOD_PACKAGES = ("g++", "make", "cmake", "patch", "openmpi-bin", "libopenmpi-dev")
 # Image builder.
 IMAGE_PACKAGES = ("buildah", "debootstrap", "debian-archive-keyring")
 # A mount that a test removes.

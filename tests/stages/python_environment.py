@@ -7,10 +7,11 @@ import fcntl
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stages.commands import call
+from stages.commands import call, output
 from stages.debian import HOROVOD_PACKAGES, install_packages
 from stages.settings import CACHE, ROOT, VENV, StageError
 
@@ -20,30 +21,41 @@ PYTHONS = ("python3.11", "python3.12")
 
 def prepare_environment() -> None:
     """Create .venv for everything except the trainer; additional packages stay."""
-    _sync("--inexact")
+    with _locked(CACHE / "tools" / "environment.lock"):
+        _sync("--inexact")
 
 
 def prepare_trainer_environment() -> None:
-    """Create .venv exactly as in uv.lock; Horovod is compiled if no build of it is in the cache."""
-    if not _has("horovod"):
-        python = find_python()
-        headers = (f"{Path(python).name}-dev",) if python.startswith("/usr/bin/") else ()
-        install_packages(*HOROVOD_PACKAGES, *headers)
-    with _locked(CACHE / "uv" / "horovod.lock"):  # the trainer image also compiles Horovod under this lock
+    """Create .venv exactly as in uv.lock, with Horovod, which is compiled if no build of it is in the cache."""
+    install_compilers(find_python())
+    with _locked(CACHE / "tools" / "environment.lock"):
         _sync("--group", "trainer", "--group", "onnx", "--group", "mpi4py")
+        install_horovod(VENV / "bin" / "python")
+
+
+def install_compilers(python: str) -> None:
+    """Install the packages that compile and run Horovod for a Python."""
+    headers = (f"{Path(python).name}-dev",) if python.startswith("/usr/bin/") else ()
+    install_packages(*HOROVOD_PACKAGES, *headers)
+
+
+def install_horovod(python: Path) -> None:
+    """Install Horovod into the environment of a Python, compiled for its TensorFlow."""
+    build = (sys.executable, ROOT / "images" / "horovod" / "build.py")
+    wheel = output(*build, "--python", python, "--wheels", CACHE / "horovod")
+    call(find_uv(find_python()), "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
 
 
 def _sync(*arguments: str) -> None:
-    """Run `uv sync` under a lock."""
+    """Run `uv sync`, without Horovod, which has no wheel in the index."""
     python = find_python()
-    uv = find_uv(python)
-    with _locked(CACHE / "tools" / "environment.lock"):
-        call(uv, "sync", "--frozen", "--python", python, "--extra", "operator", "--extra", "dashboard", *arguments)
+    common = ("--frozen", "--no-install-package", "horovod", "--extra", "operator", "--extra", "dashboard")
+    call(find_uv(python), "sync", "--python", python, *common, *arguments)
 
 
-def find_python() -> str:
-    """The path of a Python that TensorFlow has wheels for."""
-    for name in PYTHONS:
+def find_python(names: Sequence[str] = PYTHONS) -> str:
+    """The path of a Python that TensorFlow has wheels for: the first of some names."""
+    for name in names:
         path = shutil.which(name)
         if not path:
             continue
@@ -51,7 +63,7 @@ def find_python() -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return done.stdout.strip()
-    raise StageError(f"install {' or '.join(PYTHONS)}: TensorFlow 2.18 has no wheels for other versions")
+    raise StageError(f"install {' or '.join(names)}: TensorFlow has no wheels for other versions")
 
 
 def find_uv(python: str) -> Path:
@@ -83,7 +95,3 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _has(package: str) -> bool:
-    return any(VENV.glob(f"lib/python3.*/site-packages/{package}/__init__.py"))

@@ -63,8 +63,11 @@ class Queue:
         )
 
 
-def find(name: str, namespace: str) -> Queue | None:
-    """The LocalQueue with this name; None if there is none, or no Kueue. Raises ApiException without the rights."""
+def find(name: str, namespace: str, *, with_flavors: bool = True) -> Queue | None:
+    """The LocalQueue with this name; None if there is none, or no Kueue. Raises ApiException without the rights.
+
+    Flavors are objects of the cluster, which a user of a namespace may not read.
+    """
     versions = _get(f"/apis/{GROUP}")
     if versions is None:
         return None
@@ -73,7 +76,7 @@ def find(name: str, namespace: str) -> Queue | None:
     if queue is None:
         return None
     cluster_queue = str(queue["spec"]["clusterQueue"])
-    quota = _get(f"{root}/clusterqueues/{cluster_queue}") or {}
+    quota = (with_flavors and _get(f"{root}/clusterqueues/{cluster_queue}")) or {}
     groups = quota.get("spec", {}).get("resourceGroups") or ()
     flavors = {str(flavor["name"]) for group in groups for flavor in group.get("flavors") or ()}
     labels = {flavor: _node_labels(_get(f"{root}/resourceflavors/{flavor}")) for flavor in flavors}

@@ -11,10 +11,10 @@ import typer
 from horovodjob_cli import options
 from horovodjob_cli.cluster import aks, node_pools
 from horovodjob_cli.cluster.cluster_view import (
+    ADVICE,
     azure_view,
     azure_view_if_known,
     current_view,
-    read_nodes,
     readable_nodes,
     warn,
 )
@@ -28,17 +28,23 @@ COLUMNS = ListTable(
         "Name": "name",
         "Resource Group": "resourceGroup",
         "Workspace": "workspace",
-        "VM Size": "vmSize",
-        "State": "allocationState",
-        "Idle": "nodeStateCounts.idleNodeCount",
-        "Running": "nodeStateCounts.runningNodeCount",
-        "Preparing": "nodeStateCounts.preparingNodeCount",
-        "Leaving": "nodeStateCounts.leavingNodeCount",
-        "Unusable": "nodeStateCounts.unusableNodeCount",
+        "VM Size": "vmSize || '-'",
+        "State": "allocationState || '-'",
+        "Idle": "nodeStateCounts.idleNodeCount || '-'",
+        "Running": "nodeStateCounts.runningNodeCount || '-'",
+        "Preparing": "nodeStateCounts.preparingNodeCount || '-'",
+        "Leaving": "nodeStateCounts.leavingNodeCount || '-'",
+        "Unusable": "nodeStateCounts.unusableNodeCount || '-'",
     },
     wide=("Resource Group", "Workspace", "VM Size"),
 )
-NODE_COLUMNS = {"ID": "nodeId", "IP": "ipAddress", "State": "state", "GPUs": "gpus", "Jobs": "join(', ', jobs)"}
+NODE_COLUMNS = {
+    "ID": "nodeId",
+    "IP": "ipAddress",
+    "State": "state || '-'",
+    "GPUs": "gpus || '-'",
+    "Jobs": "join(', ', jobs)",
+}
 
 Selector = Annotated[
     str | None,
@@ -94,12 +100,12 @@ def list_clusters(
     selector: Selector = None,
 ) -> list[Object]:
     """List the pools of nodes and the states of their nodes."""
-    nodes = read_nodes(selector)
-    azure = azure_view_if_known(aks.cluster_reference(nodes, subscription, resource_group, aks_cluster))
+    nodes = readable_nodes(selector)
+    azure = azure_view_if_known(aks.cluster_reference(nodes or [], subscription, resource_group, aks_cluster))
     view = current_view(workspace, nodes, azure)
-    by_pool = {selector: view.nodes} if selector else node_pools.pools(view.nodes)
+    by_pool = {selector: view.nodes} if selector and view.sees_nodes else node_pools.pools(view.nodes)
     names = sorted(by_pool if selector else by_pool.keys() | view.azure.pools.keys())
-    if not names:
+    if not names and view.sees_nodes:
         warn("no node has a GPU or the label of a pool; select nodes with --selector")
     return [view.record(name, by_pool.get(name, [])) for name in names]
 
@@ -116,8 +122,7 @@ def show(
     """Show a pool, or a queue of Kueue in the workspace, and the states of its nodes."""
     nodes = readable_nodes(selector)
     azure = azure_view_if_known(aks.cluster_reference(nodes or [], subscription, resource_group, aks_cluster))
-    view = current_view(workspace, nodes or [], azure)
-    return view.record_without_nodes(name) if nodes is None else view.pool_or_queue_record(name, selector)
+    return current_view(workspace, nodes, azure).pool_or_queue_record(name, selector)
 
 
 @command(node, "list", table=NODE_COLUMNS)
@@ -127,11 +132,7 @@ def list_nodes(
     selector: Selector = None,
 ) -> list[Object]:
     """List the nodes of a pool, their states and the jobs on them."""
-    view = current_view(workspace, read_nodes(selector))
-    nodes = view.nodes if selector else node_pools.pools(view.nodes).get(cluster, [])
-    if not nodes:
-        raise view.not_found(cluster)
-    return node_pools.node_records(nodes, view.pods, now=view.now)
+    return current_view(workspace, readable_nodes(selector)).node_records(cluster, selector)
 
 
 @command(app, "resize", table=COLUMNS)
@@ -146,10 +147,7 @@ def resize(
     quiet: options.Quiet = False,
 ) -> Object:
     """Set the number of nodes of an AKS pool and disable its autoscaler."""
-    nodes = readable_nodes()
-    if nodes is None and not (subscription and aks_cluster):
-        raise CliError("without the right to list nodes, name the AKS cluster with --subscription and --aks-cluster")
-    azure = required_aks_cluster(aks.cluster_reference(nodes or [], subscription, resource_group, aks_cluster))
+    azure = aks_cluster_of(subscription, resource_group, aks_cluster)
     pool = azure.pool(name)
     check_least_nodes(pool, target)
 
@@ -165,9 +163,7 @@ def resize(
         pool = change_pool(azure, name, disable_autoscaler, "autoscaler off", wait=not last, quiet=quiet)
     if pool.count != target:
         pool = change_pool(azure, name, set_count, f"{target} nodes", wait=not no_wait, quiet=quiet)
-    if nodes is None:
-        return current_view(workspace, [], azure_view(azure)).record_without_nodes(name)
-    return current_view(workspace, read_nodes(), azure_view(azure)).named_record(name)
+    return current_view(workspace, readable_nodes(), azure_view(azure)).named_record(name)
 
 
 @command(app, "auto-scale", table=COLUMNS)
@@ -185,14 +181,26 @@ def auto_scale(
     """Enable the cluster autoscaler of an AKS pool and set its limits."""
     if minimum > maximum:
         raise UsageError(f"--min {minimum} is greater than --max {maximum}")
-    azure = required_aks_cluster(aks.cluster_reference(read_nodes(), subscription, resource_group, aks_cluster))
+    azure = aks_cluster_of(subscription, resource_group, aks_cluster)
     check_least_nodes(azure.pool(name), minimum)
 
     def bound(pool: Any) -> None:
         pool.enable_auto_scaling, pool.min_count, pool.max_count = True, minimum, maximum
 
     change_pool(azure, name, bound, f"{minimum} to {maximum} nodes", wait=not no_wait, quiet=quiet)
-    return current_view(workspace, read_nodes(), azure_view(azure)).named_record(name)
+    return current_view(workspace, readable_nodes(), azure_view(azure)).named_record(name)
+
+
+def aks_cluster_of(subscription: str | None, group: str | None, cluster: str | None) -> aks.ManagedCluster:
+    """The AKS cluster that the options name, or else that of the nodes. Raises CliError."""
+    if subscription and group and cluster:
+        return aks.ManagedCluster(aks.ClusterReference(subscription, group, cluster))
+    nodes = readable_nodes(warns=False)
+    if nodes is None and not (subscription and cluster):
+        raise CliError(
+            f"you may not list nodes: name the AKS cluster with --subscription and --aks-cluster, or {ADVICE}"
+        )
+    return required_aks_cluster(aks.cluster_reference(nodes or [], subscription, group, cluster))
 
 
 def required_aks_cluster(place: aks.ClusterReference | None) -> aks.ManagedCluster:

@@ -15,7 +15,7 @@ from horovodjob_cli.commands.cluster import (
     AksCluster,
     ResourceGroup,
     Subscription,
-    required_aks_cluster,
+    aks_cluster_of,
     show_progress,
 )
 from horovodjob_cli.errors import CliError, UsageError
@@ -83,19 +83,7 @@ def create(
     if dry_run:
         return CommandResult(azure.creation_request(name, pool), table=REQUEST)
     create_or_keep(azure, name, pool, wait=not no_wait, quiet=quiet)
-    nodes = readable_nodes()
-    view = current_view(workspace, nodes or [], azure_view(azure))
-    return CommandResult(view.record_without_nodes(name) if nodes is None else view.named_record(name))
-
-
-def aks_cluster_of(subscription: str | None, group: str | None, cluster: str | None) -> aks.ManagedCluster:
-    """The AKS cluster that the options name, or else that of the nodes. Raises CliError."""
-    if subscription and group and cluster:
-        return aks.ManagedCluster(aks.ClusterReference(subscription, group, cluster))
-    nodes = readable_nodes()
-    if nodes is None and not (subscription and cluster):
-        raise CliError("without the right to list nodes, name the AKS cluster with --subscription and --aks-cluster")
-    return required_aks_cluster(aks.cluster_reference(nodes or [], subscription, group, cluster))
+    return CommandResult(current_view(workspace, readable_nodes(), azure_view(azure)).named_record(name))
 
 
 def create_or_keep(azure: aks.ManagedCluster, name: str, pool: Any, *, wait: bool, quiet: bool) -> None:

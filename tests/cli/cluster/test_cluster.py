@@ -11,12 +11,13 @@ from cli.cluster.aks_cluster import CLIENT, aks_cluster
 from cli.cluster.kueue_objects import CLUSTER_QUEUE, FLAVOR, QUEUE, Kueue
 from cli.cluster.nodes import AKS, GROUP, LABELS, POOL, Nodes
 from cli.program import Hvj, hvj_process, run, terminal
-from cli.service_account import account_kubeconfig
+from cli.service_account import account_kubeconfig, role_for_nodes
 from support.api_client import Api, Object
 from support.azure_fakes.arm.resources import Cluster, Pool, new_pool
 from support.azure_fakes.arm.server import SUBSCRIPTION, ResourceManager, Role
 
 SYSTEM = {"kubernetes.azure.com/agentpool": "system"}
+ROLE = "horovodjob-operator-nodes"
 
 
 @pytest.fixture
@@ -461,23 +462,80 @@ def test_a_name_of_neither_a_pool_nor_a_queue_is_not_found(hvj: Hvj, nodes: Node
     assert (result.code, "no pool is named nope" in result.stderr) == (3, True)
 
 
-def test_a_user_who_may_not_list_nodes_sees_and_resizes_a_pool(
-    hvj: Hvj, api: Api, workspace: str, arm: ResourceManager, nodes: Nodes, tmp_path: Path
+@pytest.fixture
+def member(api: Api, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hvj` has the rights of the role `edit` in the workspace, and no others."""
+    roles = ("system:aggregate-to-edit", "system:aggregate-to-view")
+    monkeypatch.setenv("KUBECONFIG", str(account_kubeconfig(api, workspace, tmp_path, *roles)))
+
+
+def test_a_user_who_may_not_list_nodes_sees_and_resizes_a_pool_by_azure(
+    hvj: Hvj, workspace: str, arm: ResourceManager, nodes: Nodes, member: None
 ) -> None:
     nodes.add("node-0")
-    kubeconfig = str(account_kubeconfig(api, workspace, tmp_path, "edit"))
-    show = ("cluster", "show", "-n", POOL, "--kubeconfig", kubeconfig)
-    refused = hvj(*show)
-    assert (refused.code, refused.stdout) == (1, "")
-    assert "on AKS, name the cluster with --subscription" in refused.stderr
     place = ("--subscription", SUBSCRIPTION, "--resource-group", GROUP, "--aks-cluster", AKS)
-    shown = hvj(*show, *place)
-    assert (shown.data["vmSize"], shown.data["currentNodeCount"], shown.data["nodeStateCounts"]) == (
-        arm.clusters[1].pools[POOL].properties["vmSize"],
-        0,
-        None,
-    )
-    assert "you may not list nodes" in shown.stderr
-    resize = ("cluster", "resize", "-n", POOL, "-t", "2", "--kubeconfig", kubeconfig)
-    assert "name the AKS cluster with --subscription and --aks-cluster" in hvj(*resize).stderr
-    assert hvj(*resize, *place).data["currentNodeCount"] == 2
+    size = arm.clusters[1].pools[POOL].properties["vmSize"]
+    shown = hvj("cluster", "show", "-n", POOL, *place)
+    record = shown.data
+    assert (record["vmSize"], record["currentNodeCount"], record["nodeStateCounts"]) == (size, 0, None)
+    assert (len(shown.stderr.splitlines()), ROLE in shown.stderr) == (1, True)
+    assert [each["name"] for each in hvj("cluster", "list", *place).data] == sorted(arm.clusters[1].pools)
+    table = hvj("cluster", "show", "-n", POOL, "-o", "table", *place).stdout.splitlines()
+    assert table[-1].split() == [POOL, GROUP, workspace, size, "steady", *"-----"]
+    assert (hvj("cluster", "show", "-n", "nope", *place).code, hvj("cluster", "list").data) == (3, [])
+    for change in (("resize", "-t", "2"), ("auto-scale", "--min", "0", "--max", "3")):
+        refused = hvj("cluster", *change, "-n", POOL)
+        assert (refused.code, len(refused.stderr.splitlines()), ROLE in refused.stderr) == (1, 1, True)
+        assert "name the AKS cluster with --subscription and --aks-cluster" in refused.stderr
+        assert hvj("cluster", *change, "-n", POOL, "--quiet", *place).data["nodeStateCounts"] is None
+    assert arm.clusters[1].pools[POOL].properties["maxCount"] == 3
+
+
+def test_a_user_who_may_not_list_nodes_sees_those_with_pods_of_the_workspace(
+    hvj: Hvj, workspace: str, nodes: Nodes, member: None
+) -> None:
+    nodes.add("node-0")
+    nodes.add("node-1")
+    nodes.add_pod("node-0", hostIP="10.0.0.7", hostIPs=[{"ip": "10.0.0.7"}])
+    nodes.add_pod("", phase="Pending", ready="False")
+    shown = hvj("cluster", "node", "list", "-c", POOL)
+    (record,) = shown.data
+    assert (record["nodeId"], record["ipAddress"], record["jobs"]) == ("node-0", "10.0.0.7", [f"{workspace}/train"])
+    assert (record["state"], record["gpus"]) == (None, None)
+    assert (len(shown.stderr.splitlines()), ROLE in shown.stderr) == (1, True)
+    table = hvj("cluster", "node", "list", "-c", POOL, "-o", "table").stdout
+    assert table.splitlines()[-1].split() == ["node-0", "10.0.0.7", "-", "-", f"{workspace}/train"]
+    table = hvj("cluster", "show", "-n", POOL, "-o", "table").stdout
+    assert table.splitlines()[-1].split() == [POOL, workspace, *"-------"]
+
+
+def test_a_user_with_the_role_for_nodes_sees_their_states(
+    hvj: Hvj, api: Api, workspace: str, nodes: Nodes, member: None
+) -> None:
+    nodes.add("node-0")
+    with role_for_nodes(api, workspace):
+        shown = hvj("cluster", "show", "-n", POOL)
+        assert (shown.data["nodeStateCounts"], ROLE in shown.stderr) == (counts(idle=1), False)
+        assert [each["state"] for each in hvj("cluster", "node", "list", "-c", POOL).data] == ["idle"]
+        assert "may not read /api/v1/nodes" not in hvj("doctor").stdout
+
+
+def test_a_user_with_a_queue_sees_its_jobs_and_with_the_role_for_nodes_its_flavors(
+    hvj: Hvj, api: Api, workspace: str, nodes: Nodes, kueue: Kueue, member: None
+) -> None:
+    rules = [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues", "workloads"], "verbs": ["get", "list"]}]
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{workspace}"
+    api.create(f"{rbac}/roles", {"metadata": {"name": "queues"}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": workspace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "queues"}
+    api.create(f"{rbac}/rolebindings", {"metadata": {"name": "queues"}, "subjects": [subject], "roleRef": reference})
+    nodes.add("node-0")
+    kueue.add_workload("later")
+    record = hvj("cluster", "show", "-n", QUEUE).data
+    place = {"name": QUEUE, "clusterQueue": CLUSTER_QUEUE, "waitingJobs": ["later"], "admittedJobs": []}
+    assert record["queue"] == {**place, "flavors": None, "pools": None}
+    assert record["nodeStateCounts"] is None
+    with role_for_nodes(api, workspace):
+        record = hvj("cluster", "show", "-n", QUEUE).data
+    assert record["queue"] == {**place, "flavors": [FLAVOR], "pools": [POOL]}
+    assert record["nodeStateCounts"] == counts(idle=1)

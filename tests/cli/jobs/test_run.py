@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.azure_sign_in import CLIENT, azure_sign_in
 from cli.cluster_state import TIME, ClusterState
 from cli.kubelet import NODE, Kubelet
 from cli.program import Hvj, hvj_process, terminal
@@ -21,6 +22,7 @@ from cli.service_account import account_kubeconfig
 from horovodjob_cli.jobs import job_creation
 from horovodjob_cli.jobs.manifests import Submission
 from support.api_client import BASE, Api, Object, wait_for
+from support.azure_fakes.arm.server import Role
 from support.azure_fakes.files.accounts import Account
 from support.azure_fakes.files.server import FilesService
 
@@ -477,6 +479,28 @@ def test_the_secret_with_which_a_job_mounts_its_share_is_created_once(
     cluster.api.patch(path, {"data": other})
     assert hvj(*options, "--name", "second", "train.py").code == 0
     assert cluster.api.get(path)["data"]["azurestorageaccountkey"] == other["azurestorageaccountkey"]
+
+
+def test_a_run_takes_the_key_that_the_sign_in_may_list(
+    hvj: Hvj, project: Path, cluster: ClusterState, member: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace}/secrets/azure-storage-account-{ACCOUNT}-secret"
+    (tmp_path / "account" / "myshare").mkdir(parents=True)
+    run = ("run", "--detach", "--quiet", "--share", "myshare", "--storage-account-name", ACCOUNT)
+    with azure_sign_in(tmp_path, monkeypatch) as signed_in:
+        refused = hvj(*run, "--name", "first", "train.py")
+        assert (refused.code, cluster.api.find(path)) == (1, None)
+        assert "Reader and Data Access" in refused.stderr
+        signed_in.arm.assign(CLIENT, Role.KEY_READER)
+        done = hvj(*run, "--name", "second", "train.py")
+        assert (done.code, signed_in.account.key in done.stdout + done.stderr) == (0, False)
+        key = cluster.api.get(path)["data"]["azurestorageaccountkey"]
+        assert b64decode(key).decode() == signed_in.account.key
+        assert [job["metadata"]["name"] for job in cluster.api.items(cluster.jobs)] == ["second"]
+        signed_in.arm.requests.clear()
+        cluster.api.patch(path, {"metadata": {"labels": {"seen": "true"}}})
+        assert hvj(*run, "--name", "third", "train.py").code == 0
+        assert cluster.api.get(path)["metadata"]["labels"]["seen"] == "true", "the namespace has the Secret"
 
 
 def test_the_outputs_of_a_successful_run_are_downloaded(

@@ -281,6 +281,20 @@ def test_only_partial_files_that_no_run_writes_are_deleted(tmp_path: Path) -> No
     assert list(tmp_path.glob(".partial-*")) == [written]
 
 
+def test_a_start_during_a_write_prevents_the_replacement(output: Any) -> None:
+    target = output.checkpoint_path(2)
+    content = target.read_bytes()
+
+    def write_late() -> None:
+        with output.write(target) as path:
+            path.write_bytes(b"late")
+            open_directory(output.directory, resume=True)
+
+    with pytest.raises(OutputError, match="started later"):
+        write_late()
+    assert target.read_bytes() == content
+
+
 def test_a_later_start_owns_the_directory_and_the_earlier_one_writes_no_more(output: Any, models: Any) -> None:
     checkpoints, content = writer(output, models[1]), output.checkpoint_path(2).read_bytes()
     later = open_directory(output.directory, resume=True)

@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 import horovodjob_trainer.hvd as hvd
+from horovodjob_trainer.hvd.exchange import exchange
+from horovodjob_trainer.hvd.exchange.interface import Exchange
 
 hvd.init()
 rank = hvd.rank()
@@ -17,6 +19,8 @@ if "unordered" in sys.argv:
     hvd.allreduce(1.0, name=f"of rank {rank}")
 print(f"RANK {rank} of {hvd.size()}, {hvd.local_rank()} of {hvd.local_size()} on node {hvd.cross_rank()}")
 print(f"LOADED {sorted({'horovod', 'mpi4py'} & set(sys.modules))}")
+operations = {name for name in (*vars(Exchange), *Exchange.__annotations__) if not name.startswith("_")}
+print(f"MISSING {sorted(name for name in operations if not hasattr(exchange, name))} of {len(operations)}")
 
 
 def digest(values: Any) -> str:
@@ -43,6 +47,16 @@ def trained(compression: Any) -> Any:
 
 print(f"none {digest(trained(hvd.Compression.none))}")
 print(f"bf16 {digest(trained(hvd.Compression.bf16))}")
+table = tf.Variable(tf.ones([4, 2]))
+with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+    loss = tf.reduce_sum(tf.gather(table, [rank, 3]) * float(rank + 1))
+slices = tape.gradient(loss, table)
+print(f"sparse {type(slices).__name__} {slices.indices.numpy()} {slices.values.numpy().tolist()}")
+scale = tf.constant(float(rank + 2))
+with tf.GradientTape() as plain:
+    plain.watch(scale)
+    product = hvd.allreduce(scale * scale, op=hvd.Sum) * float(rank + 1)
+print(f"gradient {float(product)} {float(plain.gradient(product, scale))}")
 half = np.array(hvd.allreduce(np.arange(4.0) / 3 + rank, compression=hvd.Compression.fp16))
 print(f"fp16 {half.round(2)}")
 print(f"sum {np.array(hvd.allreduce(np.arange(3) + rank, op=hvd.Sum))} {hvd.allreduce(rank, op=hvd.Max)}")
@@ -54,14 +68,15 @@ print(f"broadcast {np.array(hvd.broadcast(tf.fill([2], tf.cast(rank, tf.bfloat16
 print(f"objects {hvd.allgather_object({'rank': rank})} {hvd.broadcast_object(rank, root_rank=1)}")
 
 
-def attempt(name: str, call: Callable[[], Any]) -> None:
+REFUSED: dict[str, Callable[[], Any]] = {
+    "process sets": lambda: hvd.ProcessSet([0]),
+    "Adasum": lambda: hvd.allreduce(1.0, op=hvd.Adasum),
+    "elastic training": lambda: hvd.elastic.run(lambda state: None),
+    "the timeline of Horovod": lambda: hvd.start_timeline("timeline.json"),
+}
+for name, call in REFUSED.items() if "mpi4py" in sys.modules else ():
     try:
         call()
     except NotImplementedError as error:
-        print(f"{name}: {error}")
-
-
-attempt("process sets", lambda: hvd.ProcessSet([0]))
-attempt("Adasum", lambda: hvd.allreduce(1.0, op=hvd.Adasum))
-attempt("elastic", lambda: hvd.elastic.run(lambda state: None))
+        print(f"REFUSED {name}: {error}")
 sys.stdout.flush()
