@@ -36,12 +36,19 @@ POOLS = (("a100", "Standard_ND96asr_v4", "8"), ("t4", "Standard_NC16as_T4_v3", "
 def create_nodes(api: Api) -> None:
     """The labels, GPUs and conditions of the nodes: two pools with GPUs, and one with the launcher."""
     for index, name in enumerate((*NODES, NODE)):
-        pool, size, gpus = POOLS[0] if index < 4 else POOLS[1] if index < 6 else POOLS[2]
+        pool, size, _ = POOLS[0] if index < 4 else POOLS[1] if index < 6 else POOLS[2]
         labels = {"kubernetes.azure.com/agentpool": pool, "node.kubernetes.io/instance-type": size}
         if name == NODE:  # the one with a kubelet
             api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
         else:
             api.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+    report_ready(api)
+
+
+def report_ready(api: Api) -> None:
+    """The state of the nodes, which the controllers doubt after 40 s without a report."""
+    for index, name in enumerate((*NODES, NODE)):
+        gpus = (POOLS[0] if index < 4 else POOLS[1] if index < 6 else POOLS[2])[2]
         room = {"cpu": "96", "memory": "900Gi", "pods": "110", "nvidia.com/gpu": gpus}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         status = {"capacity": room, "allocatable": room, "conditions": [ready]}
@@ -80,6 +87,7 @@ def main() -> None:
             Path(path).write_text(yaml.safe_dump(kubeconfig))
             with dashboard("-w", NAMESPACE) as opened, chromium() as page:
                 page.open(opened.address).shows(f"{len(samples())} jobs")
+                report_ready(api)
                 for picture in take_pictures(page, opened.origin, NAMESPACE, NODES, IMAGES):
                     print(f"wrote {picture.relative_to(ROOT)}, {picture.stat().st_size // 1000} kB")
 

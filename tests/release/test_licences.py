@@ -9,7 +9,6 @@ import pytest
 
 from horovodjob_release.licences import debian_licences, is_distributable, python_licence
 
-
 # Its metadata states no licence. Its files state MIT, and MPL-2.0 for axe-core; only tests use it.
 UNSTATED = {"axe-playwright-python": "NOASSERTION"}
 
