@@ -77,8 +77,8 @@ class View:
 
         try:
             return queues.find(name, self.workspace, with_flavors=self.sees_nodes)
-        except ApiException:
-            if self.sees_nodes:
+        except ApiException as error:
+            if self.sees_nodes or error.status != 403:
                 raise
             return None  # The name may be that of a pool, about which a user with few rights may ask.
 
