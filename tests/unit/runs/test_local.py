@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,11 @@ words = [volumes.get(word, word) for word in given.words]
 os.execvpe(words[0], words, environment)
 """
 
+# The Python of an image, which has pip; that of this machine may have none.
+PYTHON = f"""#!/bin/sh
+if [ "$1 $2" = "-m pip" ]; then echo "$*" >>"$0.pip"; else exec {sys.executable} "$@"; fi
+"""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -78,11 +84,14 @@ def test_with_an_image_the_ranks_run_in_a_container_of_the_engine_that_answers(
     (project / "requirements.txt").write_text("")
     write_program(tmp_path / "bin" / "docker", "#!/bin/sh\nexit 1\n")  # its daemon does not run
     engine = write_program(tmp_path / "bin" / "podman", ENGINE)
+    python = write_program(tmp_path / "bin" / "python3", PYTHON)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     request = RunRequest("train.py", ("--name=a b",), project, nodes=2, gpus=0, env=("SEED=secret",), image="trainer:1")
     assert run_here(replace(request, requirements="requirements.txt"), tmp_path / "output") == 7
     texts = {path.name: path.read_text() for path in (tmp_path / "output").iterdir()}
     assert texts == dict.fromkeys("01", "2 ['--name=a b'] secret ['requirements.txt', 'train.py']")
+    installed = r"-m pip install --quiet --target \S+/packages -r requirements.txt\n"
+    assert re.fullmatch(installed, python.with_name("python3.pip").read_text())
     command = json.loads(engine.with_name("podman.json").read_text())
     at = command.index("trainer:1")
     assert command[at + 1 :] == ["mpirun", "-n", "2", "python3", "train.py", "--name=a b"]
