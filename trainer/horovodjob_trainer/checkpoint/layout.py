@@ -59,6 +59,8 @@ class CheckpointLayout:
         metadata = json.dumps({"sha256": _checksum(values, description), **description})
         with _DiskFile(path, "w+") as file:
             file.write(self.base)
+            if file.error is not None:  # HDF5 would keep an incomplete file open, and crash at the exit of Python
+                raise file.error
             try:
                 with h5py.File(file, "r+" if self.base else "w") as h5:
                     for name, index in self.datasets:

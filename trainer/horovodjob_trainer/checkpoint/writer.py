@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class CheckpointWriter:
         self._newest_step = own[-1][0].step if own else 0
         self._last_success = time.monotonic()
         self._failing_since: float | None = None
+        self._failure = ""  # of the last write
         self._next_try = 0.0
         self._is_finite = True
         self._thread: threading.Thread | None = None
@@ -89,10 +91,10 @@ class CheckpointWriter:
         self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint", daemon=True)
         self._thread.start()
 
-    def wait(self) -> None:
+    def wait(self, deadline: float = math.inf) -> None:
         """Wait until the current checkpoint is on the disk, has failed, or is not written for too long."""
-        while self.is_writing and self.problem is None:
-            self._join(max(self.policy.failure_seconds - self._write_seconds, 0.01))
+        while self.is_writing and self.problem is None and (left := deadline - time.monotonic()) > 0:
+            self._join(min(left, max(self.policy.failure_seconds - self._write_seconds, 0.01)))
 
     def _join(self, seconds: float) -> None:
         if self._thread is not None:
@@ -106,23 +108,32 @@ class CheckpointWriter:
         seconds = f"{self._write_seconds:.0f} s"
         return f"the write of {self._path} has not ended for {seconds}, because its volume does not respond"
 
-    def finish(self, variables: Sequence[Any], state: RunState, name: tuple[int, int], *, deadline: float) -> None:
-        """Write the checkpoint of the last step unless it exists, with new attempts until the deadline."""
-        self._join(deadline - time.monotonic())
+    def finish(
+        self, variables: Sequence[Any], state: RunState, name: tuple[int, int], *, deadline: float = math.inf
+    ) -> None:
+        """Write the checkpoint of the last step unless it exists, with new attempts until the run cannot continue.
+
+        At the deadline, the attempts end without a problem.
+        """
+        self.wait(deadline)
         while self._newest_step != state.step and self.problem is None and not self.is_writing:
             self.write(variables, state, name)
-            self._join(deadline - time.monotonic())
+            self.wait(deadline)
             is_hopeless = not self._is_finite or time.monotonic() > deadline - LAST_RETRY_SECONDS
             if self.is_writing or self._failing_since is None or is_hopeless:
                 break
             time.sleep(LAST_RETRY_SECONDS)
 
+    def has_written(self, step: int) -> bool:
+        """Whether the newest checkpoint is that of this step."""
+        return self._newest_step == step
+
     def resume_point(self, step: int) -> str:
         """Where the next attempt continues if this one ends after this step, for a message."""
-        if self._newest_step == step:
+        if self.has_written(step):
             return f"stopped after step {step}, from which the next attempt continues"
         newest = f"continues after step {self._newest_step}" if self._newest_step else "starts from the beginning"
-        reason = self.problem or (self._pending_text() if self.is_writing else "")
+        reason = self.problem or (self._pending_text() if self.is_writing else self._failure)
         problem = f" ({reason})" if reason else ""
         return f"stopped after step {step}, of which there is no checkpoint: the next attempt {newest}{problem}"
 
@@ -165,13 +176,14 @@ class CheckpointWriter:
         if self._failing_since is not None:
             self.log(f"Wrote the checkpoint {path}")
         self._last_success, self._failing_since, self._newest_step = time.monotonic(), None, state.step
+        self._failure = ""
         self._own_paths = [*(own for own in self._own_paths if own != path), path]
 
     def _record_failure(self, path: Path, error: Exception) -> None:
         now, limit = time.monotonic(), self.policy.failure_seconds
         problem = f"cannot write the checkpoint {path}: {_reason(error)}"
         remedy = "free space or repair the volume of --dir" if self._is_finite else "try a lower --learning-rate"
-        self._failing_since = self._failing_since or now
+        self._failing_since, self._failure = self._failing_since or now, problem
         delay = min(RETRY_SECONDS, limit / 3)
         self._next_try = now + delay
         if now - self._failing_since < limit:

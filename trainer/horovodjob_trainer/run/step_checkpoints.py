@@ -1,7 +1,6 @@
 """The checkpoints of a run and its agreed end, after steps that are the same on all ranks."""
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -115,11 +114,14 @@ class StepCheckpoints:
         raise Terminated("ended by SIGTERM")
 
     def finish(self) -> None:
-        """Wait until the checkpoint of the last step is on the disk, with new attempts after an error."""
+        """Wait until the checkpoint of the last step is on the disk. All ranks raise JobError if it cannot be."""
+        problem = None
         if self.writer is not None:
-            self.writer.wait()
-            deadline = time.monotonic() + self.writer.policy.failure_seconds
-            self.writer.finish(self.variables, self.state, self._name(), deadline=deadline)
+            self.writer.finish(self.variables, self.state, self._name())
+            if not self.writer.has_written(self.state.step):
+                problem = self.writer.problem or self.writer.resume_point(self.state.step)
+        if problem := hvd.broadcast_object(problem, root_rank=0):
+            raise JobError(problem)
 
     def wait(self) -> None:
         """Wait for the current write."""

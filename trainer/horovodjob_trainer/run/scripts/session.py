@@ -105,9 +105,6 @@ class Session:
         """Write the checkpoint of the last step. A later start of the complete run has no steps."""
         self._write()
         self.checkpoints.finish()
-        writer = self.checkpoints.writer
-        if problem := hvd.broadcast_object(writer and writer.problem, root_rank=0):
-            raise JobError(problem)
         if self.reporter is not None:
             self.reporter.close(done=True)
 
