@@ -31,28 +31,22 @@ class Log:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._changed = threading.Condition()
         self._ended = False
         self.broken = threading.Event()
 
     def write(self, *lines: str) -> None:
         """More lines."""
-        with self._changed:
-            self._lines += lines
-            self._changed.notify_all()
+        self._lines += lines
 
     def end(self) -> None:
         """The container has ended."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+        self._ended = True
 
-    def read(self, start: int, follow: bool) -> list[str] | None:
+    async def read(self, start: int, follow: bool) -> list[str] | None:
         """Lines from this index on; waits for more if followed. None at the end."""
-        with self._changed:
-            while follow and not self._ended and len(self._lines) <= start:
-                self._changed.wait(0.1)
-            return self._lines[start:] or None
+        while follow and not self._ended and len(self._lines) <= start:
+            await asyncio.sleep(0.02)
+        return self._lines[start:] or None
 
 
 class Kubelet:
@@ -110,7 +104,8 @@ class Kubelet:
         application.router.add_get("/exec/{namespace}/{pod}/{container}", self._exec)
         application.router.add_post("/exec/{namespace}/{pod}/{container}", self._exec)
         application.router.add_get("/portForward/{namespace}/{pod}", self._forward_port)
-        self._runner = web.AppRunner(application, shutdown_timeout=0)
+        # A log that nobody reads any more is not followed.
+        self._runner = web.AppRunner(application, shutdown_timeout=0, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, LOOPBACK, port, ssl_context=context).start()
 
@@ -119,7 +114,7 @@ class Kubelet:
         follow = request.query.get("follow") == "true"
         response = web.StreamResponse()
         sent = 0
-        while (lines := await asyncio.to_thread(log.read, sent, follow)) is not None:
+        while (lines := await log.read(sent, follow)) is not None:
             await response.prepare(request)  # a kubelet's response begins with the first line
             for line in lines:
                 if line == BREAK and not log.broken.is_set():
