@@ -49,7 +49,7 @@ TEXTS = {
     "psfl": "PSF-2.0",
 }
 # Packages with metadata that name no licence, and what the LICENSE file in their distribution is.
-UNSTATED = {"axe-playwright-python": "MIT", "cel-python": "Apache-2.0", "namex": "Apache-2.0"}
+UNSTATED = {"axe-playwright-python": "MIT AND MPL-2.0", "cel-python": "Apache-2.0", "namex": "Apache-2.0"}
 UNKNOWN = "NOASSERTION"
 SPDX = get_spdx_licensing()
 
