@@ -15,8 +15,8 @@ from stages.commands import call, output
 from stages.debian import HOROVOD_PACKAGES, install_packages
 from stages.settings import CACHE, ROOT, VENV, StageError
 
-# TensorFlow 2.18 has wheels for these.
-PYTHONS = ("python3.11", "python3.12")
+# TensorFlow 2.21 has wheels for these.
+PYTHONS = ("python3.11", "python3.12", "python3.13")
 
 
 def prepare_environment() -> None:

@@ -61,12 +61,12 @@ def test_supported_names_work_and_unsupported_names_raise_an_error(
         "HAS False True",
         "OPTIMIZERS 1.0 0.5 0.25",
         "OPTIMIZERS 1.0 0.5 0.25",
-        "KERAS 2.18.0 True True",
+        "KERAS 2.21.0 True True",
     ]
     named = ["tf.Session().run", "'with tf.Session()'", "tf.placeholder", "K.get_session()"]
     expected = [f"REJECTED NotSupported {name} belongs to TensorFlow 1, of which" for name in named]
     expected += [
-        "REJECTED ModuleNotFoundError keras.layers.core is not in Keras 2.18",
+        "REJECTED ModuleNotFoundError keras.layers.core is not in Keras 2.21",
         "REJECTED AttributeError module 'tens",
     ]
     rejected = [line for line in lines if line.startswith("REJECTED")]

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# Default learning rates of Keras 2.1 that differ from those of Keras 2.18.
+# Default learning rates of Keras 2.1 that differ from those of Keras 2.21.
 LEARNING_RATES = {"Adagrad": 0.01, "Adadelta": 1.0, "Adamax": 0.002, "Nadam": 0.002}
 # Warnings for the author of the script.
 IGNORED_WARNINGS = (
@@ -37,7 +37,7 @@ class _Keras2Importer(MetaPathFinder, Loader):
             if error.name != module_name:
                 raise
             sentence = (
-                f"{spec.name} is not in Keras 2.18, which runs this script; import its contents from a different module"
+                f"{spec.name} is not in Keras 2.21, which runs this script; import its contents from a different module"
             )
             raise ModuleNotFoundError(sentence, name=spec.name) from None
         spec.loader_state = module.__spec__
