@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer.support.tensorflow_notice import without_notice
 from trainer.support.waiting import TIMEOUT_SECONDS
 
 EXAMPLE = Path(__file__).parents[1] / "hvd" / "examples" / "keras_mnist.py"
-# What TensorFlow 2.21 writes while its libraries load, at any TF_CPP_MIN_LOG_LEVEL.
-ONEDNN_NOTICE = re.compile(
-    r"^(WARNING: All log messages before absl::InitializeLog\(\) is called|I0000 .* oneDNN custom operations are on).*\n",
-    re.MULTILINE,
-)
 # Without these capabilities, root cannot read any file.
 CAPABILITIES = "-dac_override,-dac_read_search"
 WITHOUT_CAPABILITIES = ("setpriv", f"--bounding-set={CAPABILITIES}") if os.geteuid() == 0 else ()
@@ -51,7 +47,7 @@ def test_a_script_runs_as_with_python_itself(
     plain, layered = alone([sys.executable, *arguments]), alone(fresh_compat(*arguments))
     assert layered.stdout == plain.stdout
     assert "line 13, in fails" in plain.stderr
-    assert ONEDNN_NOTICE.sub("", layered.stderr) == plain.stderr
+    assert without_notice(layered.stderr) == plain.stderr
     assert layered.returncode == plain.returncode == 1
 
 
@@ -77,7 +73,7 @@ def test_supported_names_work_and_unsupported_names_raise_an_error(
     rejected = [line for line in lines if line.startswith("REJECTED")]
     assert all(line.startswith(start) for line, start in zip(rejected, expected, strict=True)), rejected
     sentence = "gpu_options.per_process_gpu_memory_fraction of tf.ConfigProto is not supported and has no effect"
-    assert ended.stderr == f"horovodjob_trainer.compat: {sentence}\n"
+    assert without_notice(ended.stderr) == f"horovodjob_trainer.compat: {sentence}\n"
 
 
 def test_a_script_that_uses_its_callbacks_is_not_patched_and_files_are_written_once(
