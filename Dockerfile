@@ -109,6 +109,7 @@ RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
 # In a stage of their own, although they are copied then: what a builder leaves behind of mounts is not always the same.
 FROM uv AS trainer-packages
 
+RUN apt-get install -y --no-install-recommends binutils
 COPY --from=lock /src/ ./
 COPY --from=horovod /out/ /tmp/horovod/
 COPY images/slim.sh ./

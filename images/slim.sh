@@ -1,14 +1,15 @@
 #!/bin/sh
-# Removes from /opt/venv what no training run opens: headers, static libraries, the packages' own tests, libclang,
-# which TensorFlow's wheel requires but nothing in it imports, and of CUDA the compiler's library and the solver
-# for several GPUs, which TensorFlow never loads. XLA needs ptxas and libdevice at run time: they stay.
+# Removes from /opt/venv what no training run opens: headers, static libraries, the packages' own tests, the symbols of
+# TensorFlow 2.21 for debuggers, 200 MB, libclang, which TensorFlow's wheel requires but nothing in it imports, and of
+# CUDA the compiler's library and the solver for several GPUs, which TensorFlow never loads. XLA needs ptxas and
+# libdevice at run time: they stay.
 set -eu
 cd /opt/venv/lib/python3.11/site-packages
 rm -rf tensorflow/include clang/native
 rm -rf nvidia/*/include nvidia/cuda_nvcc/nvvm/lib64 nvidia/cusolver/lib/libcusolverMg.so.*
 find . -type d -name tests -prune -exec rm -rf {} +
 find . -name '*.a' -delete
-[ ! -x /usr/bin/strip ] || find horovod -name '*.so' -exec strip --strip-unneeded {} +
+find tensorflow horovod -name '*.so*' -type f -exec strip --strip-unneeded {} +
 # A process for each package: what one process compiles depends on what it compiled before. And nothing else writes
 # bytecode, which would have the time of its source in it.
 export PYTHONDONTWRITEBYTECODE=1
