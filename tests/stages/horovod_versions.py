@@ -24,6 +24,7 @@ PACKAGES = (
     "click>=8.5,<9",
     "cloudpickle",
     "h5py>=3.11",
+    "hypothesis",
     "packaging",
     "psutil",
     "pytest>=9",
