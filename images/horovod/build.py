@@ -143,18 +143,19 @@ def build(python: str, wheels: Path, *, cuda: bool = False) -> Path:
     """The wheel for the TensorFlow of `python`, from the folder of wheels or built into it. Raises BuildError."""
     python = str(Path(python).absolute())
     folder = wheels / key(python, cuda=cuda)
-    wheels.mkdir(parents=True, exist_ok=True)
-    with (wheels / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for leftover in wheels.glob("tmp*"):  # of a build that was killed
-            shutil.rmtree(leftover)
-        if not folder.exists():
-            print(f"compiling Horovod into {folder}", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(dir=wheels) as scratch:
-                sources = unpack(download(wheels), Path(scratch))
-                apply_patches(sources)
-                wheel = compile_wheel(python, sources, wheels / "build.log", cuda=cuda)
-                wheel.parent.rename(folder)
+    if not folder.exists():
+        wheels.mkdir(parents=True, exist_ok=True)
+        with (wheels / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for leftover in wheels.glob("tmp*"):  # of a build that was killed
+                shutil.rmtree(leftover)
+            if not folder.exists():  # another process may have built it
+                print(f"compiling Horovod into {folder}", file=sys.stderr, flush=True)
+                with tempfile.TemporaryDirectory(dir=wheels) as scratch:
+                    sources = unpack(download(wheels), Path(scratch))
+                    apply_patches(sources)
+                    wheel = compile_wheel(python, sources, wheels / "build.log", cuda=cuda)
+                    wheel.parent.rename(folder)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
