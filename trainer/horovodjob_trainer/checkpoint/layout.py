@@ -57,10 +57,8 @@ class CheckpointLayout:
         """Write a checkpoint with these values, in the order of `training_variables`, without another copy of them."""
         description = {"run": run, "state": state.to_json(), "datasets": self.datasets}
         metadata = json.dumps({"sha256": _checksum(values, description), **description})
-        with _DiskFile(path, "w+") as file:
-            file.write(self.base)
-            if file.error is not None:  # HDF5 would keep an incomplete file open, and crash at the exit of Python
-                raise file.error
+        path.write_bytes(self.base)  # HDF5 would keep an incomplete base open, and crash at the exit of Python
+        with _DiskFile(path, "r+") as file:
             try:
                 with h5py.File(file, "r+" if self.base else "w") as h5:
                     for name, index in self.datasets:
