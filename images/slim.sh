@@ -1,6 +1,6 @@
 #!/bin/sh
-# Removes from /opt/venv what no training run opens: headers, static libraries, the packages' own tests, the symbols of
-# TensorFlow 2.21 for debuggers, 200 MB, libclang, which TensorFlow's wheel requires but nothing in it imports, and of
+# Removes from /opt/venv what no training run opens: headers, static libraries, the packages' own tests, the symbols for
+# debuggers (200 MB in TensorFlow 2.21), libclang, which TensorFlow's wheel requires but nothing in it imports, and of
 # CUDA the compiler's library and the solver for several GPUs, which TensorFlow never loads. XLA needs ptxas and
 # libdevice at run time: they stay.
 set -eu

@@ -145,19 +145,26 @@ def build(python: str, wheels: Path, *, cuda: bool = False) -> Path:
     folder = wheels / key(python, cuda=cuda)
     if not folder.exists():
         wheels.mkdir(parents=True, exist_ok=True)
-        with (wheels / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for leftover in wheels.glob("tmp*"):  # of a build that was killed
-                shutil.rmtree(leftover)
-            if not folder.exists():  # another process may have built it
-                print(f"compiling Horovod into {folder}", file=sys.stderr, flush=True)
-                with tempfile.TemporaryDirectory(dir=wheels) as scratch:
-                    sources = unpack(download(wheels), Path(scratch))
-                    apply_patches(sources)
-                    wheel = compile_wheel(python, sources, wheels / "build.log", cuda=cuda)
-                    wheel.parent.rename(folder)
+        build_folder(folder, python, cuda=cuda)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def build_folder(folder: Path, python: str, *, cuda: bool) -> None:
+    """Build the wheel into a new folder among the other wheels, unless another process does so first."""
+    wheels = folder.parent
+    with (wheels / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return
+        for leftover in wheels.glob("tmp*"):  # of a build that was killed
+            shutil.rmtree(leftover)
+        print(f"compiling Horovod into {folder}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(dir=wheels) as scratch:
+            sources = unpack(download(wheels), Path(scratch))
+            apply_patches(sources)
+            wheel = compile_wheel(python, sources, wheels / "build.log", cuda=cuda)
+            wheel.parent.rename(folder)
 
 
 def main() -> int:
