@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# Default learning rates of Keras 2.1 that differ from those of Keras 2.21.
+# Default learning rates of Keras 2.1 that differ from those of its last releases.
 LEARNING_RATES = {"Adagrad": 0.01, "Adadelta": 1.0, "Adamax": 0.002, "Nadam": 0.002}
 # Warnings for the author of the script.
 IGNORED_WARNINGS = (
@@ -34,12 +34,14 @@ class _Keras2Importer(MetaPathFinder, Loader):
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name != module_name:
+            if error.name != module_name or "tf_keras" not in sys.modules:
                 raise
-            sentence = (
-                f"{spec.name} is not in Keras 2.21, which runs this script; import its contents from a different module"
-            )
-            raise ModuleNotFoundError(sentence, name=spec.name) from None
+            version = sys.modules["tf_keras"].__version__
+            raise ModuleNotFoundError(
+                f"{spec.name} is not in Keras {version}, which runs this script; "
+                "import its contents from a different module",
+                name=spec.name,
+            ) from None
         spec.loader_state = module.__spec__
         return module
 
