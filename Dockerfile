@@ -131,8 +131,8 @@ COPY images/cuda ./images/cuda
 RUN --mount=type=cache,id=horovodjob-uv,target=/root/.cache/uv \
     --mount=type=cache,id=horovodjob-horovod,target=/root/.cache/horovod \
     uv sync --frozen --only-group trainer-gpu --only-group cuda-build --no-install-package horovod \
- && images/cuda/toolkit.sh \
- && wheel=$(images/horovod/build.py --cuda --python /opt/venv/bin/python --wheels /root/.cache/horovod) \
+ && images/cuda/toolkit.sh /opt/venv/lib/python3.11/site-packages /opt/cuda \
+ && wheel=$(images/horovod/build.py --cuda /opt/cuda --python /opt/venv/bin/python --wheels /root/.cache/horovod) \
  && uv sync --frozen --only-group trainer-gpu --no-install-package horovod \
  && uv pip install --python /opt/venv --no-installer-metadata --no-deps "$wheel" \
  && ./slim.sh

@@ -1,4 +1,7 @@
-"""Checks the trainer image for GPUs, inside it, as far as that goes without a GPU: says what it finds, or fails."""
+"""Checks TensorFlow and Horovod for GPUs as far as that goes without a GPU: says what it finds, or fails.
+
+The build of the trainer image for GPUs runs it, with the Python of the environment that it checks.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = Path("/opt/venv/lib/python3.11/site-packages")
+PACKAGES = Path(sysconfig.get_path("purelib"))
 NVIDIA = PACKAGES / "nvidia"
 # Comes from the node, with NVIDIA's container runtime.
 DRIVER = "libcuda.so.1"
@@ -41,7 +45,7 @@ def horovod() -> Path:
 
 def built_with() -> Iterator[str]:
     """Checks what Horovod says of itself."""
-    said = output("horovodrun", "--check-build", TF_CPP_MIN_LOG_LEVEL="3")
+    said = output(Path(sys.prefix, "bin", "horovodrun"), "--check-build", TF_CPP_MIN_LOG_LEVEL="3")
     yield said[said.index("Available Frameworks") :].rstrip()
     for name in WANTED:
         if not re.search(rf"\[X\] {name}\s", said):
@@ -96,7 +100,7 @@ def compiler() -> Iterator[str]:
 
 def size() -> Iterator[str]:
     """Says what takes the space."""
-    for path in (Path("/opt/venv"), NVIDIA, PACKAGES / "tensorflow"):
+    for path in (Path(sys.prefix), NVIDIA, PACKAGES / "tensorflow"):
         yield f"{int(output('du', '-sk', path).split()[0]) / 1e6:.2f} GB  {path}"
 
 

@@ -1,4 +1,4 @@
-# What Horovod's build is told about /opt/cuda; CMake reads it as its toolchain file.
+# What Horovod's build is told about the toolkit that toolkit.sh made; CMake reads it as its toolchain file.
 
 set(CUDAToolkit_ROOT $ENV{HOROVOD_CUDA_HOME})
 # NVIDIA's packages have shared libraries only.

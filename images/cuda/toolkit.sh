@@ -1,19 +1,21 @@
 #!/bin/sh
-# Puts NVIDIA's Python packages together to what build systems take for a CUDA toolkit, /opt/cuda.
+# Puts NVIDIA's Python packages together to what build systems take for a CUDA toolkit, in a new folder:
+#   toolkit.sh /opt/venv/lib/python3.11/site-packages /opt/cuda
 set -eu
-packages=/opt/venv/lib/python3.11/site-packages/nvidia
+packages=$1/nvidia
+cuda=$2
 here=$(dirname "$0")
-mkdir -p /opt/cuda/bin /opt/cuda/lib64 /opt/cuda/nvvm
+mkdir -p "$cuda/bin" "$cuda/lib64" "$cuda/nvvm"
 for name in cuda_nvcc cuda_runtime cuda_cccl curand nccl; do
-    cp -rsf "$packages/$name/include" /opt/cuda/
+    cp -rsf "$packages/$name/include" "$cuda/"
 done
 for library in cuda_runtime/lib/libcudart.so.12 nccl/lib/libnccl.so.2 nvfatbin/lib/libnvfatbin.so.12; do
     plain=$(basename "${library%.*}")
-    ln -s "$packages/$library" "/opt/cuda/lib64/$plain"
+    ln -s "$packages/$library" "$cuda/lib64/$plain"
 done
 # For kernels that start kernels. Horovod has none, but CMake links it always.
-ar cr /opt/cuda/lib64/libcudadevrt.a
-ln -s "$packages/cuda_nvcc/nvvm/libdevice" /opt/cuda/nvvm/
-ln -s "$packages/cuda_nvcc/bin/ptxas" /opt/cuda/bin/
-install "$here/nvcc.py" /opt/cuda/bin/nvcc
-install "$here/fatbinary.py" /opt/cuda/bin/fatbinary
+ar cr "$cuda/lib64/libcudadevrt.a"
+ln -s "$packages/cuda_nvcc/nvvm/libdevice" "$cuda/nvvm/"
+ln -s "$packages/cuda_nvcc/bin/ptxas" "$cuda/bin/"
+install "$here/nvcc.py" "$cuda/bin/nvcc"
+install "$here/fatbinary.py" "$cuda/bin/fatbinary"

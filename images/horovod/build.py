@@ -44,8 +44,6 @@ FLAGS = {"CFLAGS": "-gtoggle", "CXXFLAGS": "-gtoggle", "LDFLAGS": "-s"}
 # Machine code for V100, T4, A100, A10, L4 and H100, and PTX for what comes after them.
 CUDA_VARIABLES = {
     "HOROVOD_GPU_OPERATIONS": "NCCL",
-    "HOROVOD_CUDA_HOME": "/opt/cuda",
-    "HOROVOD_NCCL_HOME": "/opt/cuda",
     "HOROVOD_NCCL_LINK": "SHARED",
     "HOROVOD_BUILD_CUDA_CC_LIST": "70,75,80,86,89,90",
     "CMAKE_TOOLCHAIN_FILE": str(CUDA / "horovod.cmake"),
@@ -54,8 +52,8 @@ ASK_PYTHON = """
 import json, sysconfig
 from importlib.metadata import distributions
 found = {one.name.replace("_", "-"): one.version for one in distributions()}
-tensorflow = {name: found[name] for name in ("tensorflow", "tensorflow-cpu") if name in found}
-print(json.dumps([sysconfig.get_config_var("SOABI"), tensorflow]))
+packages = ("tensorflow", "tensorflow-cpu", "nvidia-cuda-runtime-cu12", "nvidia-nccl-cu12")
+print(json.dumps([sysconfig.get_config_var("SOABI"), {name: found[name] for name in packages if name in found}]))
 """
 
 
@@ -75,8 +73,8 @@ def patches() -> list[Path]:
     return sorted(PATCHES.glob("*.patch"))
 
 
-def key(python: str, *, cuda: bool) -> str:
-    """A hash of what the wheel depends on: source, patches, settings, Python, TensorFlow, compiler, tools of CUDA."""
+def key(python: str, *, cuda: Path | None = None) -> str:
+    """A hash of what the wheel depends on: source, patches, settings, Python, TensorFlow, compiler, CUDA."""
     answer = subprocess.run([python, "-c", ASK_PYTHON], stdout=subprocess.PIPE, check=True).stdout
     if not json.loads(answer)[1]:
         raise BuildError(f"install TensorFlow for {python} first: Horovod is compiled against it")
@@ -103,6 +101,11 @@ def download(wheels: Path) -> Path:
     return archive
 
 
+def cuda_variables(cuda: Path) -> dict[str, str]:
+    """The settings of a build for GPUs, with the folder of its toolkit."""
+    return {**CUDA_VARIABLES, "HOROVOD_CUDA_HOME": str(cuda), "HOROVOD_NCCL_HOME": str(cuda)}
+
+
 def unpack(archive: Path, folder: Path) -> Path:
     """The sources as they were published, in a new folder of `folder`."""
     shutil.unpack_archive(archive, folder)
@@ -119,13 +122,13 @@ def apply_patches(sources: Path, *, without: str = "") -> None:
                 raise BuildError(f"{path.name} does not apply to {source()[0]}:\n{done.stdout}")
 
 
-def compile_wheel(python: str, sources: Path, log: Path, *, cuda: bool) -> Path:
+def compile_wheel(python: str, sources: Path, log: Path, *, cuda: Path | None) -> Path:
     """The wheel of the sources, for the TensorFlow of `python`."""
     if missing := [program for program in PROGRAMS if not shutil.which(program)]:
         raise BuildError(f"install {', '.join(missing)}: Horovod has no wheels and is compiled")
     # The paths of sources in the library would be another one in each build.
     flags = {name: f"{value} -ffile-prefix-map={sources}=." for name, value in FLAGS.items() if name != "LDFLAGS"}
-    variables = VARIABLES | (CUDA_VARIABLES if cuda else {**FLAGS, **flags})
+    variables = VARIABLES | (cuda_variables(cuda) if cuda else {**FLAGS, **flags})
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
     command = [python, "setup.py", "bdist_wheel"]
     with log.open("w") as file:
@@ -139,8 +142,11 @@ def compile_wheel(python: str, sources: Path, log: Path, *, cuda: bool) -> Path:
     return wheel
 
 
-def build(python: str, wheels: Path, *, cuda: bool = False) -> Path:
-    """The wheel for the TensorFlow of `python`, from the folder of wheels or built into it. Raises BuildError."""
+def build(python: str, wheels: Path, *, cuda: Path | None = None) -> Path:
+    """The wheel for the TensorFlow of `python`, from the folder of wheels or built into it. Raises BuildError.
+
+    `cuda` is a folder that images/cuda/toolkit.sh made, for a build for GPUs.
+    """
     python = str(Path(python).absolute())
     folder = wheels / key(python, cuda=cuda)
     if not folder.exists():
@@ -150,7 +156,7 @@ def build(python: str, wheels: Path, *, cuda: bool = False) -> Path:
     return wheel
 
 
-def build_folder(folder: Path, python: str, *, cuda: bool) -> None:
+def build_folder(folder: Path, python: str, *, cuda: Path | None) -> None:
     """Build the wheel into a new folder among the other wheels, unless another process does so first."""
     wheels = folder.parent
     with (wheels / "lock").open("w") as lock:
@@ -172,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", required=True, help="the Python of the environment that has TensorFlow")
     parser.add_argument("--wheels", type=Path, required=True, help="the folder of wheels that were built")
-    parser.add_argument("--cuda", action="store_true", help="for GPUs, with the toolkit of images/cuda in /opt/cuda")
+    parser.add_argument("--cuda", type=Path, help="for GPUs, with the folder that images/cuda/toolkit.sh made")
     arguments = parser.parse_args()
     try:
         print(build(arguments.python, arguments.wheels, cuda=arguments.cuda))

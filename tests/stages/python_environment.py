@@ -39,10 +39,10 @@ def install_compilers(python: str) -> None:
     install_packages(*HOROVOD_PACKAGES, *headers)
 
 
-def install_horovod(python: Path) -> None:
+def install_horovod(python: Path, *options: str) -> None:
     """Install Horovod into the environment of a Python, compiled for its TensorFlow."""
     build = (sys.executable, ROOT / "images" / "horovod" / "build.py")
-    wheel = output(*build, "--python", python, "--wheels", CACHE / "horovod")
+    wheel = output(*build, "--python", python, "--wheels", CACHE / "horovod", *options)
     call(find_uv(find_python()), "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
 
 
