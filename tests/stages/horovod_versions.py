@@ -34,6 +34,7 @@ PACKAGES = (
     "pyyaml>=6",
     "scipy>=1.13",
     "setuptools<81",
+    "tensorboard",
     "wheel",
 )
 PATCH_TESTS = ("tests/trainer/horovod_build",)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,21 @@ def test_nan_becomes_null_in_the_file_and_is_not_in_the_status(
     text = (tmp_path / "progress.jsonl").read_text()
     assert "NaN" not in text
     assert json.loads(text)["loss"] is None
+
+
+def test_without_the_package_tensorboard_one_line_says_so_and_the_reports_continue(
+    log_lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    reporter = build_reporter(log_lines, tmp_path, tensorboard=tmp_path / "events")
+    for _ in range(2):
+        reporter.report(training_position(), {"loss": 1.0}, 1e-3)
+    reporter.close(done=True)
+    sentence = f"Training continues without TensorBoard files in {tmp_path / 'events'}: "
+    assert [line for line in log_lines if "TensorBoard" in line] == [
+        f"{sentence}the package tensorboard is not installed"
+    ]
+    assert len((tmp_path / "progress.jsonl").read_text().splitlines()) == 2
 
 
 def test_the_end_is_reported_with_progress_1(

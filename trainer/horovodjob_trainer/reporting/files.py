@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ class TensorBoardFiles:
     def __init__(self, directory: Path | None, log: Callable[[str], None]) -> None:
         self.directory, self.log = directory, log
         self.writer: Any = None
-        if directory is not None:
+        if directory is None:
+            return
+        if find_spec("tensorboard") is None:  # TensorFlow does not ask for it since 2.21
+            self._disable("the package tensorboard is not installed")
+        else:
             self._call(lambda: setattr(self, "writer", tf.summary.create_file_writer(str(directory))))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
@@ -71,9 +76,11 @@ class TensorBoardFiles:
         try:
             action()
         except (tf.errors.OpError, OSError) as error:
-            self.writer = None
-            reason = " ".join(str(error).split())
-            self.log(f"Training continues without TensorBoard files in {self.directory}: {reason[:200]}")
+            self._disable(" ".join(str(error).split())[:200])
+
+    def _disable(self, reason: str) -> None:
+        self.writer = None
+        self.log(f"Training continues without TensorBoard files in {self.directory}: {reason}")
 
 
 def _json_value(value: Any) -> Any:
