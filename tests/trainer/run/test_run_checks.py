@@ -1,9 +1,12 @@
 """Checks during a run: invalid losses, ranks that differ, early stopping, and unusual settings."""
 
+import gc
 import json
 import re
 import textwrap
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 
 from horovodjob_trainer.checkpoint.layout import read_description
+from horovodjob_trainer.run import garbage_collection
 
 OWN = """
 import os
@@ -291,3 +295,20 @@ def test_a_step_that_prepares_its_batches_trains_as_on_prepared_batches() -> Non
     in_step = trained((np.int64(3), bytes_, labels), prepare)
     for weight, expected in zip(in_step, trained((bytes_.astype(np.float32) / 255, labels + 3)), strict=True):
         np.testing.assert_allclose(weight, expected, rtol=1e-6)
+
+
+def test_garbage_is_collected_after_the_imports_even_if_one_fails() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    try:
+        with suppress(ImportError), garbage_collection.paused():
+            assert not gc.isenabled()
+            raise ImportError
+        reference = weakref.ref(Cycle())
+        assert gc.isenabled()
+        gc.collect()
+        assert reference() is None
+    finally:
+        gc.unfreeze()

@@ -12,6 +12,7 @@ from typing import NoReturn
 from horovodjob_trainer.cli.configuration import Configuration, load_configuration
 from horovodjob_trainer.errors import JobError, TrainerError, UsageError
 from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.run import garbage_collection
 from horovodjob_trainer.run.termination import Termination, exit_process
 
 FAILED = 1
@@ -52,11 +53,12 @@ def _train(configuration: Configuration, launch: Launch, termination: Terminatio
         # When ranks join, Horovod 0.28.1 overwrites the fusion threshold of the earlier ranks if the cycle time is set.
         os.environ.pop("HOROVOD_CYCLE_TIME", None)
     try:
-        import absl.logging
+        with garbage_collection.paused():
+            import absl.logging
 
-        absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns that .h5, which the tutorial writes, is legacy
-        from horovodjob_trainer import hvd
-        from horovodjob_trainer.run import ranks, training
+            absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns that .h5, which the tutorial writes, is legacy
+            from horovodjob_trainer import hvd
+            from horovodjob_trainer.run import ranks, training
 
         hvd.init()
         try:

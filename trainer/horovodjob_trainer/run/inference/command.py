@@ -18,6 +18,7 @@ from horovodjob_trainer.cli.inference_arguments import build_request, parse_argu
 from horovodjob_trainer.errors import DataError, ModelError, TrainerError, UsageError
 from horovodjob_trainer.import_string import is_import_string
 from horovodjob_trainer.launch import Launch, threads_per_rank, usable_cores
+from horovodjob_trainer.run import garbage_collection
 from horovodjob_trainer.run.inference.predictions import prediction_lines, write_lines
 
 # mpirun ends the other ranks when one exits. Ranks that print nothing wait, so that rank 0 can print the error.
@@ -40,11 +41,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: SimpleNamespace, launch: Launch) -> int:
-    import absl.logging
+    with garbage_collection.paused():
+        import absl.logging
 
-    absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns that .h5 is legacy
-    from horovodjob_trainer import hvd
-    from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
+        absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns that .h5 is legacy
+        from horovodjob_trainer import hvd
+        from horovodjob_trainer.run.ranks import call_on_all_ranks, configure_devices, loading_ranks, wait_for_all_ranks
 
     hvd.init()
     threads = options.threads or threads_per_rank(launch, usable_cores())
