@@ -2,10 +2,10 @@
 # Puts NVIDIA's Python packages together to what build systems take for a CUDA toolkit, in a new folder:
 #   toolkit.sh /opt/venv/lib/python3.11/site-packages /opt/cuda
 set -eu
-packages=$1/nvidia
-cuda=$2
+packages=$(realpath "$1")/nvidia
 here=$(dirname "$0")
-mkdir -p "$cuda/bin" "$cuda/lib64" "$cuda/nvvm"
+mkdir -p "$2/bin" "$2/lib64" "$2/nvvm"
+cuda=$(realpath "$2")
 for name in cuda_nvcc cuda_runtime cuda_cccl curand nccl; do
     cp -rsf "$packages/$name/include" "$cuda/"
 done

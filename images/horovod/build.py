@@ -103,7 +103,7 @@ def download(wheels: Path) -> Path:
 
 def cuda_variables(cuda: Path) -> dict[str, str]:
     """The settings of a build for GPUs, with the folder of its toolkit."""
-    return {**CUDA_VARIABLES, "HOROVOD_CUDA_HOME": str(cuda), "HOROVOD_NCCL_HOME": str(cuda)}
+    return {**CUDA_VARIABLES, "HOROVOD_CUDA_HOME": str(cuda.absolute()), "HOROVOD_NCCL_HOME": str(cuda.absolute())}
 
 
 def unpack(archive: Path, folder: Path) -> Path:
