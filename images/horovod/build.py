@@ -46,7 +46,6 @@ CUDA_VARIABLES = {
     "HOROVOD_GPU_OPERATIONS": "NCCL",
     "HOROVOD_NCCL_LINK": "SHARED",
     "HOROVOD_BUILD_CUDA_CC_LIST": "70,75,80,86,89,90",
-    "CMAKE_TOOLCHAIN_FILE": str(CUDA / "horovod.cmake"),
 }
 ASK_PYTHON = """
 import json, sysconfig
@@ -102,8 +101,10 @@ def download(wheels: Path) -> Path:
 
 
 def cuda_variables(cuda: Path) -> dict[str, str]:
-    """The settings of a build for GPUs, with the folder of its toolkit."""
-    return {**CUDA_VARIABLES, "HOROVOD_CUDA_HOME": str(cuda.absolute()), "HOROVOD_NCCL_HOME": str(cuda.absolute())}
+    """The settings of a build for GPUs, with paths, on which the wheel does not depend."""
+    toolkit = str(cuda.absolute())
+    paths = {"HOROVOD_CUDA_HOME": toolkit, "HOROVOD_NCCL_HOME": toolkit}
+    return CUDA_VARIABLES | paths | {"CMAKE_TOOLCHAIN_FILE": str(CUDA / "horovod.cmake")}
 
 
 def unpack(archive: Path, folder: Path) -> Path:

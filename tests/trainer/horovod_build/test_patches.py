@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from images.horovod import build
 
-from stages.settings import CACHE
+from stages.settings import CACHE, ROOT
 
 MODULE = "import sys; sys.modules['distutils'] = None; import horovod.runner.js_run"
+KEY = "import sys, pathlib, images.horovod.build as it; print(it.key(sys.executable, cuda=pathlib.Path()))"
 # What the head of mpi_ops.cc needs of CUDA, which this environment does not have.
 CUDA_HEADER = "using cudaStream_t = struct Stream_*;\n"
 
@@ -107,3 +108,11 @@ def test_the_wheel_is_another_one_for_another_patch(tmp_path: Path, monkeypatch:
     assert build.key(sys.executable) == before != build.key(sys.executable, cuda=tmp_path)
     (tmp_path / "one.patch").write_text("two")
     assert build.key(sys.executable) != before
+
+
+def test_the_wheel_for_gpus_is_the_same_one_in_each_checkout(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "images", tmp_path / "images")
+    shutil.copy(ROOT / "uv.lock", tmp_path)
+    command = [sys.executable, "-B", "-c", KEY]
+    keys = [subprocess.check_output(command, cwd=checkout, text=True) for checkout in (ROOT, tmp_path)]
+    assert keys[0] == keys[1]
