@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,18 +91,21 @@ class Terminal:
 
     def until(self, text: str) -> None:
         """Return when the program has shown this text."""
+        deadline = time.monotonic() + SECONDS
         while text not in self.shown:
-            assert self._read(), f"ended without {text!r}: {self.shown}"
+            assert self._read(deadline), f"ended without {text!r}: {self.shown}"
 
     def end(self) -> int:
         """The exit code, when the program has ended."""
-        while self._read():
+        deadline = time.monotonic() + SECONDS
+        while self._read(deadline):
             pass
         return self._process.wait(SECONDS)
 
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._controller], [], [], SECONDS)
-        assert ready, f"silent for {SECONDS} s: {self.shown}"
+    def _read(self, deadline: float) -> bool:
+        seconds = deadline - time.monotonic()  # a progress bar is never silent
+        assert seconds > 0, f"not within {SECONDS} s: {self.shown}"
+        assert select.select([self._controller], [], [], seconds)[0], f"not within {SECONDS} s: {self.shown}"
         try:
             part = os.read(self._controller, 65536).decode(errors="replace")
         except OSError:  # Linux reports the end of a terminal as this error

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -153,10 +154,10 @@ def test_a_terminal_shows_the_training_and_ctrl_c_leaves_the_job_to_hvj_attach(
         assert process.returncode == 7
 
 
-def pull_event(cluster: ClusterState, pod: Object, reason: str, message: str, seconds_ago: int) -> None:
+def pull_event(cluster: ClusterState, pod: Object, reason: str, message: str, moment: datetime) -> None:
     """An event about the image of the pod, as its kubelet creates it."""
     metadata = pod["metadata"]
-    time = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
     involved = {"kind": "Pod", "name": metadata["name"], "namespace": cluster.namespace, "uid": metadata["uid"]}
     body: Object = {"metadata": {"name": f"{metadata['name']}.{reason}"}, "involvedObject": involved, "type": "Normal"}
     body |= {"source": {"component": "kubelet", "host": pod["spec"]["nodeName"]}, "count": 1}
@@ -172,14 +173,18 @@ def test_the_pull_of_the_image_is_shown_with_its_nodes_and_time(
         job = cluster.report(phase="Starting", workersReady="0/2")
         pods = [cluster.pod(job, "worker", index, node=node) for index, node in enumerate((NODE, "other"))]
         cluster.pod(cluster.create("train-worker"), "worker", node="third")
-        pull_event(cluster, pods[0], "Pulling", 'Pulling image "trainer:1"', 35)
+        begin = datetime.now(UTC) - timedelta(seconds=35)
+        pull_event(cluster, pods[0], "Pulling", 'Pulling image "trainer:1"', begin)
         screen.until("pulling image trainer:1")
-        screen.until("pulling image on 1 of 2 nodes, 3")
+        screen.until("pulling image on 1 of 2 nodes, ")
         words = 'Successfully pulled image "trainer:1" in 40s (40s including waiting). Image size: 1468006400 bytes.'
-        pull_event(cluster, pods[0], "Pulled", words, -5)
+        pull_event(cluster, pods[0], "Pulled", words, begin + timedelta(seconds=40))
         screen.until("pulled image trainer:1 on 1 node in 40 s, 1400 MiB")
         end(cluster, kubelet, "train")
         assert screen.end() == 0
+        seconds = re.findall("pulling image on 1 of 2 nodes, ([0-9]+) s", screen.shown)
+        assert seconds
+        assert min(map(int, seconds)) >= 35
 
 
 def test_a_job_is_deleted_at_its_end_if_requested(
