@@ -133,6 +133,7 @@ STATUS: Object = {
         "samplesPerSecond": 10.5,
         "eta": MOMENT,
         "metrics": {"loss": 0.5},
+        "nonFinite": ["val_loss"],
         "history": [
             {"epoch": 1, "time": MOMENT, "metrics": {"loss": 0.5}, "learningRate": 0.1, "samplesPerSecond": 10.5}
         ],

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from horovodjob.api.base import Model, Time, list_map
 from horovodjob.api.constants import ConditionType, ExecutionState, Phase
@@ -52,6 +52,7 @@ class JobError(Model):
     message: str = Field("", description="The error, and the last lines of the log of the container.")
 
 
+MetricName = Annotated[str, StringConstraints(max_length=63)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 
 
@@ -82,6 +83,11 @@ class Training(Model):
         {},
         max_length=MAX_METRICS,
         description="Metrics such as loss and accuracy, with the names that the training program uses.",
+    )
+    non_finite: tuple[MetricName, ...] | None = Field(
+        None,
+        max_length=MAX_METRICS,
+        description="Metrics that are NaN or infinite now, which a number of JSON cannot be; absent without any.",
     )
     history: tuple[TrainedEpoch, ...] = Field(
         (),

@@ -3,14 +3,16 @@
 import base64
 import binascii
 import json
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from math import ceil
+from math import ceil, isfinite
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import HorovodJob
@@ -22,7 +24,8 @@ MAX_REPORT_BYTES = 65536
 SIGNIFICANT_DIGITS = 5
 # The API server rejects a status with certain earlier years, and all of them are mistakes.
 EARLIEST_YEAR = 2000
-MetricName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_./-]{0,62}$")]
+METRIC_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}")
+MOST_NOTES = 500  # characters
 
 
 class ReportResult(StrEnum):
@@ -53,6 +56,63 @@ def _rounded(number: float) -> float:
     return float(f"{number:.{SIGNIFICANT_DIGITS}g}")
 
 
+@dataclass(slots=True)
+class _Notes:
+    """What was changed in the metrics of a report, and which of them are not finite."""
+
+    sentences: dict[str, None] = field(default_factory=dict)
+    non_finite: dict[str, None] = field(default_factory=dict)
+
+
+def metric_name(name: str) -> str:
+    """The name as the status has it: ASCII letters, digits, `_`, `.`, `/` and `-`, at most 63 of them."""
+    if METRIC_NAME.fullmatch(name):
+        return name
+    letters = (each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    text = "".join(f"u{ord(each):04x}" if each.isalnum() and not each.isascii() else each for each in letters)
+    text = re.sub(r"[^A-Za-z0-9_./-]+", "_", text)
+    text = text if text.endswith("_") and name.endswith("_") else text.rstrip("_")
+    return (text if re.match(r"[A-Za-z_]", text) else f"_{text}")[:63]
+
+
+def metric_order(name: str) -> int:
+    """The place of a metric where there is room for some only: losses, then metrics of the validation."""
+    return 0 if name in ("loss", "val_loss") else 1 if name.startswith("val_") else 2
+
+
+def _storable(given: Any, info: ValidationInfo) -> Any:
+    """The metrics that a status can have. One that it cannot have is renamed or left out, and the others stay."""
+    if not isinstance(given, Mapping):
+        return given
+    notes: _Notes = info.context or _Notes()
+    kept: dict[str, float] = {}
+    for name in sorted(given, key=lambda name: (metric_name(name) != name, metric_order(name))):
+        stored, value = metric_name(name), given[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not isfinite(_float(value)):
+            problem = "is NaN or infinite" if is_number else "is no number"
+            if is_number:
+                notes.non_finite[stored] = None
+        elif stored in kept:
+            problem = f"would have the name of another metric, {stored}"
+        elif len(kept) == MAX_METRICS:
+            problem = f"is more than the {MAX_METRICS} metrics of a status"
+        else:
+            kept[stored] = float(value)
+            if stored != name:
+                notes.sentences[f"metric {name!r} is stored as {stored}"] = None
+            continue
+        notes.sentences[f"metric {name!r} is left out: it {problem}"] = None
+    return {name: kept[name] for name in map(metric_name, given) if name in kept}
+
+
+def _float(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of 400 digits
+        return float("inf")
+
+
 ReportedTime = Annotated[datetime, AfterValidator(_as_stored)]
 Rounded = Annotated[float, AfterValidator(_rounded)]
 
@@ -62,7 +122,7 @@ class ReportedEpoch(TrainedEpoch):
 
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
     time: ReportedTime
-    metrics: dict[MetricName, Rounded] = Field({}, max_length=MAX_METRICS)
+    metrics: Annotated[dict[str, Rounded], BeforeValidator(_storable)] = Field({}, max_length=MAX_METRICS)
     learning_rate: Rounded | None = None
     samples_per_second: Annotated[Rounded, Field(ge=0)] | None = None
 
@@ -73,9 +133,11 @@ class ProgressReport(Training):
     model_config = ConfigDict(allow_inf_nan=False, strict=True)
     attempt: int = Field(ge=1)
     eta: ReportedTime | None = None
-    metrics: dict[MetricName, float] = Field({}, max_length=MAX_METRICS)
+    metrics: Annotated[dict[str, float], BeforeValidator(_storable)] = Field({}, max_length=MAX_METRICS)
     history: tuple[ReportedEpoch, ...] = Field((), max_length=MAX_HISTORY)
     """The newest complete epochs of the attempt."""
+    changes: str = Field("", exclude=True)
+    """What the status does not have as it was reported, in sentences; `parse_report` sets it."""
 
     def training(self, stored: Training | None) -> Training:
         """The part that the status contains, with the epochs that were stored before those of the report."""
@@ -107,12 +169,18 @@ def merged_history(stored: Sequence[TrainedEpoch], reported: Sequence[TrainedEpo
 
 def parse_report(body: bytes) -> ProgressReport:
     """The report in the body of a request. Raises ValueError with one sentence."""
+    notes = _Notes()
     try:
-        return ProgressReport.model_validate_json(body)
+        report = ProgressReport.model_validate_json(body, context=notes)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise ValueError(f"{where}: {first['msg']}"[:300]) from None
+    named = dict.fromkeys((*map(metric_name, report.non_finite or ()), *notes.non_finite))
+    non_finite = tuple(each for each in named if each not in report.metrics)[:MAX_METRICS]
+    return report.model_copy(
+        update={"non_finite": non_finite or None, "changes": "; ".join(notes.sentences)[:MOST_NOTES]}
+    )
 
 
 def is_current(job: HorovodJob, report: ProgressReport) -> bool:

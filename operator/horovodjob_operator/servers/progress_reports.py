@@ -112,7 +112,7 @@ class ProgressReports:
             message, status = f"post reports to {PATH}", 405
         else:
             result, message = await self._result(request)
-            status = STATUS[result]
+            status = 200 if result is ReportResult.ACCEPTED and message else STATUS[result]
             REPORTS.labels(result).inc()
             self._log(result, message)
         response = web.Response(status=status, text=f"{message}\n" if message and status != 204 else None)
@@ -157,7 +157,7 @@ class ProgressReports:
             return ReportResult.TOO_OFTEN, f"at most {MAX_REPORTS} reports in {REPORTS_SECONDS} s"
         pod.reported_at.append(now)
         self._jobs.accept_report(job, report)
-        return ReportResult.ACCEPTED, ""
+        return ReportResult.ACCEPTED, report.changes
 
     def _pod(self, claim: TokenClaim) -> _Pod:
         """The limits of a pod. Those of deleted pods are dropped when there are twice as many as jobs."""

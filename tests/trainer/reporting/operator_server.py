@@ -9,10 +9,11 @@ TIMEOUT_SECONDS = 120
 
 
 class OperatorServer:
-    """Receives reports as the operator does; `answers` are the status codes of its first responses."""
+    """Receives reports as the operator does; `answers` are the status codes of its first responses, with `sentence`."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
+        self.sentence = ""
         self.reports: list[tuple[str, Any]] = []
         self.connections: set[Any] = set()
         self.changed = threading.Condition()
@@ -28,8 +29,10 @@ class OperatorServer:
                         outer.reports.append((self.headers["Authorization"], body))
                     outer.changed.notify_all()
                 self.send_response(code)
-                self.send_header("Content-Length", "0")
+                answer = b"" if code == 204 else outer.sentence.encode()
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
+                self.wfile.write(answer)
 
             def log_message(self, *_: Any) -> None:
                 pass

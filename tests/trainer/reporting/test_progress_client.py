@@ -57,7 +57,7 @@ def test_the_last_report_is_sent_when_the_client_closes(
 def test_an_error_response_is_logged_once(
     log_lines: list[str], operator: OperatorServer, token: Path, short_interval: None, answer: int
 ) -> None:
-    operator.answers = [answer, answer]
+    operator.answers, operator.sentence = [answer, answer], "metrics.a: should be a valid number\x1b[2J\n"
     client = ProgressClient(operator.url, token, log_lines.append)
     for left in (1, 0):
         client.post({"epoch": 2 - left})
@@ -67,7 +67,22 @@ def test_an_error_response_is_logged_once(
     assert operator.wait_for_reports(1)[0][1] == {"epoch": 3}
     assert len(log_lines) == 1
     assert f"the operator responded with {answer}" in log_lines[0]
+    assert log_lines[0].endswith(": metrics.a: should be a valid number [2J")
     assert "first" not in log_lines[0]
+
+
+def test_what_the_operator_changed_in_a_report_is_logged_once(
+    log_lines: list[str], operator: OperatorServer, token: Path, short_interval: None
+) -> None:
+    operator.answers, operator.sentence = [200, 200], "metric 'a b' is stored as a_b"
+    client = ProgressClient(operator.url, token, log_lines.append)
+    for epoch in (1, 2, 3):
+        client.post({"epoch": epoch})
+        with operator.changed:
+            assert operator.changed.wait_for(partial(operator.has_remaining, max(0, 2 - epoch)), TIMEOUT_SECONDS)
+    operator.wait_for_reports(1)
+    client.close()
+    assert log_lines == ["The operator changed metrics of the progress report: metric 'a b' is stored as a_b"]
 
 
 def test_neither_post_nor_close_waits_for_an_operator_that_does_not_respond(

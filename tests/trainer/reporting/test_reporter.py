@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,40 @@ def test_nan_becomes_null_in_the_file_and_is_not_in_the_status(
     text = (tmp_path / "progress.jsonl").read_text()
     assert "NaN" not in text
     assert json.loads(text)["loss"] is None
+
+
+def test_a_metric_that_a_status_cannot_have_is_renamed_or_left_out_and_the_others_stay(
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+) -> None:
+    reporter = build_reporter(
+        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
+    )
+    metrics = {"mAP@0.5 (val)": 0.5, "précision": 0.6, "准确率": 0.7, "precision/recall": 0.8, "loss": math.inf}
+    metrics |= {"per class": 0.9, "per class/0": 0.9, "mAP@0_5 (val)": 0.1}
+    reporter.report(training_position(640), metrics, 1e-3)
+    reporter.close(done=False)
+    report = operator.wait_for_reports(1)[0][1]
+    named = {"mAP_0.5_val": 0.5, "precision": 0.6, "u51c6u786eu7387": 0.7, "precision/recall": 0.8, "per_class": 0.9}
+    assert report["metrics"] == report["history"][0]["metrics"] == named | {"mAP_0_5_val": 0.1}
+    assert report["nonFinite"] == ["loss"]
+    (sentence,) = (line for line in log_lines if "in the status" in line)
+    assert "metric 'mAP@0.5 (val)' is mAP_0.5_val in the status" in sentence
+
+
+def test_of_forty_metrics_with_long_names_the_losses_and_the_newest_epochs_are_reported(
+    log_lines: list[str], tmp_path: Path, operator: OperatorServer, token: Path
+) -> None:
+    reporter = build_reporter(
+        log_lines, tmp_path, progress_client=ProgressClient(operator.url, token, log_lines.append)
+    )
+    metrics = {f"{number:02}_" + 100 * "m": 0.123456789 for number in range(38)} | {"loss": 1.0, "val_loss": 2.0}
+    for epoch in range(1, 31):
+        reporter.report(replace(training_position(640), epoch=epoch), metrics, 1e-3)
+    reporter.close(done=False)
+    report = operator.reports[-1][1]
+    assert len(json.dumps(report)) <= 65536
+    assert (len(report["metrics"]), report["metrics"]["val_loss"]) == (32, 2.0)
+    assert report["history"][-1]["epoch"] == 30
 
 
 def test_without_the_package_tensorboard_one_line_says_so_and_the_reports_continue(

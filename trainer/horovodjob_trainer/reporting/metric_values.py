@@ -26,7 +26,12 @@ def all_values(logs: Mapping[str, Any]) -> dict[str, float]:
 
 def without_elements(metrics: Mapping[str, float]) -> dict[str, float]:
     """The numbers of `mean_values` among those of `all_values`."""
-    return {name: value for name, value in metrics.items() if SEPARATOR not in name}
+    return {name: value for name, value in metrics.items() if not _is_element(name, metrics)}
+
+
+def _is_element(name: str, metrics: Mapping[str, float]) -> bool:
+    vector, _, index = name.rpartition(SEPARATOR)
+    return index.isdigit() and vector in metrics
 
 
 def _mean(value: Any) -> float:

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 URL_VARIABLE, TOKEN_VARIABLE = "HOROVODJOB_PROGRESS_URL", "HOROVODJOB_PROGRESS_TOKEN_FILE"
+MAX_REPORT_BYTES = 65536
+MOST_ANSWER_BYTES = 600
 INTERVAL_SECONDS, TIMEOUT_SECONDS, CLOSE_TIMEOUT_SECONDS = 5.0, 2.0, 4.0
+FAILED = "Cannot report progress to the operator; training continues"
+CHANGED = "The operator changed metrics of the progress report"
 STANDBY, TRIES = 503, 4  # the Service of the operator also routes to the standby replica
 
 
@@ -21,7 +25,8 @@ class ProgressClient:
         self.url, self.token_file, self.log = url, token_file, log
         self.changed = threading.Condition()
         self.report: Mapping[str, Any] | None = None
-        self.is_closing = self.has_warned = False
+        self.is_closing = False
+        self.warned: set[str] = set()
         self.thread = threading.Thread(target=self._work, name="progress", daemon=True)
         self.thread.start()
 
@@ -57,7 +62,7 @@ class ProgressClient:
                 report, self.report = self.report, None
                 if report is None:
                     return
-            self._send(json.dumps(report).encode())
+            self._send(_body(report))
             with self.changed:
                 self.changed.wait_for(lambda: self.is_closing, INTERVAL_SECONDS)
 
@@ -65,29 +70,51 @@ class ProgressClient:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         for _ in range(TRIES):
             try:
-                self._request(body, deadline - time.monotonic())
+                if changes := self._request(body, deadline - time.monotonic()):
+                    self._warn(CHANGED, changes)
                 return
             except urllib.error.HTTPError as error:
                 with error:
                     if error.code == STANDBY and time.monotonic() < deadline - 0.1:
                         continue
-                self._warn(f"the operator responded with {error.code} {error.reason}")
+                    answer = _sentence(error)
+                reason = f"the operator responded with {error.code} {error.reason}"
+                self._warn(FAILED, f"{reason}{answer and ': '}{answer}")
                 return
             except (OSError, ValueError) as error:  # URLError and timeouts are OSErrors
-                self._warn(" ".join(str(getattr(error, "reason", None) or error).split()))
+                self._warn(FAILED, " ".join(str(getattr(error, "reason", None) or error).split()))
                 return
 
-    def _request(self, body: bytes, seconds: float) -> None:
+    def _request(self, body: bytes, seconds: float) -> str:
+        """What the operator answers to a report that it accepts: nothing, unless it changed the report."""
         token = self.token_file.read_text().strip()  # the kubelet renews it
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Connection": "close"}
         request = urllib.request.Request(self.url, body, headers, method="POST")
-        with _direct.open(request, timeout=max(seconds, 0.1)):
-            pass
+        with _direct.open(request, timeout=max(seconds, 0.1)) as response:
+            return _sentence(response)
 
-    def _warn(self, reason: str) -> None:
-        if not self.has_warned and not self.is_closing:  # at the end of an attempt, the next one may have started
-            self.has_warned = True
-            self.log(f"Cannot report progress to the operator; training continues: {reason}")
+    def _warn(self, what: str, reason: str) -> None:
+        if what not in self.warned and not self.is_closing:  # at the end of an attempt, the next one may have started
+            self.warned.add(what)
+            self.log(f"{what}: {reason}")
+
+
+def _body(report: Mapping[str, Any]) -> bytes:
+    """The report as JSON that the operator takes: of a long history, the newest epochs that fit."""
+    history = list(report.get("history") or ())
+    while len(body := json.dumps(report).encode()) > MAX_REPORT_BYTES and history:
+        del history[: 1 + len(history) // 4]
+        report = {**report, "history": history}
+    return body
+
+
+def _sentence(response: Any) -> str:
+    """The text of an answer, on one line."""
+    try:
+        text: str = response.read(MOST_ANSWER_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 # Requests from a pod to the operator must not use the proxy for external addresses.

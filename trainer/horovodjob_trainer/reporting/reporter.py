@@ -12,6 +12,7 @@ from typing import Any
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
+from horovodjob_trainer.reporting.status_metrics import StatusMetrics, status_metrics
 from horovodjob_trainer.reporting.trackers import Tracker
 
 # The status of a job keeps so many epochs. The operator adds those that a report has to those that it knows.
@@ -60,6 +61,7 @@ class Reporter:
         self.last_time, self.last_examples = time.monotonic(), -1
         self.last_record: dict[str, Any] | None = None
         self.epochs: deque[dict[str, Any]] = deque(maxlen=REPORTED_EPOCHS)
+        self.has_logged_changes = False
 
     def begin(self, examples: int) -> None:
         """Start to measure the rate, which excludes compilation and validation."""
@@ -109,7 +111,11 @@ class Reporter:
 
     def _post(self, record: Mapping[str, Any]) -> None:
         if self.progress_client:
-            self.progress_client.post(_status(record) | {"history": list(self.epochs)})
+            metrics = _status_metrics(record)
+            if metrics.changes and not self.has_logged_changes:
+                self.has_logged_changes = True
+                self.log(f"Progress in the status of the job: {'; '.join(metrics.changes)}")
+            self.progress_client.post(_status(record, metrics) | {"history": list(self.epochs)})
 
     def _record(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> dict[str, Any]:
         now = datetime.now(UTC)
@@ -131,21 +137,21 @@ class Reporter:
         }
 
 
-def _status(record: Mapping[str, Any]) -> dict[str, Any]:
+def _status(record: Mapping[str, Any], metrics: StatusMetrics) -> dict[str, Any]:
     """The part of a record that the status of a job has, with finite numbers only because JSON has no others."""
     names = ("attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta")
-    return {name: record[name] for name in names} | {"metrics": _finite_means(record)}
+    non_finite = {"nonFinite": metrics.non_finite} if metrics.non_finite else {}
+    return {name: record[name] for name in names} | {"metrics": metrics.values} | non_finite
 
 
 def _epoch(record: Mapping[str, Any]) -> dict[str, Any]:
     """A complete epoch for the history in the status of a job."""
     rates = {name: record[name] for name in ("learningRate", "samplesPerSecond") if math.isfinite(record[name])}
-    return {"epoch": record["epoch"], "time": record["time"], "metrics": _finite_means(record)} | rates
+    return {"epoch": record["epoch"], "time": record["time"], "metrics": _status_metrics(record).values} | rates
 
 
-def _finite_means(record: Mapping[str, Any]) -> dict[str, float]:
-    means = without_elements(record["metrics"])
-    return {name: value for name, value in means.items() if math.isfinite(value)}
+def _status_metrics(record: Mapping[str, Any]) -> StatusMetrics:
+    return status_metrics(without_elements(record["metrics"]))
 
 
 def _timestamp(moment: datetime) -> str:

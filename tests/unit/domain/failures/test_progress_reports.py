@@ -74,6 +74,46 @@ def test_any_posted_body_is_a_report_or_a_client_error(body: bytes) -> None:
         assert isinstance(parse_report(body), ProgressReport)
 
 
+def test_a_metric_that_the_status_cannot_have_is_renamed_or_left_out_and_the_rest_of_the_report_stays() -> None:
+    metrics = {
+        "mAP@0.5 (val)": 0.5,
+        "准确率": 0.7,
+        "loss": 1,
+        "x": float("nan"),
+        "y": None,
+        "z": True,
+        "a b": 1,
+        "a_b": 2,
+    }
+    report = parse_report(json.dumps({"attempt": 1, "progress": 0.5, "epoch": 3, "metrics": metrics}).encode())
+    training = report.training(None)
+    assert training.metrics == {"mAP_0.5_val": 0.5, "u51c6u786eu7387": 0.7, "loss": 1, "a_b": 2}
+    assert (training.epoch, training.non_finite) == (3, ("x",))
+    assert "metric 'mAP@0.5 (val)' is stored as mAP_0.5_val" in report.changes
+    assert "metric 'x' is left out: it is NaN or infinite" in report.changes
+    assert "metric 'a b' is left out: it would have the name of another metric, a_b" in report.changes
+
+
+def test_of_forty_metrics_the_losses_and_those_of_the_validation_are_stored() -> None:
+    metrics = {f"m{number}": 1.0 for number in range(30)} | {f"val_m{number}": 1.0 for number in range(9)}
+    metrics |= {"val_loss": 1.0, "mehr als möglich": 1.0}
+    entry = {"epoch": 1, "time": "2026-01-01T00:00:00Z", "metrics": metrics}
+    report = parse_report(json.dumps({"attempt": 1, "progress": 1, "metrics": metrics, "history": [entry]}).encode())
+    assert len(report.metrics) == len(report.history[0].metrics) == 32
+    assert {"val_loss", "val_m8"} <= report.metrics.keys()
+    assert "metric 'm22' is left out: it is more than the 32 metrics of a status" in report.changes
+
+
+names = st.text(max_size=80)
+
+
+@given(st.dictionaries(names, st.floats() | st.integers() | st.none(), max_size=40))
+def test_no_name_or_value_of_a_metric_costs_the_report(metrics: dict[str, Any]) -> None:
+    report = parse_report(json.dumps({"attempt": 1, "progress": 0.5, "metrics": metrics}).encode())
+    status = HorovodJobStatus(phase=Phase.RUNNING, training=report.training(None))
+    assert HorovodJobStatus.model_validate(json.loads(json.dumps(status_dict(status)))) == status
+
+
 @pytest.mark.parametrize(
     ("progress", "percent"), [(0, "0%"), (0.29, "29%"), (0.999, "99%"), (0.9999999, "99%"), (1, "100%")]
 )
