@@ -11,7 +11,10 @@ from horovodjob.batchai.names import display_name
 
 Object = Mapping[str, Any]
 Row = dict[str, Any]
+Point = tuple[int | None, float]
+"""An epoch, if it is known, and a value."""
 FIELDS = ("job", "epoch", "time", "learningRate", "samplesPerSecond")
+LOSSES = ("val_loss", "loss")
 # Parts of names of metrics that are better when they are higher, as Keras names them.
 MAXIMIZED = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "similarity", "top_")
 
@@ -43,7 +46,7 @@ def default_metric(jobs: Sequence[Object]) -> str | None:
     known = metric_names(jobs) or list(
         dict.fromkeys(name for job in jobs for name in _training(job).get("metrics", {}))
     )
-    return next((name for name in ("val_loss", "loss") if name in known), known[0] if known else None)
+    return next((name for name in LOSSES if name in known), known[0] if known else None)
 
 
 def curve(job: Object, metric: str) -> list[tuple[int, float]]:
@@ -57,14 +60,41 @@ def goal_of(metric: str) -> Goal:
     return Goal.MAX if any(part in words for part in MAXIMIZED) else Goal.MIN
 
 
-def best(job: Object, metric: str, goal: Goal | None = None) -> tuple[int | None, float] | None:
-    """Epoch and value of the best epoch in the history; of a job without history, the last value in its status."""
-    points: list[tuple[int | None, float]] = list(curve(job, metric))
+def declared_goal(jobs: Iterable[Object], metric: str) -> Goal | None:
+    """Which value the programs of the jobs declare to be the best; None if none does, or if they disagree.
+
+    Keras calls what it minimizes the loss, so that needs no declaration.
+    """
+    if metric in LOSSES:
+        return Goal.MIN
+    training = [_training(job) for job in jobs]
+    modes = {each.get("extremes", {}).get(metric, {}).get("mode") for each in training}
+    modes |= {each["best"].get("mode") for each in training if each.get("best", {}).get("metric") == metric}
+    known = {Goal(mode) for mode in modes if mode is not None}
+    return known.pop() if len(known) == 1 else None
+
+
+def ends(job: Object, metric: str) -> tuple[Point, Point] | None:
+    """Epoch and value of the lowest and of the highest value after any epoch; None for an unknown metric.
+
+    A program that reports no epochs has the last value in its status.
+    """
+    training = _training(job)
+    if known := training.get("extremes", {}).get(metric):
+        low, high = known["min"], known["max"]
+        return (low["epoch"], low["value"]), (high["epoch"], high["value"])
+    points: list[Point] = [*curve(job, metric)]  # the status is of an operator before those ends
+    if not points and metric in training.get("metrics", {}):
+        points = [(training.get("epoch"), training["metrics"][metric])]
     if not points:
-        training = _training(job)
-        points = [(training.get("epoch"), value) for key, value in training.get("metrics", {}).items() if key == metric]
-    choose = max if (goal or goal_of(metric)) is Goal.MAX else min
-    return choose(points, key=lambda point: point[1], default=None)
+        return None
+    return min(points, key=lambda point: point[1]), max(points, key=lambda point: point[1])
+
+
+def best(job: Object, metric: str, goal: Goal) -> Point | None:
+    """Epoch and value of the best value after any epoch; None for an unknown metric."""
+    found = ends(job, metric)
+    return None if found is None else found[goal is Goal.MAX]
 
 
 def settings(job: Object) -> dict[str, str]:
@@ -106,35 +136,47 @@ def options(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def comparison(jobs: Sequence[Object], metric: str, goal: Goal | None = None) -> list[Row]:
-    """A row for each job, the best first: its best value of the metric, and the settings that differ between the jobs.
+def comparison(jobs: Sequence[Object], metric: str, goal: Goal | None) -> list[Row]:
+    """A row for each job: its values of the metric, and the settings that differ between the jobs.
 
-    Jobs without a value come last, with None.
+    The best is first, and jobs without a value are last. Without a goal, no value is the best, the order is that of
+    `jobs`, and the rows have the lowest and the highest value.
     """
     jobs = sorted(jobs, key=lambda job: rank(job, metric, goal))
     all_settings = [settings(job) for job in jobs]
     names = dict.fromkeys(name for each in all_settings for name in each)
     differing = [name for name in names if len({each.get(name) for each in all_settings}) > 1]
-    found = []
-    for job, values in zip(jobs, all_settings, strict=True):
-        epoch, value = best(job, metric, goal) or (None, None)
-        found.append(
-            {
-                "job": display_name(job),
-                "metric": metric,
-                "best": value,
-                "epoch": epoch,
-                "settings": {name: values.get(name) for name in differing},
-            }
-        )
-    return found
+    return [
+        {
+            "job": display_name(job),
+            "metric": metric,
+            "goal": None if goal is None else goal.value,
+            **_values(job, metric, goal),
+            "settings": {name: values.get(name) for name in differing},
+        }
+        for job, values in zip(jobs, all_settings, strict=True)
+    ]
 
 
-def rank(job: Object, metric: str, goal: Goal | None = None) -> tuple[bool, float]:
-    """A key that sorts jobs by their best value of the metric: the best first, those without a value last."""
-    _, value = best(job, metric, goal) or (None, None)
-    sign = -1 if (goal or goal_of(metric)) is Goal.MAX else 1
-    return value is None, sign * (value or 0)
+def rank(job: Object, metric: str, goal: Goal | None) -> tuple[bool, float]:
+    """A key that sorts jobs by their best value of the metric, those without a value last."""
+    found = ends(job, metric)
+    if found is None or goal is None:
+        return found is None, 0.0
+    return False, -found[1][1] if goal is Goal.MAX else found[0][1]
+
+
+def _values(job: Object, metric: str, goal: Goal | None) -> Row:
+    """The best value with its epoch, and both ends."""
+    found = ends(job, metric)
+    epoch, value = (None, None) if found is None or goal is None else found[goal is Goal.MAX]
+    low, high = found or (None, None)
+    return {
+        "best": value,
+        "epoch": epoch,
+        "lowest": None if low is None else {"value": low[1], "epoch": low[0]},
+        "highest": None if high is None else {"value": high[1], "epoch": high[0]},
+    }
 
 
 def _is_option(word: str) -> bool:

@@ -83,6 +83,11 @@ class Job:
         """A row for each epoch: job, epoch, time, learningRate, samplesPerSecond, and each metric under its name."""
         return training_history.rows(self.manifest)
 
+    @property
+    def best(self) -> Object:
+        """The best epoch: metric, mode, value and epoch; without mode and value if the program declares no mode."""
+        return dict(self.training.get("best") or {})
+
 
 JobName = str | Job
 Jobs = list[Job]

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RULES = Path(__file__).with_name("words.toml")
 SIZED = ("operator/", "trainer/", "localcluster/")
-MAXIMUM_LINES = 300
+MAXIMUM_LINES = 500
 
 
 def main() -> int:

@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from horovodjob.training_history import Goal, best, comparison, curve, goal_of, metric_names, options, rows
+from horovodjob.training_history import (
+    Goal,
+    best,
+    comparison,
+    curve,
+    declared_goal,
+    ends,
+    goal_of,
+    metric_names,
+    options,
+    rows,
+)
 
 TIME = "2026-11-24T12:00:00Z"
 
@@ -26,7 +37,7 @@ def test_a_row_has_the_metrics_of_an_epoch_by_name_and_no_field_that_was_not_rep
 
 def test_a_job_without_history_has_no_rows() -> None:
     bare = {"metadata": {"name": "a"}, "spec": {"command": ["train"]}}
-    assert (rows(bare), metric_names([bare]), best(bare, "loss")) == ([], [], None)
+    assert (rows(bare), metric_names([bare]), ends(bare, "loss")) == ([], [], None)
 
 
 def test_a_metric_cannot_replace_the_number_of_its_epoch() -> None:
@@ -44,14 +55,47 @@ def test_the_goal_of_a_metric_is_that_of_its_name(metric: str, goal: Goal) -> No
 
 def test_the_best_epoch_depends_on_the_goal() -> None:
     trained = job("a", [0.5, 0.2, 0.3])
-    assert best(trained, "loss") == (2, 0.2)
+    assert best(trained, "loss", Goal.MIN) == (2, 0.2)
     assert best(trained, "loss", Goal.MAX) == (1, 0.5)
+
+
+def test_the_ends_of_a_metric_are_those_of_all_epochs_and_not_of_the_thinned_history() -> None:
+    trained = job("a", [0.5, 0.2, 0.3])
+    trained["status"]["training"]["extremes"] = {
+        "loss": {"min": {"epoch": 50, "value": 0.1}, "max": {"epoch": 1, "value": 0.5}}
+    }
+    assert ends(trained, "loss") == ((50, 0.1), (1, 0.5))
+
+
+def declaring(name: str, mode: str | None, metric: str = "dice") -> dict[str, Any]:
+    """A job whose program has this metric, and declares which end of it is the best."""
+    value = {"epoch": 1, "value": 0.5}
+    extremes = {metric: {"min": value, "max": value} | ({"mode": mode} if mode else {})}
+    training = {"progress": 1, "extremes": extremes}
+    return {"metadata": {"name": name}, "spec": {"command": ["train"]}, "status": {"training": training}}
+
+
+def test_the_goal_of_a_metric_is_what_the_programs_declare_and_is_never_guessed_from_its_name() -> None:
+    assert declared_goal([declaring("a", "max"), declaring("b", None)], "dice") is Goal.MAX
+    assert declared_goal([declaring("a", "min", "giou_loss")], "giou_loss") is Goal.MIN
+    assert declared_goal([declaring("a", "max"), declaring("b", "min")], "dice") is None, "they disagree"
+    assert declared_goal([declaring("a", None, "val_accuracy")], "val_accuracy") is None
+    assert declared_goal([declaring("a", None, "val_loss")], "val_loss") is Goal.MIN, "Keras minimizes it"
+
+
+def test_without_a_goal_no_job_is_the_best_and_both_ends_are_shown() -> None:
+    first, second = job("a", [0.5, 0.2]), job("b", [0.1, 0.9])
+    found = comparison([first, second], "loss", None)
+    assert [(row["job"], row["best"], row["lowest"]["value"], row["highest"]["value"]) for row in found] == [
+        ("a", None, 0.2, 0.5),
+        ("b", None, 0.1, 0.9),
+    ]
 
 
 def test_a_program_that_reports_no_epochs_is_compared_by_its_last_value() -> None:
     trained = job("a", [0.5])
     trained["status"]["training"] = {"metrics": {"loss": 0.4}}
-    assert best(trained, "loss") == (None, 0.4)
+    assert best(trained, "loss", Goal.MIN) == (None, 0.4)
 
 
 def test_jobs_are_compared_by_the_settings_that_differ_with_the_best_first_and_those_without_a_value_last() -> None:
@@ -60,7 +104,7 @@ def test_jobs_are_compared_by_the_settings_that_differ_with_the_best_first_and_t
         job("worse", [0.5], "--lr=0.1", "--epochs", "2"),
         job("better", [0.2], "--lr", "0.2", "--epochs", "2", env=[{"name": "SEED", "value": "7"}]),
     ]
-    assert [(row["job"], row["best"], row["settings"]) for row in comparison(jobs, "loss")] == [
+    assert [(row["job"], row["best"], row["settings"]) for row in comparison(jobs, "loss", Goal.MIN)] == [
         ("better", 0.2, {"--lr": "0.2", "SEED": "7"}),
         ("worse", 0.5, {"--lr": "0.1", "SEED": None}),
         ("none", None, {"--lr": "0.3", "SEED": None}),

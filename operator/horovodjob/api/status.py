@@ -1,5 +1,6 @@
 """The `status` of a HorovodJob, which the operator reports."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
@@ -68,6 +69,44 @@ class TrainedEpoch(Model):
     samples_per_second: float | None = Field(None, ge=0, description="Samples per second of all ranks together.")
 
 
+class Mode(StrEnum):
+    """Whether the best value of a metric is its lowest or its highest, in the words of Keras."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+class EpochValue(Model):
+    """The value that a metric had after an epoch."""
+
+    epoch: Count = Field(description="Number of the epoch, from 1.")
+    value: float = Field(description="Value of the metric.")
+
+
+class Extremes(Model):
+    """The lowest and the highest value of a metric after any epoch; of equal values, the first one."""
+
+    mode: Mode | None = Field(
+        None, description="Which of both the program declares to be the best: min or max; absent if it declares none."
+    )
+    min: EpochValue = Field(description="Lowest value and its epoch.")
+    max: EpochValue = Field(description="Highest value and its epoch.")
+
+    @property
+    def best(self) -> EpochValue | None:
+        """The end that the program declares to be the best; None if it declares none."""
+        return None if self.mode is None else self.max if self.mode is Mode.MAX else self.min
+
+
+class Best(Model):
+    """The best epoch by the metric that the program selects epochs by."""
+
+    metric: str = Field(max_length=63, description="Metric that the program selects its best epoch by.")
+    mode: Mode | None = Field(None, description="Which value is the best: min or max; absent if that is unknown.")
+    value: float | None = Field(None, description="Best value; absent without a mode: `extremes` has both ends.")
+    epoch: Count | None = Field(None, description="Epoch that had the best value, from 1.")
+
+
 class Training(Model):
     """Progress of the training, as rank 0 reports it."""
 
@@ -93,6 +132,13 @@ class Training(Model):
         (),
         max_length=MAX_HISTORY,
         description="Complete epochs of all attempts, at most 24: of more, every second, fourth and so on.",
+    )
+    best: Best | None = Field(None, description="The best of all epochs, also of those that the history no longer has.")
+    extremes: dict[str, Extremes] = Field(
+        {},
+        max_length=MAX_METRICS,
+        description="Lowest and highest value of each metric after any epoch, also of those that the history no longer "
+        "has.",
     )
 
 

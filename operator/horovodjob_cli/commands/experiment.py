@@ -78,7 +78,7 @@ def compare(
         typer.Option("--metric", "-m", metavar="NAME", help="Metric to compare by. Default: val_loss, or else loss."),
     ] = None,
     goal: Annotated[
-        Goal | None, typer.Option(help="Which value is the best. Default: by the name of the metric.")
+        Goal | None, typer.Option(help="Which value is the best. Default: what the programs of the jobs declare.")
     ] = None,
     workspace: Workspace = None,
     output: PlotOutput = None,
@@ -91,18 +91,38 @@ def compare(
     chosen = metric or training_history.default_metric(jobs)
     if chosen is None:
         raise CliError(f"no job of experiment {name} has reported metrics yet")
+    goal = goal or training_history.declared_goal(jobs, chosen)
     rows = training_history.comparison(jobs, chosen, goal)
-    if all(row["best"] is None for row in rows):
+    if all(row["lowest"] is None for row in rows):
         known = ", ".join(training_history.metric_names(jobs)) or "none"
         raise NotFound(f"no job of experiment {name} has reported a metric {chosen}; there are: {known}")
-    settings = list(rows[0]["settings"])
+    if goal is None:
+        sys.stderr.write(
+            f"whether a lower or a higher {chosen} is better is not known, so no job is the best: "
+            "choose with --goal min or --goal max\n"
+        )
+    settings = {each: f"settings.{json.dumps(each)}" for each in rows[0]["settings"]}
     if output is None or isinstance(output, Format):
-        columns = {"Job": "job", chosen: "best", "Epoch": "epoch"}
-        return CommandResult(rows, table=columns | {each: f"settings.{json.dumps(each)}" for each in settings})
-    flat = [{"job": row["job"], chosen: row["best"], "epoch": row["epoch"], **row["settings"]} for row in rows]
+        return CommandResult(rows, table={"Job": "job", **_value_columns(chosen, goal), **settings})
+    flat = [{"job": row["job"], **_values(row), **row["settings"]} for row in rows]
     plots.write_picture(Path(output), jobs, [chosen], flat)
     sys.stderr.write(f"wrote {output}\n")
     return None
+
+
+def _value_columns(metric: str, goal: Goal | None) -> dict[str, str]:
+    """The columns of the best values, or of both ends if no end is the best."""
+    if goal is not None:
+        return {metric: "best", "Epoch": "epoch"}
+    return {f"lowest {metric}": "lowest.value", f"highest {metric}": "highest.value"}
+
+
+def _values(row: kube.Object) -> kube.Object:
+    """The values of these columns."""
+    metric = row["metric"]
+    if row["goal"] is not None:
+        return {metric: row["best"], "epoch": row["epoch"]}
+    return {f"{end} {metric}": (row[end] or {}).get("value") for end in ("lowest", "highest")}
 
 
 @command(app, "delete")

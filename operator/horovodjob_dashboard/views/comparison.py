@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from horovodjob.training_history import comparison, default_metric, metric_names, rank
+from horovodjob.training_history import Goal, comparison, declared_goal, default_metric, metric_names, rank
 from horovodjob_dashboard.curves import charts_of_jobs
 from horovodjob_dashboard.pages import VIEWER, Pages
 
@@ -36,9 +36,11 @@ class ComparisonView:
         metrics = metric_names(found.values())
         metric = request.query.get("metric", "")
         metric = metric if metric in metrics else default_metric(list(found.values())) or ""
-        ordered = sorted(found, key=lambda name: rank(found[name], metric))[:MAX_COMPARED]
+        chosen = request.query.get("goal", "")
+        goal = Goal(chosen) if chosen in set(Goal) else declared_goal(found.values(), metric)
+        ordered = sorted(found, key=lambda name: rank(found[name], metric, goal))[:MAX_COMPARED]
         shown = {name: found[name] for name in ordered}
-        rows = comparison(list(shown.values()), metric)
+        rows = comparison(list(shown.values()), metric, goal)
         return self._pages.page(
             request,
             "compare.html",
@@ -52,6 +54,8 @@ class ComparisonView:
                 "charts": charts_of_jobs(_without_common_namespace(shown)),
                 "metrics": metrics,
                 "metric": metric,
+                "goal": goal,
+                "chosen_goal": chosen,
                 "rows": list(zip(shown, rows, strict=True)),
                 "settings": list(rows[0]["settings"]) if rows else [],
             },

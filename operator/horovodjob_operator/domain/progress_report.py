@@ -14,9 +14,19 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
+from horovodjob.api.base import Model
 from horovodjob.api.constants import Phase, Role
 from horovodjob.api.job import HorovodJob
-from horovodjob.api.status import MAX_HISTORY, MAX_METRICS, TrainedEpoch, Training
+from horovodjob.api.status import (
+    MAX_HISTORY,
+    MAX_METRICS,
+    Best,
+    EpochValue,
+    Extremes,
+    Mode,
+    TrainedEpoch,
+    Training,
+)
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.pods.pod import Pod
 
@@ -106,6 +116,13 @@ def _storable(given: Any, info: ValidationInfo) -> Any:
     return {name: kept[name] for name in map(metric_name, given) if name in kept}
 
 
+def _renamed(given: Any) -> Any:
+    """Facts about metrics under the names that the status has; of more than it can have, the first ones."""
+    if not isinstance(given, Mapping):
+        return given
+    return dict(list({metric_name(name): fact for name, fact in given.items()}.items())[:MAX_METRICS])
+
+
 def _float(number: float) -> float:
     try:
         return float(number)
@@ -127,6 +144,20 @@ class ReportedEpoch(TrainedEpoch):
     samples_per_second: Annotated[Rounded, Field(ge=0)] | None = None
 
 
+class ReportedValue(EpochValue):
+    """An end of the values of a metric in a report."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+
+
+class ReportedExtremes(Model):
+    """The ends of the values of a metric in a report."""
+
+    model_config = ConfigDict(allow_inf_nan=False, strict=True)
+    min: ReportedValue
+    max: ReportedValue
+
+
 class ProgressReport(Training):
     """One report. It does not name the job, because its token does."""
 
@@ -136,15 +167,75 @@ class ProgressReport(Training):
     metrics: Annotated[dict[str, float], BeforeValidator(_storable)] = Field({}, max_length=MAX_METRICS)
     history: tuple[ReportedEpoch, ...] = Field((), max_length=MAX_HISTORY)
     """The newest complete epochs of the attempt."""
+    monitor: Annotated[str, AfterValidator(metric_name)] | None = None
+    """The metric that the program selects its best epoch by."""
+    modes: Annotated[dict[str, Mode], BeforeValidator(_renamed)] = Field({}, max_length=MAX_METRICS)
+    """Which value of a metric is the best, of the metrics of which the program knows it."""
+    extremes: Annotated[dict[str, ReportedExtremes], BeforeValidator(_renamed)] = Field(  # type: ignore[assignment]
+        {}, max_length=MAX_METRICS
+    )
+    """The ends of the values in all epochs of the run, of a program that knows those of earlier attempts."""
     changes: str = Field("", exclude=True)
     """What the status does not have as it was reported, in sentences; `parse_report` sets it."""
 
     def training(self, stored: Training | None) -> Training:
         """The part that the status contains, with the epochs that were stored before those of the report."""
-        fields = self.model_dump(exclude={"attempt", "percent", "history"})
+        own = {"attempt", "percent", "history", "monitor", "modes", "extremes", "best"}
         history = merged_history(stored.history if stored else (), self.history)
-        # 0.29 * 100 = 28.999999999999996 must be 29, but rounding up would show 100% before the end.
-        return Training(**fields, percent=f"{int(self.progress * 100 + 1e-9)}%", history=history)
+        extremes = self._merged_extremes(stored.extremes if stored else {})
+        return Training(
+            **self.model_dump(exclude=own),
+            # 0.29 * 100 = 28.999999999999996 must be 29, but rounding up would show 100% before the end.
+            percent=f"{int(self.progress * 100 + 1e-9)}%",
+            history=history,
+            extremes=extremes,
+            best=self._best(extremes),
+        )
+
+    def _merged_extremes(self, stored: Mapping[str, Extremes]) -> dict[str, Extremes]:
+        """The ends of the values of each metric in all epochs.
+
+        A program that resumes reports those of its run. Otherwise they follow from the stored ones of epochs before
+        those that are reported, and from these: a report has more epochs than complete between two reports.
+        """
+        earliest = min((epoch.epoch for epoch in self.history), default=None)
+        known = (*self.extremes, *(name for epoch in self.history for name in epoch.metrics), *stored)
+        found = {}
+        for name in list(dict.fromkeys(known))[:MAX_METRICS]:
+            before, reported = stored.get(name), self.extremes.get(name)
+            ends: list[EpochValue] = [reported.min, reported.max] if reported else []
+            if not reported:
+                kept = (before.min, before.max) if before else ()
+                ends += [end for end in kept if earliest is None or end.epoch < earliest]
+                epochs = (epoch for epoch in self.history if name in epoch.metrics)
+                ends += [EpochValue(epoch=epoch.epoch, value=epoch.metrics[name]) for epoch in epochs]
+            if ends:
+                found[name] = _extremes(ends, self.modes.get(name, before.mode if before else None))
+        return found
+
+    def _best(self, extremes: Mapping[str, Extremes]) -> Best | None:
+        """The best epoch by the metric that the program selects by."""
+        if self.monitor is None:
+            return None
+        known = extremes.get(self.monitor)
+        end = known.best if known else None
+        return Best(
+            metric=self.monitor,
+            mode=self.modes.get(self.monitor),
+            value=end.value if end else None,
+            epoch=end.epoch if end else None,
+        )
+
+
+def _extremes(ends: Sequence[EpochValue], mode: Mode | None) -> Extremes:
+    """The lowest and the highest of the values; of equal ones, that of the first epoch."""
+    lowest = min(ends, key=lambda end: (end.value, end.epoch))
+    highest = min(ends, key=lambda end: (-end.value, end.epoch))
+    return Extremes(mode=mode, min=_plain(lowest), max=_plain(highest))
+
+
+def _plain(end: EpochValue) -> EpochValue:
+    return EpochValue(epoch=end.epoch, value=end.value)
 
 
 def merged_history(stored: Sequence[TrainedEpoch], reported: Sequence[TrainedEpoch]) -> tuple[TrainedEpoch, ...]:

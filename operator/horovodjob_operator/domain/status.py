@@ -207,9 +207,11 @@ def _training(old: HorovodJobStatus, report: ProgressReport | None) -> Training 
 
 
 def _resumed_training(old: HorovodJobStatus) -> Training | None:
-    """The history alone: a resumed job has no progress before it reports again."""
-    history = old.training.history if old.training else ()
-    return Training(progress=0, percent="0%", history=history) if history else None
+    """The history and the best values alone: a resumed job has no progress before it reports again."""
+    known = old.training
+    if known is None or not known.history:
+        return None
+    return Training(progress=0, percent="0%", history=known.history, best=known.best, extremes=known.extremes)
 
 
 def _is_prepared(context: JobContext, phase: Phase) -> bool:

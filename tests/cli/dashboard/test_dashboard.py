@@ -161,7 +161,10 @@ def test_jobs_are_compared_by_their_validation_loss_and_the_best_of_an_experimen
     assert "Job Best val_loss Epoch --seed" in shown
     assert shown.index("run-1 0.2 2 1") < shown.index("run-3 0.4 2 3")
     assert f"These jobs do not exist, or you may not see them: {cluster.namespace}/gone" in shown
-    assert "Best accuracy" in browser.text(f"{address}&metric=accuracy")
+    unknown = browser.text(f"{address}&metric=accuracy")
+    assert "Whether a lower or a higher accuracy is better is not known" in unknown
+    assert "Lowest accuracy Highest accuracy" in unknown
+    assert "Best accuracy" in browser.text(f"{address}&metric=accuracy&goal=max")
     group = f"/compare?experiment=digits&namespace={cluster.namespace}"
     experiment = wait_for("all", lambda: found if "of 9 jobs" in (found := browser.text(group)) else None)
     assert "The best 8 of 9 jobs." in experiment

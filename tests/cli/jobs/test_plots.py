@@ -22,7 +22,9 @@ def jobs(cluster: ClusterState) -> None:
             {"epoch": epoch, "time": TIME, "metrics": {"loss": loss, "accuracy": 1 - loss}, "learningRate": 0.1}
             for epoch, loss in enumerate(losses, 1)
         ]
-        cluster.run(name, training={"progress": 1, "epoch": 2, "metrics": {}, "history": history})
+        values = {"min": {"epoch": 1, "value": 0.0}, "max": {"epoch": 2, "value": 1 - losses[1]}, "mode": "max"}
+        training = {"progress": 1, "epoch": 2, "history": history, "extremes": {"accuracy": values}}
+        cluster.run(name, training=training)
     cluster.create("new")
 
 
@@ -67,6 +69,21 @@ def test_jobs_are_compared_by_the_settings_that_differ_with_the_best_first(hvj: 
     best = ("--query", "[0].[job, metric, best]")
     assert hvj("experiment", "compare", "-n", "cifar", "--goal", "max", "-m", "loss", *best).data[2] == 1
     assert hvj("experiment", "compare", "-n", "cifar", "-m", "accuracy", *best).data == ["fast", "accuracy", 0.75]
+
+
+def test_a_metric_of_unknown_direction_has_both_ends_and_no_best_job(hvj: Hvj, cluster: ClusterState) -> None:
+    for name, score in (("worse", 0.2), ("better", 0.9)):
+        cluster.create(name, labels={LABEL: "masks"})
+        history = [{"epoch": 1, "time": TIME, "metrics": {"dice": score}}]
+        cluster.run(name, training={"progress": 1, "history": history})
+    done = hvj("experiment", "compare", "-n", "masks", "-o", "table")
+    assert "whether a lower or a higher dice is better is not known" in done.stderr
+    assert "--goal min or --goal max" in done.stderr
+    rows = done.stdout.splitlines()
+    assert rows[0].split() == ["Job", "lowest", "dice", "highest", "dice"]
+    assert sorted(row.split() for row in rows[2:]) == [["better", "0.9", "0.9"], ["worse", "0.2", "0.2"]]
+    best = hvj("experiment", "compare", "-n", "masks", "--goal", "max", "--query", "[].[job, best]", "-o", "json")
+    assert best.data == [["better", 0.9], ["worse", 0.2]]
 
 
 def test_what_cannot_be_plotted_is_an_error(hvj: Hvj) -> None:

@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovodjob.api.constants import Phase, Role
-from horovodjob.api.status import HorovodJobStatus, Training
+from horovodjob.api.status import Best, HorovodJobStatus, Mode, Training
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.progress_report import (
     ProgressReport,
@@ -36,6 +36,7 @@ FIRST, LAST = datetime.fromisoformat("2000-01-02"), datetime.fromisoformat("9999
 times = st.datetimes(FIRST, LAST, timezones=zones)
 metric_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", fullmatch=True)
 finite = st.floats(allow_nan=False, allow_infinity=False)
+values = st.fixed_dictionaries({"epoch": st.integers(0, 10**15), "value": finite})
 reports = st.fixed_dictionaries(
     {"attempt": st.integers(1, 1000), "progress": st.floats(0, 1)},
     optional={
@@ -51,6 +52,9 @@ reports = st.fixed_dictionaries(
             ),
             max_size=24,
         ),
+        "monitor": metric_names,
+        "modes": st.dictionaries(metric_names, st.sampled_from(["min", "max"]), max_size=32),
+        "extremes": st.dictionaries(metric_names, st.fixed_dictionaries({"min": values, "max": values}), max_size=32),
         "unknown": st.text(),
     },
 )
@@ -192,8 +196,53 @@ def test_the_history_continues_over_attempts_with_five_significant_digits() -> N
     assert losses(trained(2, [], first)) == losses(first), "no epoch is complete yet"
 
 
+def dice(attempt: int, scores: Mapping[int, float], stored: Training | None = None, **fields: Any) -> Training:
+    """The status after a report of these scores by epoch."""
+    entries = [
+        {"epoch": epoch, "time": "2026-01-01T00:00:00Z", "metrics": {"dice": score}} for epoch, score in scores.items()
+    ]
+    body = {"attempt": attempt, "progress": 0.5, "history": entries, **fields}
+    return parse_report(json.dumps(body).encode()).training(stored)
+
+
+def ends(training: Training) -> tuple[tuple[int, float], tuple[int, float]]:
+    known = training.extremes["dice"]
+    return (known.min.epoch, known.min.value), (known.max.epoch, known.max.value)
+
+
+def test_both_ends_of_a_metric_stay_when_the_history_loses_their_epochs() -> None:
+    scores = dict.fromkeys(range(1, 101), 0.5) | {50: 0.9, 51: 0.1}
+    training = None
+    for newest in range(1, 101):
+        training = dice(1, {epoch: scores[epoch] for epoch in range(max(1, newest - 23), newest + 1)}, training)
+    assert training is not None
+    assert not {50, 51} & {entry.epoch for entry in training.history}, "the history is thinned"
+    assert ends(training) == ((51, 0.1), (50, 0.9))
+    assert (training.extremes["dice"].mode, training.best) == (None, None), "nobody has said which end is the best"
+
+
+def test_the_best_epoch_is_that_of_the_metric_and_the_mode_which_the_program_declares() -> None:
+    training = dice(1, {1: 0.5, 2: 0.9, 3: 0.9}, monitor="dice", modes={"dice": "max"})
+    assert training.best == Best(metric="dice", mode=Mode.MAX, value=0.9, epoch=2)
+    unknown = dice(1, {1: 0.5}, monitor="dice")
+    assert unknown.best == Best(metric="dice"), "without a mode, no end is the best"
+
+
+def test_an_attempt_that_repeats_epochs_replaces_their_values() -> None:
+    first = dice(1, {1: 0.5, 2: 0.6, 3: 0.9})
+    assert ends(dice(2, {3: 0.7}, first)) == ((1, 0.5), (3, 0.7))
+    assert ends(dice(2, {1: 0.4}, first)) == ((1, 0.4), (1, 0.4)), "the training started again"
+    assert dice(2, {}, first).extremes == first.extremes, "no epoch is complete yet"
+
+
+def test_a_program_that_resumes_reports_the_ends_of_its_whole_run() -> None:
+    run = {"dice": {"min": {"epoch": 2, "value": 0.123456789}, "max": {"epoch": 40, "value": 0.95}}}
+    training = dice(2, {60: 0.8}, dice(1, {41: 0.99}), extremes=run)
+    assert ends(training) == ((2, 0.123456789), (40, 0.95)), "with all digits, and without an epoch that is lost"
+
+
 def test_a_resumed_job_keeps_its_history_and_has_no_progress_before_its_next_report(running: FakeCluster) -> None:
-    before = trained(1, [1, 2])
+    before = dice(1, {1: 0.5, 2: 0.6}, monitor="dice", modes={"dice": "max"})
     running.job = running.job.model_copy(update={"status": running.status.model_copy(update={"training": before})})
     running.edit_run_policy(suspend=True)
     running.reconcile()
@@ -204,6 +253,7 @@ def test_a_resumed_job_keeps_its_history_and_has_no_progress_before_its_next_rep
     after = running.status.training
     assert after is not None
     assert (after.history, after.percent, after.metrics) == (before.history, "0%", {})
+    assert (after.best, after.extremes) == (before.best, before.extremes)
 
 
 @pytest.mark.parametrize("phase", list(Phase))
