@@ -12,6 +12,15 @@ OPERATORS_OWN = {
     "hosts": 1, "host": 1, "H": 1, "iface": 1, "use-mpi": 0, "mpi": 0, "ssh-port": 1, "p": 1, "ssh-identity-file": 1,
     "i": 1, "start-timeout": 1, "host-discovery-script": 1, "prefix": 1,
 }  # fmt: skip
+# Those with a value that HorovodJob replaces, with the values that mean the same there.
+REPLACED = {
+    **dict.fromkeys(("hostfile", "machinefile", "f", "host-file", "default-hostfile"),
+                    ("/etc/mpi/hostfile", "$(HOROVODJOB_HOSTFILE)")),
+    **dict.fromkeys(("launcher", "bootstrap"), ("ssh",)),
+    **dict.fromkeys(("launcher-exec", "rmk", "iface", "ssh-port", "p", "ssh-identity-file", "i", "start-timeout"), ()),
+    **dict.fromkeys(("host", "H", "hosts"), ()),
+    "host-discovery-script": ("/etc/mpi/discover_hosts.sh",),
+}  # fmt: skip
 # Options for which the operator uses a fixed value; another value is reported.
 CHANGED = {"bind-to": "none", "map-by": "slot", "wdir": "", "wd": "", "network-interface": "", "network-interfaces": "",
            "nics": "", "gloo": None, "use-gloo": None}  # fmt: skip
@@ -27,6 +36,10 @@ ELASTIC = {"min-np": "min", "min-num-proc": "min", "max-np": "max", "max-num-pro
            "slots-per-host": "slots", "reset-limit": "reset"}  # fmt: skip
 SSH_PARAMETERS = re.compile(r"(plm_rsh|plm_ssh|orte_default_hostfile|orte_keep_fqdn|prte_keep_fqdn|routed)")
 EXCLUSION = re.compile(r"(btl_tcp|oob_tcp)_if_exclude")
+SSH_OPTIONS = re.compile(r"plm_(rsh|ssh)_args")
+PER_NODE = re.compile(r"ppr:([0-9]+):node")
+# Directories that are in the PATH of every image.
+STANDARD_DIRECTORIES = ("", "/bin", "/usr/bin", "/usr/local/bin")
 STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "horovodrun")
 
 
@@ -42,6 +55,9 @@ class Mpirun:
     processes: int | None = None
     processes_per_worker: int | None = None
     as_root: bool = False
+    prefix: str | None = None
+    exports_all: bool = False
+    exports_none: bool = False
     dropped: list[str] = field(default_factory=list)
 
 
@@ -54,6 +70,13 @@ def parse_mpirun(words: Sequence[str]) -> Mpirun | None:
     """The parts of a command line that begins with mpirun; None where an option is not known, or for MPMD (`:`)."""
     parsed, rest = Mpirun(), list(words[1:])
     is_horovodrun = words[0].endswith("horovodrun")
+    parsed.exports_all = is_horovodrun
+    directory = words[0].rpartition("/")[0]
+    if directory not in STANDARD_DIRECTORIES:
+        if directory.startswith("/") and directory.endswith("/bin") and not is_horovodrun:
+            parsed.prefix = directory.removesuffix("/bin")
+        else:
+            parsed.dropped.append(f"{directory}/")
     while rest and rest[0].startswith("-"):
         option, equals, value = rest.pop(0).partition("=")
         name = option.lstrip("-")
@@ -97,14 +120,18 @@ def _take(name: str, option: str, rest: list[str], parsed: Mpirun, *, is_horovod
         parsed.env[values[0]] = values[1]
     elif name == "mpi-args":
         parsed.args += values[0].split()
+    elif name == "map-by" and (each := PER_NODE.fullmatch(values[0])):
+        parsed.processes_per_worker = int(each[1])
     elif name in CHANGED:
         if not values or values[0] != CHANGED[name]:
             parsed.dropped.append(" ".join([option, *values]))
     elif name in OPERATORS_OWN:
         return _own(name, option, values, parsed)
-    elif name in ("mca", "gmca") and EXCLUSION.fullmatch(values[0]):
+    elif name in ("mca", "gmca", "prtemca") and (EXCLUSION.fullmatch(values[0]) or SSH_OPTIONS.fullmatch(values[0])):
         parsed.dropped.append(f"{option} {values[0]}")
-    elif not (name in ("mca", "gmca", "prtemca") and SSH_PARAMETERS.match(values[0])) and not is_horovodrun:
+    elif is_horovodrun:
+        parsed.dropped.append(option)
+    elif not (name in ("mca", "gmca", "prtemca") and SSH_PARAMETERS.match(values[0])):
         parsed.args += [option, *values]
     return True
 
@@ -131,6 +158,12 @@ def _own(name: str, option: str, values: list[str], parsed: Mpirun) -> bool:
             parsed.processes = int(values[0])
         else:
             parsed.processes_per_worker = int(values[0])
-    elif name in ("prefix", "host", "H", "hosts"):
+    elif name == "prefix":
+        parsed.prefix = values[0]
+    elif name in ("genvlist", "envlist"):
+        parsed.exported.update(values[0].split(","))
+    elif name == "genvnone":
+        parsed.exports_none = True
+    elif name in REPLACED and values[0] not in REPLACED[name]:
         parsed.dropped.append(" ".join([option, *values]))
     return True

@@ -113,3 +113,19 @@ def test_a_worker_finds_the_ssh_server_that_its_preparation_installs(pod: Pod) -
     assert "the image has no sshd" in pod.start("worker.sh", "true")
     output = pod.start("worker.sh", pod.install("sshd"))
     assert "sshd runs: -D -e" in output, output
+
+
+def test_mpi_can_be_in_a_directory_that_is_not_in_the_path(pod: Pod) -> None:
+    site = pod.etc / "site"
+    pod.variables["HOROVODJOB_MPI_PREFIX"] = str(site)
+    install = pod.install("ssh") + f"; mkdir -p {site}/bin; {INSTALL.format(name='mpirun', bin=site / 'bin')}"
+    output = pod.start("launcher.sh", install, "./train")
+    assert "mpirun runs: -np 1 " in output, output
+
+
+def test_the_daemons_of_mpi_on_a_worker_are_found_in_that_directory(tmp_path: Path) -> None:
+    variables = {"HOROVODJOB_MPI_PREFIX": "/opt/site", "LD_LIBRARY_PATH": "/usr/lib/x", "PATH": "/usr/bin:/bin"}
+    save = f". {ENVIRONMENT}; run={tmp_path}; save_environment; cat {tmp_path}/environment"
+    saved = subprocess.run(["sh", "-euc", save], env=variables, check=True, capture_output=True, text=True).stdout
+    assert "PATH='/opt/site/bin:/usr/bin:/bin'" in saved
+    assert "LD_LIBRARY_PATH='/opt/site/lib:/usr/lib/x'" in saved

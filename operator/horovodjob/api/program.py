@@ -86,6 +86,11 @@ class Mpi(Model):
     args: tuple[Text, ...] = Field(
         (), description="Additional options of mpirun, such as -x of Open MPI; $(VAR) is replaced.", max_length=1024
     )
+    prefix: Annotated[str, StringConstraints(max_length=1024, pattern=r"^/[^:\s]*$")] | None = Field(
+        None,
+        description="Installation directory of MPI in the image, such as /opt/amazon/openmpi, if its bin is not in the "
+        "PATH: bin comes first in the PATH of all pods, and lib in LD_LIBRARY_PATH.",
+    )
 
 
 class Elastic(Model):

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from horovodjob.api.constants import API_VERSION, KIND, LABEL_EXPERIMENT
-from horovodjob.batchai.names import JOB_NAME_LENGTH, label_value, pool_name_error, resource_name
+from horovodjob.api.constants import API_VERSION, KIND
+from horovodjob.batchai.names import pool_name_error
 from horovodjob.conversion import Conversion, ConversionError, Notes, conversion
 from horovodjob.document import Node, root, unknown_keys
+from horovodjob.mpijob.kubeflow import Translation
 from horovodjob.mpijob.launcher import Launch, launch
-from horovodjob.mpijob.pods import RolePod, environment, read_pod, role_template, runs_as_root, shared_fields
+from horovodjob.mpijob.metadata import job_metadata
+from horovodjob.mpijob.pods import RolePod, read_pod, role_template, runs_as_root, shared_fields
 from horovodjob.mpijob.size import job_size
+from horovodjob.mpijob.variables import job_variables
+from horovodjob.mpijob.worker import preparation
 
 __all__ = ["Conversion", "ConversionError", "convert", "is_mpijob"]
 
@@ -59,9 +63,10 @@ def convert(
     """
     notes = Notes()
     top = _root(document, notes)
-    metadata = _metadata(top, name, namespace, experiment)
+    metadata = job_metadata(top, name, namespace, experiment)
     spec = top.child("spec") or Node({}, "spec", notes)
-    replicas = spec.child("mpiReplicaSpecs")
+    translation = Translation(_original_name(top), metadata.get("name", ""), notes)
+    replicas = _translated(spec, translation)
     if replicas is None:
         notes.refuse(spec.at("mpiReplicaSpecs"), "is missing: add Launcher and Worker")
         notes.raise_problems()
@@ -78,7 +83,11 @@ def convert(
     converted |= _pool(pool, notes) | size | launched.spec
     if implementation != "OpenMPI":
         converted["mpi"] = {"implementation": implementation} | launched.spec.get("mpi", {})
-    converted |= _environment(worker, launcher, launched)
+    converted |= job_variables(worker, launcher, launched)
+    if worker.container is not None and (command := preparation(worker.container)):
+        converted["preparation"] = {"command": command}
+    if translation.needs_service:
+        converted["network"] = {"service": True}
     converted |= _scheduling(spec, worker, launcher, metadata)
     converted |= shared_fields(worker, launcher)
     converted |= _pod_security(spec, worker, launcher, launched)
@@ -89,7 +98,7 @@ def convert(
         converted["runPolicy"] = policy
     if manager := _manager(spec):
         converted["managedBy"] = manager
-    _report_dropped(spec, worker_spec, launcher_spec, worker)
+    _report_dropped(spec, worker_spec, launcher_spec)
     return conversion({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": converted}, (), notes)
 
 
@@ -106,37 +115,32 @@ def _root(document: Any, notes: Notes) -> Node:
     return top
 
 
-def _metadata(top: Node, name: str | None, namespace: str | None, experiment: str | None) -> dict[str, Any]:
-    given = top.child("metadata") or Node({}, "metadata", top.notes)
-    original = name if name is not None else given.text("name") or (given.text("generateName") or "").rstrip("-")
-    metadata: dict[str, Any] = {"name": "job"}
-    try:
-        metadata["name"] = resource_name(original)
-    except ValueError:
-        top.notes.refuse(given.at("name"), "is missing: add it, or give --name")
-    if original and metadata["name"] != original:
-        top.notes.warn(
-            given.at("name"),
-            f"is {metadata['name']} now: a name has at most {JOB_NAME_LENGTH} lower-case letters, digits and hyphens",
-        )
-    if (where := namespace if namespace is not None else given.text("namespace")) is not None:
-        metadata["namespace"] = where
-    labels = _strings(given, "labels")
-    if experiment is not None:
-        try:
-            labels[LABEL_EXPERIMENT] = label_value(experiment)
-        except ValueError as error:
-            top.notes.refuse("--experiment", str(error))
-    annotations = _strings(given, "annotations")
-    annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
-    return metadata | ({"labels": labels} if labels else {}) | ({"annotations": annotations} if annotations else {})
+def _original_name(top: Node) -> str:
+    metadata = top.child("metadata")
+    return (metadata.text("name") if metadata is not None else None) or ""
 
 
-def _strings(node: Node, key: str) -> dict[str, str]:
-    values = node.child(key)
-    if values is None:
-        return {}
-    return {name: text for name in values.value if (text := values.scalar(name)) is not None}
+def _translated(spec: Node, translation: Translation) -> Node | None:
+    """The replicas, with the names of a HorovodJob in place of Kubeflow's."""
+    replicas = spec.child("mpiReplicaSpecs")
+    if replicas is None:
+        return None
+    worker = replicas.value.get("Worker")
+    has_workers = isinstance(worker, Mapping) and worker.get("replicas") not in (0, "0")
+    translation.first_worker = 1 if spec.value.get("runLauncherAsWorker") is True or not has_workers else 0
+    main_container = spec.value.get("mainContainer")
+    changed = {
+        role: {
+            **replica,
+            "template": translation.pod_template(
+                replica.get("template"), f"{replicas.at(role)}.template", str(main_container or "")
+            ),
+        }
+        if isinstance(replica, Mapping)
+        else replica
+        for role, replica in replicas.value.items()
+    }
+    return Node(changed, replicas.path, spec.notes)
 
 
 def _implementation(spec: Node) -> str:
@@ -168,20 +172,6 @@ def _pool(pool: str | None, notes: Notes) -> dict[str, str]:
     return {"pool": pool}
 
 
-def _environment(worker: RolePod, launcher: RolePod, launched: Launch) -> dict[str, Any]:
-    """Variables of every rank; variables of only the launcher stay there, unless mpirun exported them."""
-    shared, own = environment(worker), environment(launcher)
-    if not worker.exists:
-        shared, own = own, {}
-    for name in [name for name in own if name in launched.exported and name not in shared]:
-        shared[name] = own.pop(name)
-    for name, value in launched.env.items():
-        shared[name] = {"name": name, "value": value}
-    if rest := [variable for name, variable in own.items() if shared.get(name) != variable]:
-        launcher.main["env"] = rest
-    return {"env": list(shared.values())} if shared else {}
-
-
 def _scheduling(spec: Node, worker: RolePod, launcher: RolePod, metadata: dict[str, Any]) -> dict[str, Any]:
     policy = spec.child("runPolicy")
     policy = policy.child("schedulingPolicy") if policy is not None else None
@@ -205,6 +195,8 @@ def _scheduling(spec: Node, worker: RolePod, launcher: RolePod, metadata: dict[s
     result: dict[str, Any] = {"scheduling": scheduling}
     if priority := policy.text("priorityClass"):
         result["priorityClassName"] = priority
+        if any(pod.pod.get("priorityClassName", priority) != priority for pod in (worker, launcher)):
+            notes.warn(policy.at("priorityClass"), "is omitted where a pod template has another priorityClassName")
     return result
 
 
@@ -223,7 +215,10 @@ def _pod_security(spec: Node, worker: RolePod, launcher: RolePod, launched: Laun
 def _run_policy(spec: Node) -> dict[str, Any]:
     policy = spec.child("runPolicy") or Node({}, spec.at("runPolicy"), spec.notes)
     result: dict[str, Any] = {}
-    clean = policy.text("cleanPodPolicy") or spec.text("cleanPodPolicy")
+    clean, older = policy.text("cleanPodPolicy"), spec.text("cleanPodPolicy")
+    if clean and older and clean != older:
+        spec.notes.warn(spec.at("cleanPodPolicy"), "is omitted: runPolicy.cleanPodPolicy takes precedence")
+    clean = clean or older
     if clean in ("Running", "All", "None"):
         result["cleanPodPolicy"] = clean
     elif clean is not None:
@@ -247,7 +242,7 @@ def _manager(spec: Node) -> str | None:
     return None if manager == KUBEFLOW_OPERATOR else manager
 
 
-def _report_dropped(spec: Node, worker_spec: Node | None, launcher_spec: Node | None, worker: RolePod) -> None:
+def _report_dropped(spec: Node, worker_spec: Node | None, launcher_spec: Node | None) -> None:
     notes = spec.notes
     if spec.has("sshAuthMountPath"):
         notes.warn(spec.at("sshAuthMountPath"), "is omitted: the operator has keys for every user")
@@ -259,13 +254,5 @@ def _report_dropped(spec: Node, worker_spec: Node | None, launcher_spec: Node | 
                 replica.at("restartPolicy"),
                 f"{policy} is omitted: runPolicy.backoffLimit and runPolicy.onWorkerLoss restart the whole job",
             )
-    if launcher_spec is not None and (launcher_spec.number("replicas", 0, 10000) or 1) != 1:
+    if launcher_spec is not None and launcher_spec.number("replicas", 0, 10000) not in (None, 1):
         notes.warn(launcher_spec.at("replicas"), "is omitted: a job has one launcher")
-    if worker.container is None:
-        return
-    command = [*worker.container.items("command"), *worker.container.items("args")]
-    if command and "sshd" not in " ".join(map(str, command)):
-        notes.warn(
-            worker.container.at("command"),
-            "is omitted: workers run the operator's ssh server; what must run before can be spec.preparation",
-        )

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from horovodjob.api.constants import GPU_RESOURCE
+from horovodjob.api.constants import GPU_RESOURCE, LABEL_QUEUE
 from horovodjob.document import Node
 
 # Fields of a pod that the spec also has.
@@ -15,6 +15,9 @@ OPERATORS_OWN = ("restartPolicy", "hostname", "subdomain", "activeDeadlineSecond
 PROBES = ("readinessProbe", "livenessProbe", "startupProbe")
 CONTAINERS_OWN = ("name", "image", "command", "args", "env", "envFrom", "resources", "volumeMounts", "imagePullPolicy")
 OWN_PREFIXES = ("HOROVODJOB_", "AZ_BATCHAI_")
+# Labels of pods that the operator sets, or that must be on the job.
+OWN_LABELS = (LABEL_QUEUE, *(f"app.kubernetes.io/{key}" for key in ("name", "instance", "component", "managed-by")))
+OWN_LABEL_PREFIX = "horovodjob.dev/"
 
 
 @dataclass(slots=True)
@@ -46,15 +49,35 @@ def read_pod(replica: Node | None, main_container: str | None) -> RolePod:
         replica.notes.refuse(where, "is missing: add a container")
         return RolePod(replica)
     main = next((node for node in containers if node.value.get("name") == main_container), containers[0])
-    metadata = template.child("metadata") if template is not None else None
-    kept = {
-        key: deepcopy(dict(values.value))
-        for key in ("labels", "annotations")
-        if metadata is not None and (values := metadata.child(key)) is not None
-    }
+    kept = _metadata(template)
     pod = {key: deepcopy(value) for key, value in spec.value.items() if key != "containers" and value is not None}
     sidecars = [deepcopy(dict(node.value)) for node in containers if node is not main]
     return RolePod(spec, pod, kept, deepcopy(dict(main.value)), sidecars, main)
+
+
+def _metadata(template: Node | None) -> dict[str, Any]:
+    """Labels and annotations of a pod template, without the labels of the operator."""
+    metadata = template.child("metadata") if template is not None else None
+    if template is None or metadata is None:
+        return {}
+    kept = {
+        key: deepcopy(dict(values.value))
+        for key in ("labels", "annotations")
+        if (values := metadata.child(key)) is not None
+    }
+    for label in list(kept.get("labels", ())):
+        if label in OWN_LABELS or label.startswith(OWN_LABEL_PREFIX):
+            del kept["labels"][label]
+            metadata.notes.warn(metadata.at("labels"), f"{label} is omitted: the operator sets it on the pods itself")
+    for key in metadata.value:
+        if key not in ("labels", "annotations", "creationTimestamp") and metadata.has(key):
+            metadata.notes.warn(
+                metadata.at(key), "is omitted: of a pod's metadata only labels and annotations are used"
+            )
+    for key in template.value:
+        if key not in ("metadata", "spec") and template.has(key):
+            template.notes.warn(template.at(key), "is omitted: a pod template has metadata and spec")
+    return kept
 
 
 def shared_fields(worker: RolePod, launcher: RolePod) -> dict[str, Any]:
@@ -84,7 +107,7 @@ def role_template(role: str, pod: RolePod) -> dict[str, Any]:
         if pod.main.pop(key, None) is not None:
             notes.warn(pod.container.at(key), "is omitted: the operator sets its own")
     own = {key: value for key, value in pod.main.items() if key not in CONTAINERS_OWN or key in ("env", "envFrom")}
-    own |= {key: pod.main[key] for key in ("volumeMounts", "imagePullPolicy") if pod.main.get(key)}
+    own |= {key: pod.main[key] for key in ("volumeMounts", "imagePullPolicy", "resources") if pod.main.get(key)}
     if "image" in pod.main:
         own["image"] = pod.main["image"]
     own = {key: value for key, value in own.items() if value not in (None, [], {})}
@@ -112,8 +135,11 @@ def resources(pod: RolePod) -> tuple[dict[str, Any], int]:
         rest = {key: _quantity(value) for key, value in values.value.items() if key != GPU_RESOURCE}
         if rest:
             kept[kind] = rest
-    if node.has("claims"):
-        pod.container.notes.warn(node.at("claims"), "is omitted: add it to the template's container")
+    if claims := node.items("claims"):
+        pod.main["resources"] = {"claims": deepcopy(claims)}
+    for key in node.value:
+        if key not in ("requests", "limits", "claims") and node.has(key):
+            node.notes.warn(node.at(key), "is omitted: resources have requests, limits and claims")
     return kept, max(counts, default=0)
 
 
@@ -133,6 +159,8 @@ def environment(pod: RolePod) -> dict[str, dict[str, Any]]:
         variable = {key: value for key, value in node.value.items() if value is not None}
         if (value := node.scalar("value")) is not None:
             variable["value"] = value
+        if name in variables and variables[name] != variable:
+            node.notes.warn(node.at("name"), f"an earlier value of {name} is omitted: the last one has an effect")
         variables[name] = variable
     return variables
 

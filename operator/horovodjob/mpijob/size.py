@@ -32,7 +32,10 @@ def job_size(
         notes.refuse("--gpus", "must be 0 or more")
     if launcher_gpus and not as_worker:
         launcher_resources.setdefault("limits", {})[GPU_RESOURCE] = launcher_gpus
-    slots = launched.elastic.get("slots") or launched.slots or spec.number("slotsPerWorker", 1, 256) or 1
+    per_worker, of_mpirun = spec.number("slotsPerWorker", 1, 256), launched.elastic.get("slots") or launched.slots
+    if per_worker and of_mpirun and per_worker != of_mpirun:
+        notes.warn(spec.at("slotsPerWorker"), f"is omitted: the launcher's command starts {of_mpirun} on each worker")
+    slots = of_mpirun or per_worker or 1
     slots = _checked_slots(spec, launcher_spec, launched, replicas, slots)
     section: dict[str, Any] = {"replicas": replicas, "gpus": count}
     if slots != max(count, 1):

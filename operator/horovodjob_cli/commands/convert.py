@@ -29,6 +29,8 @@ from horovodjob_cli.options import (
 
 app = group("Convert Batch AI's job.json or Kubeflow's MPIJob to YAML.")
 Object = dict[str, Any]
+LISTS = ("List", "MPIJobList")
+KUBEFLOW_LABELS = "training.kubeflow.org/"
 
 
 @command(app, "convert")
@@ -86,20 +88,22 @@ def convert(
         storage_key=storage_account_key,
         nfs_servers=manifests.nfs_servers(nfs_server),
     )
-    submission = manifests.with_variables(_converted(config_file, overrides), env)
-    for warning in submission.warnings:
-        sys.stderr.write(f"warning: {warning}\n")
-    objects = [*submission.secrets, submission.job]
+    objects: list[Object] = []
+    for submission in _converted(config_file, overrides):
+        with_variables = manifests.with_variables(submission, env) if submission.job.get("kind") == KIND else submission
+        for warning in with_variables.warnings:
+            sys.stderr.write(f"warning: {warning}\n")
+        objects += [*with_variables.secrets, with_variables.job]
     sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120))
 
 
-def _converted(path: Path, overrides: manifests.Overrides) -> manifests.Submission:
-    found = document_files.documents(path)
+def _converted(path: Path, overrides: manifests.Overrides) -> list[manifests.Submission]:
+    found = [item for document in document_files.documents(path) for item in _items(path, document)]
+    if any(map(mpijob.is_mpijob, found)):
+        return _mpijobs(path, found, overrides)
     if len(found) != 1:
-        raise UsageError(f"{path} has {len(found)} documents; convert each from a separate file")
+        raise UsageError(f"{path} has {len(found)} documents and no MPIJob; convert each from a separate file")
     (document,) = found
-    if mpijob.is_mpijob(document):
-        return _mpijob(path, document, overrides)
     if document.get("kind") == KIND:
         raise UsageError(f"{path} already has a HorovodJob; apply it with `kubectl apply -f {path}`")
     if "apiVersion" in document and "kind" in document:
@@ -108,7 +112,42 @@ def _converted(path: Path, overrides: manifests.Overrides) -> manifests.Submissi
     if key is None and KEY_PLACEHOLDER in str(document):
         key = os.environ.get("AZURE_BATCHAI_STORAGE_KEY")
     name = overrides.name or (path.stem if path.stem.strip("-") else "job")
-    return manifests.batch_ai_job(path, document, replace(overrides, name=name, storage_key=key), _namespace(overrides))
+    named = replace(overrides, name=name, storage_key=key)
+    return [manifests.batch_ai_job(path, document, named, _namespace(overrides))]
+
+
+def _items(path: Path, document: Object) -> list[Object]:
+    """The objects of a list of kubectl, or the document itself."""
+    if document.get("kind") not in LISTS:
+        return [document]
+    items = document.get("items")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise UsageError(f"{path} has a {document['kind']} whose items are not a list of objects")
+    return items
+
+
+def _mpijobs(path: Path, documents: list[Object], overrides: manifests.Overrides) -> list[manifests.Submission]:
+    """Each MPIJob as a HorovodJob, and the other objects as they are."""
+    count = sum(map(mpijob.is_mpijob, documents))
+    if count > 1 and overrides.name is not None:
+        raise UsageError(f"{path} has {count} MPIJobs, and --name names one: convert that one from a separate file")
+    result = []
+    for document in documents:
+        what = _name_of(document)
+        if mpijob.is_mpijob(document):
+            result.append(_mpijob(path, document, overrides, f"{what}: " if count > 1 else ""))
+            continue
+        note = f"{what} is printed unchanged"
+        if KUBEFLOW_LABELS in str(document):
+            note += f"; it has labels of Kubeflow's pods ({KUBEFLOW_LABELS}...), which no pod of a HorovodJob has"
+        result.append(manifests.Submission(document, warnings=(note,)))
+    return result
+
+
+def _name_of(document: Object) -> str:
+    metadata = document.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    return f"{document.get('kind', 'an object')} {given.get('name') or given.get('generateName') or 'without a name'}"
 
 
 def _namespace(overrides: manifests.Overrides) -> str | None:
@@ -116,7 +155,7 @@ def _namespace(overrides: manifests.Overrides) -> str | None:
     return kube.resource_name(overrides.workspace, DNS_LABEL_LENGTH) if overrides.workspace is not None else None
 
 
-def _mpijob(path: Path, document: Object, overrides: manifests.Overrides) -> manifests.Submission:
+def _mpijob(path: Path, document: Object, overrides: manifests.Overrides, where: str) -> manifests.Submission:
     try:
         converted = mpijob.convert(
             document,
@@ -128,6 +167,7 @@ def _mpijob(path: Path, document: Object, overrides: manifests.Overrides) -> man
             gpus=overrides.gpus,
         )
     except mpijob.ConversionError as error:
-        raise manifests.refused(path, error.problems) from None
+        raise manifests.refused(path, [f"{where}{problem}" for problem in error.problems]) from None
     manifests.set_pod_fields(converted.job["spec"], overrides)
-    return manifests.Submission(converted.job, converted.secrets, converted.warnings)
+    warnings = tuple(f"{where}{warning}" for warning in converted.warnings)
+    return manifests.Submission(converted.job, converted.secrets, warnings)

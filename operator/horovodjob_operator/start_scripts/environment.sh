@@ -11,6 +11,13 @@ umask 077
 # The shell is the first process of the container, for which the kernel has no default action for TERM.
 trap 'exit 143' TERM INT
 
+# The daemons of mpirun on the workers need spec.mpi.prefix too: sessions of ssh have the environment saved below.
+if [ -n "${HOROVODJOB_MPI_PREFIX:-}" ]; then
+    PATH=$HOROVODJOB_MPI_PREFIX/bin:$PATH
+    LD_LIBRARY_PATH=$HOROVODJOB_MPI_PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export PATH LD_LIBRARY_PATH
+fi
+
 # say TEXT...: writes one line with the time to the log of the container and, with spec.logs, to execution-<pod>.log.
 say() {
     line="$(date -u +%Y-%m-%dT%H:%M:%SZ) horovodjob: $*"

@@ -1,5 +1,6 @@
 """`hvj convert` as a user runs it: no cluster, YAML on standard output, everything else on standard error."""
 
+import copy
 import json
 from collections.abc import Callable
 from functools import partial
@@ -127,6 +128,66 @@ def test_an_mpijob_is_recognized_by_its_kind(hvj: Hvj, write: Write) -> None:
     assert "warning: spec.sshAuthMountPath" in result.stderr
 
 
+def mpijob_manifest(name: str) -> Object:
+    containers = [{"name": "main", "image": "example/a:1", "command": ["mpirun", "./a"]}]
+    replica = {"template": {"spec": {"containers": containers}}}
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": name},
+        "spec": {"mpiReplicaSpecs": {"Launcher": replica, "Worker": replica}},
+    }
+
+
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scripts"}, "data": {"a.sh": "mpirun ./a"}}
+POLICY = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "ssh"},
+    "spec": {"podSelector": {"matchLabels": {"training.kubeflow.org/job-name": "one"}}},
+}
+
+
+@pytest.mark.parametrize("form", ["documents", "List", "MPIJobList"])
+def test_each_mpijob_of_a_file_is_converted_and_other_objects_stay(hvj: Hvj, write: Write, form: str) -> None:
+    objects: list[Object] = [CONFIG, mpijob_manifest("one"), POLICY, mpijob_manifest("two")]
+    if form == "documents":
+        write(yaml.safe_dump_all(copy.deepcopy(objects)), "jobs.yaml")
+    else:
+        write(yaml.safe_dump({"apiVersion": "v1", "kind": form, "items": copy.deepcopy(objects)}), "jobs.yaml")
+    result = hvj("-f", "jobs.yaml")
+    assert result.code == 0, result.stderr
+    printed = list(yaml.safe_load_all(result.stdout))
+    assert [(each["kind"], each["metadata"]["name"]) for each in printed] == [
+        ("ConfigMap", "scripts"),
+        ("HorovodJob", "one"),
+        ("NetworkPolicy", "ssh"),
+        ("HorovodJob", "two"),
+    ]
+    assert printed[0] == CONFIG
+    assert "warning: ConfigMap scripts is printed unchanged\n" in result.stderr
+    assert "NetworkPolicy ssh is printed unchanged; it has labels of Kubeflow's pods" in result.stderr
+    assert "warning: MPIJob two: spec" in result.stderr
+
+
+def test_one_name_does_not_fit_several_mpijobs(hvj: Hvj, write: Write) -> None:
+    write(yaml.safe_dump_all([mpijob_manifest("one"), mpijob_manifest("two")]), "jobs.yaml")
+    result = hvj("-f", "jobs.yaml", "--name", "three")
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: jobs.yaml has 2 MPIJobs, and --name names one: convert that one from a separate file\n"
+    )
+
+
+def test_a_problem_of_one_of_several_mpijobs_names_it(hvj: Hvj, write: Write) -> None:
+    broken = mpijob_manifest("two")
+    del broken["spec"]["mpiReplicaSpecs"]["Launcher"]
+    write(yaml.safe_dump_all([mpijob_manifest("one"), broken]), "jobs.yaml")
+    result = hvj("-f", "jobs.yaml")
+    assert (result.code, result.stdout) == (2, "")
+    assert "error: jobs.yaml: MPIJob two: spec.mpiReplicaSpecs.Launcher: is missing" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -137,6 +198,7 @@ def test_an_mpijob_is_recognized_by_its_kind(hvj: Hvj, write: Write) -> None:
         ("kind: HorovodJob", "kubectl apply -f"),
         ("apiVersion: batch/v1\nkind: Job", "only job.json and MPIJob"),
         ("a: 1\n---\nb: 2", "has 2 documents"),
+        ("kind: List\nitems: 3", "items are not a list of objects"),
     ],
 )
 def test_a_conversion_error_is_one_sentence(hvj: Hvj, write: Write, text: str, words: str) -> None:

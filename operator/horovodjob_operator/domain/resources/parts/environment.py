@@ -32,6 +32,8 @@ def environment(job: HorovodJob, role: Role) -> list[dict[str, Any]]:
         values["HOROVODJOB_MPI"] = job.spec.mpi.implementation
         if job.spec.launcher_command:
             values["HOROVODJOB_LAUNCHER_COMMAND"] = "1"
+    if job.spec.mpi.prefix:
+        values["HOROVODJOB_MPI_PREFIX"] = job.spec.mpi.prefix
     if job.spec.elastic:
         values["HOROVODJOB_ELASTIC"] = "1"
     if logs:

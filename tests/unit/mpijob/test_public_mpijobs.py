@@ -1,0 +1,388 @@
+"""Constructs of public MPIJobs: what each becomes, and the words of the warning about what it does not become.
+
+Each case is a reduced manifest with one construct. The comments name public repositories in which it was seen.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from horovodjob.mpijob.launcher import SSH_CONFIG
+from horovodjob_operator.domain import names
+from unit.mpijob.test_conversion import MPIJOB, Object, container, converted, mpijob, pod
+
+KEY = {"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "api"}}}
+KEY_OF_WORKERS = {"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "other", "key": "api"}}}
+HOSTS = "$(HOROVODJOB_HOSTFILE)"
+SELECTOR = {"matchLabels": {"training.kubeflow.org/job-name": "train", "training.kubeflow.org/job-role": "worker"}}
+OWN_SELECTOR = {"matchLabels": {"horovodjob.dev/job": "train", "horovodjob.dev/role": "worker"}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Changes of the manifest, the expected fields by their path, and words of warnings."""
+
+    change: Callable[[Object], None]
+    fields: Object = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    omitted: tuple[str, ...] = ()
+
+
+def launcher(*command: str, **fields: object) -> Callable[[Object], None]:
+    def change(document: Object) -> None:
+        container(document, "Launcher").update({"command": list(command), "args": None} | fields)
+
+    return change
+
+
+def worker(*command: str, **fields: object) -> Callable[[Object], None]:
+    def change(document: Object) -> None:
+        container(document, "Worker").update(({"command": list(command)} if command else {}) | fields)
+
+    return change
+
+
+def pods(role: str, **fields: object) -> Callable[[Object], None]:
+    return lambda document: pod(document, role).update(fields)
+
+
+def both(*changes: Callable[[Object], None]) -> Callable[[Object], None]:
+    return lambda document: [change(document) for change in changes].clear()
+
+
+def text(line: str) -> Callable[[Object], None]:
+    return launcher("bash", "-c", line)
+
+
+CASES = {
+    # Variables of the launcher that mpirun gives to the ranks
+    "a Secret of the launcher, exported (kubeflow/mpi-operator issues)": Case(
+        launcher("mpirun", "-x", "API_KEY", "./a", env=[KEY]), {"env": [KEY]}
+    ),
+    "a Secret of the launcher under another name": Case(
+        launcher("mpirun", "-x", "TOKEN=$(API_KEY)", "./a", env=[KEY]), {"env": [KEY | {"name": "TOKEN"}]}
+    ),
+    "a Secret in the middle of a value": Case(
+        launcher("mpirun", "-x", "URL=https://x:$(API_KEY)@y", "./a", env=[KEY]),
+        {"env": [KEY, {"name": "URL", "value": "https://x:$(API_KEY)@y"}]},
+    ),
+    "a literal variable of the launcher in a value (aws/aws-k8s-tester)": Case(
+        launcher("mpirun", "-x", "DATA=$(ROOT)/d", "./a", env=[{"name": "ROOT", "value": "/mnt"}]),
+        {"env": [{"name": "DATA", "value": "/mnt/d"}]},
+    ),
+    "an exported variable with another value in the workers": Case(
+        both(
+            launcher("mpirun", "-x", "MODE", "./a", env=[{"name": "MODE", "value": "launcher"}]),
+            worker(env=[{"name": "MODE", "value": "worker"}, {"name": "B", "value": "$(MODE)"}]),
+        ),
+        {"env": [{"name": "MODE", "value": "launcher"}, {"name": "B", "value": "$(MODE)"}]},
+        ("the value of MODE is omitted: mpirun exports that of the launcher",),
+    ),
+    "a variable that is not exported, with another value in the workers": Case(
+        both(
+            launcher("mpirun", "./a", env=[{"name": "MODE", "value": "launcher"}]),
+            worker(env=[{"name": "MODE", "value": "worker"}]),
+        ),
+        {
+            "env": [{"name": "MODE", "value": "worker"}],
+            "launcher.template.spec.containers.0.env": [{"name": "MODE", "value": "launcher"}],
+        },
+    ),
+    "a Secret with another source in the workers": Case(
+        both(launcher("mpirun", "-x", "API_KEY", "./a", env=[KEY]), worker(env=[KEY_OF_WORKERS])),
+        {"env": [KEY]},
+        ("the value of API_KEY is omitted",),
+    ),
+    "the same, in the middle of a value": Case(
+        both(launcher("mpirun", "-x", "A=x$(API_KEY)", "./a", env=[KEY]), worker(env=[KEY_OF_WORKERS])),
+        {"env": [KEY_OF_WORKERS, {"name": "A", "value": "x$(API_KEY)"}]},
+        ("API_KEY has another source in the workers",),
+    ),
+    "a Secret of the launcher's envFrom, exported": Case(
+        launcher("mpirun", "-x", "API_KEY", "./a", envFrom=[{"secretRef": {"name": "keys"}}]),
+        {"envFrom": [{"secretRef": {"name": "keys"}}]},
+        ("becomes envFrom of all pods",),
+    ),
+    "variables of Intel MPI, which exports all (GoogleCloudPlatform HPC examples)": Case(
+        both(
+            launcher("mpirun", "-n", "4", "./a", env=[KEY]),
+            lambda document: document["spec"].update(mpiImplementation="Intel"),
+        ),
+        {"env": [KEY]},
+    ),
+    "variables of horovodrun, which exports all": Case(
+        launcher("horovodrun", "-np", "4", "./a", env=[KEY]), {"env": [KEY], "command": ["./a"]}
+    ),
+    "a list of exported variables": Case(
+        both(
+            launcher("mpirun", "-genvnone", "-genvlist", "A,B", "./a", env=[{"name": n, "value": n} for n in "ABC"]),
+            lambda document: document["spec"].update(mpiImplementation="MPICH"),
+        ),
+        {"env": [{"name": "A", "value": "A"}, {"name": "B", "value": "B"}]},
+    ),
+    "variables in a shell's command line": Case(
+        launcher("sh", "-c", 'mpirun -np 4 -x "A=$LR" ./a --lr $LR', env=[{"name": "LR", "value": "0.1"}]),
+        {"command": ["./a", "--lr", "$(LR)"], "env": [{"name": "A", "value": "0.1"}]},
+    ),
+    # Where mpirun is
+    "mpirun with its directory (aws-samples/awsome-distributed-training, aws-samples/aws-do-eks)": Case(
+        launcher("/opt/site/bin/mpirun", "--tag-output", "./a"),
+        {"mpi": {"prefix": "/opt/site", "args": ["--tag-output"]}, "command": ["./a"]},
+    ),
+    "mpirun in the PATH of every image": Case(launcher("/usr/local/bin/mpirun", "./a"), omitted=("mpi",)),
+    "mpirun in another place": Case(
+        launcher("/opt/mpirun", "./a"), warnings=("the option /opt/ is omitted",), omitted=("mpi",)
+    ),
+    "--prefix (HabanaAI examples in aws-samples/aws-do-eks)": Case(
+        launcher("mpirun", "--prefix", "/opt/amazon/openmpi", "./a"), {"mpi": {"prefix": "/opt/amazon/openmpi"}}
+    ),
+    "a mapping of ranks to nodes (aws-samples/awsome-distributed-training)": Case(
+        launcher("mpirun", "--map-by", "ppr:4:node", "./a"),
+        {"worker.slots": 4},
+        ("spec.slotsPerWorker: is omitted: the launcher's command starts 4 on each worker",),
+    ),
+    "another hostfile": Case(
+        launcher("mpirun", "--hostfile", "/data/hosts", "./a"), warnings=("the option --hostfile /data/hosts",)
+    ),
+    # What workers do before their ssh server starts
+    "sshd alone (kubernetes-sigs/kueue)": Case(worker("/usr/sbin/sshd", "-De"), omitted=("preparation",)),
+    "sshd with a configuration (kubeflow/mpi-operator)": Case(
+        worker("/usr/sbin/sshd", args=["-De", "-f", "/home/mpiuser/.sshd_config"]),
+        warnings=("the options of sshd are omitted",),
+        omitted=("preparation",),
+    ),
+    "only directories for sshd (oracle-quickstart/oci-hpc-oke)": Case(
+        worker("/bin/bash", "-c", "mkdir -p /var/run/sshd; /usr/sbin/sshd -D -p 2222;"), omitted=("preparation",)
+    ),
+    "an installation of sshd": Case(
+        worker("bash", "-c", "apt-get update && apt-get install -y openssh-server && /usr/sbin/sshd -De"),
+        {"preparation.command": "apt-get update && apt-get install -y openssh-server"},
+        ("what runs before sshd is spec.preparation now",),
+    ),
+    "a preparation in lines (aws-samples/aws-do-eks)": Case(
+        worker("bash", "-lc", args=["sed -i s/a/b/ /etc/ssh/sshd_config\npip install x\nexec /usr/sbin/sshd -D -e\n"]),
+        {"preparation.command": "sed -i s/a/b/ /etc/ssh/sshd_config\npip install x\n:"},
+    ),
+    "sshd at the end of a pipe (aws/aws-k8s-tester)": Case(
+        worker("/bin/bash", args=["-c", "echo password | sudo -S /usr/sbin/sshd -D"]), omitted=("preparation",)
+    ),
+    "sshd in the background": Case(
+        worker("sh", "-c", "pip install x; /usr/sbin/sshd; sleep infinity"), {"preparation.command": "pip install x\n:"}
+    ),
+    "a monitor beside sshd": Case(
+        worker("sh", "-c", "/usr/sbin/sshd; exporter --port 9400"), warnings=("what runs after sshd is omitted",)
+    ),
+    "sshd in a branch": Case(
+        worker("sh", "-c", "if [ -e /x ]; then ./prepare; /usr/sbin/sshd -D; fi"),
+        warnings=("what must run before can be spec.preparation",),
+        omitted=("preparation",),
+    ),
+    "bash in the preparation": Case(
+        worker("bash", "-c", "source /opt/env.sh && /usr/sbin/sshd -D"),
+        {"preparation.command": "exec bash -c 'source /opt/env.sh'"},
+    ),
+    "no ssh server (version 1, which uses kubectl exec)": Case(
+        worker("sleep", "infinity"), warnings=("workers run the operator's ssh server",), omitted=("preparation",)
+    ),
+    # Names of Kubeflow
+    "affinity on labels of Kubeflow (coreweave/nccl-tests)": Case(
+        pods(
+            "Worker",
+            affinity={
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "podAffinityTerm": {"labelSelector": SELECTOR, "topologyKey": "zone"}}
+                    ]
+                }
+            },
+        ),
+        {
+            "worker.template.spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution.0."
+            "podAffinityTerm.labelSelector": OWN_SELECTOR
+        },
+        ("training.kubeflow.org/job-name is horovodjob.dev/job now",),
+    ),
+    "spread by expressions and label keys": Case(
+        pods(
+            "Worker",
+            topologySpreadConstraints=[
+                {
+                    "labelSelector": {
+                        "matchExpressions": [
+                            {"key": "training.kubeflow.org/replica-type", "operator": "In", "values": ["Worker"]},
+                            {
+                                "key": "training.kubeflow.org/operator-name",
+                                "operator": "In",
+                                "values": ["mpi-operator"],
+                            },
+                        ]
+                    },
+                    "matchLabelKeys": ["training.kubeflow.org/job-name"],
+                }
+            ],
+        ),
+        {
+            "worker.template.spec.topologySpreadConstraints.0": {
+                "labelSelector": {
+                    "matchExpressions": [
+                        {"key": "horovodjob.dev/role", "operator": "In", "values": ["worker"]},
+                        {
+                            "key": "app.kubernetes.io/managed-by",
+                            "operator": "In",
+                            "values": ["horovodjob-operator"],
+                        },
+                    ]
+                },
+                "matchLabelKeys": ["horovodjob.dev/job"],
+            }
+        },
+    ),
+    "a label of Kubeflow without a counterpart": Case(
+        pods(
+            "Worker",
+            topologySpreadConstraints=[{"labelSelector": {"matchLabels": {"batch.kubeflow.org/x": "y"}}}],
+        ),
+        warnings=("no pod of a HorovodJob has the label batch.kubeflow.org/x",),
+    ),
+    "volumes of Kubeflow's controller (oracle-quickstart/oci-hpc-oke)": Case(
+        both(
+            pods("Launcher", volumes=[{"name": "ssh-auth", "secret": {"secretName": "train-ssh"}}]),
+            pods(
+                "Launcher",
+                initContainers=[
+                    {
+                        "name": "order",
+                        "image": "example/order:1",
+                        "volumeMounts": [{"name": "mpi-job-config", "mountPath": "/etc/mpi"}],
+                    }
+                ],
+            ),
+        ),
+        {"launcher.template.spec.initContainers": [{"name": "order", "image": "example/order:1", "volumeMounts": []}]},
+        ("the volume ssh-auth is omitted", "the mount of mpi-job-config is omitted"),
+        ("launcher.template.spec.volumes",),
+    ),
+    "MASTER_ADDR (PyTorch and DeepSpeed)": Case(
+        worker(env=[{"name": "MASTER_ADDR", "value": "train-worker-0.train"}]),
+        {"env.0.value": "train-worker-0.train", "network": {"service": True}},
+    ),
+    "the Service of earlier controllers (aws-samples/aws-do-eks)": Case(
+        launcher("mpirun", "./a", "--dist-url=tcp://train-worker-0.train-worker:23456"),
+        {"command": ["./a", "--dist-url=tcp://train-worker-0.train:23456"], "network": {"service": True}},
+        ("names of pods are those of the HorovodJob now",),
+    ),
+    "a name of a pod without a domain": Case(
+        launcher("mpirun", "-x", "MASTER_ADDR=train-worker-0", "./a"),
+        {"env.0.value": "train-worker-0.train", "network": {"service": True}},
+    ),
+    "names that a program composes (aws/aws-k8s-tester)": Case(
+        text('for i in 0 1; do getent hosts train-worker-$i.train; done; mpirun "./a"'), {"network": {"service": True}}
+    ),
+    "the launcher as the first worker": Case(
+        both(
+            launcher("mpirun", "./a", "train-worker-0.train"),
+            lambda document: document["spec"].update(runLauncherAsWorker=True),
+        ),
+        {"command": ["./a", "train-worker-1.train"]},
+    ),
+    "the hostfile in a variable": Case(
+        both(
+            launcher("mpirun", "./a", env=[{"name": "HOSTS", "value": "/etc/mpi/hostfile"}]),
+            worker(env=[{"name": "HOSTS", "value": "/etc/mpi/hostfile"}]),
+        ),
+        {"env": [{"name": "HOSTS", "value": HOSTS}]},
+    ),
+    "the hostfile as an argument (DeepSpeed)": Case(
+        launcher("mpirun", "deepspeed", "--hostfile", "/etc/mpi/hostfile"),
+        {"command": ["deepspeed", "--hostfile", HOSTS]},
+    ),
+    "another file of the directory": Case(
+        text("/etc/mpi/kubexec.sh a; mpirun ./a"), warnings=("/etc/mpi/kubexec.sh does not exist",)
+    ),
+    # Command lines of a shell
+    "a loop around mpirun": Case(
+        text("until mpirun -np 4 ./a; do sleep 5; done"),
+        {"command": ["./a"]},
+        ("the loop around mpirun is omitted",),
+        ("launcherCommand",),
+    ),
+    "a loop in lines": Case(
+        text("while ! mpirun -np 4 \\\n  ./a; do\n  echo retry\n  sleep 5s\ndone\n"), {"command": ["./a"]}
+    ),
+    "a loop that waits for the workers (oracle-quickstart/oci-hpc-oke)": Case(
+        text("until ssh -p 2222 $host exit; do sleep 5; done; mpirun -mca plm_rsh_args '-p 2222' ./a"),
+        {"launcherCommand.2": f"until ssh -F {SSH_CONFIG} $host exit; do sleep 5; done; mpirun ./a"},
+        (
+            f"ssh has the option -F {SSH_CONFIG}",
+            "has a loop: one that waits for workers is not necessary",
+            "the option -mca plm_rsh_args is omitted",
+        ),
+    ),
+    "an interface that mpirun excludes (aws-samples/aws-do-eks)": Case(
+        text("./prepare && mpirun --mca btl_tcp_if_exclude lo,docker0 \\\n ./a"),
+        {"launcherCommand.2": "./prepare && mpirun \\\n ./a"},
+        ("the option -mca btl_tcp_if_exclude is omitted",),
+    ),
+    "an installation in the launcher": Case(
+        text("apt-get install -y openssh-client && mpirun ./a"), warnings=("installs ssh or MPI",)
+    ),
+    "another user (examples of version 2)": Case(
+        launcher("runuser", "mpiuser", "-l", "-c", "mpirun -n 2 /home/mpiuser/pi"),
+        warnings=("runuser can remove the variables",),
+    ),
+    # Pods
+    "claims of devices (coreweave/nccl-tests)": Case(
+        worker(resources={"limits": {"nvidia.com/gpu": 2}, "claims": [{"name": "channel"}]}),
+        {"worker.template.spec.containers.0.resources": {"claims": [{"name": "channel"}]}, "worker.gpus": 2},
+    ),
+    "labels of Helm on pods (Azure/ai-infrastructure-on-azure)": Case(
+        lambda document: document["spec"]["mpiReplicaSpecs"]["Worker"]["template"].update(
+            metadata={"name": "w", "labels": {"app.kubernetes.io/name": "x", "task": "nccl"}}
+        ),
+        {"worker.template.metadata": {"labels": {"task": "nccl"}}},
+        ("app.kubernetes.io/name is omitted", "template.metadata.name: is omitted"),
+    ),
+    "a generated name (computeops and SC24 tutorials)": Case(
+        lambda document: document.update(metadata={"generateName": "train-"}),
+        warnings=("metadata.generateName: is kept: use `kubectl create`",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_construct_of_public_mpijobs_is_converted_or_named(case: Case) -> None:
+    document = mpijob(["mpirun", "./a"])
+    case.change(document)
+    result = converted(document)
+    spec = result.job["spec"]
+    assert {path: value_at(spec, path) for path in case.fields} == case.fields
+    assert [path for path in case.omitted if value_at(spec, path) is not None] == []
+    said = "\n".join(result.warnings)
+    assert [words for words in case.warnings if words not in said] == [], said
+
+
+def value_at(spec: Object, path: str) -> object:
+    value: object = spec
+    for key in path.split("."):
+        if isinstance(value, list):
+            value = value[int(key)] if int(key) < len(value) else None
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def test_names_of_pods_follow_another_name_of_the_job() -> None:
+    document = mpijob(["mpirun", "./a", "train-worker-0.train.team.svc", "train-launcher", "pretrain-worker-0"])
+    spec = converted(document, name="other").job["spec"]
+    assert spec["command"] == ["./a", "other-worker-0.other.team.svc", "other-launcher.other", "pretrain-worker-0"]
+
+
+def test_a_generated_name_stays_one() -> None:
+    document = MPIJOB | {"metadata": {"generateName": "train-", "namespace": "team"}}
+    assert converted(document).job["metadata"] == {"generateName": "train-", "namespace": "team"}
+    assert converted(document, name="train").job["metadata"]["name"] == "train"
+
+
+def test_the_options_of_ssh_are_where_the_launcher_writes_them() -> None:
+    assert f"{names.RUN_DIRECTORY}/ssh_config" == SSH_CONFIG
