@@ -9,7 +9,8 @@ from typing import Any
 import keras
 
 from horovodjob_trainer.launch import Launch
-from horovodjob_trainer.reporting.metric_values import all_values
+from horovodjob_trainer.reporting.best_values import BestValues, check_mode, declared_modes, own_mode
+from horovodjob_trainer.reporting.metric_values import all_values, without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter, TrainingPosition
 
@@ -22,7 +23,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Reports the progress of `fit` on rank 0: on stdout, in progress.jsonl and in the status of the HorovodJob.
 
     `batch_size` is that of one rank; without it, the rate is in batches per second. `directory` is that of
-    progress.jsonl (default: that of the log files of the job). `log` receives the lines for stdout.
+    progress.jsonl (default: that of the log files of the job). `log` receives the lines for stdout. `monitor` is the
+    metric that selects the best epoch, and `mode` is "min" or "max": its best value. Metrics of Keras have a mode.
     """
 
     _supports_tf_logs = True  # Keras 2 would convert the metrics of each step, also of those without a report.
@@ -33,9 +35,13 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
         directory: str | os.PathLike[str] | None = None,
         seconds: float = 5.0,
         log: Callable[[str], None] = _log,
+        monitor: str | None = None,
+        mode: str | None = None,
     ) -> None:
         super().__init__()
+        check_mode(monitor, mode)
         self.batch_size, self.seconds, self.log = batch_size, seconds, log
+        self.monitor, self.mode = monitor, mode
         self.directory: Path | None = Path(directory or os.environ.get("AZ_BATCHAI_STDOUTERR_DIR") or ".")
         self.reporter: Reporter | None = None
         self.epoch = self.step = self.global_step = 0
@@ -87,7 +93,13 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
             total_examples=epochs * steps * self._job_batch(),
             global_step=self.global_step,
         )
-        self.reporter.report(position, metrics, self._learning_rate())
+        self.reporter.report(position, metrics, self._learning_rate(), self._best_values(metrics))
+
+    def _best_values(self, metrics: Mapping[str, float]) -> BestValues:
+        """The modes of the metrics; the operator knows the ends of their values, because each epoch is reported."""
+        compiled = (getattr(metric, "metrics", None) or (metric,) for metric in self.model.metrics)
+        modes = declared_modes(without_elements(metrics), (each for group in compiled for each in group))
+        return BestValues(self.monitor, modes | own_mode(self.monitor, self.mode), {})
 
     def _rank_and_size(self) -> tuple[int, int]:
         from horovodjob_trainer import hvd  # It needs Keras 3, which a script of 2018 does not have.

@@ -23,9 +23,46 @@ from horovodjob_trainer.callbacks import ProgressCallback
 
 hvd.init()
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
-model.fit(np.ones((64, 4)), np.ones(64), batch_size=8, epochs=3, verbose=0, callbacks=[ProgressCallback(batch_size=8)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", metrics=["mae"])
+progress = ProgressCallback(batch_size=8, monitor="own", mode="max")
+model.fit(np.ones((64, 4)), np.ones(64), batch_size=8, epochs=3, verbose=0, callbacks=[progress])
 """
+
+KEPT_SCRIPT = """
+import sys
+import keras, numpy as np, tensorflow as tf
+import horovodjob_trainer.hvd as hvd
+
+hvd.init()
+
+def dice(truth, prediction):
+    return keras.ops.mean(truth * prediction)
+
+def own(truth, prediction):
+    return keras.ops.mean(prediction)
+
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", metrics=["mae", dice, own])
+ones = np.ones((64, 4), "float32")
+data = tf.data.Dataset.from_tensor_slices((ones, ones[:, :1])).batch(8)
+stopping = keras.callbacks.EarlyStopping("val_dice", mode="max", patience=9)
+kept = hvd.RunCallback(sys.argv[1], monitor="val_own", mode="min")
+model.fit(data, epochs=3, verbose=0, validation_data=data, callbacks=[stopping, kept])
+"""
+
+
+def test_a_script_that_keeps_its_run_declares_its_best_values(
+    run: Callable[..., Any], preloaded_python: list[str], operator: OperatorServer, token: Path, tmp_path: Path
+) -> None:
+    variables = {"HOROVODJOB_PROGRESS_URL": operator.url, "HOROVODJOB_PROGRESS_TOKEN_FILE": str(token)}
+    ended = run(1, [*preloaded_python, "-c", KEPT_SCRIPT, str(tmp_path)], variables)
+    assert ended.code == 0, ended.stderr
+    last = operator.reports[-1][1]
+    declared = {"loss": "min", "mae": "min", "val_loss": "min", "val_mae": "min"}
+    assert last["modes"] == declared | {"val_dice": "max", "val_own": "min"}
+    assert last["monitor"] == "val_own"
+    value, first = min((epoch["metrics"]["val_mae"], epoch["epoch"]) for epoch in last["history"])
+    assert last["extremes"]["val_mae"]["min"] == {"value": value, "epoch": first}
 
 
 def test_a_script_with_the_callback_reports_as_the_program_does(
@@ -41,7 +78,8 @@ def test_a_script_with_the_callback_reports_as_the_program_does(
     last = operator.reports[-1][1]
     assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 3, 3, 8, 8)
     assert [epoch["epoch"] for epoch in last["history"]] == [1, 2, 3]
-    assert {tuple(epoch["metrics"]) for epoch in last["history"]} == {("loss",)}
+    assert {tuple(epoch["metrics"]) for epoch in last["history"]} == {("loss", "mae")}
+    assert (last["monitor"], last["modes"]) == ("own", {"loss": "min", "mae": "min", "own": "max"})
     assert [epoch["learningRate"] for epoch in last["history"]] == pytest.approx([0.1] * 3)
     assert [line.split()[1] for line in ended.stdout.splitlines() if " 8/8 " in line] == ["1/3", "2/3", "3/3"]
     records = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
@@ -98,12 +136,18 @@ def test_a_run_reports_to_the_operator_until_its_end(
     assert (last["progress"], last["epoch"], last["epochs"], last["step"], last["stepsPerEpoch"]) == (1.0, 4, 4, 11, 11)
     assert set(last) == {
         "attempt", "epoch", "epochs", "step", "stepsPerEpoch", "progress", "samplesPerSecond", "eta", "metrics",
-        "history",
+        "history", "monitor", "modes", "extremes",
     }  # fmt: skip
     assert last["metrics"].keys() == METRICS
     assert [(epoch["epoch"], epoch["metrics"].keys()) for epoch in last["history"]] == [
         (n, METRICS) for n in range(1, 5)
     ]
+    assert last["monitor"] == "val_loss"
+    assert last["modes"] == {name: "min" if name.endswith("loss") else "max" for name in METRICS}
+    for name, ends in last["extremes"].items():
+        values = [(epoch["metrics"][name], epoch["epoch"]) for epoch in last["history"]]
+        assert (ends["min"]["value"], ends["max"]["value"]) == (min(values)[0], max(values)[0])
+        assert (ends["min"]["value"], ends["min"]["epoch"]) in values
     assert all(authorization == "Bearer secret-token" for authorization, _ in operator_of_run.reports)
     assert "secret-token" not in ended.stdout + ended.stderr
 

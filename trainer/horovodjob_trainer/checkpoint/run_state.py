@@ -13,7 +13,8 @@ class RunState:
     the seed generators of the model. `unvalidated` contains the training metrics of an epoch that is complete but
     for its validation. The current pass over the data began with `streams` ranks, the first pass with `first_size`.
     `selection` is the metric by which `best_epoch` is the best, after `min` or `max`. `batches` contains a fingerprint
-    of the last batch of each rank if a start must verify the position in the data.
+    of the last batch of each rank if a start must verify the position in the data. `ends` contains the lowest and the
+    highest value of each metric in all epochs.
     """
 
     epochs: int
@@ -29,6 +30,7 @@ class RunState:
     streams: int = 0
     selection: str = ""
     batches: list[int] = field(default_factory=list)
+    ends: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.streams = self.streams or self.first_size
@@ -81,6 +83,6 @@ class RunState:
     def from_json(cls, value: dict[str, Any]) -> "RunState":
         """The state in a JSON object, also of an earlier release. Raises ValueError or TypeError for other content."""
         names = {entry.name for entry in fields(cls)}
-        if set(value) | {"unvalidated", "streams", "selection", "batches"} != names:
+        if set(value) | {"unvalidated", "streams", "selection", "batches", "ends"} != names:
             raise ValueError("it does not contain the state of a run")
         return cls(**value)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from horovodjob_trainer.reporting.best_values import BestValues
 from horovodjob_trainer.reporting.files import JsonLinesFile, TensorBoardFiles
 from horovodjob_trainer.reporting.metric_values import without_elements
 from horovodjob_trainer.reporting.progress_client import ProgressClient
@@ -61,6 +62,7 @@ class Reporter:
         self.last_time, self.last_examples = time.monotonic(), -1
         self.last_record: dict[str, Any] | None = None
         self.epochs: deque[dict[str, Any]] = deque(maxlen=REPORTED_EPOCHS)
+        self.best_values: BestValues | None = None
         self.has_logged_changes = False
 
     def begin(self, examples: int) -> None:
@@ -77,8 +79,15 @@ class Reporter:
         """Whether a report within an epoch is due."""
         return time.monotonic() - self.last_time >= self.interval_seconds
 
-    def report(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> None:
+    def report(
+        self,
+        position: TrainingPosition,
+        metrics: Mapping[str, float],
+        learning_rate: float,
+        best_values: BestValues | None = None,
+    ) -> None:
         """Report the position, the metrics and the rate since the last report or `begin`."""
+        self.best_values = best_values
         self.pause(position.examples)
         record = self._record(position, metrics, learning_rate)
         values = " ".join(f"{name} {metrics[name]:.4f}" for name in LINE_METRICS if name in metrics)
@@ -115,7 +124,8 @@ class Reporter:
             if metrics.changes and not self.has_logged_changes:
                 self.has_logged_changes = True
                 self.log(f"Progress in the status of the job: {'; '.join(metrics.changes)}")
-            self.progress_client.post(_status(record, metrics) | {"history": list(self.epochs)})
+            best = self.best_values.fields() if self.best_values else {}
+            self.progress_client.post(_status(record, metrics) | best | {"history": list(self.epochs)})
 
     def _record(self, position: TrainingPosition, metrics: Mapping[str, float], learning_rate: float) -> dict[str, Any]:
         now = datetime.now(UTC)

@@ -16,7 +16,7 @@ from horovodjob_trainer.errors import JobError, NonFiniteLoss, RanksDiffer
 from horovodjob_trainer.reporting.metric_values import mean_values
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.coordination import Coordination, different_ranks, diverged_ranks
-from horovodjob_trainer.run.metrics.best_epoch import update_best_epoch
+from horovodjob_trainer.run.metrics.best_epoch import best_values, update_best_epoch
 from horovodjob_trainer.run.metrics.evaluation import Evaluation
 from horovodjob_trainer.run.metrics.rank_metrics import metrics_over_ranks
 from horovodjob_trainer.run.optimization.optimizers import LearningRates
@@ -194,7 +194,8 @@ class Loop:
     def _report(self, metrics: dict[str, float], epoch: int, step: int) -> None:
         assert self.reporter is not None
         position = training_position(self.state, epoch, step, self._steps_in_epoch)
-        self.reporter.report(position, metrics | self._damaged_metrics(), self.learning_rates.current)
+        best = best_values(self.model, self.state, self.configuration)
+        self.reporter.report(position, metrics | self._damaged_metrics(), self.learning_rates.current, best)
 
     def _damaged_metrics(self) -> dict[str, float]:
         is_active = self.setup.dataset.damaged is not None

@@ -3,25 +3,25 @@
 All ranks decide alike because the metrics are averaged over them.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import keras
 
 from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.cli.configuration import Configuration
 from horovodjob_trainer.errors import JobError, ModelError
+from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, metric_mode, record_ends
 from horovodjob_trainer.reporting.metric_values import without_elements
+from horovodjob_trainer.run.metrics.metric_objects import metric_objects
 
 MINIMUM, MAXIMUM = "min", "max"
-DIRECTIONS = {"up": MAXIMUM, "down": MINIMUM}  # as Keras names them
 
 
 def check_monitor(model: Any, configuration: Configuration) -> None:
     """Raise ModelError if the compiled model has the metric, and neither a setting nor Keras has its direction."""
     name = configuration.monitor.removeprefix("val_")
-    if any(name == each.name for each in _metrics(model)):
+    if any(name == each.name for each in metric_objects(model)):
         monitor_mode(model, configuration)
 
 
@@ -30,10 +30,8 @@ def monitor_mode(model: Any, configuration: Configuration) -> str:
     if configuration.monitor_mode != "auto":
         return configuration.monitor_mode
     name = configuration.monitor.removeprefix("val_")
-    for metric in _metrics(model):
-        direction = getattr(metric, "_direction", None)  # Keras uses it for EarlyStopping(mode="auto")
-        if direction in DIRECTIONS and (name == metric.name or name.endswith(f"_{metric.name}")):
-            return DIRECTIONS[direction]
+    if declared := metric_mode(name, metric_objects(model)):
+        return declared
     if name.endswith("loss"):
         return MINIMUM
     if "accuracy" in name or "auc" in name:
@@ -56,6 +54,7 @@ def update_best_epoch(
     Raises JobError if nobody has said whether a higher value of the metric is better.
     """
     monitor, patience, epoch = configuration.monitor, configuration.early_stopping, state.epoch
+    record_ends(state.ends, epoch, metrics)
     value = metrics.get(monitor)
     if value is None:
         if state.best_epoch == 0 and epoch == 1:
@@ -75,30 +74,18 @@ def update_best_epoch(
         log(f"Stopping early: {monitor} has not improved since epoch {state.best_epoch}")
 
 
+def best_values(model: Any, state: RunState, configuration: Configuration) -> BestValues:
+    """The best values of the run, as a progress report has them."""
+    modes = declared_modes(state.ends, metric_objects(model))
+    if configuration.monitor in state.ends:
+        with contextlib.suppress(ModelError):  # nobody has said which value is the best
+            modes[configuration.monitor] = monitor_mode(model, configuration)
+    return BestValues(configuration.monitor, modes, state.ends)
+
+
 def _select_by(state: RunState, selection: str, log: Callable[[str], None]) -> None:
     """Forget the best epoch of another metric."""
     if state.selection not in ("", selection) and state.best_epoch:
         log(f"Earlier epochs were compared by {state.selection}, and later ones by {selection}")
         state.best, state.best_epoch = None, 0
     state.selection = selection
-
-
-def _metrics(model: Any) -> Iterator[Any]:
-    """The metrics of the compiled model. Before the first step, Keras has not created all of them."""
-    compiled = getattr(model, "_compile_metrics", None)
-    if compiled is not None and not compiled.built:
-        for metric in keras.tree.flatten([compiled._user_metrics, compiled._user_weighted_metrics]):
-            yield from _created(metric)
-    for metric in model.metrics:
-        yield from getattr(metric, "metrics", None) or (metric,)
-
-
-def _created(metric: Any) -> Iterator[Any]:
-    if metric is None or metric in ("accuracy", "acc", "crossentropy", "ce"):  # depend on the labels
-        return
-    found = keras.metrics.get(metric) if isinstance(metric, str) else metric
-    if not isinstance(found, keras.metrics.Metric):
-        found = keras.metrics.MeanMetricWrapper(found, name=getattr(found, "__name__", type(found).__name__))
-    if isinstance(metric, str):
-        found.name = metric
-    yield found

@@ -23,7 +23,8 @@ class RunCallback(FitCallback):
     the newest `keep` stay. With `resume` "never", a new run begins. It does not continue with other `settings`,
     values of the script such as its learning rate, unless `resume` is "continue". If no checkpoint can be written for
     `failure_seconds`, the run ends. After SIGTERM, all ranks have `grace_seconds` for the same step and its checkpoint.
-    `log_seconds` is the time between progress reports.
+    `log_seconds` is the time between progress reports. `monitor` is the metric that selects the best epoch, and `mode`
+    is "min" or "max": its best value; metrics of Keras have a mode.
     """
 
     def __init__(self, directory: str | os.PathLike[str], **options: Any) -> None:
@@ -45,6 +46,7 @@ class RunCallback(FitCallback):
         epochs = int(arguments.get("epochs", 1))
         with open_session(self._options, batches, model, used_optimizers(model), epochs) as session:
             self._session, state = session, session.state
+            session.callbacks = _flat(arguments.get("callbacks"), without=self)
             self._steps = -(-batches.epoch_examples // batches.job_batch)
             is_complete = state.stopped or (state.epoch >= epochs and state.unvalidated is None)
             first = epochs if is_complete else state.epoch - (state.unvalidated is not None)

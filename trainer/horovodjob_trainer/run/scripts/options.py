@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from horovodjob_trainer.reporting.best_values import check_mode
 from horovodjob_trainer.run.termination import GRACE_SECONDS
 
 RESUME = ("auto", "continue", "never")
@@ -24,8 +25,11 @@ class RunOptions:
     log_seconds: float = 5.0
     failure_seconds: float = 1800.0
     grace_seconds: float = GRACE_SECONDS
+    monitor: str | None = None
+    mode: str | None = None
 
     def __post_init__(self) -> None:
+        check_mode(self.monitor, self.mode)
         for name, minimum in (("every_steps", 1), ("every_seconds", 0.001), ("keep", 1), ("failure_seconds", 0.001)):
             value = getattr(self, name)
             if value is not None and not value >= minimum:

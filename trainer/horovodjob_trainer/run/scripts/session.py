@@ -17,10 +17,12 @@ from horovodjob_trainer.checkpoint.run_state import RunState
 from horovodjob_trainer.checkpoint.writer import WritePolicy
 from horovodjob_trainer.errors import JobError, OutputError, Terminated
 from horovodjob_trainer.launch import Launch
+from horovodjob_trainer.reporting.best_values import BestValues, declared_modes, own_mode, record_ends
 from horovodjob_trainer.reporting.metric_values import all_values
 from horovodjob_trainer.reporting.progress_client import ProgressClient
 from horovodjob_trainer.reporting.reporter import Reporter
 from horovodjob_trainer.run.coordination import Coordination
+from horovodjob_trainer.run.metrics.metric_objects import metric_objects
 from horovodjob_trainer.run.ranks import call_on_all_ranks
 from horovodjob_trainer.run.scripts.batches import Batches
 from horovodjob_trainer.run.scripts.options import RunOptions
@@ -43,10 +45,15 @@ ARGUMENTS = {
 class Session:
     """A start of a run, from its first step to its last. Every rank calls the same methods after the same steps."""
 
-    def __init__(self, options: RunOptions, batches: Batches, state: RunState, checkpoints: StepCheckpoints) -> None:
+    def __init__(
+        self, options: RunOptions, batches: Batches, model: Any, state: RunState, checkpoints: StepCheckpoints
+    ) -> None:
         self.options, self.batches, self.state, self.checkpoints = options, batches, state, checkpoints
         self.termination = checkpoints.termination
         self.reporter = _reporter(options, batches) if hvd.rank() == 0 else None
+        self.model = model
+        self.callbacks: Sequence[Any] = ()
+        """The callbacks of `fit`, which can declare the best value of a metric."""
         self._steps_in_epoch = self.steps_in_epoch
 
     @property
@@ -98,6 +105,7 @@ class Session:
     def end_validation(self, metrics: Mapping[str, Any]) -> None:
         """Report the epoch with all its metrics."""
         self.state.unvalidated = None
+        record_ends(self.state.ends, self.state.epoch, _values(metrics))
         if self.reporter is not None:
             self._report(self.state.epoch - 1, self._steps_in_epoch, metrics)
 
@@ -129,8 +137,17 @@ class Session:
         assert self.reporter is not None
         rate = metrics.get("learning_rate", float("nan"))
         position = training_position(self.state, epoch + 1, step, self._steps_in_epoch)
-        values = {name: value for name, value in metrics.items() if name != "learning_rate"}
-        self.reporter.report(position, all_values(values), float(rate))
+        self.reporter.report(position, _values(metrics), float(rate), self._best_values())
+
+    def _best_values(self) -> BestValues:
+        monitor, ends = self.options.monitor, self.state.ends
+        modes = declared_modes(ends, metric_objects(self.model), self.callbacks)
+        return BestValues(monitor, modes | own_mode(monitor, self.options.mode), ends)
+
+
+def _values(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of the metrics, without the learning rate that Keras adds to them."""
+    return all_values({name: value for name, value in metrics.items() if name != "learning_rate"})
 
 
 @contextmanager
@@ -170,7 +187,7 @@ def open_session(
                     log=log,
                 )
             checkpoints.restore_seeds()
-            session = Session(options, batches, state, checkpoints)
+            session = Session(options, batches, model, state, checkpoints)
             yield session
     finally:
         if session is not None:
