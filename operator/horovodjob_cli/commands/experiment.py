@@ -17,7 +17,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.watch import wait_for_deletion
 from horovodjob_cli.commands import CommandResult, command, confirm, group
 from horovodjob_cli.errors import CliError, NotFound
-from horovodjob_cli.jobs import batchai_records, plots
+from horovodjob_cli.jobs import batchai_records, job_creation, plots
 from horovodjob_cli.options import ListedWorkspace, Name, NoWait, PlotOutput, Workspace, Yes
 from horovodjob_cli.output import Format
 
@@ -131,13 +131,15 @@ def delete(name: Name, workspace: Workspace = None, yes: Yes = False, no_wait: N
     namespace, label = kube.namespace(workspace), names.label_value(name)
     total = _experiment(name, namespace)["jobs"]["total"]
     confirm(f"Delete experiment {name} of workspace {namespace} and its jobs ({total})?", yes)
+    # Before the jobs: those of a sweep that another command begins meanwhile have a new ConfigMap with their code.
+    found = kube.core().list_namespaced_config_map(namespace, label_selector=f"{SELECTOR}={label}")
     jobs = kube.jobs(namespace, name)
     for job in jobs:
         kube.delete_job(job)
     if not no_wait:
         for job in jobs:
             wait_for_deletion(job)
-    kube.core().delete_collection_namespaced_config_map(namespace, label_selector=f"{SELECTOR}={label}")
+    job_creation.delete({**each, "kind": "ConfigMap"} for each in kube.plain(found)["items"])
 
 
 def _experiment(name: str, namespace: str) -> kube.Object:

@@ -63,9 +63,13 @@ def volume_pod(job: Object, volumes: Sequence[Object], mounts: Sequence[Object])
 
 
 def started(wanted: Object, purpose: str) -> Object:
-    """The new pod, as soon as it runs. The caller deletes it, also after an error. Raises Unavailable, ApiException."""
+    """The new pod, as soon as it runs; `wanted` gets its UID. The caller deletes it, also after an error.
+
+    Raises Unavailable, ApiException.
+    """
     name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
     pod: Object = kube.plain(kube.core().create_namespaced_pod(namespace, wanted))
+    wanted["metadata"]["uid"] = pod["metadata"]["uid"]
     deadline = time.monotonic() + START_SECONDS
     while not is_running(pod):
         if time.monotonic() > deadline or pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
@@ -79,17 +83,14 @@ def started(wanted: Object, purpose: str) -> Object:
 
 
 def delete(pod: Object) -> None:
-    """Delete the pod, and those that have ended since a killed `hvj` left them behind."""
-    from kubernetes.client import ApiException
+    """Delete the pod, by UID if its creation has been answered; otherwise its name has random digits."""
+    from kubernetes.client import ApiException, V1DeleteOptions, V1Preconditions
 
     metadata = pod["metadata"]
+    uid = {"preconditions": V1Preconditions(uid=metadata["uid"])} if "uid" in metadata else {}
     with suppress(ApiException):
-        kube.core().delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
-    with suppress(ApiException):
-        kube.core().delete_collection_namespaced_pod(
-            metadata["namespace"],
-            label_selector=f"{LABEL_ROLE}={ROLE},app.kubernetes.io/managed-by=hvj",
-            field_selector="status.phase=Failed",
+        kube.core().delete_namespaced_pod(
+            metadata["name"], metadata["namespace"], body=V1DeleteOptions(grace_period_seconds=0, **uid)
         )
 
 

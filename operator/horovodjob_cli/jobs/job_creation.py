@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,9 @@ from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.manifests import Submission
 
 Object = dict[str, Any]
+# The garbage collector deletes what belongs to a deleted job within seconds.
+DELETION_SECONDS = 30
+RETRY_SECONDS = 0.5
 
 
 def check(submission: Submission) -> None:
@@ -40,57 +44,111 @@ def validate(submission: Submission) -> None:
         if error.status != 409:
             raise
     for each in (*submission.secrets, *submission.config_maps):
-        _create(each, dry_run=True)
+        if not _created(each, dry_run="All") and each["kind"] == "Secret" and (found := _existing(each)):
+            _check_values(each, found)
 
 
 def create(submission: Submission) -> Object:
-    """Create the Secrets and ConfigMaps and then the job; delete them if the job cannot be created."""
-    from kubernetes.client import ApiException
+    """Create the Secrets and ConfigMaps and then the job, which owns those that only it uses.
 
-    made = []
+    If the job cannot be created, those that were created for it are deleted.
+    """
+    made: list[Object] = []
+    used: list[Object] = []
     try:
         for each in (*submission.secrets, *submission.config_maps):
-            if created := _create(each):
-                made.append(created)
+            found, is_new = obtain(each)
+            used.append(found)
+            if is_new:
+                made.append(found)
         job = kube.create_job(submission.job)
     except BaseException as error:
         # After a lost connection the job may exist, and then it needs the others.
         with contextlib.suppress(Exception):
             metadata = submission.job["metadata"]
-            if isinstance(error, ApiException) or not kube.find_job(metadata["name"], metadata["namespace"]):
+            if _is_refusal(error) or not kube.find_job(metadata["name"], metadata["namespace"]):
                 delete(made)
         raise
-    for each in made:
-        if each["metadata"]["name"].startswith(f"{job['metadata']['name']}-"):
-            _own(job, each)
+    for wanted, found in zip((*submission.secrets, *submission.config_maps), used, strict=True):
+        if found["metadata"]["name"].startswith(f"{job['metadata']['name']}-"):
+            _own(job, wanted, found)
     return job
 
 
-def _create(wanted: Object, *, dry_run: bool = False) -> Object | None:
-    """The new object; None if it exists with the same values. Raises CliError if it exists with others."""
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the API server has answered that it did not create the object."""
     from kubernetes.client import ApiException
 
+    return isinstance(error, ApiException) and 400 <= (error.status or 0) < 500
+
+
+def obtain(wanted: Object) -> tuple[Object, bool]:
+    """The object as it is stored, and whether it is new. Raises CliError if it exists with other values.
+
+    One that belongs to a deleted job is about to be deleted with it: this waits until it is gone.
+    """
     kind, metadata = wanted["kind"], wanted["metadata"]
-    options = {"dry_run": "All"} if dry_run else {}
+    deadline = time.monotonic() + DELETION_SECONDS
+    while True:
+        if created := _created(wanted):
+            return created, True
+        found = _existing(wanted)
+        if found is None:
+            continue
+        _check_values(wanted, found)
+        owners = found["metadata"].get("ownerReferences")
+        if not owners:
+            return found, False
+        if time.monotonic() > deadline or any(_exists(owner, metadata["namespace"]) for owner in owners):
+            raise CliError(
+                f"{kind} {metadata['name']} exists in {metadata['namespace']} and belongs to {owners[0]['kind']} "
+                f"{owners[0]['name']}; choose another name, or try again when it is deleted"
+            )
+        time.sleep(RETRY_SECONDS)
+
+
+def _exists(owner: Object, namespace: str) -> bool:
+    """Whether the owner is a job that exists and is not about to be deleted."""
+    job = kube.find_job(owner["name"], namespace) if owner["kind"] == KIND else None
+    metadata = job["metadata"] if job else {}
+    return metadata.get("uid") == owner["uid"] and not metadata.get("deletionTimestamp")
+
+
+def _created(wanted: Object, **options: str) -> Object | None:
+    """The new object; None if one with its name exists."""
+    from kubernetes.client import ApiException
+
+    kind, namespace = wanted["kind"], wanted["metadata"]["namespace"]
     try:
         # The client's models of the answer have no kind.
-        made: Object = kube.plain(_request("create", kind)(metadata["namespace"], wanted, **options))
-        return {**made, "kind": kind}
+        return {**kube.plain(_request("create", kind)(namespace, wanted, **options)), "kind": kind}
     except ApiException as error:
         if error.status != 409:
             raise
-    if kind == "ConfigMap" and not dry_run:
-        # Its name begins with that of the job, which does not exist: it is what a killed command or a deleted job left,
-        # and in the latter case the garbage collector is about to delete it.
-        delete([wanted])
-        return _create(wanted)
-    existing = kube.plain(_request("read", kind)(metadata["name"], metadata["namespace"]))
-    if kind == "Secret" and existing.get("data", {}) != _data(wanted):
+        return None
+
+
+def _existing(wanted: Object) -> Object | None:
+    from kubernetes.client import ApiException
+
+    kind, metadata = wanted["kind"], wanted["metadata"]
+    try:
+        return {**kube.plain(_request("read", kind)(metadata["name"], metadata["namespace"])), "kind": kind}
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _check_values(wanted: Object, found: Object) -> None:
+    """Raises CliError if the existing object has other values."""
+    kind, metadata = wanted["kind"], wanted["metadata"]
+    fields = ("data", "binaryData")
+    if any((found.get(field) or {}) != values for field, values in zip(fields, _values(wanted), strict=True)):
         raise CliError(
             f"{kind} {metadata['name']} exists in {metadata['namespace']} with other values; if it is out of date, "
             f"delete it with `kubectl delete {kind.lower()} -n {metadata['namespace']} {metadata['name']}`"
         )
-    return None
 
 
 def find_key(account: str, namespace: str) -> str | None:
@@ -113,17 +171,9 @@ def find_key(account: str, namespace: str) -> str | None:
         return None
 
 
-def create_missing(wanted: Object) -> bool:
-    """Create a Secret or ConfigMap, unless one with its name exists. Returns whether it was created."""
-    from kubernetes.client import ApiException
-
-    try:
-        _request("create", wanted["kind"])(wanted["metadata"]["namespace"], wanted)
-    except ApiException as error:
-        if error.status != 409:
-            raise
-        return False
-    return True
+def create_missing(wanted: Object) -> Object | None:
+    """Create a Secret or ConfigMap; None if one with its name exists."""
+    return _created(wanted)
 
 
 def _request(verb: str, kind: str) -> Any:
@@ -131,31 +181,53 @@ def _request(verb: str, kind: str) -> Any:
     return getattr(kube.core(), f"{verb}_namespaced_{'secret' if kind == 'Secret' else 'config_map'}")
 
 
-def _data(wanted: Object) -> dict[str, str]:
-    """The values as the API server stores them."""
+def _values(wanted: Object) -> tuple[dict[str, str], dict[str, str]]:
+    """`data` and `binaryData` as the API server stores them."""
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in wanted.get("stringData", {}).items()}
-    return {**wanted.get("data", {}), **encoded}
+    return {**wanted.get("data", {}), **encoded}, wanted.get("binaryData", {})
 
 
 def delete(made: Iterable[Object]) -> None:
-    """Delete Secrets and ConfigMaps, as far as they exist."""
-    from kubernetes.client import ApiException
+    """Delete Secrets and ConfigMaps that this command has created, unless another command has begun to use them.
+
+    A command that uses one changes it, and with it its resourceVersion.
+    """
+    from kubernetes.client import ApiException, V1DeleteOptions, V1Preconditions
 
     for each in made:
+        metadata = each["metadata"]
+        conditions = V1Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+        body = V1DeleteOptions(preconditions=conditions)
         try:
-            _request("delete", each["kind"])(each["metadata"]["name"], each["metadata"]["namespace"])
+            _request("delete", each["kind"])(metadata["name"], metadata["namespace"], body=body)
         except ApiException as error:
-            if error.status != 404:
+            if error.status not in (404, 409):
                 raise
 
 
-def _own(job: Object, owned: Object) -> None:
-    """Make the job the owner of an object that only this job uses."""
-    metadata = job["metadata"]
-    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": metadata["name"], "uid": metadata["uid"]}
-    _request("patch", owned["kind"])(
-        owned["metadata"]["name"],
-        owned["metadata"]["namespace"],
-        {"metadata": {"ownerReferences": [owner]}},
-        _content_type=kube.MERGE_PATCH,
-    )
+def change(found: Object, metadata: Object) -> bool:
+    """Change the metadata of this object, by UID. Returns whether it still exists."""
+    from kubernetes.client import ApiException
+
+    own = found["metadata"]
+    body = {"metadata": {**metadata, "uid": own["uid"]}}
+    try:
+        _request("patch", found["kind"])(own["name"], own["namespace"], body, _content_type=kube.MERGE_PATCH)
+    except ApiException as error:
+        if error.status not in (404, 409):
+            raise
+        return False
+    return True
+
+
+def _own(job: Object, wanted: Object, found: Object) -> None:
+    """Make the job the owner of an object that only this job uses.
+
+    The command that created it can delete it until then, because it could not create its job: it is created again.
+    """
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+    owned = {"ownerReferences": [owner]}
+    while not change(found, owned):
+        if _created({**wanted, "metadata": {**wanted["metadata"], **owned}}):
+            return
+        found = _existing(wanted) or found

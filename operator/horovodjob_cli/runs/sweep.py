@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from horovodjob_cli.jobs.manifests import Submission
 from horovodjob_cli.jobs.sweep import jobs_of
 
 Object = dict[str, Any]
+ANNOTATION_USE = "horovodjob.dev/sweep-use"
 
 
 def definition(made: Submission, options: Sequence[str], settings: Mapping[str, Any]) -> Definition:
@@ -60,8 +62,13 @@ def _created_code(made: Submission, sweep: Definition) -> list[Object]:
     for each in made.config_maps:
         labels = {**each["metadata"]["labels"], LABEL_EXPERIMENT: experiment}
         metadata = {**each["metadata"], "labels": labels, "annotations": {ANNOTATION_NAME: experiment}}
-        if job_creation.create_missing({**each, "metadata": metadata}):
-            created.append(each)
+        found, is_new = job_creation.obtain({**each, "metadata": metadata})
+        if is_new:
+            created.append(found)
+            continue
+        # The command that created it does not delete a ConfigMap that was changed since.
+        while not job_creation.change(found, {"annotations": {ANNOTATION_USE: secrets.token_hex(8)}}):
+            found, _ = job_creation.obtain({**each, "metadata": metadata})
     return created
 
 
