@@ -215,7 +215,7 @@ class Client:
         worker: int | None = None,
         tail: int | None = None,
     ) -> Iterator[Line]:
-        """The lines of the job's containers, each with `source` (launcher, worker-0) and `text` (bytes).
+        """The lines of the job's containers, each with `source` (launcher, worker-0), `text` and `data` (its bytes).
 
         With `follow`, until the job ends, across restarts. `tail` limits the lines of each pod to begin with.
         """
@@ -224,8 +224,8 @@ class Client:
         lines = _run(context, lambda: logs.lines(self._find(job), selection, follow=follow))
         end = object()
         while (line := _run(context, lambda: next(lines, end))) is not end:
-            assert isinstance(line, Line)
-            yield line
+            if isinstance(line, Line):
+                yield line
 
     @_connected
     def sweep(

@@ -88,6 +88,14 @@ AsWorker = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operation to end.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw",
+        help="Show the output as the program writes it: control characters, which can control the terminal, and all "
+        "states of a progress bar.",
+    ),
+]
 Interval = Annotated[
     float,
     typer.Option(

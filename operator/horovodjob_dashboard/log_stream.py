@@ -13,7 +13,7 @@ from horovodjob.azurefiles.tail import tail_bytes
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.connections import Closed, Connections
 from horovodjob_cli.files.job_files import STDOUTERR, open_directory
-from horovodjob_cli.jobs.logs import open_log
+from horovodjob_cli.jobs.container_log import open_log
 from horovodjob_dashboard.job_details import STDOUT
 
 Object = dict[str, Any]
@@ -29,10 +29,10 @@ async def chunks(pod: Object, *, follow: bool) -> AsyncGenerator[bytes]:
 
     Raises the errors of the client.
     """
-    last = {"tail_lines": FIRST_LINES} if follow else {}
+    last = FIRST_LINES if follow else None
 
     def parts() -> Iterator[bytes]:
-        with contextlib.closing(open_log(pod, follow=follow, **last)) as response:
+        with contextlib.closing(open_log(pod, follow=follow, tail_lines=last)) as response:
             yield from response.stream()
 
     async with contextlib.aclosing(_in_thread(parts())) as read:

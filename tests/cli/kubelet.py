@@ -30,23 +30,31 @@ class Log:
     """The log of a container; lines can be added while a client follows it."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._pieces: list[tuple[str, bytes]] = []
         self._ended = False
         self.broken = threading.Event()
+        # After so many bytes a connection ends, also within a line; each counts once.
+        self.cuts: list[int] = []
 
     def write(self, *lines: str) -> None:
-        """More lines."""
-        self._lines += lines
+        """More lines, each a nanosecond later."""
+        start = len(self._pieces)
+        for number, line in enumerate(lines, start):
+            self.write_at(f"2026-11-22T12:00:00.{number:09}Z", f"{line}\n".encode())
+
+    def write_at(self, stamp: str, piece: bytes) -> None:
+        """A line with this time, or a part of one without its newline."""
+        self._pieces.append((stamp, piece))
 
     def end(self) -> None:
         """The container has ended."""
         self._ended = True
 
-    async def read(self, start: int, follow: bool) -> list[str] | None:
-        """Lines from this index on; waits for more if followed. None at the end."""
-        while follow and not self._ended and len(self._lines) <= start:
+    async def read(self, start: int, follow: bool) -> list[tuple[str, bytes]] | None:
+        """Pieces from this index on; waits for more if followed. None at the end."""
+        while follow and not self._ended and len(self._pieces) <= start:
             await asyncio.sleep(0.02)
-        return self._lines[start:] or None
+        return self._pieces[start:] or None
 
 
 class Kubelet:
@@ -111,20 +119,28 @@ class Kubelet:
 
     async def _print_log(self, request: web.Request) -> web.StreamResponse:
         log = self.log(request.match_info["namespace"], request.match_info["pod"])
-        follow = request.query.get("follow") == "true"
+        follow, since = request.query.get("follow") == "true", request.query.get("sinceTime", "")
         response = web.StreamResponse()
-        sent = 0
-        while (lines := await log.read(sent, follow)) is not None:
+        read, sent, is_new_line = 0, 0, True
+        cut = log.cuts.pop(0) if log.cuts else 0
+        while (pieces := await log.read(read, follow)) is not None:
             await response.prepare(request)  # a kubelet's response begins with the first line
-            for line in lines:
-                if line == BREAK and not log.broken.is_set():
+            for stamp, piece in pieces:
+                read += 1
+                if piece == f"{BREAK}\n".encode() and not log.broken.is_set():
                     log.broken.set()
                     assert request.transport
                     request.transport.abort()
                     return response
-                stamp = f"2026-11-22T12:00:00.{sent:09}Z " if request.query.get("timestamps") == "true" else ""
-                await response.write(f"{stamp}{line}\n".encode())
-                sent += 1
+                if stamp < since:
+                    continue
+                has_stamp = is_new_line and request.query.get("timestamps") == "true"
+                data, is_new_line = (f"{stamp} ".encode() if has_stamp else b"") + piece, piece.endswith(b"\n")
+                if cut and sent + len(data) >= cut:
+                    await response.write(data[: cut - sent])
+                    return response
+                await response.write(data)
+                sent += len(data)
             if not follow:
                 break
         await response.prepare(request)

@@ -11,7 +11,7 @@ from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.jobs import batchai_records
 from horovodjob_cli.jobs.job_output import show_output
-from horovodjob_cli.options import Experiment, Quiet, Workspace
+from horovodjob_cli.options import Experiment, Quiet, Raw, Workspace
 
 app = group("The output of a job.")
 
@@ -22,6 +22,7 @@ def attach(
     workspace: Workspace = None,
     experiment: Experiment = None,
     quiet: Quiet = False,
+    raw: Raw = False,
 ) -> None:
     """Show the output of a job from its first line until its end, and exit with its exit code.
 
@@ -29,7 +30,7 @@ def attach(
     """
     found = kube.job(job, workspace, experiment)
     with advice_on_interrupt(found):
-        ended = show_output(found, quiet=quiet)
+        ended = show_output(found, quiet=quiet, raw=raw)
     raise typer.Exit(batchai_records.exit_code(ended))
 
 

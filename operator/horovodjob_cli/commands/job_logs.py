@@ -1,6 +1,5 @@
 """`hvj job logs`."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -9,7 +8,9 @@ from horovodjob.api.constants import Role
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.commands import command, group
 from horovodjob_cli.jobs import logs
-from horovodjob_cli.options import Experiment, Workspace
+from horovodjob_cli.jobs.line_writer import LineWriter
+from horovodjob_cli.jobs.logs import Unfinished
+from horovodjob_cli.options import Experiment, Raw, Workspace
 
 app = group("Container logs of a job.")
 
@@ -26,10 +27,15 @@ def print_logs(
     worker: Annotated[int | None, typer.Option(min=0, help="Only the worker with this index.")] = None,
     tail: Annotated[int | None, typer.Option(min=0, help="Number of last lines of each pod to begin with.")] = None,
     prefix: Annotated[bool, typer.Option(help="Begin each line with the name of its pod.")] = True,
+    raw: Raw = False,
 ) -> None:
     """Print the container logs of launcher and workers."""
     job = kube.job(name, workspace, experiment)
     selection = logs.Selection(role, worker, tail)
-    for source, text in logs.lines(job, selection, follow=follow):
-        sys.stdout.buffer.write((f"{source:<8} | ".encode() if prefix else b"") + text + b"\n")
-        sys.stdout.buffer.flush()
+    writer = LineWriter(raw=raw)
+    for each in logs.lines(job, selection, follow=follow):
+        start = f"{each.source:<8} | " if prefix else ""
+        if isinstance(each, Unfinished):
+            writer.state(each.data, start)
+        else:
+            writer.line(each.data, start)

@@ -19,7 +19,7 @@ from horovodjob_cli.files.shares import with_account
 from horovodjob_cli.jobs import batchai_records, job_creation
 from horovodjob_cli.jobs.job_output import show_output
 from horovodjob_cli.jobs.sweep import Sweep, to_standard_error
-from horovodjob_cli.options import Cluster, Experiment, Quiet, Variables, Workspace
+from horovodjob_cli.options import Cluster, Experiment, Quiet, Raw, Variables, Workspace
 from horovodjob_cli.runs import execution
 from horovodjob_cli.runs import sweep as sweeps
 from horovodjob_cli.runs.job_manifest import OUTPUT, submission
@@ -125,6 +125,7 @@ def run(
     workspace: Workspace = None,
     experiment: Experiment = None,
     quiet: Quiet = False,
+    raw: Raw = False,
 ) -> Any:
     """Run a script with its directory as a job, show its output, and exit with its exit code.
 
@@ -185,7 +186,7 @@ def run(
     with advice_on_interrupt(job):
         if not quiet:
             sys.stderr.write(f"created job {batchai_records.display_name(job)} in workspace {namespace}\n")
-        ended = show_output(job, quiet=quiet)
+        ended = show_output(job, quiet=quiet, raw=raw)
     code = batchai_records.exit_code(ended)
     if download and code == 0:
         with open_directory(ended, OUTPUT, ".", account) as place:

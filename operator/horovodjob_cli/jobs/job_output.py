@@ -11,24 +11,26 @@ from horovodjob_cli.errors import NotFound
 from horovodjob_cli.jobs import batchai_records, logs
 from horovodjob_cli.jobs.image_pulls import ImagePulls
 from horovodjob_cli.jobs.job_wait import error_lines, progress_text, training_text, transition_text
-from horovodjob_cli.jobs.logs import Line, Selection
+from horovodjob_cli.jobs.line_writer import LineWriter, harmless
+from horovodjob_cli.jobs.logs import Line, Selection, Unfinished
+from horovodjob_cli.terminal_text import escaped
 
 Object = dict[str, Any]
 OUTPUT = Selection(Role.LAUNCHER)  # mpirun forwards that of all ranks
 BAR_WIDTH = 20
 
 
-def show_output(job: Object, *, quiet: bool) -> Object:
+def show_output(job: Object, *, quiet: bool, raw: bool = False) -> Object:
     """The job after its end; until then shows the output from its first line, transitions and the progress.
 
-    Raises NotFound if the job is deleted.
+    `raw` shows the bytes of the program, which can control a terminal. Raises NotFound if the job is deleted.
     """
     before, has_lines = "", False
-    with _display(quiet) as display:
+    with _display(quiet=quiet, raw=raw) as display:
         if batchai_records.is_finished(job):
             for line in logs.current_lines(job, OUTPUT):
                 has_lines = True
-                display.line(line.text)
+                display.line(line.data)
         else:
             if not quiet:
                 display.pulls = ImagePulls(job, lambda text: display.note(_timed(text)))
@@ -36,7 +38,12 @@ def show_output(job: Object, *, quiet: bool) -> Object:
             for news in logs.followed_job(job, OUTPUT):
                 if isinstance(news, Line):
                     has_lines = True
-                    display.line(news.text)
+                    display.line(news.data)
+                    continue
+                if isinstance(news, Unfinished):
+                    display.state(news.data)
+                    continue
+                if news is None:
                     continue
                 job = news
                 transition = transition_text(job)
@@ -60,13 +67,20 @@ class _Display:
 
     pulls: ImagePulls | None = None
 
-    def line(self, text: bytes) -> None:
+    def __init__(self, *, raw: bool) -> None:
+        self._writer = LineWriter(raw=raw)
+
+    def line(self, data: bytes) -> None:
         """A line of the job's output."""
-        sys.stdout.buffer.write(text + b"\n")
-        sys.stdout.buffer.flush()
+        self._writer.line(data)
+
+    def state(self, data: bytes) -> None:
+        """The state of a progress bar of the job."""
+        self._writer.state(data)
 
     def note(self, text: str) -> None:
         """A line about the job."""
+        self._writer.clear()
         sys.stderr.write(f"{text}\n")
 
     def progress(self, job: Object) -> None:
@@ -76,10 +90,16 @@ class _Display:
 class _Bar(_Display):
     """A progress bar in the last line of the terminal."""
 
-    def __init__(self, bars: Any) -> None:
-        self._bars = bars
-        self._task = bars.add_task("", total=1)
+    def __init__(self) -> None:
+        super().__init__(raw=False)
+        self.state_text = ""
+        self._bars: Any = None
+        self._task: Any = None
         self._job: Object | None = None
+
+    def begin(self, bars: Any) -> None:
+        """Show the bar by this widget, which asks for its texts."""
+        self._bars, self._task = bars, bars.add_task("", total=1)
 
     def text(self) -> str:
         """The text beside the bar at this moment."""
@@ -89,13 +109,17 @@ class _Bar(_Display):
         pull = self.pulls.text(now=now) if self.pulls and status.get("phase") == Phase.STARTING else ""
         return training_text(status, now=now) or "  ".join(filter(None, (progress_text(self._job, now=now), pull)))
 
-    def line(self, text: bytes) -> None:
+    def line(self, data: bytes) -> None:
+        self.state_text = ""
         if not sys.stdout.isatty():
-            super().line(text)
+            super().line(data)
             return
         from rich.text import Text
 
-        self._bars.console.print(Text.from_ansi(text.decode(errors="replace")), soft_wrap=True)
+        self._bars.console.print(Text.from_ansi(harmless(data)), soft_wrap=True)
+
+    def state(self, data: bytes) -> None:
+        self.state_text = escaped(data.decode(errors="replace"))
 
     def note(self, text: str) -> None:
         from rich.text import Text
@@ -109,11 +133,11 @@ class _Bar(_Display):
 
 
 @contextlib.contextmanager
-def _display(quiet: bool) -> Iterator[_Display]:
-    if quiet or not sys.stderr.isatty():
-        yield _Display()
+def _display(*, quiet: bool, raw: bool) -> Iterator[_Display]:
+    if quiet or raw or not sys.stderr.isatty():
+        yield _Display(raw=raw)
         return
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.table import Column
     from rich.text import Text
@@ -124,9 +148,17 @@ def _display(quiet: bool) -> Iterator[_Display]:
         def render(self, task: Task) -> Text:
             return Text(bar.text())
 
+    class Lines(Progress):
+        """The state of the program's own progress bar above that of the job."""
+
+        def get_renderable(self) -> Any:
+            state = Text(bar.state_text, no_wrap=True, overflow="ellipsis")
+            return Group(state, super().get_renderable()) if state else super().get_renderable()
+
     columns = (BarColumn(BAR_WIDTH), Moment(Column(no_wrap=True, overflow="ellipsis")))
     console = Console(stderr=True, highlight=False)
-    bars = Progress(*columns, console=console, transient=True, refresh_per_second=4)
-    bar = _Bar(bars)
+    bar = _Bar()
+    bars = Lines(*columns, console=console, transient=True, refresh_per_second=4)
+    bar.begin(bars)
     with bars:
         yield bar

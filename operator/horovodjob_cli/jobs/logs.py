@@ -2,25 +2,21 @@
 
 import contextlib
 import queue
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from horovodjob.api.constants import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.cluster.connections import Closed, Connections
-from horovodjob_cli.cluster.watch import SYNCED, TRANSIENT, changes, job_versions
+from horovodjob_cli.cluster.watch import SYNCED, changes, job_versions
 from horovodjob_cli.errors import CliError, NotFound
 from horovodjob_cli.jobs import batchai_records
+from horovodjob_cli.jobs.container_log import all_lines, followed, has_started
 
 Object = dict[str, Any]
-RETRY_SECONDS = 1
-CONNECT_SECONDS = 10
-# Overlap with the last line, by the kubelet's clock; repeated lines are dropped.
-OVERLAP_SECONDS = 5
-QUEUED_LINES = 10_000
-# A program can be silent for an hour; after that, the connection is opened again in case it is dead.
-SILENT_SECONDS = 3600
+# As the API server sends it: 64 KiB at most, so that a queue of them has a limit in bytes.
+QUEUED_PARTS = 256
+TICK_SECONDS = 1
 FILES = "what it wrote to its share is listed by `hvj job file list`"
 
 
@@ -28,7 +24,22 @@ class Line(NamedTuple):
     """A line of a log, without its newline."""
 
     source: str
-    text: bytes
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The line as text; bytes that are not UTF-8 are replaced."""
+        return self.data.decode(errors="replace")
+
+
+class Unfinished(NamedTuple):
+    """The end of a line that has no newline yet, such as that of a progress bar."""
+
+    source: str
+    data: bytes
+
+
+News = Line | Unfinished | Object | None
 
 
 class Selection(NamedTuple):
@@ -52,8 +63,11 @@ def source(pod: Object) -> str:
     return "launcher" if labels[LABEL_ROLE] == Role.LAUNCHER else f"worker-{labels[LABEL_REPLICA_INDEX]}"
 
 
-def lines(job: Object, selection: Selection, *, follow: bool) -> Iterator[Line]:
-    """The selected lines: with `follow`, until the job ends. Raises CliError if there is no such pod to read."""
+def lines(job: Object, selection: Selection, *, follow: bool) -> Iterator[Line | Unfinished]:
+    """The selected lines: with `follow`, until the job ends, with the states of progress bars.
+
+    Raises CliError if there is no such pod to read.
+    """
     if follow and not batchai_records.is_finished(job):
         return followed_lines(job, selection)
     if any(map(selection.has, kube.pods(job))):
@@ -66,17 +80,20 @@ def current_lines(job: Object, selection: Selection) -> Iterator[Line]:
     """The lines that the pods have written so far, one pod after the other."""
     for pod in kube.pods(job):
         if selection.has(pod) and has_started(pod):
-            for line in _log(pod, tail_lines=selection.tail):
+            for line in all_lines(pod, selection.tail):
                 yield Line(source(pod), line)
 
 
-def followed_lines(job: Object, selection: Selection) -> Iterator[Line]:
+def followed_lines(job: Object, selection: Selection) -> Iterator[Line | Unfinished]:
     """The lines of all pods, including those of later attempts, as they arrive, until the job ends."""
-    return (each for each in followed_job(job, selection) if isinstance(each, Line))
+    return (each for each in followed_job(job, selection) if isinstance(each, Line | Unfinished))
 
 
-def followed_job(job: Object, selection: Selection) -> Iterator[Line | Object]:
-    """The lines of all pods, and each version of the job, as they arrive, until the job ends or is deleted."""
+def followed_job(job: Object, selection: Selection) -> Iterator[News]:
+    """The lines of all pods, and each version of the job, as they arrive, until the job ends or is deleted.
+
+    None each second without any.
+    """
     return _Follower(job, selection).news()
 
 
@@ -87,11 +104,11 @@ class _Follower:
         self._job, self._selection = job, selection
         self._connections = Connections(kube.client())
         # Bounded, so that a slow terminal delays the readers instead of filling the memory.
-        self._news: queue.Queue[tuple[str, Any]] = queue.Queue(QUEUED_LINES)
+        self._news: queue.Queue[tuple[str, Any]] = queue.Queue(QUEUED_PARTS)
         self._begun: set[str] = set()
         self._reading: set[str] = set()
 
-    def news(self) -> Iterator[Line | Object]:
+    def news(self) -> Iterator[News]:
         """Lines and versions until the job has ended and every log has been read to its end.
 
         The threads end with this iterator, also when its user leaves it before its end.
@@ -104,13 +121,15 @@ class _Follower:
                 while True:
                     self._news.get_nowait()
 
-    def _all_news(self) -> Iterator[Line | Object]:
+    def _all_news(self) -> Iterator[News]:
         self._start(self._watch_pods)
         self._start(self._watch_job)
         ended = False
         while not ended or self._reading:
-            match self._news.get():
-                case "line" | "job", news:
+            match self._next():
+                case "lines", lines:
+                    yield from lines
+                case "job" | "unfinished" | "silence", news:
                     yield news
                 case "pod", pod:
                     self._read(pod)
@@ -122,6 +141,12 @@ class _Follower:
                         self._read(pod)
                 case "failed", error:
                     raise error
+
+    def _next(self) -> tuple[str, Any]:
+        try:
+            return self._news.get(timeout=TICK_SECONDS)
+        except queue.Empty:
+            return "silence", None
 
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:
         def run() -> None:
@@ -163,85 +188,10 @@ class _Follower:
             self._start(self._read_log, pod)
 
     def _read_log(self, pod: Object) -> None:
-        for line in _followed_log(pod, self._selection.tail):
-            self._put("line", Line(source(pod), line))
+        name = source(pod)
+        for part in followed(pod, self._selection.tail):
+            if isinstance(part, bytes):
+                self._put("unfinished", Unfinished(name, part))
+            else:
+                self._put("lines", [Line(name, line) for line in part])
         self._put("read", pod["metadata"]["uid"])
-
-
-def _followed_log(pod: Object, tail: int | None) -> Iterator[bytes]:
-    """The lines of a container until it ends; resumes after a lost connection."""
-    from kubernetes.client import ApiException
-    from urllib3.exceptions import HTTPError
-
-    last, read_at = b"", time.monotonic()
-    options: Object = {"tail_lines": tail}
-    while True:
-        try:
-            for stamped in _log(pod, follow=True, timestamps=True, **options):
-                stamp, _, line = stamped.partition(b" ")
-                if _moment(stamp) > _moment(last):
-                    last, read_at = stamp, time.monotonic()
-                    yield line
-            if not _is_running(pod):
-                return
-        except (HTTPError, ApiException) as error:
-            if isinstance(error, ApiException) and error.status not in (*TRANSIENT, 400):
-                if error.status == 404:
-                    return
-                raise
-        time.sleep(RETRY_SECONDS)
-        if last:
-            options = {"since_seconds": int(time.monotonic() - read_at) + OVERLAP_SECONDS}
-
-
-def _moment(stamp: bytes) -> tuple[bytes, bytes]:
-    """A sort key of an RFC 3339 time with any number of digits, all in the same time zone."""
-    seconds, _, fraction = stamp.rstrip(b"Z").partition(b".")
-    return seconds, fraction.ljust(9, b"0")
-
-
-def _log(pod: Object, **options: Any) -> Iterator[bytes]:
-    response = open_log(pod, **options)
-    with contextlib.closing(response):
-        rest = b""
-        for part in response.stream():
-            *lines, rest = (rest + part).split(b"\n")
-            yield from lines
-        if rest:
-            yield rest
-
-
-def open_log(pod: Object, **options: Any) -> Any:
-    """The response with the log of the pod's container, which the caller reads and closes. Raises ApiException."""
-    from kubernetes.client import ApiException
-
-    metadata = pod["metadata"]
-    response = kube.core().read_namespaced_pod_log(
-        metadata["name"],
-        metadata["namespace"],
-        container=metadata["labels"][LABEL_ROLE],
-        _preload_content=False,
-        _request_timeout=(CONNECT_SECONDS, SILENT_SECONDS),
-        **options,
-    )
-    if response.status != 200:
-        raise ApiException(http_resp=response)
-    return response
-
-
-def _container(pod: Object) -> Object:
-    role = pod["metadata"]["labels"][LABEL_ROLE]
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    return next((status.get("state", {}) for status in statuses if status["name"] == role), {})
-
-
-def has_started(pod: Object) -> bool:
-    """Whether there is a log to read."""
-    return bool({"running", "terminated"} & _container(pod).keys())
-
-
-def _is_running(pod: Object) -> bool:
-    """Whether the container of this pod, by UID, is still running."""
-    metadata = pod["metadata"]
-    now = kube.plain(kube.core().read_namespaced_pod(metadata["name"], metadata["namespace"]))
-    return now["metadata"]["uid"] == metadata["uid"] and "running" in _container(now)

@@ -14,7 +14,8 @@ from horovodjob.azurefiles.credentials import Options
 from horovodjob_cli.cluster import kube
 from horovodjob_cli.errors import CliError, NotFound, translated
 from horovodjob_cli.jobs.batchai_records import is_finished
-from horovodjob_cli.jobs.logs import Selection, has_started
+from horovodjob_cli.jobs.container_log import has_started
+from horovodjob_cli.jobs.logs import Selection
 from horovodjob_dashboard import log_stream
 from horovodjob_dashboard.access_guard import HEADERS
 from horovodjob_dashboard.event_streams import EventStreams

@@ -110,7 +110,7 @@ def test_wait_reports_each_change_and_a_job_that_is_terminated_has_an_exit_code(
 def test_an_iterator_of_logs_that_is_left_ends_its_threads(
     cluster: ClusterState, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "QUEUED_LINES", 1)  # so that a thread waits for room
+    monkeypatch.setattr(logs, "QUEUED_PARTS", 1)  # so that a thread waits for room
     job = cluster.create()
     cluster.pod(job, "launcher", node=NODE)
     cluster.pod(job, "worker", node=NODE)
