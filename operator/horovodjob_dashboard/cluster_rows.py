@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from horovodjob.api.constants import GPU_RESOURCE, LABEL_JOB, Phase
+from horovodjob.api.constants import LABEL_JOB, Phase
 from horovodjob_cli.cluster import node_pools
 from horovodjob_dashboard.job_rows import JobRow
 
@@ -89,7 +89,7 @@ def pod_on_node(pod: Object) -> PodOnNode | None:
     if not node or (pod.get("status") or {}).get("phase") in ENDED:
         return None
     requests = ((each.get("resources") or {}).get("limits") or {} for each in pod["spec"]["containers"])
-    gpus = sum(int(each.get(GPU_RESOURCE, 0)) for each in requests)
+    gpus = sum(node_pools.gpu_count(each) for each in requests)
     is_of_a_job = LABEL_JOB in (pod["metadata"].get("labels") or {})
     return PodOnNode(node, gpus, dict(pod) if is_of_a_job else None)
 

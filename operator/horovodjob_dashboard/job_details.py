@@ -5,14 +5,16 @@ Pure: objects as the API server returns them in, plain records out.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import yaml
 
 from horovodjob.api.constants import LABEL_ROLE, EventReason, Phase
 from horovodjob_cli.cluster.kube import event_time
+from horovodjob_cli.cluster.node_pools import gpu_count
 from horovodjob_cli.jobs.batchai_records import message
+from horovodjob_cli.jobs.job_times import point_in_time
 from horovodjob_cli.jobs.logs import source
 
 Object = Mapping[str, Any]
@@ -90,8 +92,7 @@ def pod_row(pod: Object) -> PodRow:
     containers = status.get("containerStatuses") or []
     container: Object = next((each for each in containers if each["name"] == role), {})
     waiting = (container.get("state") or {}).get("waiting") or (container.get("state") or {}).get("terminated") or {}
-    limits = [each.get("resources", {}).get("limits", {}) for each in spec["containers"]]
-    gpus = sum(int(amount) for each in limits for name, amount in each.items() if name.endswith("/gpu"))
+    gpus = sum(gpu_count((each.get("resources") or {}).get("limits") or {}) for each in spec["containers"])
     conditions = {each["type"]: each for each in status.get("conditions") or []}
     unschedulable = conditions.get("PodScheduled", {})
     reason = waiting.get("reason") or status.get("reason") or unschedulable.get("reason") or ""
@@ -116,7 +117,7 @@ def attempts(job: Object, events: Iterable[Object]) -> list[Attempt]:
     found: dict[int, list[Moment]] = {}
     for error in errors:
         found.setdefault(error["attempt"], []).append(_error_moment(error))
-    ends = {number: max(_time(each.time) for each in moments) for number, moments in found.items() if number < last}
+    ends = {number: max(_order(each.time) for each in moments) for number, moments in found.items() if number < last}
     for event in events:
         if title := TITLES.get(event["reason"]):
             time, is_warning = event_time(dict(event)), event.get("type") == "Warning"
@@ -127,7 +128,7 @@ def attempts(job: Object, events: Iterable[Object]) -> list[Attempt]:
         if not any(each.title == moment.title for each in known):
             known.append(moment)
     return [
-        Attempt(number, sorted(moments, key=lambda moment: _time(moment.time)))
+        Attempt(number, sorted(moments, key=lambda moment: _order(moment.time)))
         for number, moments in sorted(found.items())
     ]
 
@@ -141,8 +142,8 @@ def _error_moment(error: Object) -> Moment:
 def _attempt_of(event: Object, time: str, ends: Mapping[int, datetime], last: int) -> int:
     """The attempt of an event by the times at which attempts ended; the event of a restart comes after its error."""
     if event["reason"] in ENDS_AN_ATTEMPT:
-        return max((number for number, end in ends.items() if end <= _time(time)), default=last)
-    return min((number for number, end in ends.items() if _time(time) <= end), default=last)
+        return max((number for number, end in ends.items() if end <= _order(time)), default=last)
+    return min((number for number, end in ends.items() if _order(time) <= end), default=last)
 
 
 def _status_moments(job: Object, last: int) -> Iterator[tuple[int, Moment]]:
@@ -178,8 +179,9 @@ def event_rows(events: Iterable[Object]) -> list[EventRow]:
     ]
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+def _order(text: str) -> datetime:
+    """The time for comparisons; a text that is none is before all others."""
+    return point_in_time(text) or datetime.min.replace(tzinfo=UTC)
 
 
 def manifest(job: Object) -> str:

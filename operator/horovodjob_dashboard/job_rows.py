@@ -15,8 +15,9 @@ from horovodjob_cli.jobs.batchai_records import message, queue_place, worker
 from horovodjob_cli.jobs.job_times import active_seconds
 
 ROWS_OF_A_PAGE = 100
+LONGEST_TEXT = 300
 NEWEST_FIRST = "-created"
-TIMES = ("activeSeconds", "startTime", "completionTime")
+TIMES: dict[str, Callable[[Any], Any]] = {"activeSeconds": int, "startTime": str, "completionTime": str}
 # What deployed a job, by the label or annotation that each tool sets on its objects.
 DEPLOYERS = {
     "meta.helm.sh/release-name": "Helm release",
@@ -122,10 +123,11 @@ class Selection:
         return "descending" if self.sort.startswith("-") else "ascending"
 
 
+PHASES = {phase.value: number for number, phase in enumerate(Phase)}
 # The rows of equal values are in the order of their names. Times and amounts begin with the largest.
 SORTED_BY: dict[str, Callable[[JobRow, datetime], Any]] = {
     "name": lambda row, _: row.shown_name,
-    "phase": lambda row, _: list(Phase).index(Phase(row.phase)),
+    "phase": lambda row, _: PHASES.get(row.phase, len(PHASES)),
     "progress": lambda row, _: row.percent or 0,
     "workers": lambda row, _: row.workers,
     "gpus": lambda row, _: row.gpus,
@@ -162,7 +164,32 @@ class Page:
 
 
 def row(job: Mapping[str, Any]) -> JobRow:
-    """The row of a job."""
+    """The row of a job. A job that it cannot show, such as one of a newer release, has a row that says so."""
+    try:
+        return _row(job)
+    except Exception as error:  # one object must not cost the page of all
+        metadata = job["metadata"]
+        return JobRow(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            shown_name=metadata["name"],
+            experiment="",
+            sweep="",
+            owner="",
+            phase="Unknown",
+            sentence=f"The dashboard cannot show this job ({type(error).__name__}): see `kubectl get hvj -o yaml`.",
+            percent=None,
+            eta="",
+            workers=0,
+            gpus=0,
+            queue="",
+            position=None,
+            created=str(metadata.get("creationTimestamp", "")),
+            times={},
+        )
+
+
+def _row(job: Mapping[str, Any]) -> JobRow:
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     training = status.get("training") or {}
     progress = training.get("progress")
@@ -171,20 +198,20 @@ def row(job: Mapping[str, Any]) -> JobRow:
     return JobRow(
         namespace=metadata["namespace"],
         name=metadata["name"],
-        shown_name=display_name(job),
-        experiment=labels.get(LABEL_EXPERIMENT, ""),
-        sweep=labels.get(LABEL_SWEEP, ""),
+        shown_name=_short(display_name(job)),
+        experiment=str(labels.get(LABEL_EXPERIMENT, "")),
+        sweep=str(labels.get(LABEL_SWEEP, "")),
         owner=owner(metadata),
-        phase=status.get("phase") or Phase.QUEUED.value,
-        sentence=message(status) or "",
-        percent=None if progress is None else round(100 * progress, 1),
-        eta=training.get("eta") or "",
+        phase=_short(str(status.get("phase") or Phase.QUEUED.value)),
+        sentence=_short(message(status) or ""),
+        percent=None if progress is None else round(100 * float(progress), 1),
+        eta=_short(str(training.get("eta") or "")),
         workers=workers,
         gpus=workers * worker(spec, "gpus"),
-        queue=queue.get("name", ""),
-        position=queue.get("position"),
+        queue=_short(str(queue.get("name", ""))),
+        position=None if queue.get("position") is None else int(queue["position"]),
         created=metadata["creationTimestamp"],
-        times={name: status[name] for name in TIMES if name in status},
+        times={name: kind(status[name]) for name, kind in TIMES.items() if name in status},
     )
 
 
@@ -192,12 +219,17 @@ def owner(metadata: Mapping[str, Any]) -> str:
     """The label for it, or what deployed the job: the API server does not record who created an object."""
     known = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
     if named := known.get(LABEL_OWNER):
-        return str(named)
+        return _short(str(named))
     for key, kind in DEPLOYERS.items():
         if name := known.get(key):
-            return f"{kind} {name.partition(':')[0]}"  # Argo CD adds the object to the application.
+            return _short(f"{kind} {str(name).partition(':')[0]}")  # Argo CD adds the object to the application.
     controller = next((each for each in metadata.get("ownerReferences") or [] if each.get("controller")), None)
     return f"{controller['kind']} {controller['name']}" if controller else ""
+
+
+def _short(text: str) -> str:
+    """The text in the room that a row has for it."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
 def page(rows: Iterable[JobRow], selection: Selection, now: datetime) -> Page:

@@ -12,7 +12,7 @@ from aiohttp import web
 from markupsafe import Markup
 
 from horovodjob.api.constants import Phase
-from horovodjob_cli.jobs.job_times import active_seconds, current_time, duration_text
+from horovodjob_cli.jobs.job_times import active_seconds, age_text, current_time, duration_text
 from horovodjob_dashboard.job_rows import JobRow
 from horovodjob_dashboard.viewer import Viewer
 
@@ -49,12 +49,16 @@ class Pages:
 
     def page(self, request: web.Request, template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
         """A page, or the part of one that replaces an older version."""
-        text = self._templates.get_template(template).render(viewer=request.get(VIEWER), **values)
+        text = self.text(template, viewer=request.get(VIEWER), **values)
         return web.Response(text=text, content_type="text/html", status=status)
 
     def _job_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
         """A row of the list. Pages share it until something of it changes."""
         return self._rendered_row(job, until, age, duration)
+
+    def text(self, template: str, **values: Any) -> str:
+        """A page as text."""
+        return self._templates.get_template(template).render(**values)
 
     def _render_row(self, job: JobRow, until: str, age: str, duration: str) -> Markup:
         template = self._templates.get_template("job_row.html")
@@ -63,7 +67,7 @@ class Pages:
 
 def _age(created: str) -> str:
     """The time since the creation of a job."""
-    return duration_text((current_time() - datetime.fromisoformat(created)).total_seconds())
+    return age_text(created, current_time())
 
 
 def _duration(times: dict[str, Any]) -> str:
@@ -73,7 +77,13 @@ def _duration(times: dict[str, Any]) -> str:
 
 
 def _clock(moment: str) -> str:
-    """A time in the time zone of the process, without the date of today; UTC, as in a pod, is named."""
-    local = datetime.fromisoformat(moment).astimezone()
+    """A time in the time zone of the process, without the date of today; UTC, as in a pod, is named.
+
+    A text that is no time in this zone, such as the end of the year 9999 east of Greenwich, stays as it is.
+    """
+    try:
+        local = datetime.fromisoformat(moment).astimezone()
+    except (ValueError, OverflowError):
+        return moment
     text = local.strftime("%H:%M:%S" if local.date().isoformat() == time.strftime("%Y-%m-%d") else "%Y-%m-%d %H:%M")
     return f"{text} UTC" if local.tzname() == "UTC" else text

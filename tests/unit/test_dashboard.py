@@ -1,14 +1,21 @@
 """Rows, pages and curves of the dashboard."""
 
+import copy
 import math
+import re
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes.client import CoreV1Api
 from urllib3.exceptions import HTTPError
 
@@ -16,8 +23,9 @@ from horovodjob_dashboard import token_access
 from horovodjob_dashboard.cluster_rows import WITHOUT_POOL, pod_on_node, pool_rows, queue_rows
 from horovodjob_dashboard.curves import charts_of_a_job, charts_of_jobs, ticks
 from horovodjob_dashboard.job_details import attempts, commands
-from horovodjob_dashboard.job_rows import COLUMNS, ROWS_OF_A_PAGE, Selection, owner, page, row
+from horovodjob_dashboard.job_rows import COLUMNS, ROWS_OF_A_PAGE, JobRow, Selection, owner, page, row
 from horovodjob_dashboard.operator_state import unanswered_change
+from horovodjob_dashboard.pages import Pages
 
 Object = dict[str, Any]
 NOON = datetime.fromisoformat("2026-11-22T12:00:00Z")
@@ -41,6 +49,92 @@ def test_a_page_has_at_most_a_hundred_jobs_and_the_last_page_the_rest() -> None:
     last = page(rows, Selection(sort="name", page=9), NOON)
     assert (last.total, last.number, last.pages) == (201, 3, 3)
     assert [each.name for each in last.rows] == ["job-0200"]
+
+
+# As jobs are that an operator of another release, or a person with the right to write a status, has changed.
+WHOLE = {
+    "metadata": {
+        "namespace": "team",
+        "name": "odd",
+        "uid": "u1",
+        "creationTimestamp": "2026-11-22T12:00:00Z",
+        "labels": {"horovodjob.dev/owner": "ada", "horovodjob.dev/experiment": "digits"},
+        "annotations": {"horovodjob.dev/batchai-name": "odd one"},
+    },
+    "spec": {"worker": {"replicas": 2, "gpus": 4}, "command": ["train"]},
+    "status": {
+        "phase": "Running",
+        "startTime": "2026-11-22T12:00:05Z",
+        "activeSeconds": 7,
+        "queue": {"name": "gpus", "position": 3},
+        "conditions": [{"type": "Running", "status": "True", "reason": "RanksRunning", "message": "it runs"}],
+        "training": {"progress": 0.5, "eta": "2026-11-22T13:00:00Z"},
+    },
+}
+PATHS = [
+    ("status", *path)
+    for path in (
+        (),
+        ("phase",),
+        ("startTime",),
+        ("activeSeconds",),
+        ("queue",),
+        ("queue", "name"),
+        ("queue", "position"),
+        ("conditions",),
+        ("conditions", 0),
+        ("conditions", 0, "message"),
+        ("training",),
+        ("training", "progress"),
+        ("training", "eta"),
+    )
+] + [("metadata", "annotations"), ("metadata", "labels"), ("spec", "worker"), ("spec", "worker", "gpus")]
+texts = st.text() | st.sampled_from(["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "x" * 3000, "<script>", "NaN"])
+things = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def changed(job: Object, path: tuple[Any, ...], thing: Any) -> Object:
+    """The job with another value at this path."""
+    found = copy.deepcopy(job)
+    place: Any = found
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = thing
+    return found
+
+
+def list_of(*rows: JobRow, sort: str = "name") -> str:
+    """The page with the rows."""
+    selection = Selection(sort=sort)
+    feed = SimpleNamespace(error="", is_synced=True, rows={each.name: each for each in rows}, namespace="")
+    listed = page(rows, selection, NOON)
+    return Pages().text(
+        "job_rows.html", feed=feed, selection=selection, columns=COLUMNS, page=listed, operator_problem=""
+    )
+
+
+@pytest.fixture(scope="module", params=["Asia/Tokyo", "America/Los_Angeles"])
+def time_zone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A time zone of the process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("time_zone")
+@given(st.sampled_from(PATHS), things, st.sampled_from([*COLUMNS]))
+def test_an_odd_job_costs_at_most_its_own_row(path: tuple[Any, ...], thing: Any, sort: str) -> None:
+    shown = list_of(row(job("good")), row(changed(WHOLE, path, thing)), sort=sort)
+    rows = re.findall(r'<tr id="team/(.+?)">.*?</tr>', shown, re.DOTALL)
+    assert sorted(rows) == ["good", "odd"]
+    assert len(shown) < 10_000, "no text fills the page"
+    assert shown.count("<td") + shown.count('<th scope="row"') == 2 * 11
 
 
 @pytest.mark.parametrize("sort", [*COLUMNS, *(f"-{column}" for column in COLUMNS)])

@@ -55,6 +55,13 @@ class NodeState(StrEnum):
     UNUSABLE = "unusable"
 
 
+def gpu_count(resources: Mapping[str, Any]) -> int:
+    """The GPUs among resources of a pod or a node; a quantity such as 1k is a number too."""
+    from kubernetes.utils.quantity import parse_quantity
+
+    return int(parse_quantity(resources.get(GPU_RESOURCE, 0)))
+
+
 def pool_name(node: Object) -> str | None:
     """The pool that a node belongs to by its labels."""
     labels = node["metadata"].get("labels") or {}
@@ -89,7 +96,7 @@ def is_gpu_node(node: Object) -> bool:
 
 def gpus(node: Object, kind: str = "allocatable") -> int:
     """GPUs of a node, by `capacity` or `allocatable`."""
-    return int((node.get("status", {}).get(kind) or {}).get(GPU_RESOURCE, 0))
+    return gpu_count(node.get("status", {}).get(kind) or {})
 
 
 def vm_size(node: Object) -> str | None:

@@ -24,7 +24,7 @@ def last_events(events: Sequence[Object] | None, now: datetime) -> list[Object] 
     return [
         {
             "time": event_time(event).replace("+00:00", "Z"),
-            "age": duration_text((now - _time(event_time(event))).total_seconds()),
+            "age": age_text(event_time(event), now),
             "type": event.get("type") or "",
             "reason": event.get("reason") or "",
             "message": event.get("message") or "",
@@ -40,7 +40,7 @@ def job_times(job: Object, now: datetime) -> Object:
     active = active_seconds(status, now)
     gpus = worker(job["spec"], "replicas") * worker(job["spec"], "gpus")
     return {
-        "age": duration_text((now - _time(job["metadata"]["creationTimestamp"])).total_seconds()),
+        "age": age_text(job["metadata"]["creationTimestamp"], now),
         "duration": None if active is None else duration_text(active),
         "activeSeconds": active,
         "gpuHours": round(gpus * running_seconds(status, now) / 3600, 2) if gpus else None,
@@ -50,10 +50,10 @@ def job_times(job: Object, now: datetime) -> Object:
 def active_seconds(status: Mapping[str, Any], now: datetime) -> int | None:
     """Seconds since the admission, without suspensions and the time in a queue; None before the admission."""
     before = int(status.get("activeSeconds") or 0)
-    start = status.get("startTime")
-    if not start:
+    start = point_in_time(status.get("startTime"))
+    if start is None:
         return before or None
-    return before + max(0, round((_end(status, now) - _time(start)).total_seconds()))
+    return before + max(0, round((_end(status, now) - start).total_seconds()))
 
 
 def running_seconds(status: Mapping[str, Any], now: datetime) -> int:
@@ -63,8 +63,8 @@ def running_seconds(status: Mapping[str, Any], now: datetime) -> int:
     """
     if status.get("attempt", 1) > 1:
         return active_seconds(status, now) or 0
-    running = status.get("runningTime")
-    return max(0, round((_end(status, now) - _time(running)).total_seconds())) if running else 0
+    running = point_in_time(status.get("runningTime"))
+    return max(0, round((_end(status, now) - running).total_seconds())) if running else 0
 
 
 def duration_text(seconds: float) -> str:
@@ -82,8 +82,19 @@ def duration_text(seconds: float) -> str:
 
 
 def _end(status: Mapping[str, Any], now: datetime) -> datetime:
-    return _time(status["completionTime"]) if status.get("completionTime") else now
+    return point_in_time(status.get("completionTime")) or now
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(str(text))
+def point_in_time(text: object) -> datetime | None:
+    """The time of an object, in UTC if it names no zone; None for a text that is no time."""
+    try:
+        parsed = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def age_text(since: object, now: datetime) -> str:
+    """The time since then, such as 12m; empty for a text that is no time."""
+    moment = point_in_time(since)
+    return "" if moment is None else duration_text((now - moment).total_seconds())

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from horovodjob.api.constants import GPU_RESOURCE, LABEL_REPLICA_INDEX, LABEL_ROLE, Role
+from horovodjob.api.constants import LABEL_REPLICA_INDEX, LABEL_ROLE, Role
 from horovodjob_cli.cluster import exec as pod_exec
 from horovodjob_cli.cluster import kube
+from horovodjob_cli.cluster.node_pools import gpu_count
 from horovodjob_cli.errors import CliError, to_cli_error
 from horovodjob_cli.jobs.batchai_records import worker
 from horovodjob_cli.jobs.logs import source
@@ -63,7 +64,7 @@ def read_gpus(pods: Sequence[Object]) -> dict[str, list[Object] | CliError]:
 def has_gpus(pod: Object) -> bool:
     """Whether a container of the pod has GPUs."""
     limits = (container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"])
-    return any(int(limit.get(GPU_RESOURCE, 0)) for limit in limits)
+    return any(map(gpu_count, limits))
 
 
 def _pod_gpus(pod: Object) -> list[Object] | CliError:
