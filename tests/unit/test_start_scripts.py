@@ -1,7 +1,9 @@
 """The start scripts, in a shell of this machine."""
 
 import contextlib
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -129,3 +131,44 @@ def test_the_daemons_of_mpi_on_a_worker_are_found_in_that_directory(tmp_path: Pa
     saved = subprocess.run(["sh", "-euc", save], env=variables, check=True, capture_output=True, text=True).stdout
     assert "PATH='/opt/site/bin:/usr/bin:/bin'" in saved
     assert "LD_LIBRARY_PATH='/opt/site/lib:/usr/lib/x'" in saved
+
+
+OTHER = {"train.lr": "0.1", "a-b": "it's\ntwo $HOME `x`", "empty.x": ""}
+
+
+def words_of(run: Path, shell: list[str]) -> str:
+    """What a start script saves about a container with variables that a shell cannot have."""
+    variables = {"PATH": "/usr/bin:/bin", "GOOD": "x\nnot.one=1"} | OTHER
+    script = f". {ENVIRONMENT}; run={run}; save_other_variables"
+    subprocess.run([*shell, "-euc", script], env=variables, check=True)
+    return (run / "other_variables").read_text()
+
+
+@pytest.mark.parametrize("shell", [["dash"], ["bash", "--posix"]], ids=lambda shell: shell[0])
+def test_a_rank_has_variables_with_names_that_a_shell_cannot_have(tmp_path: Path, shell: list[str]) -> None:
+    words_of(tmp_path, shell)
+    rank = tmp_path / "rank.sh"
+    rank.write_text((SCRIPTS / "rank.sh").read_text().replace("/run/horovodjob", str(tmp_path)))
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    command = [*shell, str(rank), "+python3", "+-c", f"+{program}"]
+    environment = {"PATH": os.environ["PATH"], "GOOD": "y"}
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    found = json.loads(printed)
+    assert {name: found.get(name) for name in OTHER} == OTHER
+    assert (found["GOOD"], "not.one" in found) == ("y", False)
+
+
+@pytest.mark.parametrize("request_", ["horovodjob-rank python3 -c {}", "exec python3 -c {}"], ids=["elastic", "daemon"])
+def test_a_session_has_them_too(tmp_path: Path, request_: str) -> None:
+    words_of(tmp_path, ["dash"])
+    (tmp_path / "environment").write_text(f"export HOROVODJOB_WORKDIR={tmp_path} HOROVODJOB_UMASK=022\n")
+    session = tmp_path / "session.sh"
+    session.write_text((SCRIPTS / "session.sh").read_text().replace("/run/horovodjob", str(tmp_path)))
+    program = shlex.quote("import json, os; print(json.dumps(dict(os.environ)))")
+    environment = {"PATH": os.environ["PATH"], "SSH_ORIGINAL_COMMAND": request_.format(program)}
+    with subprocess.Popen(["dash", str(session)], env=environment, stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout
+        assert process.stdin
+        found = json.loads(process.stdout.readline())
+        process.stdin.close()
+    assert {name: found.get(name) for name in OTHER} == OTHER

@@ -127,6 +127,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     NAME_CONFLICT = "NameConflict"
     UNKNOWN_STATUS = "UnknownStatus"
+    RECONCILE_ERROR = "ReconcileError"
     QUEUED = "Queued"
     QUEUE_UNAVAILABLE = "QueueUnavailable"
     QUOTA_LOST = "QuotaLost"

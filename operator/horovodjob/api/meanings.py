@@ -51,6 +51,7 @@ REASONS: Mapping[Reason, str] = {
     Reason.STORAGE_UNAVAILABLE: "A volume cannot be mounted; the message quotes the kubelet.",
     Reason.INVALID_SPEC: "Pods cannot be created or started as the job specifies them; the message names the field.",
     Reason.NAME_CONFLICT: "An object with the name of an object of the job exists and does not belong to the job.",
+    Reason.RECONCILE_ERROR: "The operator cannot reconcile the job and keeps trying; the message has the error.",
     Reason.UNKNOWN_STATUS: "The operator cannot parse the status, which a newer release may have written.",
     Reason.QUEUED: "The job has entered its queue, and Kueue has not said why it waits. While it waits, the job has "
     "the reasons of Kueue, such as `WaitingForQuota` and `Preempted`.",

@@ -25,6 +25,8 @@ VOLUME_SOURCES = (
     "projected",
     "secret",
 )
+# As Kubernetes has it for keys of envFrom: a shell cannot have all of these names.
+VARIABLE_NAME = r"^[-._A-Za-z][-._A-Za-z0-9]*$"
 ValueFrom = Annotated[
     dict[str, Any],
     open_object(
@@ -52,8 +54,8 @@ EnvFrom = Annotated[
 class EnvVar(Model):
     """An environment variable, as in a container."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
-        description="Name of the variable: letters, digits and underscores, not beginning with a digit."
+    name: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=VARIABLE_NAME)] = Field(
+        description="Name of the variable: letters, digits, underscores, dots and dashes, not beginning with a digit."
     )
     value: Text | None = Field(
         None, description="Value of the variable; $(NAME) refers to a variable that is defined before it."

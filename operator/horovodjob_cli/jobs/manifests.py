@@ -150,7 +150,7 @@ def with_variables(submission: Submission, options: Iterable[str] | None) -> Sub
     given = {}
     for option in options or ():
         name, equals, value = option.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        if not equals or not re.fullmatch(r"[-._A-Za-z][-._A-Za-z0-9]*", name):
             raise UsageError(f"--env {option!r} must be NAME=VALUE")
         given[name] = value
     if given:

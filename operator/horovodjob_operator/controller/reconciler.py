@@ -16,10 +16,10 @@ from horovodjob_operator.controller.pod_events import PodEvents
 from horovodjob_operator.controller.queueing import Queueing
 from horovodjob_operator.controller.requeue import Requeue
 from horovodjob_operator.domain.checks.context import JobContext
-from horovodjob_operator.domain.plan import plan_for
+from horovodjob_operator.domain.plan import plan_for, plan_for_deleted_job
 from horovodjob_operator.domain.queues.queue import admitted_job, is_dispatched
 from horovodjob_operator.domain.status import next_status
-from horovodjob_operator.errors import AdmissionConflict
+from horovodjob_operator.errors import AdmissionConflict, OperatorError
 from horovodjob_operator.kube.caches.pod_cache import Key, PodCache
 from horovodjob_operator.kube.preflight import Preflight
 from horovodjob_operator.kube.requests.reader import Reader
@@ -57,11 +57,31 @@ class Reconciler:
             return Requeue()
         return Requeue(at=job.delete_at)
 
+    async def report_error(self, state: JobState, error: Exception) -> None:
+        """Writes an error, because of which the job is not reconciled, to its status. Raises ClusterError."""
+        kind = "" if isinstance(error, OperatorError) else f"{type(error).__name__}: "
+        await self._status_writer.write_error(state, f"{kind}{error}", self._clock())
+
+    async def _release_pods(self, state: JobState, now: datetime) -> Requeue:
+        """Ends the pods of a deleted job that a finalizer of others keeps, when its program has ended.
+
+        Otherwise Kubernetes deletes the objects of the job. None must be created again. Raises ClusterError.
+        """
+        observed = state.observed(self._pods.of_job(state.job.key).values())
+        if not observed.pods or state.unreadable_status is not None or is_dispatched(state.job):
+            return Requeue()
+        context = JobContext(state.job, observed, now)
+        status, _ = next_status(context)
+        if status.phase is Phase.SUCCEEDED:
+            await self._status_writer.write(state, status, now)
+        await self._executor.delete(state.job, observed, plan_for_deleted_job(context))
+        return Requeue()
+
     async def reconcile(self, state: JobState) -> Requeue:
         """Reconciles a job once, and returns when to reconcile it again without an event. Raises ClusterError."""
         job, now = state.job, self._clock()
         if job.metadata.deletion_timestamp:
-            return Requeue()  # Kubernetes deletes the objects of the job, and none must be created again.
+            return await self._release_pods(state, now)
         if state.unreadable_status is not None:
             await self._status_writer.write_unreadable(state, now)
             return Requeue()

@@ -17,6 +17,8 @@ from horovodjob_operator.kube.requests.retries import retry_delay_seconds
 from horovodjob_operator.metrics import RECONCILE_DURATION, RECONCILE_ERRORS, WORKQUEUE_DURATION
 
 FIRST_RETRY_SECONDS, RETRY_JITTER = 0.5, 0.3
+# So many reconciliations in a row have failed before the status of the job reports the error.
+REPORTED_FAILURES = 3
 # Between two reconciliations of a job, whose pods change one by one. A reconciliation takes an eighth of the share of
 # the workers.
 PAUSE_SECONDS, PAUSE_SECONDS_PER_WORKER = 0.03, 2e-5
@@ -35,6 +37,8 @@ class WorkQueue:
         """Jobs that wait for their reconciliation, with the time of the performance counter when they were enqueued."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._is_closed = False
+        self._errors: dict[Key, Exception] = {}
+        """The error of the last reconciliation of a job, if it has failed."""
 
     @property
     def depth(self) -> int:
@@ -104,6 +108,8 @@ class WorkQueue:
                 if requeue is None:
                     await asyncio.sleep(retry_delay_seconds(failures, first=FIRST_RETRY_SECONDS, jitter=RETRY_JITTER))
                     failures += 1
+                    if failures >= REPORTED_FAILURES:
+                        await self._report_error(key)
                     continue
                 failures, repeats = 0, 0 if key in self._queued else repeats + 1
                 if not requeue.is_soon and key not in self._queued:
@@ -112,6 +118,7 @@ class WorkQueue:
         finally:
             del self._running[key]
             self._queued.pop(key, None)
+            self._errors.pop(key, None)
         if requeue and requeue.at:
             self.enqueue_at(key, requeue.at)
 
@@ -137,19 +144,32 @@ class WorkQueue:
             log.debug("%s/%s %s", *key, error, extra=fields)
             return Requeue()
         except NameInUse as error:
+            self._errors.pop(key, None)  # The status says what the job waits for.
             RECONCILE_ERRORS.inc()
             log.info("%s/%s %s", *key, error, extra=fields)
         except OperatorError as error:
+            self._errors[key] = error
             RECONCILE_ERRORS.inc()
             log.warning("%s/%s %s", *key, error, extra=fields)
         except Exception as error:
             # An error of one job, even a defect of the operator, must not stop the reconciliation of the others.
+            self._errors[key] = error
             RECONCILE_ERRORS.inc()
             log.error("%s/%s %s: %s", *key, type(error).__name__, error, extra=fields)
             log.debug("traceback", exc_info=error, extra=fields)
         finally:
             RECONCILE_DURATION.observe(time.perf_counter() - started)
         return None
+
+    async def _report_error(self, key: Key) -> None:
+        """Writes an error that repeats to the status of the job."""
+        state, error = self._store.states.get(key), self._errors.get(key)
+        if state is None or error is None:
+            return
+        try:
+            await self._reconciler.report_error(state, error)
+        except Exception as failure:  # It must not end the task; the log has the error of the job.
+            log.warning("%s/%s its error cannot be reported: %s", *key, failure, extra=names.log_fields(state.job))
 
     def _drop_finished(self, state: JobState, requeue: Requeue) -> None:
         """Drops the state of a finished job that needs no reconciliation before its deletion."""

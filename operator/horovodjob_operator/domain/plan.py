@@ -180,6 +180,17 @@ def _plan_for_finished_job(job: HorovodJob, observed: Observed, now: datetime) -
     return Plan(delete_job=True) if now >= expires else replace(_plan_to_clean_up(job, observed), requeue_at=expires)
 
 
+def plan_for_deleted_job(context: JobContext) -> Plan:
+    """Deletes pods according to cleanPodPolicy when the program has ended, or if it has not started.
+
+    A finalizer keeps the job, so Kubernetes does not delete its pods, and the nodes would not be free.
+    """
+    launcher = context.launcher
+    if launcher and launcher.is_active and launcher.hosts and not launcher.is_terminating:
+        return Plan()
+    return _plan_to_clean_up(context.job, context.observed)
+
+
 def _plan_to_clean_up(job: HorovodJob, observed: Observed) -> Plan:
     """Deletes pods according to cleanPodPolicy; every policy stops a launcher that still runs."""
     match job.spec.run_policy.clean_pod_policy:
@@ -213,7 +224,7 @@ def _plan_for_attempt(context: JobContext, requeue_at: datetime | None) -> Plan:
         # Their keys and start scripts, of another release of the operator, do not match those of the launcher.
         return Plan(delete_pods=stale | others, requeue_at=requeue_at)
     is_started = job.status.phase is Phase.RUNNING and not context.is_resizable
-    earliest = restart_at(job)
+    earliest = restart_at(job, context.now)
     if is_started or (earliest and context.now < earliest and launcher is None):
         return Plan(delete_pods=stale, requeue_at=requeue_at)
     if job.spec.scheduling.gang is not Gang.NONE and _has_only_terminating_pods(observed):

@@ -27,6 +27,7 @@ from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.checks.outcome import Outcome
 from horovodjob_operator.domain.checks.queueing import queue_note
 from horovodjob_operator.domain.checks.table import compute_outcome
+from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.job_errors import newest_errors
 from horovodjob_operator.domain.messages import MAX_MESSAGE_CHARACTERS
 from horovodjob_operator.domain.pods.observed import Observed, Refusal
@@ -182,10 +183,30 @@ def stalled_conditions(
     stored: tuple[Mapping[str, Any], ...], generation: int, refusal: Refusal, now: datetime
 ) -> tuple[Mapping[str, Any], ...]:
     """Stored conditions, with those that report an unreadable job; all others are unchanged."""
-    values = {
-        ConditionType.STALLED: ("True", refusal.message[:MAX_MESSAGE_CHARACTERS]),
-        ConditionType.RECONCILING: ("False", ""),
-    }
+    values = {ConditionType.STALLED: ("True", refusal.message), ConditionType.RECONCILING: ("False", "")}
+    return _changed_conditions(stored, generation, refusal.reason, values, now)
+
+
+def error_conditions(
+    stored: tuple[Mapping[str, Any], ...], generation: int, error: str, now: datetime
+) -> tuple[Mapping[str, Any], ...]:
+    """Stored conditions, with an error that repeats as the reason of Ready: the operator continues to try.
+
+    The status of Ready stays, because the error says nothing about the pods of the job.
+    """
+    message = f"the operator cannot reconcile the job, and keeps trying: {clean_text(error)}"
+    ready = next((condition["status"] for condition in stored if condition["type"] == ConditionType.READY), "False")
+    values = {ConditionType.READY: (ready, message)}
+    return _changed_conditions(stored, generation, Reason.RECONCILE_ERROR, values, now)
+
+
+def _changed_conditions(
+    stored: tuple[Mapping[str, Any], ...],
+    generation: int,
+    reason: Reason,
+    values: Mapping[ConditionType, tuple[str, str]],
+    now: datetime,
+) -> tuple[Mapping[str, Any], ...]:
     by_type = {str(condition.get("type")): condition for condition in stored}
     for type_, (status, message) in values.items():
         before = by_type.get(type_, {})
@@ -195,8 +216,8 @@ def stalled_conditions(
             "status": status,
             "observedGeneration": generation,
             "lastTransitionTime": before["lastTransitionTime"] if is_unchanged else f"{now:%Y-%m-%dT%H:%M:%SZ}",
-            "reason": refusal.reason.value,
-            "message": message,
+            "reason": reason.value,
+            "message": message[:MAX_MESSAGE_CHARACTERS],
         }
     return tuple(by_type.values())
 

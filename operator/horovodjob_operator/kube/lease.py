@@ -10,7 +10,7 @@ from typing import Any
 
 import kopf
 
-from horovodjob_operator.errors import ClusterError, Gone
+from horovodjob_operator.errors import ClusterError, Conflict, Gone
 from horovodjob_operator.kube.requests.api_client import ApiClient
 from horovodjob_operator.loop_thread import LoopThread
 
@@ -19,6 +19,9 @@ LEASE_SECONDS = 12
 RENEW_DEADLINE_SECONDS = 9
 RENEW_SECONDS = 3
 RETRY_SECONDS = 1
+# Time for one request. It doubles while the API server does not answer in time, because a new connection takes several
+# round trips; a connection that is half-open costs only the first time.
+REQUEST_SECONDS, LONGEST_REQUEST_SECONDS = 3.0, 12.0
 log = logging.getLogger("horovodjob.lease")
 
 
@@ -44,22 +47,21 @@ class Lease:
         self._observed: tuple[Any, float] = (None, 0.0)
         """Holder and time of renewal in the Lease, and since when they are unchanged, on the monotonic clock."""
         self._renewed_at = 0.0
+        self._request_seconds = REQUEST_SECONDS
         self.is_held = False
         """Whether this process is the leader."""
 
     async def run(self) -> None:
         """Acquires the Lease and renews it; returns when it is lost, because another replica may be the leader."""
         while True:
-            pause = RETRY_SECONDS
+            started, pause = time.monotonic(), float(RETRY_SECONDS)
             try:
-                async with asyncio.timeout(RENEW_SECONDS):
-                    await self._acquire_or_renew()
+                await self._acquire_or_renew()
                 if self.is_held:
-                    pause = RENEW_SECONDS
+                    # From the start of the request, because the deadline runs from there.
+                    pause = max(started + RENEW_SECONDS - time.monotonic(), 0)
             except (ClusterError, TimeoutError) as error:
                 log.warning("lease: %s", error or "the API server did not answer in time")
-                # Another replica may have written the Lease, so it is read again before the next try.
-                self._lease = {}
             if self.is_held and time.monotonic() - self._renewed_at > RENEW_DEADLINE_SECONDS:
                 self.is_held = False
                 log.error("lease: lost, because it could not be renewed for %d s", RENEW_DEADLINE_SECONDS)
@@ -67,14 +69,23 @@ class Lease:
             await asyncio.sleep(pause)
 
     async def _acquire_or_renew(self) -> None:
-        started = time.monotonic()
-        if not self.is_held or not self._lease:
-            try:
-                self._lease = await self._client.request("GET", f"{self._collection}/{self._name}")
-            except Gone:
-                self._lease = {}
-            if self._lease and not self._is_free():
+        """Writes the version of the Lease that this process knows; reads it if that is not the newest one.
+
+        An error of a request keeps the known version: with a slow API server there is no time for both requests.
+        """
+        if self.is_held and self._lease:
+            with contextlib.suppress(Conflict, Gone):  # Or the response to the last write was lost.
+                await self._renew()
                 return
+        try:
+            self._lease = await self._request("GET", f"{self._collection}/{self._name}")
+        except Gone:
+            self._lease = {}
+        if not self._lease or self._is_free():
+            await self._renew()
+
+    async def _renew(self) -> None:
+        started = time.monotonic()
         await self._write(self._spec())
         self._renewed_at = started
         if not self.is_held:
@@ -82,12 +93,24 @@ class Lease:
             log.info("lease: %s is the leader", self._identity)
             self._on_acquired()
 
+    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Sends a request with a time limit, for a leader at most its deadline. Raises ClusterError, TimeoutError."""
+        left = self._renewed_at + RENEW_DEADLINE_SECONDS - time.monotonic() if self.is_held else LONGEST_REQUEST_SECONDS
+        try:
+            async with asyncio.timeout(min(self._request_seconds, max(left, RETRY_SECONDS))):
+                answer = await self._client.request(method, path, body)
+        except TimeoutError:
+            self._request_seconds = min(self._request_seconds * 2, LONGEST_REQUEST_SECONDS)
+            raise
+        self._request_seconds = REQUEST_SECONDS
+        return answer
+
     async def _write(self, changes: Mapping[str, Any]) -> None:
         """Creates the Lease, or changes the version of it that was read last."""
         new = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self._name}}
         method, path = ("PUT", f"{self._collection}/{self._name}") if self._lease else ("POST", self._collection)
         body = {**(self._lease or new), "spec": {**self._lease.get("spec", {}), **changes}}
-        self._lease = await self._client.request(method, path, body)
+        self._lease = await self._request(method, path, body)
 
     @property
     def is_current(self) -> bool:
@@ -119,8 +142,8 @@ class Lease:
         self.is_held = False
         try:
             await self._write({"holderIdentity": "", "leaseDurationSeconds": 1})
-        except ClusterError as error:
-            log.warning("lease: could not be released: %s", error)
+        except (ClusterError, TimeoutError) as error:
+            log.warning("lease: could not be released: %s", error or "the API server did not answer in time")
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ set -eu
 prepare_home
 prepare_logs
 prepare_outputs
+save_other_variables
 require_user LauncherFailed
 # MPI must not try other interfaces, such as a bridge without a route to other pods.
 default_route
@@ -142,6 +143,12 @@ elif [ -z "${HOROVODJOB_LAUNCHER_COMMAND:-}" ]; then
     say "mpirun starts $ranks ranks on $workers workers"
 else
     what="the launcher's command"
+    other=$(cat "$run/other_variables")
+    if [ -n "$other" ]; then
+        eval "set -- env $other \"\$@\""
+        command -v bash >/dev/null ||
+            say "without bash in the image, ranks do not get variables whose names have dots or dashes: $other"
+    fi
     say "$what starts, for $ranks ranks on $workers workers"
 fi
 : >"$run/started"

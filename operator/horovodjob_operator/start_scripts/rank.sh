@@ -12,8 +12,9 @@ while [ "$number" -lt $# ]; do
     number=$((number + 1))
     words="$words \"\${$number#+}\""
 done
+other=$(cat "$run/other_variables" 2>/dev/null)
 # Only Open MPI gives each rank an empty input.
-(eval "exec $words" </dev/null)
+(eval "exec ${other:+env $other} $words" </dev/null)
 code=$?
 while [ -z "$mpirun_has_ended" ] && [ -e "$run/signaled" ]; do sleep 0.1; done
 trap - TERM

@@ -5,6 +5,7 @@ request=${SSH_ORIGINAL_COMMAND:-}
 run=/run/horovodjob
 # shellcheck disable=SC1091
 . "$run/environment"
+other=$(cat "$run/other_variables" 2>/dev/null)
 HOROVODJOB_ATTEMPT=$attempt
 HOROVODJOB_SESSION=1
 export HOROVODJOB_ATTEMPT HOROVODJOB_SESSION
@@ -49,7 +50,7 @@ horovodjob-end)
     ulimit -S -c 0
     umask "$HOROVODJOB_UMASK"
     exec 3<&0
-    setsid /bin/sh -c "exec ${request#horovodjob-rank }" </dev/null 3<&- &
+    setsid /bin/sh -c "exec ${other:+env $other }${request#horovodjob-rank }" </dev/null 3<&- &
     rank=$!
     { cat <&3 >/dev/null; kill -KILL "-$rank"; } 2>/dev/null &
     code=0
@@ -59,6 +60,8 @@ horovodjob-end)
     ;;
 *)
     umask "$HOROVODJOB_UMASK"
+    # Only bash keeps them for the daemon of mpirun, and so for the ranks of a launcherCommand.
+    if [ -n "$other" ] && command -v bash >/dev/null; then eval "exec env $other bash -c \"\$request\""; fi
     exec /bin/sh -c "$request"
     ;;
 esac

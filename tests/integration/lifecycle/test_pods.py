@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from support.api_client import Api, Object, wait_for
 from support.job_driver import Job
 
@@ -56,3 +58,26 @@ def test_all_pods_have_the_priority_class_and_a_missing_one_is_reported(submit_j
     wait_for("the pods", lambda: len(job.pods()) == 3)
     assert {pod["spec"]["priority"] for pod in job.pods().values()} == {7}
     api.delete(f"{classes}/urgent")
+
+
+@pytest.mark.parametrize("label", ["horovodjob.dev/job", "horovodjob.dev/role"])
+def test_a_pod_that_loses_a_label_of_the_job_is_replaced_without_requests_that_repeat(
+    submit_job: Submit, api: Api, label: str
+) -> None:
+    job = submit_job().advance_to("Running")
+    before = job.uids()
+    api.patch(f"{job.pods_path}/{job.name}-worker-0", {"metadata": {"labels": {label: None}}})
+    job.wait("Restarting")
+    job.skip_backoff()
+    wait_for("a new pod", lambda: before["worker-0"] not in job.uids().values() and len(job.uids()) == 3)
+    job.advance_to("Succeeded")
+
+
+def test_a_job_kept_by_a_finalizer_gives_its_nodes_back_at_its_end(submit_job: Submit, api: Api) -> None:
+    job = submit_job().advance_to("Running")
+    api.patch(job.path, {"metadata": {"finalizers": ["example.com/export"]}})
+    api.delete(job.path)
+    job.end("launcher", 0)
+    wait_for("the workers to end", lambda: not [role for role in job.pods() if role.startswith("worker")])
+    assert job.get()["status"]["phase"] == "Succeeded"
+    api.patch(job.path, {"metadata": {"finalizers": None}})

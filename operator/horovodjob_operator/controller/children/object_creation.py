@@ -13,7 +13,7 @@ from horovodjob_operator.controller.children.ssh_keys import generate_ssh_keys
 from horovodjob_operator.domain.checks.context import JobContext
 from horovodjob_operator.domain.messages import count_text
 from horovodjob_operator.domain.plan import Plan
-from horovodjob_operator.domain.pods.pod_facts import owner_uid
+from horovodjob_operator.domain.pods.pod_facts import owned_pod, owner_uid
 from horovodjob_operator.domain.resources.launcher import launcher_pod
 from horovodjob_operator.domain.resources.network_policy import network_policy
 from horovodjob_operator.domain.resources.pod_group import not_served_message
@@ -158,6 +158,7 @@ class ObjectCreation:
             message = f"{description} exists and does not belong to this job: delete or rename it, or rename the job"
             raise RefusedObject(Refused(message), Reason.NAME_CONFLICT) from error
         if body["kind"] == "Pod":
+            await self._delete_unlabelled(job, found)
             return found
         if "deletionTimestamp" not in metadata:
             hashes = {(of.get("labels") or {}).get(LABEL_SPEC_HASH) for of in (metadata, body["metadata"])}
@@ -166,6 +167,18 @@ class ObjectCreation:
             await self._writer.delete_collection(job, body["apiVersion"], body["kind"])
             log_effect(job, f"deleted {description}, which was created for another spec")
         raise NameInUse(f"{description} is being deleted") from error
+
+    async def _delete_unlabelled(self, job: HorovodJob, found: Mapping[str, Any]) -> None:
+        """Deletes a pod of the job without the labels of one: no watch reports it. Raises NameInUse if it has none."""
+        owned = owned_pod(found)
+        if owned and owned.key == job.key:
+            return
+        name, metadata = found["metadata"]["name"], found["metadata"]
+        if "deletionTimestamp" not in metadata:
+            with contextlib.suppress(Gone, Conflict):
+                await self._writer.delete_pod(metadata["namespace"], name, metadata["uid"])
+                log_effect(job, f"deleted pod {name}, which has lost the labels of the job")
+        raise NameInUse(f"pod {name}, which has lost the labels of the job, is being deleted")
 
     async def _delete_disabled(self, job: HorovodJob, body: Body) -> None:
         """Deletes an object that an earlier spec of the job enabled, before a suspension."""

@@ -54,7 +54,7 @@ class PlanExecutor:
         if plan.delete_job:
             await self.delete_job(job.key, job.metadata.uid)
             return Requeue()
-        await self._delete(job, observed, plan)
+        await self.delete(job, observed, plan)
         if plan.creates_pods or plan.create_secrets:
             return await self._create(state, context, plan)
         if plan.publish_hosts and observed.launcher:
@@ -126,7 +126,8 @@ class PlanExecutor:
             await self._creation.recreate_deleted(context.job)
             state.objects_checked_at = context.now
 
-    async def _delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
+    async def delete(self, job: HorovodJob, observed: Observed, plan: Plan) -> None:
+        """Deletes and stops the pods of the plan. Raises ClusterError."""
         for kind in plan.delete_pod_groups:  # Before the pods, from which the next reconciliation would know the group.
             await self._delete_pod_group(job, kind)
         if plan.delete_all_pods or plan.delete_workers:

@@ -8,7 +8,7 @@ from horovodjob.api.status import HorovodJobStatus
 from horovodjob_operator.controller.event_poster import EventPoster
 from horovodjob_operator.controller.jobs.job_state import JobState
 from horovodjob_operator.domain.events import events_between
-from horovodjob_operator.domain.status import Urgency, stalled_conditions, urgency
+from horovodjob_operator.domain.status import Urgency, error_conditions, stalled_conditions, urgency
 from horovodjob_operator.kube.requests.writer import Writer
 from horovodjob_operator.logs import log_effect
 from horovodjob_operator.metrics import count_transition
@@ -62,6 +62,14 @@ class StatusWriter:
                 return state.status_written_at + timedelta(seconds=COUNTS_SECONDS)
             case _:
                 return None
+
+    async def write_error(self, state: JobState, error: str, now: datetime) -> None:
+        """Sets Ready to False with an error that repeats, and changes nothing else. Raises ClusterError."""
+        stored = tuple(condition.model_dump(mode="json", by_alias=True) for condition in state.job.status.conditions)
+        conditions = error_conditions(stored, state.job.metadata.generation, error, now)
+        if conditions != stored and not state.job.status.is_finished and state.unreadable_status is None:
+            await self._writer.write_conditions(state.job, conditions)
+            log_effect(state.job, f"reported an error that repeats: {error}")
 
     async def write_unreadable(self, state: JobState, now: datetime) -> None:
         """Sets Stalled in a status that this release cannot parse, and changes nothing else. Raises ClusterError."""

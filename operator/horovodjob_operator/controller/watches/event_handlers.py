@@ -93,7 +93,9 @@ class EventHandlers:
             self._work_queue.enqueue(state.job.key)
 
     def pod_updated(self, raw: Mapping[str, Any]) -> None:
-        """A pod exists, or has changed."""
+        """A pod exists, or has changed; without the labels of its job it is lost for the job."""
+        if lost := self._pods.without_labels(raw):
+            self._owned_pod_deleted(lost)
         if owned := self._pods.update(raw):
             self._enqueue(owned.key)
 

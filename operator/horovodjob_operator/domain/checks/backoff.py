@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from horovodjob.api.constants import ConditionType, Phase, Reason, Role
+from horovodjob.api.constants import Phase, Reason, Role
 from horovodjob.api.job import HorovodJob
 from horovodjob.api.status import MAX_ERRORS, JobError
 from horovodjob_operator.domain.checks.context import JobContext
@@ -19,26 +19,27 @@ LASTING_SECONDS = 600
 # Times are whole seconds. The error of a lost worker must be older than the worker that replaces it.
 MIN_REPLACEMENT_SECONDS = 1
 BURST_SECONDS = 60
+# Another replica, with its own clock, can have written the time of an error.
+MAX_CLOCK_SKEW = timedelta(seconds=60)
 
 
 def restart_backoff(context: JobContext) -> Outcome | None:
     """An attempt has failed, and the delay before the next one is not over."""
-    at = restart_at(context.job)
+    at = restart_at(context.job, context.now)
     if at is None or context.now >= at or context.launcher:
         return None
     # The failed attempt set the reason and the message, and they still apply.
-    ready = context.job.status.condition(ConditionType.READY)
-    reason, message = (ready.reason, ready.message) if ready else (Reason.RANK_FAILED, "")
+    reason, message = context.stored_reason or (Reason.RANK_FAILED, "")
     return Outcome(Phase.RESTARTING, reason, message, requeue_at=at)
 
 
 def requeue_backoff(context: JobContext) -> Outcome | None:
     """The pods of the previous attempt had no nodes in time, and the delay before the next attempt is not over."""
-    at = requeue_at(context.job)
+    at = requeue_at(context.job, context.now)
     if at is None or context.now >= at:
         return None
-    ready = context.job.status.condition(ConditionType.READY)
-    return Outcome(Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, ready.message if ready else "", requeue_at=at)
+    _, message = context.stored_reason or ("", "")
+    return Outcome(Phase.QUEUED, Reason.SCHEDULING_TIMEOUT, message, requeue_at=at)
 
 
 def backoff_delay(failures: int) -> timedelta:
@@ -46,9 +47,9 @@ def backoff_delay(failures: int) -> timedelta:
     return timedelta(seconds=min(BASE_DELAY_SECONDS * 2 ** min(max(failures - 1, 0), 10), MAX_DELAY_SECONDS))
 
 
-def restart_at(job: HorovodJob) -> datetime | None:
+def restart_at(job: HorovodJob, now: datetime) -> datetime | None:
     """When the next attempt of a Restarting job may start, counted from the error that ended the previous one."""
-    errors = job.status.errors
+    errors = _credible(job.status.errors, now)
     if job.status.phase is not Phase.RESTARTING or not errors or errors[-1].attempt != job.status.attempt - 1:
         return None
     return errors[-1].time + restart_delay(errors, job.status.restarts)
@@ -85,18 +86,19 @@ def disruption_text(errors: Sequence[JobError], restarts: int) -> str:
     return f"the {ordinal(number)}{' or a later' if is_whole_list else ''} disruption in a row" if number > 1 else ""
 
 
-def replacement_at(job: HorovodJob, worker: str) -> datetime | None:
+def replacement_at(job: HorovodJob, worker: str, now: datetime) -> datetime | None:
     """When an elastic job may create the pod of a worker again.
 
     A worker that ended by itself has a delay, which is that of all workers. A disrupted worker is replaced after
     a second, and after a growing delay if its disruptions repeat.
     """
-    errors = [error for error in job.status.errors if error.attempt == job.status.attempt]
+    errors = [error for error in _credible(job.status.errors, now) if error.attempt == job.status.attempt]
     ends = [error for error in errors if _ended_by_itself(error)]
     times = [ends[-1].time + backoff_delay(len(ends))] if ends else []
-    if losses := worker_disruptions(job, worker):
+    lost_at = [error.time for error in errors if error.pod == worker]
+    if lost_at and (losses := worker_disruptions(job, worker)):
         delay = backoff_delay(losses - 1) if losses > 1 else timedelta(seconds=MIN_REPLACEMENT_SECONDS)
-        times.append(max(error.time for error in errors if error.pod == worker) + delay)
+        times.append(max(lost_at) + delay)
     if len(errors) == MAX_ERRORS and errors[-1].time - errors[0].time < timedelta(seconds=BURST_SECONDS):
         # So many workers are lost that the status cannot contain which of them were lost before.
         times.append(errors[-1].time + backoff_delay(1))
@@ -119,13 +121,18 @@ def _repetitions(times: Iterable[datetime], restarts: int = 0) -> int:
     return number
 
 
+def _credible(errors: Sequence[JobError], now: datetime) -> tuple[JobError, ...]:
+    """The errors, or none if the last one is from a clock that was wrong: its time must delay nothing."""
+    return () if errors and errors[-1].time - now > MAX_CLOCK_SKEW else tuple(errors)
+
+
 def _ended_by_itself(error: JobError) -> bool:
     return error.container == Role.WORKER and error.reason not in (Reason.EVICTED, Reason.NODE_LOST)
 
 
-def requeue_at(job: HorovodJob) -> datetime | None:
+def requeue_at(job: HorovodJob, now: datetime) -> datetime | None:
     """When the pods that were deleted after a scheduling timeout may be created again."""
-    errors = job.status.errors
+    errors = _credible(job.status.errors, now)
     if not errors or errors[-1].reason != Reason.SCHEDULING_TIMEOUT or errors[-1].attempt != job.status.attempt - 1:
         return None
     return errors[-1].time + requeue_delay(job, job.status.attempt - 1)

@@ -87,6 +87,16 @@ class JobContext:
             return uids == {workload.uid}
         return workload.is_prebuilt or workload.spec_hash == names.spec_hash(self.job)
 
+    @property
+    def stored_reason(self) -> tuple[str, str] | None:
+        """Reason and message that the last outcome gave Ready, also if an error of the operator has replaced them."""
+        conditions = self.job.status.conditions
+        ready = self.job.status.condition(ConditionType.READY)
+        if ready and ready.reason == Reason.RECONCILE_ERROR:
+            others = (each for each in conditions if each.status == "True" and each.type is not ConditionType.READY)
+            ready = next(others, None)
+        return (ready.reason, ready.message) if ready else None
+
     @cached_property
     def deadline(self) -> datetime | None:
         """When activeDeadlineSeconds is over; active time before a suspension counts."""

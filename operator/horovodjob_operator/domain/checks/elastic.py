@@ -37,7 +37,7 @@ def _replacement_message(context: JobContext) -> str:
     job = context.job
     for index in (index for index in job.spec.worker_indices if index not in context.workers):
         name = names.worker_name(job, index)
-        number, at = worker_disruptions(job, name), replacement_at(job, name)
+        number, at = worker_disruptions(job, name), replacement_at(job, name, context.now)
         if number > 1 and at and at > context.now:
             error = next(error for error in reversed(job.status.errors) if error.pod == name)
             row = f"after its {ordinal(number)} disruption in a row, {error.reason}: {error.message}"

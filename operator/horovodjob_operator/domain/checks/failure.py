@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from horovodjob.api.constants import ConditionType, OnWorkerLoss, Phase, Reason, Role
+from horovodjob.api.constants import OnWorkerLoss, Phase, Reason, Role
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.backoff import disruption_text, restart_delay
 from horovodjob_operator.domain.checks.context import JobContext
@@ -55,11 +55,11 @@ def _restart_message(context: JobContext, failure: Failure) -> str:
 def evidence_pending(context: JobContext) -> Outcome | None:
     """The launcher has failed, and a worker may still report the cause: the state of the job stays."""
     launcher, status = context.launcher, context.job.status
-    ready = status.condition(ConditionType.READY)
-    if launcher is None or launcher.phase != "Failed" or status.phase is None or ready is None:
+    stored = context.stored_reason
+    if launcher is None or launcher.phase != "Failed" or status.phase is None or stored is None:
         return None
     until = _evidence_deadline(launcher, context.now)
-    return Outcome(status.phase, ready.reason, ready.message, requeue_at=until)
+    return Outcome(status.phase, *stored, requeue_at=until)
 
 
 def worker_failed(context: JobContext) -> Iterable[Failure]:

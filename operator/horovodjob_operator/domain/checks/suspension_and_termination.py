@@ -1,6 +1,6 @@
 """Suspension and termination: the job gives up its pods, or ends, before its program does."""
 
-from horovodjob.api.constants import ConditionType, Phase, Reason
+from horovodjob.api.constants import Phase, Reason
 from horovodjob.api.job import HorovodJob
 from horovodjob_operator.domain import names
 from horovodjob_operator.domain.checks.context import JobContext
@@ -55,10 +55,11 @@ def has_other_spec(pod: Pod, spec_hash: str) -> bool:
 
 def terminating(context: JobContext) -> Outcome | None:
     """The job is Terminating; it is Failed when none of its pods is active."""
-    ready = context.job.status.condition(ConditionType.READY)
-    if context.job.status.phase is not Phase.TERMINATING or ready is None:
+    stored = context.stored_reason
+    if context.job.status.phase is not Phase.TERMINATING or stored is None:
         return None
-    reason = Reason(ready.reason)
+    # Somebody can have edited it.
+    reason = Reason.DEADLINE_EXCEEDED if stored[0] == Reason.DEADLINE_EXCEEDED else Reason.TERMINATED
     # Not the message of the status, which can contain the pod that the job waited for.
     message = _deadline_message(context.job) if reason is Reason.DEADLINE_EXCEEDED else TERMINATED_MESSAGE
     active = [pod for pod in context.observed.pods if pod.is_active]

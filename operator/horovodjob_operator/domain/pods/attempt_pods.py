@@ -103,7 +103,7 @@ def worker_creation_at(context: JobContext, index: int) -> datetime | None:
         return None
     refusal = context.observed.refusal
     name = names.worker_name(context.job, index)
-    times = (replacement_at(context.job, name), refusal.retry_at if refusal else None)
+    times = (replacement_at(context.job, name, context.now), refusal.retry_at if refusal else None)
     return max((at for at in times if at and at > context.now), default=None)
 
 

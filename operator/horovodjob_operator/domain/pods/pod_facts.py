@@ -16,6 +16,7 @@ from horovodjob.api.constants import (
     LABEL_SPEC_HASH,
     Role,
 )
+from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.names import SECRET_VOLUME
 from horovodjob_operator.domain.pods.pod import (
     CONFIGURATION_ERRORS,
@@ -78,12 +79,12 @@ def owned_pod(raw: Mapping[str, Any]) -> OwnedPod | None:
         deletion_timestamp=deletion_timestamp,
         termination=termination,
         waiting=_waiting((*(status.get("initContainerStatuses") or ()), *containers)),
-        unschedulable_message=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
-        reason=status.get("reason") or "",
-        message=status.get("message") or "",
+        unschedulable_message=clean_text(scheduled.get("message")) if scheduled.get("status") == "False" else "",
+        reason=clean_text(status.get("reason")),
+        message=clean_text(status.get("message")),
         has_running_sidecars=own_termination is not None and _has_running_container(containers),
         is_stopping=spec.get("activeDeadlineSeconds") == 1,
-        disruption=(disruption.get("reason") or "Disrupted") if disruption.get("status") == "True" else "",
+        disruption=(clean_text(disruption.get("reason")) or "Disrupted") if disruption.get("status") == "True" else "",
         provisioning_request=_provisioning_request(metadata.get("annotations") or {}),
         gang=membership(raw),
         secret_names=_secret_names(spec.get("volumes") or ()),
@@ -158,8 +159,8 @@ def _termination(containers: Any, role: Role) -> ContainerTermination | None:
     return ContainerTermination(
         container=name,
         exit_code=int(state.get("exitCode", 0)),
-        reason=state.get("reason") or "",
-        message=state.get("message") or "",
+        reason=clean_text(state.get("reason")),
+        message=clean_text(state.get("message")),
         finished_at=_time(state.get("finishedAt")),
     )
 
@@ -168,5 +169,5 @@ def _waiting(containers: Any) -> ContainerWaiting | None:
     for container in containers:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in IMAGE_ERRORS | CONFIGURATION_ERRORS:
-            return ContainerWaiting(container["name"], waiting["reason"], waiting.get("message") or "")
+            return ContainerWaiting(container["name"], waiting["reason"], clean_text(waiting.get("message")))
     return None

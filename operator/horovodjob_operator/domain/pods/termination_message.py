@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from horovodjob.api.constants import Reason
+from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.pods.pod import ContainerTermination
 
 # A program can write the message too, and must not set reasons that only the operator determines.
@@ -24,7 +25,7 @@ def termination_reason(termination: ContainerTermination) -> tuple[Reason, str] 
     """Reason and message that a start script wrote; None for the output of a program."""
     fields = _message_fields(termination)
     try:
-        reason, message = Reason(fields["reason"]), str(fields["message"])
+        reason, message = Reason(fields["reason"]), clean_text(fields["message"])
     except (ValueError, KeyError):
         return None
     return (reason, message) if reason in SCRIPT_REASONS else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovodjob.api.constants import ANNOTATION_PRIORITY_CLASS, LABEL_JOB, LABEL_SPEC_HASH
+from horovodjob_operator.domain.foreign_text import clean_reason, clean_text
 from horovodjob_operator.domain.pods.pod_facts import owner_uid
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
@@ -159,7 +160,9 @@ def owned_workload(raw: Mapping[str, Any]) -> OwnedWorkload | None:
 
 def _conditions(conditions: Iterable[Mapping[str, Any]]) -> dict[str, WorkloadCondition]:
     return {
-        one["type"]: WorkloadCondition(one.get("status") == "True", one.get("reason") or "", one.get("message") or "")
+        one["type"]: WorkloadCondition(
+            one.get("status") == "True", clean_reason(one.get("reason")), clean_text(one.get("message"))
+        )
         for one in conditions
     }
 
@@ -171,4 +174,4 @@ def _assignment(raw: Mapping[str, Any]) -> Assignment:
 
 def _check(raw: Mapping[str, Any]) -> AdmissionCheck:
     updates = tuple(raw.get("podSetUpdates") or ())
-    return AdmissionCheck(raw["name"], raw.get("state") or "Pending", raw.get("message") or "", updates)
+    return AdmissionCheck(raw["name"], raw.get("state") or "Pending", clean_text(raw.get("message")), updates)

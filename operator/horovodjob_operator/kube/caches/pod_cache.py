@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from horovodjob_operator.domain.names import SCRIPTS_SECRET
+from horovodjob_operator.domain.names import SCRIPTS_SECRET, job_name
 from horovodjob_operator.domain.pods.pod import Pod
 from horovodjob_operator.domain.pods.pod_facts import OwnedPod, owned_pod
 
@@ -62,6 +62,17 @@ class PodCache:
         """Stores a pod from the API server, and returns it if its facts are new."""
         owned = owned_pod(raw)
         return owned if owned and self.store(owned) else None
+
+    def without_labels(self, raw: Mapping[str, Any]) -> OwnedPod | None:
+        """Removes a pod that no longer has the labels of the job that its name is from, and returns its last state."""
+        metadata = raw["metadata"]
+        key, owned = (metadata["namespace"], job_name(metadata["name"])), owned_pod(raw)
+        known = self.of_job(key).get(metadata["name"])
+        if known is None or known.uid != metadata["uid"] or (owned and owned.key == key):
+            return None
+        lost = OwnedPod(key, known)
+        self._remove(lost)
+        return lost
 
     def store(self, owned: OwnedPod) -> bool:
         """Stores the facts of a pod unless newer ones are known, and returns whether they are new."""

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from horovodjob_operator.domain.autoscaler import AutoscalerEvent, AutoscalerReason
+from horovodjob_operator.domain.foreign_text import clean_text
 from horovodjob_operator.domain.pods.observed import KubeletEventReason
 from horovodjob_operator.kube.requests.api_client import METADATA_ONLY, ApiClient
 from horovodjob_operator.kube.requests.object_paths import object_path
@@ -37,7 +38,7 @@ class Reader:
         if newest is None:
             return None
         reason, at = AutoscalerReason(newest["reason"]), datetime.fromisoformat(_time(newest))
-        return AutoscalerEvent(reason, str(newest.get("message") or ""), at)
+        return AutoscalerEvent(reason, clean_text(newest.get("message")), at)
 
     async def kubelet_message(self, namespace: str, pod_uid: str, reason: KubeletEventReason, since: datetime) -> str:
         """Message of the newest kubelet event of the pod with this reason; empty if there is none since."""
@@ -47,7 +48,7 @@ class Reader:
         recent = (event for event in answer["items"] if (_time(event) or earliest) >= earliest)
         # The newest cause, because it changes when a user corrects the first of two causes.
         newest: dict[str, Any] = max(recent, key=_has_cause_and_time, default={})
-        return str(newest.get("message") or "")
+        return clean_text(newest.get("message"))
 
 
 def _has_cause_and_time(event: Mapping[str, Any]) -> tuple[bool, str]:

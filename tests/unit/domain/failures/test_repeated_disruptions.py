@@ -27,7 +27,7 @@ def reject(cluster: FakeCluster, name: str = "cifar-worker-1") -> None:
 
 def restart_delay(cluster: FakeCluster) -> float:
     """Seconds until the next attempt; by then it has started."""
-    at = restart_at(cluster.job)
+    at = restart_at(cluster.job, cluster.now)
     assert at is not None
     assert f"starts at {at:%H:%M:%SZ}" in message_of(cluster)
     delay = (at - cluster.now).total_seconds()
@@ -158,8 +158,35 @@ def test_the_message_of_a_scheduling_timeout_has_the_time_of_the_next_attempt(ti
         cluster.wait(5)
         cluster.reconcile()
         assert cluster.status.errors[-1].reason == Reason.SCHEDULING_TIMEOUT
-        at = requeue_at(cluster.job)
+        at = requeue_at(cluster.job, cluster.now)
         assert at is not None
         assert f"created again at {at:%H:%M:%SZ}" in message_of(cluster)
         cluster.remove_terminating_pods()
         cluster.now = at
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=400)])
+def test_an_error_from_a_clock_that_was_ahead_delays_no_attempt(ahead: timedelta) -> None:
+    cluster = FakeCluster(training_job())
+    cluster.start()
+    cluster.now += ahead
+    cluster.end_container("cifar-launcher", 1)
+    cluster.wait(15)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.now -= ahead  # another replica, with the correct clock
+    cluster.reconcile()
+    assert "cifar-launcher" in cluster.pods
+
+
+def test_an_error_from_a_clock_that_was_ahead_delays_no_attempt_after_a_scheduling_timeout() -> None:
+    cluster = FakeCluster(training_job(scheduling={"timeoutSeconds": 60}))
+    cluster.now += timedelta(hours=1)
+    cluster.reconcile()
+    cluster.schedule_pods(at_most=2)
+    cluster.wait(61)
+    cluster.reconcile()
+    cluster.remove_terminating_pods()
+    cluster.now -= timedelta(hours=1)
+    cluster.reconcile()
+    assert "cifar-launcher" in cluster.pods

@@ -55,7 +55,7 @@ def test_a_job_with_a_pod_that_cannot_start_frees_its_nodes_and_runs_when_the_ca
     cluster.wait(1)
     cluster.reconcile()
     assert all(pod.is_terminating for pod in cluster.pods.values())
-    at = requeue_at(cluster.job)
+    at = requeue_at(cluster.job, cluster.now)
     assert at is not None
     assert message_of(cluster) == (
         f"pod {WORKER} could not start for scheduling.timeoutSeconds, 15 s: {CAUSES[cause]}; "
@@ -78,7 +78,7 @@ def test_the_delay_grows_while_the_cause_remains() -> None:
         block(cluster, "CreateContainerConfigError")
         cluster.wait(15)
         cluster.reconcile()
-        at = requeue_at(cluster.job)
+        at = requeue_at(cluster.job, cluster.now)
         assert at is not None
         delays.append((at - cluster.now).total_seconds())
         cluster.remove_terminating_pods()

@@ -51,13 +51,13 @@ def test_the_requeue_delay_increases_and_differs_between_jobs() -> None:
         cluster.wait(60)
         cluster.reconcile()
         cluster.remove_terminating_pods()
-        until = requeue_at(cluster.job)
+        until = requeue_at(cluster.job, cluster.now)
         assert until is not None
         delays.append((until - cluster.now).total_seconds())
         cluster.now = until
     assert [5 * 2**n <= delay <= 15 * 2**n for n, delay in enumerate(delays)] == [True] * 4
     other = cluster.job.model_copy(update={"metadata": cluster.job.metadata.model_copy(update={"uid": "other"})})
-    assert requeue_at(other) != requeue_at(cluster.job)
+    assert requeue_at(other, cluster.now) != requeue_at(cluster.job, cluster.now)
 
 
 def test_running_time_does_not_count_for_the_scheduling_timeout() -> None:
